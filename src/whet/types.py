@@ -1,0 +1,338 @@
+"""The nouns: frozen dataclasses that every other module speaks in.
+
+Nothing else in the package defines a type that crosses a module boundary.
+Construction is cheap (no validation, slots); what must be checked is checked
+where data enters: the loaders, the store, the server.  Read `docs/nouns.md`
+for one sentence on each, then `env.py` and `loop.py` for what acts on them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+Json = Any
+"""A value that JSON can carry: None, bool, int, float, str, list, or dict with string keys."""
+
+
+def canonical(value: Json) -> bytes:
+    """The one byte form of a JSON value that ids are hashes of: sorted keys, no spaces."""
+    return msgspec.json.encode(value, order="sorted")
+
+
+def digest(value: Json, length: int = 16) -> str:
+    """Hex digest of a JSON value; `length` characters of SHA-256."""
+    return hashlib.sha256(canonical(value)).hexdigest()[:length]
+
+
+def new_id() -> str:
+    """A fresh 24-character id that sorts by time of creation (48 bits of milliseconds, 48 random)."""
+    return f"{time.time_ns() // 1_000_000:012x}{os.urandom(6).hex()}"
+
+
+class Outcome(StrEnum):
+    """How a trajectory ended.  A failed machine is not a failed policy."""
+
+    SUCCESS = "success"
+    FAILURE = "failure"
+    TRUNCATED = "truncated"
+    TIMEOUT = "timeout"
+    BLOCKED = "blocked"
+    INFRASTRUCTURE_ERROR = "infrastructure_error"
+    INVALID = "invalid"
+    UNKNOWN = "unknown"
+    """It ended, and nothing has judged it yet: most production traces."""
+
+    @property
+    def counts(self) -> bool:
+        """False where the policy cannot be held responsible: masked out of group statistics."""
+        return self not in (Outcome.INFRASTRUCTURE_ERROR, Outcome.UNKNOWN)
+
+
+class Split(StrEnum):
+    """Which part of the tasks one belongs to.  No optimizer ever sees GATE."""
+
+    TRAIN = "train"
+    VALIDATION = "validation"
+    GATE = "gate"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """Immutable work item.  `id` is the hash of its content unless given."""
+
+    id: str = ""
+    instruction: str = ""
+    initial_state: Mapping[str, Json] = field(default_factory=dict)
+    success_checker: str | None = None
+    """A name like `python:function`, resolved through an explicit allow-list only."""
+    answer: Json = None
+    split: Split | None = None
+    group: str = ""
+    """What splits are made by: mailbox, database, session, repository.  Never the row."""
+    meta: Mapping[str, Json] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not self.id:
+            content = (self.instruction, dict(self.initial_state), self.success_checker, self.answer, self.group)
+            object.__setattr__(self, "id", digest(content))
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """What a model call read and wrote, as sampled; text is never tokenised again."""
+
+    prompt_ids: Sequence[int]
+    output_ids: Sequence[int]
+    logprobs: Sequence[float]
+    """Natural log-probability of each output id under the policy that sampled it."""
+    mask: Sequence[bool] | None = None
+    """Which output ids the policy chose; None means all of them."""
+    policy_version: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a step or run has cost."""
+
+    prompt_tokens: int = 0
+    output_tokens: int = 0
+    dollars: float = 0.0
+    calls: int = 0
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(
+            self.prompt_tokens + other.prompt_tokens,
+            self.output_tokens + other.output_tokens,
+            self.dollars + other.dollars,
+            self.calls + other.calls,
+        )
+
+
+class Fault(StrEnum):
+    """Whose failure it was, attributed once, at the boundary where it happened."""
+
+    MODEL = "model"
+    AGENT = "agent"
+    TOOL = "tool"
+    SANDBOX = "sandbox"
+    ENVIRONMENT = "environment"
+    REWARD = "reward"
+    STORE = "store"
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """An exception as data."""
+
+    fault: Fault
+    type: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One decision: what was seen, what was done, and what came of it."""
+
+    observation: Json = None
+    action: Json = None
+    reward: float | None = None
+    done: bool = False
+    kind: str = "action"
+    """`action` (an Env step), `llm`, `tool`, `agent`, `function`."""
+    name: str = ""
+    agent: str = ""
+    id: str = ""
+    parent: str | None = None
+    """`id` of the enclosing step, for nested and multi-agent runs."""
+    tokens: Tokens | None = None
+    usage: Usage | None = None
+    latency: float | None = None
+    """Seconds."""
+    error: Failure | None = None
+    info: Mapping[str, Json] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """A named judgement.  `value` None means should have been scored and was not; it is never 0."""
+
+    name: str
+    value: float | None
+    reason: str = ""
+    evaluator: str = ""
+    """Version of what judged."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Feedback:
+    """What a person said of a run: a thumb (`value` 1 or -1 ... any float) and a comment, or a correction."""
+
+    run: str
+    value: float | None = None
+    comment: str = ""
+    correction: Json = None
+    kind: str = "thumb"
+    step: str | None = None
+    id: str = field(default_factory=new_id)
+    at: float = field(default_factory=time.time)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trajectory:
+    """A Task and what was done about it: a production trace and a training rollout alike."""
+
+    task: Task
+    steps: Sequence[Step] = ()
+    id: str = field(default_factory=new_id)
+    output: Json = None
+    """What the agent returned in the end."""
+    versions: Mapping[str, str] = field(default_factory=dict)
+    """Resource name → id of the Version that produced this."""
+    scores: Mapping[str, Score] = field(default_factory=dict)
+    feedback: Sequence[Feedback] = ()
+    outcome: Outcome = Outcome.UNKNOWN
+    error: Failure | None = None
+    trace_ids: Sequence[str] = ()
+    session: str | None = None
+    subject: str | None = None
+    seed: int | None = None
+    started: float = field(default_factory=time.time)
+    """Unix time in seconds."""
+    seconds: float | None = None
+    meta: Mapping[str, Json] = field(default_factory=dict)
+
+    @property
+    def reward(self) -> float | None:
+        """Sum of the step rewards, or None if no step has one."""
+        given = [step.reward for step in self.steps if step.reward is not None]
+        return sum(given) if given else None
+
+    def score(self, name: str) -> float | None:
+        """Value of the named Score, None if it is missing or unscored."""
+        found = self.scores.get(name)
+        return None if found is None else found.value
+
+    def scored(self, *scores: Score) -> Trajectory:
+        """A copy with these scores added."""
+        return replace(self, scores={**self.scores, **{score.name: score for score in scores}})
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The trajectories of one task: what group baselines are computed over."""
+
+    task: Task
+    trajectories: Sequence[Trajectory]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Version:
+    """Immutable, content-addressed snapshot of one named resource."""
+
+    resource: str
+    content: Json
+    """The thing itself as JSON: a prompt, knobs, a table, the text of a learned head, or
+    `{"path": ..., "sha256": ...}` for weights kept as a safetensors file."""
+    kind: str = "value"
+    """prompt · value · function · files · router · memory · head · reward · adapter · weights."""
+    parent: str | None = None
+    meta: Mapping[str, Json] = field(default_factory=dict)
+    """Data, options and seed that made it; not part of the id."""
+    id: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.id:
+            object.__setattr__(self, "id", digest((self.resource, self.kind, self.content)))
+
+
+class Bundle(Mapping[str, Version]):
+    """Resource name → Version: what is live, or what is tried.  Immutable and hashable by `id`."""
+
+    __slots__ = ("_versions", "id")
+
+    def __init__(self, versions: Iterable[Version] | Mapping[str, Version] = ()) -> None:
+        items = versions.values() if isinstance(versions, Mapping) else versions
+        self._versions: dict[str, Version] = {version.resource: version for version in items}
+        self.id: str = digest(sorted(version.id for version in self._versions.values()))
+
+    def __getitem__(self, resource: str) -> Version:
+        return self._versions[resource]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._versions)
+
+    def __len__(self) -> int:
+        return len(self._versions)
+
+    def __hash__(self) -> int:
+        return hash(self.id)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Bundle) and other.id == self.id
+
+    def __repr__(self) -> str:
+        inside = ", ".join(f"{name}={version.id}" for name, version in sorted(self._versions.items()))
+        return f"Bundle({inside})"
+
+    def put(self, *versions: Version) -> Bundle:
+        """A Bundle with these Versions added or replaced."""
+        return Bundle({**self._versions, **{version.resource: version for version in versions}})
+
+    @property
+    def ids(self) -> dict[str, str]:
+        """Resource name → Version id, as recorded in Trajectory.versions."""
+        return {name: version.id for name, version in self._versions.items()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preference:
+    """Of two answers to one prompt, the chosen and the rejected one."""
+
+    prompt: Json
+    chosen: Json
+    rejected: Json
+    annotator: str = ""
+    tie: bool = False
+    position: str = ""
+    """On which side the chosen one was shown: `left` or `right`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """Limits on what may be spent; None means no limit.  `whet.budget.Meter` enforces them."""
+
+    rollouts: int | None = None
+    calls: int | None = None
+    tokens: int | None = None
+    dollars: float | None = None
+    seconds: float | None = None
+    steps: int | None = None
+    """Env steps in one rollout."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """The gate's decision on one candidate, with its evidence."""
+
+    promote: bool
+    effect: float
+    """Mean paired difference in the primary metric, candidate minus baseline."""
+    interval: tuple[float, float]
+    """95 %, clustered by group."""
+    e_value: float
+    n: int
+    against: str = "baseline"
+    margin: float = 0.0
+    """0 for superiority; d > 0 for non-inferiority by d."""
+    needed: int | None = None
+    """Pairs that the effect seen would need; None if it has no sign worth chasing."""
+    guardrails: Mapping[str, bool] = field(default_factory=dict)
+    reasons: Sequence[str] = ()
