@@ -57,6 +57,21 @@ class Env(Protocol):
 EnvFactory = Callable[[], Env]
 
 
+@dataclass(frozen=True, slots=True)
+class Transition:
+    """One step as the classic four-value loop records it.
+
+    `obs` is what was seen before the action, `next_obs` what the environment answered,
+    `reward` what the action earned and `done` whether it ended the episode.
+    """
+
+    obs: Json
+    action: Json
+    reward: float
+    done: bool
+    next_obs: Json
+
+
 async def _resolved(value: Any) -> Any:
     return await value if inspect.isawaitable(value) else value
 
@@ -250,4 +265,14 @@ def _replayed(actions: Sequence[Json]) -> Callable[[Json], Json]:
     return lambda _observation: next(remaining)
 
 
-__all__ = ["Env", "EnvError", "EnvFactory", "FourValueEnv", "StepResult", "check_env", "rollout", "usage"]
+__all__ = [
+    "Env",
+    "EnvError",
+    "EnvFactory",
+    "FourValueEnv",
+    "StepResult",
+    "Transition",
+    "check_env",
+    "rollout",
+    "usage",
+]
