@@ -54,12 +54,17 @@ class Hit:
     sender_name: str
     date: datetime | None
     subject: str
-    hits: int
-    """How many of the words occur in the mail."""
+    matched: frozenset[str]
+    """Which of the words occur in the mail, as the index knows them."""
     in_subject: int
     """How many of the words occur in its subject."""
     rank: float
     """BM25, lower is better; 0.0 where there were no words."""
+
+    @property
+    def hits(self) -> int:
+        """How many of the words occur in the mail."""
+        return len(self.matched)
 
 
 class MailIndex:
@@ -219,8 +224,8 @@ class MailIndex:
             mail = self.mails[row]
             if dated and not _within(mail.date, month, year, since, until):
                 continue
-            hits, inside = len(wanted & self.tokens[row]), len(wanted & self.subject_tokens[row])
-            found.append(Hit(mail.id, mail.sender, mail.sender_name, mail.date, mail.subject, hits, inside, rank))
+            matched, inside = wanted & self.tokens[row], len(wanted & self.subject_tokens[row])
+            found.append(Hit(mail.id, mail.sender, mail.sender_name, mail.date, mail.subject, matched, inside, rank))
             if len(found) == limit:
                 break
         return found
@@ -264,6 +269,9 @@ class Inbox:
         self.index = index
         self.without = frozenset(without)
         self.calls = 0
+        self.frequency = index.document_frequency
+        """In how many mails a word occurs; knowing it costs no turn."""
+        self.missing = index.missing
         self._record = record
 
     def search(
