@@ -24,12 +24,12 @@ LONG_STOP = SHORT_STOP | set(
 )
 
 KINDS = (
-    ("phone", r"\bphone|\btelephone|\bfax\b|\bdial\b|\bnumber (to|can|do|should|would|could|did)\b|\bcontact number|\bcall\b.*\bnumber|\breach\b"),
-    ("amount", r"\bhow much\b|\bdollar|\bamount\b|\$|\bprice\b|\bcost\b|\bsum\b|\bmoney\b"),
-    ("subject", r"\bsubject\b|\btitle\b|\bheading\b|\bheaded\b"),
-    ("sender", r"^(and |so )?who\b|\bwho (was|is|sent|wrote|mailed)\b|\bfrom whom\b|\bwhose\b|\bsender\b|\bauthor\b|\bwhich person\b"),
-    ("date_sent", r"\b(when|date|day)\b.*\b(send|sent|write|wrote|written|e?mailed|arrive|arrived|go out|went out|dated|received)\b|\bdated\b"),
-    ("date", r"\bwhen\b|\bdate\b|\bday\b|\bdeadline\b"),
+    ("phone", r"\bphone|\btelephone|\bfax\b|\bdial\b|\bnumber (to|can|do|should|would|could|did|was|is)\b|\bcall\b"),
+    ("amount", r"\bhow (much|many)\b|\bdollar|\bamount\b|\$|\bprice\b|\bcost\b|\bsum\b|\bmoney\b"),
+    ("subject", r"\bsubject\b|\btitled?\b|\bheading\b|\bheaded\b"),
+    ("sender", r"\bwho\b|\bwhom\b|\bwhose\b|\bsender\b|\bauthor\b|\bwhich person\b"),
+    ("date", r"\bdate\b|\bdeadline\b|\bwhen (is|are|does|will)\b|\bday is\b"),
+    ("date_sent", r"\bwhen\b|\bday\b|\bhow long ago\b"),
 )
 
 PARSER = {
@@ -68,20 +68,26 @@ def parse(question, options):
     return {"kind": kind, "words": words, "sender": sender, "month": month}
 
 
+NAME = r"[A-Z][\w-]+(?: [A-Z][\w-]+)*"
+
+
 def find_sender(text, where):
     """Part of the sender's name or address, or None."""
-    address = re.search(r"[\w.'+-]+@[\w.-]+\w", text)
+    address = re.search(r"[\w.'+-]*@[\w.-]+\w", text)
     if address:
         return address.group(0)
     if where == "address":
         return None
-    phrase = re.search(
-        r"\b(?:from|by|someone at|somebody at|anyone at|person at|people at|did|does|has|had)\s+([\w'-]+(?:\.\w+)*)", text, re.I
-    )
-    if phrase and phrase.group(1).lower() not in LONG_STOP and phrase.group(1).lower() not in MONTHS:
-        return phrase.group(1).removesuffix("'s")
+    place = re.search(r"\b(?:someone|somebody|anyone|person|people) (?:at|from) ([\w.&-]+\w)", text, re.I)
+    if place:
+        return place.group(1)
+    phrases = [r"\b(?:from|by|did|that|recall|the one) (%s)" % NAME]
     if where == "name":
-        owner = re.search(r"\b([A-Z][a-z]+)(?:'s\b|\s+(?:wrote|sent|said|gave|give|mentioned|mailed))", text)
-        if owner and owner.group(1).lower() not in LONG_STOP:
-            return owner.group(1)
+        # Any capitalised word inside a sentence, or one that begins it and then writes or sends.
+        phrases += [r"\b(%s)'s\b" % NAME, r"(?<=[a-z,;:] )(%s)" % NAME, r"^(%s) (?:wrote|sent|said|gave|mailed)\b" % NAME]
+    for phrase in phrases:
+        for found in re.finditer(phrase, text):
+            name = re.sub(r"'s$", "", found.group(1))
+            if name != "I" and name.lower() not in MONTHS and name.lower() not in LONG_STOP:
+                return name
     return None
