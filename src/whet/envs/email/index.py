@@ -91,7 +91,7 @@ class MailIndex:
         self._newest = sorted(range(len(self.mails)), key=self._age)
         self._lock = threading.Lock()
         self._database = sqlite3.connect(":memory:", check_same_thread=False)
-        self._database.execute("CREATE VIRTUAL TABLE mail USING fts5(subject, body, content='', detail=column)")
+        self._database.execute("CREATE VIRTUAL TABLE mail USING fts5(subject, body, content='')")
         self._database.executemany(
             "INSERT INTO mail(rowid, subject, body) VALUES (?, ?, ?)",
             ((row, " ".join(subject), " ".join(body)) for row, (subject, body) in enumerate(texts)),

@@ -24,7 +24,7 @@ _FIELD = re.compile(r"([!-9;-~]+)[ \t]*:[ \t]*(.*)", re.DOTALL)
 _KNOWN = frozenset(("from", "date", "message-id", "subject", "to", "received", "sender", "return-path"))
 _ADDRESS = re.compile(r"[^\s<>\"'(),;:]+@[^\s<>\"'(),;:]+")
 _QUOTE = re.compile(
-    r"^[ \t>]*-+ ?Original (?:Message|Appointment) ?-+"
+    r"^[^\w\n]*-+ ?Original (?:Message|Appointment) ?-+"
     r"|^[ \t>]*-{2,}[ \t]*Forwarded\b"
     r"|^[ \t>]*-{3,} ?Forwarded message ?-{3,}"
     r"|^[ \t]*Begin forwarded message:"
