@@ -19,7 +19,10 @@ LONG_STOP = SHORT_STOP | set(
     title titled called headed number phone telephone call reach dial fax much dollar dollars amount sum cost price
     figure value money date dates deadline dated author wondering quoted listed include included includes contain
     contained contains refer refers referred referring came reached word words put inbox there's that's what's i'm
-    here more one full exact exactly month year sometime early late mid
+    here more one full exact exactly month year sometime early late mid as because heading writing vaguely believe
+    believed stood stand under calling somewhere happen happens according thing things arrived use used using some
+    writes tells sum prices costs am sure sent mailed emailed quote calendar inside many ago long talk it's
+    they're author's whose my mine went
     """.split()
 )
 
@@ -37,7 +40,7 @@ PARSER = {
     "stop_words": "short",  # short | long
     "sender": "address",  # address | phrase | name: where a sender is looked for
     "month": False,  # read month names as a filter, not as words
-    "quotes": True,  # what stands in quotation marks is the subject, and all that matters
+    "quotes": False,  # what stands in quotation marks is the whole subject line
 }
 
 
@@ -45,7 +48,7 @@ def parse(question, options):
     """Clues of a question.
 
     Returns a dict: `kind` (phone, amount, date, date_sent, sender, subject), `words` (list), `sender` (part of
-    a name or address, or None) and `month` (1 to 12, or None).
+    a name or address, or None), `month` (1 to 12, or None) and `title` (the subject line if it was quoted, or None).
     """
     quoted = re.findall(r"[\"“]([^\"”]+)[\"”]", question)
     bare = re.sub(r"[\"“][^\"”]*[\"”]", " ", question)
@@ -65,7 +68,8 @@ def parse(question, options):
         if (options["month"] and not quoted and word in MONTHS) or (sender and word in sender.lower().split()):
             continue
         words.append(word)
-    return {"kind": kind, "words": words, "sender": sender, "month": month}
+    title = quoted[0] if quoted and options["quotes"] else None
+    return {"kind": kind, "words": words, "sender": sender, "month": month, "title": title}
 
 
 NAME = r"[A-Z][\w-]+(?: [A-Z][\w-]+)*"

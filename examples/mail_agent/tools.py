@@ -39,10 +39,11 @@ class Inbox:
             sender_name=str(message["X-From"] or ""),
             subject=str(message["Subject"] or ""),
             date=email.utils.parsedate_to_datetime(message["Date"]) if message["Date"] else None,
+            body=payload.decode("latin-1"),
             own=re.split(r"-{3,} ?(?:Original Message|Forwarded by)", payload.decode("latin-1"))[0],
         )
         self.mails[mail.id] = mail
-        self.db.execute("insert into mail values (?,?,?,?)", (mail.id, mail.sender, mail.subject, mail.own))
+        self.db.execute("insert into mail values (?,?,?,?)", (mail.id, mail.sender, mail.subject, mail.body))
 
     def search(self, words, match="all", sender=None, month=None, limit=10):
         """Up to `limit` mails, best first; each with `hits`, how many of the words it holds."""
@@ -56,7 +57,7 @@ class Inbox:
                 continue
             if month and (mail.date is None or mail.date.month != month):
                 continue
-            matched = [word for word in words if word in (mail.subject + " " + mail.own).lower()]
+            matched = {word for word in words if word in (mail.subject + " " + mail.body).lower()}
             subject = sum(word in mail.subject.lower() for word in words)
             found.append(
                 SimpleNamespace(id=id, sender=mail.sender, date=mail.date, subject=mail.subject, matched=matched, in_subject=subject)
