@@ -52,6 +52,11 @@ _CALENDAR = frozenset(
     [*MONTHS, *(month[:3] for month in MONTHS), "sept"]
     + "monday tuesday wednesday thursday friday saturday sunday mon tue wed thu fri sat sun".split()
 )
+_NO_PERSON = frozenset(
+    """announcements association center committee company corporation corp daily department desk energy group help
+    inc information list mail marketing markets news newsletter office online power report services support system
+    team the update webmaster""".split()
+)
 _NO_WORDS = _STOP | _CALENDAR | TEMPLATE_WORDS
 _LINKS = re.compile(r"\S+@\S+|https?:\S+|www\.\S+|<<[^>]*>>|\S+\.(?:doc|xls|pdf|ppt|zip|html?)\b|=[0-9A-F]{2}", re.I)
 _TRIES = {"exact": 8, "vague": 6, "hard": 14}
@@ -176,7 +181,7 @@ class _Mailbox(_Bench):
             Fact(self.index.mails[row], kind, next(iter(self.given(kind, row))))
             for row in self.askable
             for kind in BODY_KINDS
-            if len(self.given(kind, row)) == 1
+            if len(self.given(kind, row)) == 1 and not find(kind, self.index.mails[row].subject)
         ]
         found = list(body)
         for kind in KINDS:
@@ -420,8 +425,8 @@ def sender_parts(mail: Mail) -> list[tuple[str, str]]:
     """(form, text) of the parts by which someone may name the sender; each occurs in address or name."""
     whole = f"{mail.sender_name} <{mail.sender}>".lower()
     names = [part for part in re.findall(r"[a-z]+", mail.sender_name.lower()) if len(part) > 2]
-    found = []
-    if len(names) > 1:
+    found: list[tuple[str, str]] = []
+    if 1 < len(names) < 5 and not _NO_PERSON & set(names):
         found = [("first", names[0]), ("last", names[-1])]
     host = mail.sender.rpartition("@")[2].split(".")
     if len(host) > 1 and len(host[-2]) > 2:
