@@ -24,33 +24,8 @@ from ...errors import InputError
 from .entities import MONTHS
 from .mailbox import Mail
 from .parse import own_part
+from .vocabulary import ENDS, FIRST_NAMES, MIDDLES, NOUNS, STEMS
 
-_FIRST = (
-    "Ada Bruno Carla Derek Edith Felix Greta Hugo Irene Jonas Katja Lorenz Marta Nils Olga Pavel Quentin Rosa "
-    "Stefan Tilda Ulric Vera Walter Xenia Yannick Zelda Amber Boris Celia Dario Elsa Frank Gwen Henry Ida Judith "
-    "Karl Lena Miles Nora Oscar Paula Robin Sherry Tomas Ursula Viktor Wanda"
-).split()
-_NOUNS = (
-    "agreement agenda analysis approval archive assembly audit backlog balance batch bearing bid board boiler "
-    "branch brochure budget cable capacity cargo catalog chart claim clause cleaning client code coil comment "
-    "compressor conference contract corridor council coverage crane credit customs dam deadline delay delivery "
-    "demand deposit depot design dispute dock draft drain drill duty elevator engine estimate exhibit export "
-    "facility failure fence filing filter fleet forecast formula freight fuel garage gasket gauge generator grant "
-    "harbor hearing heater hire hotel housing import index injury inlet inspection insurance interest interview "
-    "inventory invoice kitchen labor landlord laptop layout leak lease license loan locker logo maintenance manual "
-    "margin market merger meter minutes model motor move network notice office orchard outage outline overtime "
-    "packaging panel parcel parking parts patent payment pension permit pilot pipeline planning plant platform "
-    "policy pool portfolio position pressure printer procedure proposal prototype pump purchase quarry query quota "
-    "railway ramp rebate receipt recruit refund registry rehearsal relay renewal rent repair request reserve review "
-    "revision roof roster route royalty sample scaffold schedule seal season security seminar server settlement "
-    "shelf shift shipment shortage signal site sketch software sponsor staffing station storage strategy strike "
-    "supplier survey switch tank tariff tender terminal testing timber tower toolkit tour trade training transfer "
-    "transit travel treaty truck tunnel turbine upgrade vacancy valve vendor venue visa visit voucher warehouse "
-    "warranty waste welding wharf winter wiring workshop yard"
-).split()
-_STEMS = "bal bor cal cren dar dol fen gar hal hest jor kel lan lor mar mel nor ost pel quin ras sel tam tor ulm ver wil".split()
-_ENDS = "ach by den dorf er feld gate ham ing ko ley man more ner over rick sen stad ton vik wood".split()
-_MIDDLES = "a e i o u an el in or ur".split()
 _PHONE_LINES = (
     "You can call {x} about this.",
     "My number there is {x}.",
@@ -205,28 +180,34 @@ def _rfc822(mail: Mail) -> bytes:
 def _company(rng: random.Random, mailboxes: int) -> _Company:
     made: set[str] = set()
     while len(made) < 900:
-        made.add(rng.choice(_STEMS) + "".join(rng.choice(_MIDDLES) for _ in range(rng.randint(0, 2))) + rng.choice(_ENDS))
+        made.add(
+            rng.choice(STEMS)
+            + "".join(rng.choice(MIDDLES) for _ in range(rng.randint(0, 2)))
+            + rng.choice(ENDS)
+        )
     names = sorted(made)
     rng.shuffle(names)
     domains = [f"{name}.{rng.choice(('com', 'net', 'org'))}" for name in names[:9]]
     people: dict[str, _Person] = {}
     lasts = names[9 : 9 + max(60, mailboxes * 5)]
     for number, last in enumerate(lasts):
-        first = rng.choice(_FIRST)
+        first = rng.choice(FIRST_NAMES)
         inside = number < mailboxes or rng.random() < 0.6
         domain = domains[0] if inside else rng.choice(domains[1:])
         local = rng.choice((f"{first}.{last}", f"{first[0]}{last}")).lower()
         people[last] = _Person(first, last.capitalize(), f"{local}@{domain}")
     # The common words are English; invented ones (products, places, jargon) make up the long tail.
-    words = [*rng.sample(_NOUNS, len(_NOUNS)), *names[400:]]
+    words = [*rng.sample(NOUNS, len(NOUNS)), *names[400:]]
     cumulative = list(accumulate(1 / (rank + 8) for rank in range(len(words))))
     return _Company(rng, list(people.values()), words, cumulative, domains)
 
 
 def _project(company: _Company, owner: _Person) -> _Project:
     rng = company.rng
-    name = (rng.choice(_STEMS) + rng.choice(_MIDDLES) + rng.choice(_ENDS)).capitalize()
-    return _Project(name, company.distinct(30, None), [owner, *rng.sample(company.people, min(5, len(company.people)))])
+    name = (rng.choice(STEMS) + rng.choice(MIDDLES) + rng.choice(ENDS)).capitalize()
+    return _Project(
+        name, company.distinct(30, None), [owner, *rng.sample(company.people, min(5, len(company.people)))]
+    )
 
 
 def _thread(company: _Company, mailbox: str, owner: _Person, projects: Sequence[_Project]) -> list[Mail]:
@@ -246,7 +227,17 @@ def _thread(company: _Company, mailbox: str, owner: _Person, projects: Sequence[
         quoted = mails[-1] if mails else None
         title = f"Re: {subject}" if depth else subject
         mails.append(
-            _mail(company, mailbox, owner, sender=sender, to=receiver, subject=title, own=own, quoted=quoted, when=when)
+            _mail(
+                company,
+                mailbox,
+                owner,
+                sender=sender,
+                to=receiver,
+                subject=title,
+                own=own,
+                quoted=quoted,
+                when=when,
+            )
         )
         when += timedelta(minutes=rng.randint(20, 4000))
     if rng.random() < 0.3 and kinds:
@@ -256,7 +247,16 @@ def _thread(company: _Company, mailbox: str, owner: _Person, projects: Sequence[
         sender = rng.choice(project.people)
         own = _body(company, project, kinds, sender)
         mails.append(
-            _mail(company, mailbox, owner, sender=sender, to=people[0], subject=" ".join(near), own=own, when=when)
+            _mail(
+                company,
+                mailbox,
+                owner,
+                sender=sender,
+                to=people[0],
+                subject=" ".join(near),
+                own=own,
+                when=when,
+            )
         )
     return mails
 
@@ -302,14 +302,25 @@ def _sentence(company: _Company, project: _Project | None) -> str:
 def _value(rng: random.Random, kind: str) -> str:
     if kind == "phone":
         area, last = rng.randint(201, 989), f"01{rng.randrange(100):02d}"
-        return rng.choice((f"{area}-555-{last}", f"({area}) 555-{last}", f"{area}.555.{last}", f"1-{area}-555-{last}"))
+        return rng.choice(
+            (f"{area}-555-{last}", f"({area}) 555-{last}", f"{area}.555.{last}", f"1-{area}-555-{last}")
+        )
     if kind == "amount":
         if rng.random() < 0.3:
             return f"${rng.randint(1, 99)}.{rng.randint(1, 9)} million"
-        return rng.choice((f"${rng.randrange(1, 999) * 100:,}", f"${rng.randrange(2, 900)}.{rng.randrange(10, 99)}"))
+        return rng.choice(
+            (f"${rng.randrange(1, 999) * 100:,}", f"${rng.randrange(2, 900)}.{rng.randrange(10, 99)}")
+        )
     month, day, year = rng.randint(1, 12), rng.randint(1, 28), rng.randint(2023, 2025)
     name = MONTHS[month - 1].capitalize()
-    return rng.choice((f"{name} {day}, {year}", f"{day} {name} {year}", f"{month}/{day}/{year}", f"{month}/{day}/{year % 100:02d}"))
+    return rng.choice(
+        (
+            f"{name} {day}, {year}",
+            f"{day} {name} {year}",
+            f"{month}/{day}/{year}",
+            f"{month}/{day}/{year % 100:02d}",
+        )
+    )
 
 
 def _newsletter(company: _Company, mailbox: str, owner: _Person) -> Mail:

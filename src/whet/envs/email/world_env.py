@@ -125,7 +125,8 @@ class MailEnv:
         self._inbox = None if task is None else self.world.inbox(task)
 
     def _search(self, arguments: dict[str, Any]) -> dict[str, Json]:
-        assert self._inbox is not None and self._task is not None
+        assert self._inbox is not None
+        assert self._task is not None
         for bound in ("since", "until"):
             if arguments.get(bound) is not None:
                 try:
@@ -138,7 +139,8 @@ class MailEnv:
         return {"results": [_shown(hit) for hit in found]}
 
     def _read(self, id: str) -> dict[str, Json]:
-        assert self._inbox is not None and self._task is not None
+        assert self._inbox is not None
+        assert self._task is not None
         mail = self._inbox.read(id)
         if id == self._task.meta.get("evidence"):
             self._episode.marks["read_right_mail"] = True
