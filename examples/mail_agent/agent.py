@@ -44,6 +44,10 @@ def answer(question, inbox):
 
 def look(clues, inbox):
     """Search with the clues; once more with fewer of them when nothing is found."""
+    if clues["title"]:
+        hits = inbox.search(sorted(tokens(clues["title"])), match="all")
+        if hits:
+            return hits
     sender = clues["sender"] if RULE["use_sender"] else None
     month = clues["month"] if RULE["use_month"] else None
     hits = inbox.search(clues["words"], match=RULE["match"], sender=sender, month=month)
@@ -69,7 +73,7 @@ def sent_in(clues, date):
 
 def likeness(title, subject):
     """How alike two subject lines are: the share of their words that they have in common."""
-    one, other = tokens(title), tokens(re.sub(r"(?i)^((re|fw|fwd):\s*)+", "", subject))
+    one, other = (tokens(re.sub(r"(?i)^((re|fw|fwd):\s*)+", "", text)) for text in (title, subject))
     return len(one & other) / (len(one | other) or 1)
 
 

@@ -33,12 +33,9 @@ from pathlib import Path
 
 from ...errors import InputError
 from .parse import Parsed, parse_mail
+from .vocabulary import STANDARD_FOLDERS
 
-_STANDARD = frozenset(
-    "inbox sent sent_items sent_mail sent_messages outbox drafts draft trash deleted deleted_items "
-    "deleted_messages junk spam all_documents all_mail discussion_threads notes_inbox archive archives "
-    "calendar contacts tasks".split()
-)
+_STANDARD = frozenset(STANDARD_FOLDERS)
 _MBOX = re.compile(rb"From [^\n]*\r?\n[!-9;-~]+:")
 _MBOX_SPLIT = re.compile(rb"(?:\A|(?<=\n)\r?\n)From [^\n]*\d{4}[^\n]*\r?\n(?=[!-9;-~]+:)")
 
@@ -129,10 +126,16 @@ def read_mail(folder: Path | str) -> Reading:
         raise InputError(f"the mailbox at {str(root)!r} cannot be read: {error.strerror}.") from error
     if not reader.mails:
         if root.is_file():
-            raise InputError(f"{str(root)!r} is no mail: {reader.problems[0].reason}. Give a mail or an mbox file.")
+            raise InputError(
+                f"{str(root)!r} is no mail: {reader.problems[0].reason}. Give a mail or an mbox file."
+            )
         seen = f"{len(reader.problems)} files were tried" if reader.problems else "it holds no files"
-        first = f", the first: {reader.problems[0].path}: {reader.problems[0].reason}" if reader.problems else ""
-        raise InputError(f"nothing in {str(root)!r} is mail ({seen}{first}). Give a folder that holds mail files.")
+        first = (
+            f", the first: {reader.problems[0].path}: {reader.problems[0].reason}" if reader.problems else ""
+        )
+        raise InputError(
+            f"nothing in {str(root)!r} is mail ({seen}{first}). Give a folder that holds mail files."
+        )
     return Reading(tuple(reader.mails), tuple(reader.problems), tuple(reader.duplicates))
 
 
@@ -215,7 +218,10 @@ class _Reader:
 
     def _keep(self, parsed: Parsed, owner: str, folder: str, where: str) -> None:
         content = (owner, parsed.sender, str(parsed.date), parsed.subject, parsed.body)
-        id = parsed.id or "no-id-" + hashlib.sha256("\0".join(content).encode("utf-8", "replace")).hexdigest()[:20]
+        id = (
+            parsed.id
+            or "no-id-" + hashlib.sha256("\0".join(content).encode("utf-8", "replace")).hexdigest()[:20]
+        )
         for key, reason in (
             ((owner, id), "same Message-ID"),
             (content, "same sender, date, subject and body"),

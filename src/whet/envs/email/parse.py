@@ -36,8 +36,8 @@ _QUOTE = re.compile(
 )
 _NOTES_TO = re.compile(r"^[ \t]*To:[ \t].*\n(?:.*\n){0,12}?[ \t]*(?:cc|Subject):", re.MULTILINE)
 _NOTES_ABOVE = re.compile(
-    r"[ \t]*(?:\S.{0,60}@\S+|Sent by:.*|.*\b\d{1,2}/\d{1,2}/\d{2,4}\b.{0,20}(?:[AP]M)?|From:.*|Please respond to.*"
-    r"|\"?[A-Z][\w.,'()-]*(?: [\w.,'()\"-]+){0,4}\"?(?: on \d.*)?)?[ \t]*"
+    r"[ \t]*(?:\S.{0,60}@\S+|Sent by:.*|.*\b\d{1,2}/\d{1,2}/\d{2,4}\b.{0,20}(?:[AP]M)?"
+    r"|From:.*|Please respond to.*|\"?[A-Z][\w.,'()-]*(?: [\w.,'()\"-]+){0,4}\"?(?: on \d.*)?)?[ \t]*"
 )
 
 
@@ -239,13 +239,17 @@ def _parts(content: bytes, attachments: list[str], problems: list[str]) -> str:
         if not isinstance(payload, bytes):
             continue
         text = _decoded(payload, part.get_content_charset("utf-8"), problems)
-        (html if kind == "text/html" else plain).append(_without_markup(text) if kind == "text/html" else text)
-    problems.extend(f"malformed: {type(defect).__name__}" for part in message.walk() for defect in part.defects)
+        (html if kind == "text/html" else plain).append(
+            _without_markup(text) if kind == "text/html" else text
+        )
+    problems.extend(
+        f"malformed: {type(defect).__name__}" for part in message.walk() for defect in part.defects
+    )
     return "\n\n".join(plain or html)
 
 
 class _TextOnly(HTMLParser):
-    _BREAKS = frozenset("p br div tr li h1 h2 h3 h4 table blockquote".split())
+    _BREAKS = frozenset(("p", "br", "div", "tr", "li", "h1", "h2", "h3", "h4", "table", "blockquote"))
 
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)

@@ -20,6 +20,7 @@ from ...types import Json
 from .entities import MONTHS, Kind
 
 Tier = Literal["exact", "vague", "hard"]
+SenderForm = Literal["address", "first", "last", "organisation"]
 TIERS: tuple[Tier, ...] = ("exact", "vague", "hard")
 
 
@@ -42,7 +43,7 @@ class Clues:
     words: tuple[ClueWord, ...] = ()
     sender: str | None = None
     """As the question has it and as a search takes it: lower case."""
-    sender_form: Literal["address", "first", "last", "organisation"] | None = None
+    sender_form: SenderForm | None = None
     sender_wrong: bool = False
     month: int | None = None
     """1 to 12."""
@@ -64,7 +65,9 @@ class Clues:
         try:
             return msgspec.convert(data, cls)
         except msgspec.ValidationError as error:
-            raise InputError(f"these are no clues of a question: {error}. Give Task.meta['clues'].") from error
+            raise InputError(
+                f"these are no clues of a question: {error}. Give Task.meta['clues']."
+            ) from error
 
 
 # {subject} {sender} exact; {who} a person or "someone ...", {about} the topic, {when} " in March" or nothing.

@@ -36,24 +36,18 @@ from ...types import Json, Task, digest
 from .entities import BODY_KINDS, KINDS, MONTHS, Kind, extract, find, located, plain_subject
 from .index import MailIndex, World, tokens
 from .mailbox import Mail, read_mail
-from .phrasing import TEMPLATE_WORDS, TIERS, Clues, ClueWord, Tier, phrase
+from .phrasing import TEMPLATE_WORDS, TIERS, Clues, ClueWord, SenderForm, Tier, phrase
+from .vocabulary import NO_PERSON, STOP_WORDS, WEEKDAYS
 
-_STOP = frozenset(
-    """a able all also am an any are as ask been being both but came come day days dear does done each
-    else even ever few fine first for from get gets good got had has have her here hers him his how however
-    its just keep know last less let like made make many may maybe more most much must myself new next not
-    now off one only other our ours out over own per please put rather really regards said same see seem seen
-    she should since some soon still such sure take than thank thanks their them then there these those three
-    through thru too took two under until upon use used very via want was way well were what when where which
-    while who whom why will with within without would yes yet you your yours best look let attached forwarded
-    message original subject cc bcc sent fyi www http https com net org html htm doc xls pdf""".split()
-)
-_CALENDAR = frozenset(
-    [*MONTHS, *(month[:3] for month in MONTHS), "sept"]
-    + "monday tuesday wednesday thursday friday saturday sunday mon tue wed thu fri sat sun".split()
-)
+_STOP = frozenset(STOP_WORDS)
+_NO_PERSON = frozenset(NO_PERSON)
+_CALENDAR = frozenset((*MONTHS, *(month[:3] for month in MONTHS), "sept", *WEEKDAYS))
 _NO_WORDS = _STOP | _CALENDAR | TEMPLATE_WORDS
-_LINKS = re.compile(r"\S+@\S+|https?:\S+|www\.\S+|<<[^>]*>>|\S+\.(?:doc|xls|pdf|ppt|zip|html?)\b|=[0-9A-F]{2}", re.I)
+_LINKS = re.compile(
+    r"\S+@\S+|https?:\S+|www\.\S+|<<[^>]*>>|\S+\.(?:doc|xls|pdf|ppt|zip|html?)\b|=[0-9A-F]{2}", re.I
+)
+_BOILERPLATE = 12
+"""A phone number in more mails than this is a signature: withholding one of them hides nothing."""
 _TRIES = {"exact": 8, "vague": 6, "hard": 14}
 
 
@@ -76,9 +70,11 @@ class _Bench:
 
     def __init__(self, index: MailIndex) -> None:
         self.index = index
-        self.common = max(4, index.size // 5)
+        self.common = max(4, index.size // 10)
         self._months: dict[int, frozenset[int]] = {
-            month: frozenset(row for row, mail in enumerate(index.mails) if mail.date and mail.date.month == month)
+            month: frozenset(
+                row for row, mail in enumerate(index.mails) if mail.date and mail.date.month == month
+            )
             for month in range(1, 13)
         }
         self._given: dict[tuple[Kind, int], frozenset[str]] = {}
@@ -107,7 +103,9 @@ class _Bench:
 
     def matching(self, clues: Clues, *, sender: bool = True) -> frozenset[int]:
         """Rows of the mails that fit every true clue."""
-        rows = self.index.holding(part for word in clues.words if not word.wrong for part in tokens(word.text))
+        rows = self.index.holding(
+            part for word in clues.words if not word.wrong for part in tokens(word.text)
+        )
         if sender and clues.sender and not clues.sender_wrong:
             rows &= self.index.sent_by(clues.sender)
         if clues.month:
@@ -170,20 +168,27 @@ class _Mailbox(_Bench):
             self._words[row] = (subject, own)
         return self._words[row]
 
+    def remembered(self, words: Sequence[str], count: int, rng: random.Random) -> list[str]:
+        """At most `count` of a mail's words: people remember what was particular, so rare ones more often."""
+        postings = self.index.postings
+        return sorted(words, key=lambda word: rng.random() ** float(len(postings[word])) ** 0.5, reverse=True)[:count]
+
     def facts(self, seed: int) -> list[Fact]:
         """The mailbox's facts: every phone, amount and date, and a third as many of each other kind."""
         body = [
             Fact(self.index.mails[row], kind, next(iter(self.given(kind, row))))
             for row in self.askable
             for kind in BODY_KINDS
-            if len(self.given(kind, row)) == 1
+            if len(self.given(kind, row)) == 1 and not find(kind, self.index.mails[row].subject)
         ]
         found = list(body)
         for kind in KINDS:
             if kind in BODY_KINDS:
                 continue
             able = [row for row in self.askable if self._tells(kind, row)]
-            chosen = random.Random(f"{seed}:{self.name}:{kind}").sample(able, min(len(able), max(6, len(body) // 3)))
+            chosen = random.Random(f"{seed}:{self.name}:{kind}").sample(
+                able, min(len(able), max(6, len(body) // 3))
+            )
             found += [
                 Fact(self.index.mails[row], kind, next(iter(self.given(kind, row)))) for row in sorted(chosen)
             ]
@@ -241,7 +246,9 @@ def derive(
         InputError: a share outside 0 to 1, no variants, or an unknown tier.
     """
     if not 0 <= unanswerable <= 1 or variants < 1:
-        raise InputError(f"unanswerable={unanswerable}, variants={variants}: give a share and at least 1 variant")
+        raise InputError(
+            f"unanswerable={unanswerable}, variants={variants}: give a share and at least 1 variant"
+        )
     if unknown := set(tiers) - set(TIERS):
         raise InputError(f"no tier {sorted(unknown)[0]!r}; there are {', '.join(TIERS)}")
     names = sorted(set(mailboxes))
@@ -280,9 +287,10 @@ class _Maker:
         reason = None
         if rng.random() < self.unanswerable:
             absent = self.lacking.get(fact.kind)
-            reason = "absent" if absent and rng.random() < 0.5 else "withheld"
-            if reason == "absent" and absent:
-                fact = rng.choice(absent)
+            boilerplate = len(self.box.holders(fact.kind, fact.value or "")) > _BOILERPLATE
+            reason = "withheld"
+            if absent and ((boilerplate and fact.kind == "phone") or rng.random() < 0.5):
+                reason, fact = "absent", rng.choice(absent)
         sampler: Callable[[Fact, random.Random], Clues | None] = {
             "exact": self._exact,
             "vague": self._vague,
@@ -334,7 +342,9 @@ class _Maker:
             own = self.box.words(self._row(fact))[1]
             if len(own) < 2:
                 return None
-            words = tuple(ClueWord(word, "body") for word in rng.sample(own, min(len(own), rng.randint(2, 4))))
+            words = tuple(
+                ClueWord(word, "body") for word in self.box.remembered(own, rng.randint(2, 4), rng)
+            )
             return Clues(kind=fact.kind, words=words, sender=fact.mail.sender, sender_form="address")
         subject = plain_subject(fact.mail.subject)
         parts = tokens(subject)
@@ -349,11 +359,14 @@ class _Maker:
     def _vague(self, fact: Fact, rng: random.Random) -> Clues | None:
         subject, own = self.box.words(self._row(fact))
         if fact.kind == "subject":
-            chosen = [ClueWord(word, "body") for word in rng.sample(own, min(len(own), rng.randint(2, 3)))]
+            chosen = [ClueWord(word, "body") for word in self.box.remembered(own, rng.randint(2, 3), rng)]
         else:
-            heads = rng.sample(subject, min(len(subject), rng.randint(1, 3)))
-            rest = rng.sample(own, min(len(own), rng.randint(0 if heads else 2, 2)))
-            chosen = [*(ClueWord(word, "subject") for word in heads), *(ClueWord(word, "body") for word in rest)]
+            heads = self.box.remembered(subject, rng.randint(1, 3), rng)
+            rest = self.box.remembered(own, rng.randint(0 if heads else 2, 2), rng)
+            chosen = [
+                *(ClueWord(word, "subject") for word in heads),
+                *(ClueWord(word, "body") for word in rest),
+            ]
         if not chosen:
             return None
         clues = Clues(kind=fact.kind, words=tuple(chosen), month=self._month(fact, rng, 0.3))
@@ -365,8 +378,8 @@ class _Maker:
             subject = []
         if len(own) + len(subject) < 2:
             return None
-        rest = rng.sample(own, min(len(own), rng.randint(2, 4)))
-        heads = rng.sample(subject, min(len(subject), rng.randint(0, 1) if len(rest) > 1 else 2))
+        rest = self.box.remembered(own, rng.randint(3, 5), rng)
+        heads = self.box.remembered(subject, rng.randint(0, 1) if len(rest) > 1 else 2, rng)
         chosen = [*(ClueWord(word, "body") for word in rest), *(ClueWord(word, "subject") for word in heads)]
         rng.shuffle(chosen)
         clues = Clues(kind=fact.kind, words=tuple(chosen), month=self._month(fact, rng, 0.2))
@@ -394,8 +407,8 @@ class _Maker:
                 where = rng.choice(words).where
                 words.insert(rng.randint(0, len(words)), ClueWord(wrong, where, True))
         clues = replace(clues, words=tuple(words))
-        # Senders are drawn wrong in 15 % of all hard questions, so more often among those that name none.
-        if tier == "hard" and fact.kind != "sender" and rng.random() < 0.15:
+        # 15 % of all hard questions, but a question for the sender names none, and some draws find no other.
+        if tier == "hard" and fact.kind != "sender" and rng.random() < 0.19:
             other = rng.choice(self.whole.index.mails)
             wrong_sender = self._with_sender(replace(clues, sender=None), other, rng, 1.0)
             if wrong_sender.sender and self._row(fact) not in self.box.index.sent_by(wrong_sender.sender):
@@ -416,12 +429,12 @@ class _Maker:
         return replace(clues, sender=part, sender_form=form)
 
 
-def sender_parts(mail: Mail) -> list[tuple[str, str]]:
+def sender_parts(mail: Mail) -> list[tuple[SenderForm, str]]:
     """(form, text) of the parts by which someone may name the sender; each occurs in address or name."""
     whole = f"{mail.sender_name} <{mail.sender}>".lower()
     names = [part for part in re.findall(r"[a-z]+", mail.sender_name.lower()) if len(part) > 2]
-    found = []
-    if len(names) > 1:
+    found: list[tuple[SenderForm, str]] = []
+    if 1 < len(names) < 5 and not _NO_PERSON & set(names):
         found = [("first", names[0]), ("last", names[-1])]
     host = mail.sender.rpartition("@")[2].split(".")
     if len(host) > 1 and len(host[-2]) > 2:
@@ -437,7 +450,8 @@ def _withheld(bench: _Bench, fact: Fact, clues: Clues) -> list[str]:
     hidden = {
         row
         for row in bench.holders(fact.kind, fact.value or "")
-        if row in fitting or (fact.kind in BODY_KINDS and plain_subject(mails[row].subject).casefold() == subject)
+        if row in fitting
+        or (fact.kind in BODY_KINDS and plain_subject(mails[row].subject).casefold() == subject)
     }
     hidden.add(bench.index.rows[fact.mail.id])
     return sorted(mails[row].id for row in hidden)
@@ -467,7 +481,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for number, task in enumerate(tasks[: options.sample], 1):
         mail = index.read(str(task.meta["mail"]))
         kind: Kind = task.meta["kind"]
-        about = task.meta["unanswerable"] or _sentence(kind, str(task.answer), mail) if kind in BODY_KINDS else ""
+        about = (
+            task.meta["unanswerable"] or _sentence(kind, str(task.answer), mail) if kind in BODY_KINDS else ""
+        )
         wrong = [word["text"] for word in task.meta["clues"]["words"] if word["wrong"]]
         print(f"{number}. [{task.meta['tier']} {kind} {task.group}] {task.instruction}")
         print(f"   answer: {task.answer if task.answer is not None else 'unknown'}   wrong clues: {wrong}")
