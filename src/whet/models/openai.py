@@ -135,18 +135,18 @@ class OpenAIModel:
         """
         request = Request.of(messages, settings)
         body = wire.encode(request, self.name, stream=True, tokens=self._tokens)
-        reader = wire.Reader()
 
-        async def attempt() -> tuple[Opened, str | None]:
+        async def attempt() -> tuple[Opened, wire.Reader, str | None]:
+            reader = wire.Reader()
             opened = await self._transport.open(_PATH, body)
             try:
-                return opened, await _next_text(opened, reader)
+                return opened, reader, await _next_text(opened, reader)
             except BaseException:
                 await self._transport.close(opened)
                 raise
 
         reservation = Reservation(self._meter, self._price, request, self.name)
-        opened, text = await self._insist(attempt, reservation)
+        opened, reader, text = await self._insist(attempt, reservation)
         try:
             while text is not None:
                 yield Chunk(text)
