@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
@@ -127,7 +127,7 @@ class OpenAIModel:
         reservation = Reservation(self._meter, self._price, request, self.name)
         return reservation.settled(await self._insist(attempt, reservation))
 
-    async def stream(self, messages: Messages, **settings: Any) -> AsyncIterator[Chunk]:
+    async def stream(self, messages: Messages, **settings: Any) -> AsyncGenerator[Chunk, None]:
         """The answer in pieces; raises as `complete` does.
 
         A failure before the first piece is retried, a later one is not: the caller may have

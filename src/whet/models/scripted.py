@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Generic, TypeVar
 
@@ -112,7 +112,7 @@ class ScriptedModel:
 
     def __init__(
         self,
-        script: str | Sequence[Answer] | Mapping[str, Answer | list[Answer]] | Callable[[Request], Any],
+        script: str | Sequence[Answer] | Mapping[str, Any] | Callable[[Request], Any],
         *,
         name: str = "scripted",
         delay: float = 0.0,
@@ -150,7 +150,7 @@ class ScriptedModel:
             raise
         return reservation.settled(completion)
 
-    async def stream(self, messages: Messages, **settings: Json) -> AsyncIterator[Chunk]:
+    async def stream(self, messages: Messages, **settings: Json) -> AsyncGenerator[Chunk, None]:
         """The script's next answer, a word at a time."""
         completion = await self.complete(messages, **settings)
         for piece in pieces(completion.text):
