@@ -120,3 +120,14 @@ def _is_keyword(word: Json) -> bool:
 
 def _info(info: Mapping[str, bool]) -> dict[str, Json]:
     return {**info, "success": info["correct"]}
+
+
+__all__ = [
+    "QAEnv",
+    "SimpleQAEnv",
+    "TextModel",
+    "Transition",
+    "echo_model",
+    "generate_reply",
+    "run_episode",
+]
