@@ -192,7 +192,35 @@ def test_the_key_is_in_no_message_and_no_repr() -> None:
             asyncio.run(_complete(model))
 
 
-@pytest.mark.parametrize("url", ["", "localhost:8000/v1", "file:///etc/passwd", "ftp://x/v1", "http://"])
+def test_a_key_is_hidden_even_where_the_excerpt_cuts_through_it() -> None:
+    body = ("x" * 295 + KEY).encode()
+    error, _ = refused(lambda _: Reply(status=400, body=body), api_key=KEY)
+    assert "sk-" not in str(error)
+
+
+@pytest.mark.parametrize("key", ["", " ", "sk-secret\n", "sk-sécret"])
+def test_a_key_that_is_none_is_refused_and_not_repeated(key: str) -> None:
+    with pytest.raises(InputError, match="api_key") as caught:
+        OpenAIModel("http://127.0.0.1/v1", "m", api_key=key)
+    assert "sk" not in str(caught.value)
+
+
+def test_a_tool_call_with_an_absurd_index_takes_no_memory() -> None:
+    call = {"index": 10**12, "function": {"name": "f", "arguments": {"already": "an object"}}}
+    body = msgspec.json.encode({"choices": [{"message": {"tool_calls": [call]}}]})
+    completion, _ = asked([Reply(body=body)])
+    assert [(call.name, call.parsed()) for call in completion.tool_calls] == [("f", {"already": "an object"})]
+
+
+@pytest.mark.parametrize("header", ["nan", "inf", "-5", "soon"])
+def test_a_retry_after_that_is_none_is_not_waited_for(header: str) -> None:
+    completion, _ = asked([Reply(status=429, headers={"Retry-After": header}), "fine"])
+    assert completion.text == "fine"
+
+
+@pytest.mark.parametrize(
+    "url", ["http://x/v1?key=hunter2", "", "localhost:8000/v1", "file:///etc/passwd", "ftp://x/v1", "http://"]
+)
 def test_a_base_url_that_is_none_is_refused(url: str) -> None:
     with pytest.raises(InputError, match="base_url"):
         OpenAIModel(url, "m")
@@ -385,7 +413,12 @@ def test_the_server_lists_its_models_and_speaks_only_to_loopback() -> None:
 
 @pytest.mark.parametrize(
     ("script", "status", "words"),
-    [(["one"], 400, "asked 2 times"), ({"x": "y"}, 400, "matches"), ("fine", 404, "no model")],
+    [
+        (["one"], 400, "asked 2 times"),
+        (lambda _: {}["x"], 400, "the script raised KeyError"),
+        ({"x": "y"}, 400, "matches"),
+        ("fine", 404, "no model"),
+    ],
 )
 def test_the_server_says_why_it_has_no_answer(script: Any, status: int, words: str) -> None:
     async def run(server: ScriptedServer) -> None:

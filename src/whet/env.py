@@ -194,8 +194,8 @@ def _five(result: Any) -> StepResult:
     # Four values would unpack too, with `info` where `truncated` belongs.
     if not isinstance(result, StepResult | tuple) or len(tuple(result)) != 5:
         raise EnvError(
-            f"step must return observation, reward, terminated, truncated, info; it returned {result!r:.100}. "
-            "FourValueEnv adapts an env of four values."
+            f"step must return observation, reward, terminated, truncated, info; it returned "
+            f"{result!r:.100}. FourValueEnv adapts an env of four values."
         )
     return result if isinstance(result, StepResult) else StepResult(*result)
 
