@@ -117,9 +117,10 @@ class ScriptedServer:
         request = Request.of(received.body["messages"], settings)
         try:
             found = asyncio.run(self._script.next(request))
-        except ModelError as error:
-            # 400, not 500: a client that retries would hide that the script ran out.
-            return request, Reply(status=400, body=_error(str(error)))
+        except Exception as error:
+            # 400, not 500: a client that retries would hide that the script ran out or is broken.
+            what = str(error) if isinstance(error, ModelError) else f"the script raised {error!r}"
+            return request, Reply(status=400, body=_error(what))
         return request, found if isinstance(found, Reply) else Reply(answer=found)
 
     def refusal(self, received: Received) -> Reply | None:

@@ -24,8 +24,7 @@ class SimpleQAEnv:
     def __init__(self, question: str, answer_keyword: str) -> None:
         self.question = question
         self.answer_keyword = answer_keyword
-        # Not started counts as over: there is no question to answer before reset.
-        self.done = True
+        self.done = False
 
     def reset(self) -> str:
         """Begin again; returns "User: <question>"."""
@@ -36,10 +35,10 @@ class SimpleQAEnv:
         """Answer; returns (next_obs, reward, done, info) with info = {"correct": bool}.
 
         Raises:
-            EnvError: a RuntimeError; the episode is over, or was never reset.
+            EnvError: a RuntimeError; the episode is over.
         """
         if self.done:
-            raise EnvError("The episode is over. Call reset() before the next step().")
+            raise EnvError("The episode is over: one question takes one answer. Call reset() to ask again.")
         self.done = True
         correct = self.answer_keyword.lower() in text.lower()
         next_obs = f"User: {self.question}\nAssistant: {text}"
@@ -97,7 +96,8 @@ class QAEnv:
                 f"{task.answer!r:.80}. QAEnv needs a question and one keyword or a list of them."
             )
         self._episodes = [SimpleQAEnv(task.instruction, str(word)) for word in keywords]
-        return [episode.reset() for episode in self._episodes][0]
+        questions = [episode.reset() for episode in self._episodes]
+        return questions[0]
 
     def step(self, action: Json) -> StepResult:
         """Judge the answer.
@@ -120,3 +120,14 @@ def _is_keyword(word: Json) -> bool:
 
 def _info(info: Mapping[str, bool]) -> dict[str, Json]:
     return {**info, "success": info["correct"]}
+
+
+__all__ = [
+    "QAEnv",
+    "SimpleQAEnv",
+    "TextModel",
+    "Transition",
+    "echo_model",
+    "generate_reply",
+    "run_episode",
+]

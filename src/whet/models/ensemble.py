@@ -11,7 +11,7 @@ import itertools
 import math
 import random
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from typing import Any
 
 from ..errors import InputError
@@ -61,7 +61,7 @@ class Ensemble:
         """An answer of the model picked; its errors are passed on, not tried elsewhere."""
         return await self._pick(messages, settings).complete(messages, **settings)
 
-    async def stream(self, messages: Messages, **settings: Json) -> AsyncIterator[Chunk]:
+    async def stream(self, messages: Messages, **settings: Json) -> AsyncGenerator[Chunk, None]:
         """The picked model's answer in pieces."""
         async for chunk in self._pick(messages, settings).stream(messages, **settings):
             yield chunk

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from .transport import Opened, Transport
 
 _PATH = "/chat/completions"
+_EXCERPT = 300
+"""Characters of an endpoint's own words that an error shows."""
 _Found = TypeVar("_Found")
 
 
@@ -64,7 +66,7 @@ class OpenAIModel:
             where the endpoint does not give them, since such an answer cannot be trained on.
 
     Raises:
-        InputError: base_url is not an http(s) URL, or carries a password.
+        InputError: base_url is not a plain http(s) URL, or api_key cannot be one.
     """
 
     def __init__(
@@ -83,6 +85,11 @@ class OpenAIModel:
             raise InputError("base_url carries a user name or password; give the key as api_key instead.")
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise InputError(f"base_url is {base_url!r}; it must look like http://host:port/v1.")
+        if parts.query or parts.fragment:
+            raise InputError("base_url ends in a ?query or #fragment, which may hold a key; leave it out.")
+        if api_key is not None and not (api_key.isascii() and api_key.isprintable() and api_key.strip()):
+            # Shown by no error: an HTTP library would quote it.
+            raise InputError("api_key is empty or has a line break or other character that no key has.")
         self.name = model
         self.base_url = base_url.rstrip("/")
         self._key = api_key
@@ -127,7 +134,7 @@ class OpenAIModel:
         reservation = Reservation(self._meter, self._price, request, self.name)
         return reservation.settled(await self._insist(attempt, reservation))
 
-    async def stream(self, messages: Messages, **settings: Any) -> AsyncIterator[Chunk]:
+    async def stream(self, messages: Messages, **settings: Any) -> AsyncGenerator[Chunk, None]:
         """The answer in pieces; raises as `complete` does.
 
         A failure before the first piece is retried, a later one is not: the caller may have
@@ -135,18 +142,18 @@ class OpenAIModel:
         """
         request = Request.of(messages, settings)
         body = wire.encode(request, self.name, stream=True, tokens=self._tokens)
-        reader = wire.Reader()
 
-        async def attempt() -> tuple[Opened, str | None]:
+        async def attempt() -> tuple[Opened, wire.Reader, str | None]:
+            reader = wire.Reader()
             opened = await self._transport.open(_PATH, body)
             try:
-                return opened, await _next_text(opened, reader)
+                return opened, reader, await _next_text(opened, reader)
             except BaseException:
                 await self._transport.close(opened)
                 raise
 
         reservation = Reservation(self._meter, self._price, request, self.name)
-        opened, text = await self._insist(attempt, reservation)
+        opened, reader, text = await self._insist(attempt, reservation)
         try:
             while text is not None:
                 yield Chunk(text)
@@ -215,14 +222,16 @@ class OpenAIModel:
             f"Model {self.name!r} at {self.base_url}: {refusal} "
             f"(attempt {tried} of {self._retry.attempts}{asked})."
         )
-        if refusal.excerpt:
-            message += f" It said: {refusal.excerpt}"
+        if refusal.body:
+            # Endpoints quote a wrong key back; cut after hiding it, or a part of it would be left.
+            said = self._hidden(refusal.body)
+            message += f" It said: {said[:_EXCERPT]}{'...' if len(said) > _EXCERPT else ''}"
         if refusal.advice:
             message += f" {refusal.advice}"
-        if self._key:
-            # Endpoints quote a wrong key back.
-            message = message.replace(self._key, "[key]")
-        return ModelError(message, status=refusal.status, retryable=refusal.retryable)
+        return ModelError(self._hidden(message), status=refusal.status, retryable=refusal.retryable)
+
+    def _hidden(self, text: str) -> str:
+        return text.replace(self._key, "[key]") if self._key else text
 
 
 async def _next_text(opened: Opened, reader: wire.Reader) -> str | None:

@@ -13,7 +13,7 @@ import sqlite3
 import threading
 import weakref
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -102,7 +102,7 @@ class Recorded:
 
     async def stream(
         self, messages: Messages, *, sample: int | None = None, **settings: Any
-    ) -> AsyncIterator[Chunk]:
+    ) -> AsyncGenerator[Chunk, None]:
         """The recorded answer in one piece, or a new one as it comes, recorded when it is whole."""
         with self._numbered(messages, sample, settings) as key:
             found = self._find(key)

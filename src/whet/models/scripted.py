@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Generic, TypeVar
 
@@ -112,7 +112,7 @@ class ScriptedModel:
 
     def __init__(
         self,
-        script: str | Sequence[Answer] | Mapping[str, Answer | list[Answer]] | Callable[[Request], Any],
+        script: str | Sequence[Answer] | Mapping[str, Any] | Callable[[Request], Any],
         *,
         name: str = "scripted",
         delay: float = 0.0,
@@ -150,7 +150,7 @@ class ScriptedModel:
             raise
         return reservation.settled(completion)
 
-    async def stream(self, messages: Messages, **settings: Json) -> AsyncIterator[Chunk]:
+    async def stream(self, messages: Messages, **settings: Json) -> AsyncGenerator[Chunk, None]:
         """The script's next answer, a word at a time."""
         completion = await self.complete(messages, **settings)
         for piece in pieces(completion.text):
@@ -166,22 +166,19 @@ def as_completion(answer: Answer, request: Request, model: str) -> Completion:
     """
     if isinstance(answer, Completion):
         return answer
-    text, calls = "", [answer] if isinstance(answer, ToolCall) else answer
-    if isinstance(calls, str):
-        text, calls = calls, []
-    if not isinstance(calls, Sequence) or not all(isinstance(call, ToolCall) for call in calls):
+    text = answer if isinstance(answer, str) else ""
+    calls = [] if isinstance(answer, str) else [answer] if isinstance(answer, ToolCall) else answer
+    if not isinstance(calls, Sequence):
         raise InputError(
             f"A script answered {answer!r:.100}; "
             "an answer is a string, ToolCalls, a Completion or an exception."
         )
-    named = tuple(
-        call if call.id else replace(call, id=f"call_{number}") for number, call in enumerate(calls)
-    )
+    named = [call if call.id else replace(call, id=f"call_{number}") for number, call in enumerate(calls)]
     asked = sum(len(text_of(message).split()) for message in request.messages)
     said = len(text.split()) + sum(1 + len(call.arguments.split()) for call in named)
     return Completion(
         text=text,
-        tool_calls=named,
+        tool_calls=tuple(named),
         usage=Usage(prompt_tokens=asked, output_tokens=said, calls=1),
         model=model,
         finish="tool_calls" if named else "stop",

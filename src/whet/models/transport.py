@@ -7,6 +7,7 @@ the first call.  It knows nothing of models; it turns what may go wrong into Ref
 from __future__ import annotations
 
 import asyncio
+import math
 import weakref
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -151,9 +152,10 @@ def _retry_after(header: str | None) -> float | None:
     if header is None:
         return None
     try:
-        return max(0.0, float(header))
+        seconds = float(header)
+        return max(0.0, seconds) if math.isfinite(seconds) else None
     except ValueError:
-        pass
+        pass  # not a number, so a date
     try:
         when = parsedate_to_datetime(header)
     except ValueError:

@@ -14,8 +14,6 @@ import msgspec
 from ..types import Json, Tokens, Usage
 from .base import Completion, Request, ToolCall, text_of
 
-_EXCERPT = 300
-
 
 class Refusal(Exception):
     """One attempt that brought no answer; OpenAIModel retries it or makes a ModelError of it."""
@@ -37,7 +35,7 @@ class Refusal(Exception):
         self.retry_after = retry_after
         self.billed = billed
         """True where the endpoint may have done, and may charge for, the work."""
-        self.excerpt = body if len(body) <= _EXCERPT else body[:_EXCERPT] + "..."
+        self.body = body
         self.advice = advice
 
 
@@ -104,7 +102,7 @@ class Reader:
     def __init__(self) -> None:
         self.finish: str | None = None
         self._text: list[str] = []
-        self._calls: list[dict[str, str]] = []
+        self._calls: dict[int, dict[str, str]] = {}
         self._output_ids: list[int] = []
         self._logprobs: list[float] = []
         self._prompt_ids: list[int] | None = None
@@ -153,9 +151,7 @@ class Reader:
         for position, part in enumerate(message.tool_calls or ()):
             # A stream names a call by its index and sends its arguments in pieces.
             index = position if part.index is None else part.index
-            while len(self._calls) <= index:
-                self._calls.append({"id": "", "name": "", "arguments": ""})
-            call = self._calls[index]
+            call = self._calls.setdefault(index, {"id": "", "name": "", "arguments": ""})
             call["id"] = part.id or call["id"]
             call["name"] = part.function.name or call["name"]
             arguments = part.function.arguments
@@ -183,7 +179,7 @@ class Reader:
             text=text,
             tool_calls=tuple(
                 ToolCall(id=call["id"], name=call["name"], arguments=call["arguments"] or "{}")
-                for call in self._calls
+                for _, call in sorted(self._calls.items())
             ),
             usage=usage,
             model=self._model,
