@@ -65,10 +65,18 @@ class Member:
 
 
 def behaviour(group: Group) -> str:
-    """Digest of the actions and outputs of a task's rollouts: equal for two candidates that act alike."""
+    """Digest of the actions, tool results and outputs of a task's rollouts.
+
+    Steps of kind `function` are left out: two candidates whose inner functions differ, and who still
+    do the same, are the same.
+    """
     return digest(
         [
-            [each.output, str(each.outcome), [[step.name, step.action] for step in each.steps]]
+            [
+                each.output,
+                str(each.outcome),
+                [[step.name, step.action] for step in each.steps if step.kind != "function"],
+            ]
             for each in group.trajectories
         ],
         length=12,
