@@ -146,7 +146,7 @@ class Head:
             raise TrainingRefused(
                 f"head: {len(accepted)} rated runs accepted a candidate through {self.resource!r}, {right} "
                 f"of them right; at least {self.options.minimum} of both kinds are needed. Collect more "
-                f"feedback; check that the function is a resource and that {self.options.label!r} is recorded."
+                f"feedback; check that the function is a resource and {self.options.label!r} is recorded."
             )
         if self.options.features is not None:
             return list(self.options.features)
@@ -276,7 +276,7 @@ class _Fit:
         for place, run in enumerate(self.runs):
             wanted = run.right or self.options.unknowns == "both"
             if run.found.choice is None and run.found.candidates and wanted:
-                best = int(np.argmax(first.predict(self._matrix(run.found.candidates))))
+                best = int(np.argmax(first.predict(self._matrix(run.found.candidates), num_threads=1)))
                 found.append((place, run.found.candidates[best], not run.right))
         return found
 
@@ -299,7 +299,8 @@ class _Fit:
             "seed": self.seed,
             "verbose": -1,
         }
-        return lightgbm.train(settings, data, num_boost_round=trees)
+        # The training booster keeps its one thread; a reloaded one would predict with all of them.
+        return lightgbm.train(settings, data, num_boost_round=trees, keep_training_booster=True)
 
     def _sized(self) -> tuple[int, int]:
         """Leaves and trees with the lowest cross-validated log loss; also the loss without features."""
@@ -316,7 +317,9 @@ class _Fit:
             for leaves in options.leaves:
                 booster = self._train(rest, leaves, max(options.trees))
                 for trees in options.trees:
-                    held[leaves, trees][test] = booster.predict(self.X[test], num_iteration=trees)
+                    held[leaves, trees][test] = booster.predict(
+                        self.X[test], num_iteration=trees, num_threads=1
+                    )
         # The smaller model first, so that it keeps ties.
         best = min(sorted(held), key=lambda size: float(_log_loss(self.y, held[size]).mean()))
         self.cross = held[best]
@@ -335,7 +338,8 @@ class _Fit:
             every = [candidate for place in mine for candidate in self.runs[place].found.candidates]
             if not every or not len(rest):
                 continue
-            values = iter(self._train(rest, self.leaves, self.trees).predict(self._matrix(every)).tolist())
+            booster = self._train(rest, self.leaves, self.trees)
+            values = iter(booster.predict(self._matrix(every), num_threads=1).tolist())
             for place in mine:
                 candidates = self.runs[place].found.candidates
                 # zip would draw one value too many if it asked `values` first.
