@@ -12,6 +12,7 @@ from __future__ import annotations
 import enum
 import inspect
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +75,11 @@ def cli_reference() -> str:
     from whet.cli import app
 
     note = "<!-- Written by scripts/reference from the command line itself; do not edit. -->\n\n"
-    return note + str(app.generate_docs(output_format="markdown")).strip() + "\n"
+    started_as, sys.argv = sys.argv, ["whet"]  # the generator puts the running program's name into usage lines
+    try:
+        return note + str(app.generate_docs(output_format="markdown")).strip() + "\n"
+    finally:
+        sys.argv = started_as
 
 
 def main() -> None:
