@@ -75,7 +75,8 @@ def cli_reference() -> str:
     from whet.cli import app
 
     note = "<!-- Written by scripts/reference from the command line itself; do not edit. -->\n\n"
-    started_as, sys.argv = sys.argv, ["whet"]  # the generator puts the running program's name into usage lines
+    # The generator puts the name of the running program into usage lines.
+    started_as, sys.argv = sys.argv, ["whet"]
     try:
         return note + str(app.generate_docs(output_format="markdown")).strip() + "\n"
     finally:

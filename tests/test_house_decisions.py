@@ -23,5 +23,7 @@ def test_a_note_is_indexed_titled_and_short(note: Path) -> None:
     assert f"]({note.name})" in index, f"link {note.name} from the index of decisions"
     text = note.read_text(encoding="utf-8")
     assert re.match(r"# \S", text), "a note starts with its title"
-    assert re.search(r"\d", text.partition("\n")[2]), "a decision without a number is an opinion: say what was measured"
+    assert re.search(r"\d", text.partition("\n")[2]), (
+        "a decision without a number is an opinion: say what was measured"
+    )
     assert len(text.split()) < 900, "half a page to a page; the rest belongs in a benchmark or a docstring"

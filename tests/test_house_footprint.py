@@ -12,7 +12,7 @@ from packaging.utils import canonicalize_name
 
 
 def closure(requirements: list[str]) -> dict[str, int]:
-    """Installed package → bytes on disk, for everything that these requirements bring with no extra of whet."""
+    """Installed package → bytes on disk, for everything that these requirements bring."""
     found: dict[str, int] = {}
     waiting = [(Requirement(text), "") for text in requirements]
     seen: set[tuple[str, str]] = set()
@@ -29,9 +29,8 @@ def closure(requirements: list[str]) -> dict[str, int]:
                 package = distribution(name)
             except PackageNotFoundError:
                 pytest.fail(f"{name} is required and not installed; run scripts/install")
-            found[name] = sum(
-                path.stat().st_size for file in package.files or () if (path := Path(str(file.locate()))).is_file()
-            )
+            located = (Path(str(file.locate())) for file in package.files or ())
+            found[name] = sum(path.stat().st_size for path in located if path.is_file())
             waiting += [(Requirement(text), asked) for text in package.requires or ()]
     return found
 

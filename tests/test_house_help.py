@@ -37,17 +37,28 @@ def test_the_promised_commands_exist() -> None:
     assert {("demo",), ("verdict",)} <= set(COMMANDS)
 
 
+def exit_code(words: list[str]) -> int | str | None:
+    """What the process would exit with."""
+    try:
+        app(words)
+    except SystemExit as done:
+        return done.code or 0
+    return 0
+
+
 @pytest.mark.parametrize("path", COMMANDS, ids=words_of)
 def test_help_of_a_command_exits_0_and_names_it(
     path: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    try:
-        app([*path, "--help"], result_action="return_value")
-    except SystemExit as done:
-        assert done.code in (0, None)
+    assert exit_code([*path, "--help"]) == 0
     said = capsys.readouterr()
     assert " ".join(("whet", *path)) in said.out
     assert said.err == ""
+
+
+def test_a_command_that_does_not_exist_exits_with_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+    assert exit_code(["frobnicate"]) != 0
+    assert "frobnicate" in "".join(capsys.readouterr())
 
 
 @pytest.mark.parametrize("path", COMMANDS, ids=words_of)
@@ -59,7 +70,8 @@ def test_every_option_of_a_command_is_explained(path: tuple[str, ...]) -> None:
     if command.default_command is None:
         return
     for argument in command.assemble_argument_collection(parse_docstring=True):
-        assert not argument.show or argument.parameter.help, f"{words_of(path)}: {argument.names} is not explained"
+        explained = argument.parameter.help or not argument.show
+        assert explained, f"{words_of(path)}: {argument.names} is not explained"
 
 
 def test_the_installed_program_answers_help() -> None:

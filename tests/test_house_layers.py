@@ -77,7 +77,7 @@ def modules(source: Path) -> dict[str, Path]:
 
 
 def imports(module: str, path: Path, known: set[str]) -> Iterator[Import]:
-    """Every module that `path` imports; `from package import name` counts as the submodule where it is one."""
+    """Every module that `path` imports; `from package import name` is the submodule if there is one."""
     tree = ast.parse(path.read_text(encoding="utf-8"), str(path))
     package = module if path.name == "__init__.py" else module.rpartition(".")[0]
     for node in ast.walk(tree):
@@ -181,7 +181,9 @@ def test_torch_is_imported_at_the_top_of_its_rooms_only(edges: list[Import]) -> 
             continue
         importer = room(edge.module)
         if importer != "training" and importer not in WEIGHT_OPTIMIZERS:
-            wrong.append(f"{edge.module}:{edge.line}: torch belongs under training/ and the weight optimizers")
+            wrong.append(
+                f"{edge.module}:{edge.line}: torch belongs under training/ and the weight optimizers"
+            )
         elif not edge.at_top and not _guarded(edge):
             wrong.append(f"{edge.module}:{edge.line}: import torch at the top of the file")
     assert not wrong, "\n".join(wrong)
@@ -227,7 +229,14 @@ PLANTED = {
 def test_a_planted_violation_is_found(name: str, tmp_path: Path) -> None:
     place, text, expected = PLANTED[name]
     source = tmp_path / "whet"
-    for file in ("__init__.py", "loop.py", "gate.py", "types.py", "optimizers/b.py", "optimizers/__init__.py"):
+    for file in (
+        "__init__.py",
+        "loop.py",
+        "gate.py",
+        "types.py",
+        "optimizers/b.py",
+        "optimizers/__init__.py",
+    ):
         (source / file).parent.mkdir(parents=True, exist_ok=True)
         (source / file).write_text("")
     (source / place).parent.mkdir(parents=True, exist_ok=True)
