@@ -31,8 +31,13 @@ def public_names() -> str:
         if inspect.isclass(value):
             lines += [_class_line(name, value), *(f"    {member}" for member in _members(value))]
         else:
-            lines.append(f"{name}{_signature(value)}")
+            lines.append(_function_line(name, value))
     return "\n".join(lines) + "\n"
+
+
+def _function_line(name: str, value: Any) -> str:
+    waits = inspect.iscoroutinefunction(value) or inspect.isasyncgenfunction(value)
+    return f"{'async ' if waits else ''}{name}{_signature(value)}"
 
 
 def _class_line(name: str, value: type) -> str:
@@ -53,10 +58,20 @@ def _members(value: type) -> list[str]:
             if isinstance(member, property):
                 found[name] = name
             elif isinstance(member, classmethod | staticmethod):
-                found[name] = f"{name}{_signature(member.__func__)}"
+                found[name] = _function_line(name, member.__func__)
             elif inspect.isfunction(member):
-                found[name] = f"{name}{_signature(member)}"
+                found[name] = _function_line(name, member)
     return [found[name] for name in sorted(found)]
+
+
+class _Written:
+    """An annotation as it stands in the source: its repr has no quotes."""
+
+    def __init__(self, annotation: object) -> None:
+        self._text = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
+
+    def __repr__(self) -> str:
+        return self._text
 
 
 def _signature(value: Any, *, result: bool = True) -> str:
@@ -64,10 +79,15 @@ def _signature(value: Any, *, result: bool = True) -> str:
         signature = inspect.signature(value)
     except (TypeError, ValueError):
         return "(...)"
-    if not result:
-        signature = signature.replace(return_annotation=inspect.Signature.empty)
-    text = str(signature).replace("'", "")
-    return re.sub(r"<(?:function|factory)? ?([\w.]*)(?: at 0x[0-9a-f]+)?>", r"<\1>", text)
+    empty = inspect.Signature.empty
+    parameters = [
+        one if one.annotation is empty else one.replace(annotation=_Written(one.annotation))
+        for one in signature.parameters.values()
+    ]
+    returned = signature.return_annotation
+    shown = _Written(returned) if result and returned is not empty else empty
+    text = str(signature.replace(parameters=parameters, return_annotation=shown))
+    return re.sub(r" at 0x[0-9a-f]+>", ">", text)  # a default that is a function is shown by its name
 
 
 def cli_reference() -> str:
