@@ -19,7 +19,7 @@ from .forward import Fused, feed_forward, normalise, rotate, rotations
 from .model import ModelOptions
 
 _PREFILL_CELLS = 1 << 21
-"""Scores held at once (batch × heads × new × context): what fits the processor's cache beats what does not."""
+"""Attention scores held at once, batch × heads × new × context; more does not stay in the cache."""
 
 
 class Cache:
@@ -90,7 +90,12 @@ class Cache:
         return torch.cat(parts)
 
     def _extend(
-        self, fused: Fused, rows: np.ndarray, past: np.ndarray, counts: np.ndarray, new: Sequence[Sequence[int]]
+        self,
+        fused: Fused,
+        rows: np.ndarray,
+        past: np.ndarray,
+        counts: np.ndarray,
+        new: Sequence[Sequence[int]],
     ) -> Tensor:
         options = self.options
         heads, kv, width, epsilon = options.heads, options.kv_heads, options.head_width, options.norm_epsilon

@@ -107,7 +107,7 @@ class _Normalise(torch.autograd.Function):
         return normal
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Any:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> Any:
         normal, scale = ctx.saved_tensors
         along = torch.linalg.vecdot(gradient, normal).unsqueeze(-1).div_(normal.shape[-1])
         return torch.addcmul(gradient, normal, along, value=-1.0).mul_(scale), None
@@ -120,7 +120,7 @@ def normalise(x: Tensor, epsilon: float) -> Tensor:
 
 def rotate(x: Tensor, rotation: Tensor) -> Tensor:
     """Rotary position embedding of (..., heads, width) with adjacent pairs."""
-    pairs = torch.view_as_complex(x.unflatten(-1, (-1, 2)))
+    pairs = torch.view_as_complex(x.reshape(*x.shape[:-1], -1, 2))
     return torch.view_as_real(pairs * rotation).flatten(-2)
 
 

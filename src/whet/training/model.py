@@ -203,9 +203,11 @@ def to_transformers(decoder: Decoder) -> Any:
     missing, unexpected = model.load_state_dict(
         {name: parameter.detach() for name, parameter in decoder.weights().items()}, strict=False
     )
-    assert not unexpected and set(missing) <= {"lm_head.weight"}, (missing, unexpected)
+    assert not unexpected, unexpected
+    assert set(missing) <= {"lm_head.weight"}, missing
     model.tie_weights()
-    return model.eval()
+    model.train(False)
+    return model
 
 
 def sha256(path: Path) -> str:
@@ -277,7 +279,9 @@ def load(folder: Path, *, sha: str | None = None) -> Decoder:
     if not (folder / WEIGHTS).is_file():
         raise NotFoundError(f"no {WEIGHTS} in {folder}; were the weights moved, or saved on another machine?")
     if sha is not None and (found := sha256(folder / WEIGHTS)) != sha:
-        raise InputError(f"{folder / WEIGHTS} was changed since it was saved: sha256 {found[:12]}, not {sha[:12]}")
+        raise InputError(
+            f"{folder / WEIGHTS} was changed since it was saved: sha256 {found[:12]}, not {sha[:12]}"
+        )
     tensors = load_tensors(folder / WEIGHTS)
     known = {field.name for field in fields(ModelOptions)}
     try:

@@ -23,7 +23,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..errors import InputError
+from ..errors import InputError, ModelError
 from ..types import Tokens, Usage
 from .cache import Cache
 from .forward import Fused, fuse
@@ -71,11 +71,11 @@ class _Request:
 class Session:
     """The model's side of one rollout; made by `Sampler.session`."""
 
-    __slots__ = ("_generation", "_sampler", "busy", "cached", "context", "random", "row")
+    __slots__ = ("_sampler", "busy", "cached", "context", "generation", "random", "row")
 
     def __init__(self, sampler: Sampler, seed: int) -> None:
         self._sampler = sampler
-        self._generation = sampler.generation
+        self.generation = sampler.generation
         self.random = random.Random(seed)
         self.context: list[int] = []
         """All ids so far, prompts and outputs."""
@@ -97,6 +97,7 @@ class Session:
         Raises:
             InputError: nothing to read, an id out of range, a context that is too long, or a second
                 call while one is under way.
+            ModelError: the computation failed.
         """
         sampler = self._sampler
         if self.busy:
@@ -110,10 +111,10 @@ class Session:
         if not prompt_ids and not self.context:
             raise InputError("the first call of a session needs a prompt; give at least <bos>")
         if prompt_ids and not (min(prompt_ids) >= 0 and max(prompt_ids) < sampler.vocab_size):
-            raise InputError(f"a prompt id lies outside 0…{sampler.vocab_size - 1}; is it another vocabulary's?")
+            raise InputError(
+                f"a prompt id lies outside 0…{sampler.vocab_size - 1}; is it another vocabulary's?"
+            )
         self.context.extend(prompt_ids)
-        if self._generation != sampler.generation:  # the weights moved on: what is cached is stale
-            self._generation, self.cached = sampler.generation, 0
         future: asyncio.Future[Sampled] = asyncio.get_running_loop().create_future()
         self.busy = True
         try:
@@ -156,7 +157,9 @@ class Sampler:
         max_batch: int = 512,
     ) -> None:
         if not temperature > 0:
-            raise InputError(f"temperature must be above 0, got {temperature}; for the likeliest token set greedy=True")
+            raise InputError(
+                f"temperature must be above 0, got {temperature}; for the likeliest token set greedy=True"
+            )
         if max_batch < 1:
             raise InputError(f"max_batch must be at least 1, got {max_batch}")
         self.decoder = decoder
@@ -206,19 +209,24 @@ class Sampler:
             part = requests[start : start + self.max_batch]
             try:
                 self._generate(part)
-            except Exception as error:
+            except Exception as error:  # out of memory, say: the machine's failure, not the policy's
                 for request in part:
                     request.session.cached = 0
-                    if not request.future.done():
-                        request.future.set_exception(error)
+                    del request.session.context[request.prompt_length :]
+                    failure = ModelError(f"sampling failed: {error!r}")
+                    failure.__cause__ = error
+                    request.future.set_exception(failure)
 
     @torch.inference_mode()
     def _generate(self, requests: list[_Request]) -> None:
         if self._fused is None:
             self._fused = fuse(self.decoder)
         for request in requests:
-            if request.session.row < 0:
-                request.session.row, request.session.cached = self.cache.acquire(), 0
+            session = request.session
+            if session.row < 0:
+                session.row, session.cached = self.cache.acquire(), 0
+            if session.generation != self.generation:  # the weights moved on: what is cached is stale
+                session.generation, session.cached = self.generation, 0
         # rows in order: neighbours in the cache are neighbours in the batch
         live = sorted(requests, key=lambda request: request.session.row)
         self.batches += 1

@@ -86,7 +86,9 @@ class Vocabulary:
         out = []
         for number in ids:
             if not 0 <= number < len(tokens):
-                raise InputError(f"token id {number} is out of range; the vocabulary has {len(tokens)} tokens")
+                raise InputError(
+                    f"token id {number} is out of range; the vocabulary has {len(tokens)} tokens"
+                )
             out.append(tokens[number])
         return out
 
