@@ -118,7 +118,7 @@ class SFT:
         version = learner.checkpoint(
             options.resource, context.folder, start.id, {"method": self.name, "seed": options.seed}
         )
-        return Update(bundle.put(version), metrics=figures, done=True, reason="trained to the end")
+        return Update(bundle=bundle.put(version), metrics=figures, done=True, reason="trained to the end")
 
     def _passes(self, trajectory: Trajectory) -> bool | None:
         """Whether the filter keeps it; None if nothing has judged it."""

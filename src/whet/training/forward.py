@@ -102,7 +102,7 @@ class _Normalise(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, epsilon: float) -> Tensor:
         scale = torch.linalg.vector_norm(x, dim=-1, keepdim=True).square_().div_(x.shape[-1])
         scale = scale.add_(epsilon).rsqrt_()
-        normal = x * scale
+        normal: Tensor = x * scale
         ctx.save_for_backward(normal, scale)
         return normal
 

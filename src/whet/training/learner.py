@@ -93,7 +93,7 @@ class Learner:
             self.optimizer.clear()
             raise TrainingRefused(
                 f"loss {total} and gradient norm {norm} at update {self.updates}: not finite. "
-                "The weights are unchanged. Look at the rewards and log-probabilities, or lower the learning rate."
+                "Nothing was changed. Look at rewards and log-probabilities, or lower the learning rate."
             )
         self.optimizer.step(rate, norm)
         self.policy_version += 1
@@ -132,6 +132,13 @@ class Learner:
             "policy_version": self.policy_version,
             "updates": self.updates,
         }
+
+    @staticmethod
+    def forget(folder: Path, names: Iterable[str]) -> None:
+        """Delete files that `save` wrote."""
+        for name in names:
+            if _FILE_NAME.fullmatch(name):
+                (folder / name).unlink(missing_ok=True)
 
     def restore(self, folder: Path, saved: Json) -> dict[str, Tensor]:
         """Go on exactly from what `save` wrote; returns the `extra` tensors.
