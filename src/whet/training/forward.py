@@ -44,6 +44,7 @@ class Fused(NamedTuple):
 
 
 @lru_cache(maxsize=64)
+@torch.inference_mode(False)  # what is kept serves training too, whoever asked first
 def _interleaved(heads: int, width: int) -> Tensor:
     """Row order that turns each head's halves (a, b) into pairs (a0, b0, a1, b1, ...)."""
     pairs = torch.arange(width).view(2, width // 2).T.reshape(-1)
@@ -51,6 +52,7 @@ def _interleaved(heads: int, width: int) -> Tensor:
 
 
 @lru_cache(maxsize=16)
+@torch.inference_mode(False)
 def _rotations(width: int, length: int, theta: float) -> Tensor:
     """(length, 1, width / 2) complex: e^(i · position · frequency)."""
     frequency = 1.0 / theta ** (torch.arange(0, width, 2, dtype=torch.float32) / width)
