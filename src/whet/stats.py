@@ -231,7 +231,9 @@ class BettingProcess:
         factors = self._factors.get(difference)
         if factors is None:
             if not -1 <= difference <= 1:
-                raise InputError(f"difference {difference} lies outside [-1, 1]: rescale the metric to [0, 1]")
+                raise InputError(
+                    f"difference {difference} lies outside [-1, 1]: rescale the metric to [0, 1]"
+                )
             factors = tuple(1 + stake * (difference - self.null) for stake in self.stakes)
             if len(self._factors) < 64:  # success is 0 or 1: three values make up almost all bets
                 self._factors[difference] = factors
