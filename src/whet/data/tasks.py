@@ -1,0 +1,133 @@
+"""Traces → tasks, and tasks as JSON lines.
+
+A production trace carries the work item that caused it; what people said of it
+becomes the task's answer (the latest correction) and its meta (the mean thumb).
+Nothing is invented here: a task without an answer has none.  `splits.py` divides
+the tasks, `formats.py` reads the published shapes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Protocol, TypeAlias
+
+import msgspec
+
+from ..errors import InputError
+from ..types import Feedback, Json, Task, Trajectory, canonical
+from .formats import task_from_json
+
+GroupKey: TypeAlias = Callable[[Trajectory], str]
+
+
+class HasTrajectories(Protocol):
+    """A Store, or whatever else yields trajectories."""
+
+    def trajectories(self) -> Iterable[Trajectory]: ...
+
+
+def natural_group(trajectory: Trajectory) -> str:
+    """The task's group, else the session, else the subject, else none."""
+    return trajectory.task.group or trajectory.session or trajectory.subject or ""
+
+
+def tasks(
+    source: HasTrajectories | Iterable[Trajectory], *, group: GroupKey | str | None = None
+) -> list[Task]:
+    """The distinct tasks behind recorded runs, in the order in which they were first seen.
+
+    Runs with the same instruction, initial state, checker and group are one task. It keeps the id of
+    its first run; its answer is the latest correction, else what the task had.
+
+    Args:
+        source: a Store, or trajectories with their feedback.
+        group: what splits are made by: a function of the trajectory, or the name of an entry in the
+            task's `meta` or `initial_state`; None takes `natural_group`.
+
+    Returns:
+        Tasks whose `meta` gains `trajectories` (their ids, oldest first), `feedback` (mean value; absent
+        where nobody rated) and `feedback_n`.
+
+    Raises:
+        InputError: `group` names an entry that a task lacks.
+    """
+    key = natural_group if group is None else _entry(group) if isinstance(group, str) else group
+    runs = source.trajectories() if hasattr(source, "trajectories") else source
+    found: dict[bytes, tuple[Task, list[Trajectory]]] = {}
+    for run in runs:
+        task = replace(run.task, group=key(run))
+        content = canonical((task.instruction, dict(task.initial_state), task.success_checker, task.group))
+        found.setdefault(content, (task, []))[1].append(run)
+    return [_task(task, its_runs) for task, its_runs in found.values()]
+
+
+def _entry(name: str) -> GroupKey:
+    def key(run: Trajectory) -> str:
+        for where in (run.task.meta, run.task.initial_state):
+            if name in where:
+                return str(where[name])
+        raise InputError(
+            f"task {run.task.id!r} has no {name!r} in its meta or initial_state to group by; "
+            "give group= a function of the trajectory"
+        )
+
+    return key
+
+
+def _task(task: Task, runs: list[Trajectory]) -> Task:
+    said: list[Feedback] = [one for run in runs for one in run.feedback]
+    corrections = [one for one in said if one.correction is not None]
+    values = [one.value for one in said if one.value is not None]
+    ordered = sorted(runs, key=lambda run: (run.started, run.id))
+    meta: dict[str, Json] = {**task.meta, "trajectories": [run.id for run in ordered]}
+    if values:
+        meta |= {"feedback": sum(values) / len(values), "feedback_n": len(values)}
+    if not corrections:
+        answers = [run.task.answer for run in ordered if run.task.answer is not None]
+        return replace(task, answer=answers[-1] if answers else None, meta=meta)
+    latest = max(corrections, key=lambda one: (one.at, one.id))
+    return replace(task, answer=latest.correction, meta=meta)
+
+
+def to_jsonl(path: Path | str, rows: Iterable[Task]) -> int:
+    """Write tasks one per line, with every field; returns how many.
+
+    The file appears whole or not at all: it is written beside its place and moved there.
+    """
+    target = Path(path)
+    partial = target.with_name(target.name + ".partial")
+    count = 0
+    with partial.open("wb") as file:
+        for task in rows:
+            file.write(msgspec.json.encode(task) + b"\n")
+            count += 1
+    partial.replace(target)
+    return count
+
+
+def from_jsonl(path: Path | str) -> list[Task]:
+    """Read tasks, one per line: as `to_jsonl` writes them or in the published shape.
+
+    Raises:
+        InputError: the file cannot be read, a line is no task, or an id comes twice; says which line.
+    """
+    try:
+        lines = Path(path).read_bytes().splitlines()
+    except OSError as error:
+        raise InputError(f"cannot read tasks from {path}: {error.strerror or error}") from error
+    read: dict[str, int] = {}
+    result: list[Task] = []
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            task = task_from_json(line)
+        except InputError as error:
+            raise InputError(f"{path}, line {number}: {error}") from error
+        if task.id in read:
+            raise InputError(f"{path}, line {number}: task {task.id!r} was already on line {read[task.id]}")
+        read[task.id] = number
+        result.append(task)
+    return result
