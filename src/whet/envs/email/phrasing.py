@@ -163,6 +163,10 @@ _VAGUE: dict[str, tuple[str, ...]] = {
         "When does it happen, according to {who}, {about}{when_sent}?",
         "What is the date in the mail from {who} {about}{when_sent}?",
         "When is {whose} {topic}{when_sent}?",
+        "Which day did {who} name {about}{when_sent}?",
+        "What date did {who} write down {about}{when_sent}?",
+        "Can you tell me the date that {who} stated {about}{when_sent}?",
+        "Which calendar date is in what {who} sent {about}{when_sent}?",
     ),
     "date_sent": (
         "When did {who} send the mail {about}{when}?",
@@ -235,6 +239,10 @@ _HARD_ASK: dict[str, tuple[str, ...]] = {
         "I need the date that it gave.",
         "When is it, by what it said?",
         "Which calendar date stood in it?",
+        "What date did it state?",
+        "Which date was mentioned?",
+        "I need to know which date it named.",
+        "Can you give me the date in it?",
     ),
     "date_sent": (
         "When was it sent?",
@@ -280,6 +288,8 @@ _HARD_OPENERS_UNKNOWN = (
 )
 _ABOUT = ("about", "on", "regarding", "concerning", "about")
 _MENTIONING = ("mentioning", "with the words", "that mentioned", "where it says")
+_COMING = ("When is", "When does", "For what date", "to happen")
+"""Wordings that ask for a date which was still to come when the mail was sent."""
 _ANYONE = ("someone", "somebody", "they")
 _AT = ("someone at {}", "somebody at {}", "a person at {}", "someone from {}")
 
@@ -294,8 +304,19 @@ TEMPLATE_WORDS = frozenset(
 """Every word that a template can bring into a question; none of them is used as a clue."""
 
 
-def phrase(clues: Clues, tier: Tier, rng: random.Random) -> str:
-    """The question's text; `rng` chooses among the templates and orders the words."""
+def phrase(clues: Clues, tier: Tier, rng: random.Random, *, coming: bool = True) -> str:
+    """The question's text; `rng` chooses among the templates.
+
+    Args:
+        coming: False if the date asked for was past when the mail was sent, so that it is
+            not asked "When is it?".
+    """
+
+    def suitable(texts: tuple[str, ...]) -> tuple[str, ...]:
+        if coming or clues.kind != "date":
+            return texts
+        return tuple(text for text in texts if not any(part in text for part in _COMING))
+
     when = f" in {MONTHS[clues.month - 1].capitalize()}" if clues.month else ""
     if tier == "exact":
         template = rng.choice(_EXACT[clues.kind])
@@ -306,7 +327,7 @@ def phrase(clues: Clues, tier: Tier, rng: random.Random) -> str:
         )
     who, whose = _who(clues, rng), _whose(clues)
     if tier == "vague":
-        choices = _VAGUE[clues.kind]
+        choices = suitable(_VAGUE[clues.kind])
         if whose is None:
             choices = tuple(text for text in choices if "{whose}" not in text)
         template = rng.choice(choices)
@@ -325,7 +346,7 @@ def phrase(clues: Clues, tier: Tier, rng: random.Random) -> str:
     unknown = clues.sender is None or clues.kind == "sender"
     opener = rng.choice(_HARD_OPENERS_UNKNOWN if unknown else _HARD_OPENERS)
     first = opener.format(who=who, when=when, about=_about(clues, rng, split=False))
-    return _finished(f"{first} {rng.choice(_HARD_ASK[clues.kind])}")
+    return _finished(f"{first} {rng.choice(suitable(_HARD_ASK[clues.kind]))}")
 
 
 def _finished(text: str) -> str:

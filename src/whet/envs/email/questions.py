@@ -17,25 +17,22 @@ questions ask for a fact whose mail is withheld, with every other mail that
 gives the value under the same clues, or for an attribute that the mail does not
 have.  No language model writes or judges anything here.
 
-`python -m whet.envs.email.questions DIR --seed 0 --sample 30` prints a sample
+`python -m whet.envs.email DIR --seed 0 --sample 30` prints a sample
 with its evidence, to be checked by hand.
 """
 
 from __future__ import annotations
 
-import argparse
 import random
 import re
-import sys
 from collections.abc import Callable, Iterable, MutableMapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
-from ...errors import InputError, WhetError
+from ...errors import InputError
 from ...types import Json, Task, digest
-from .entities import BODY_KINDS, KINDS, MONTHS, Kind, extract, find, located, plain_subject
+from .entities import BODY_KINDS, KINDS, MONTHS, Kind, extract, find, plain_subject
 from .index import MailIndex, World, tokens
-from .mailbox import Mail, read_mail
+from .mailbox import Mail
 from .phrasing import TEMPLATE_WORDS, TIERS, Clues, ClueWord, SenderForm, Tier, phrase
 from .vocabulary import NO_PERSON, STOP_WORDS, WEEKDAYS
 
@@ -317,7 +314,7 @@ class _Maker:
         if reason == "withheld":
             state["without"] = _withheld(bench, fact, clues)
         return Task(
-            instruction=phrase(clues, tier, rng),
+            instruction=phrase(clues, tier, rng, coming=_coming(fact)),
             initial_state=state,
             answer=None if reason else fact.value,
             group=self.box.name,
@@ -457,43 +454,8 @@ def _withheld(bench: _Bench, fact: Fact, clues: Clues) -> list[str]:
     return sorted(mails[row].id for row in hidden)
 
 
-def _sentence(fact_kind: Kind, value: str, mail: Mail) -> str:
-    for found, at in located(fact_kind, mail.own):
-        if found == value:
-            return " ".join(mail.own[max(0, at - 90) : at + 60].split())
-    return ""
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Print a sample of questions with their evidence, for checking by hand."""
-    parser = argparse.ArgumentParser(prog="python -m whet.envs.email.questions", description=main.__doc__)
-    parser.add_argument("folder", type=Path, help="a maildir, an mbox or a folder of mail files")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--sample", type=int, default=30)
-    options = parser.parse_args(arguments)
-    try:
-        world = World(read_mail(options.folder).mails)
-        tasks = derive(world, mailboxes=world.mailboxes, seed=options.seed)
-    except WhetError as error:
-        print(error, file=sys.stderr)
-        return error.exit_code
-    index = world.index(world.mailboxes)
-    for number, task in enumerate(tasks[: options.sample], 1):
-        mail = index.read(str(task.meta["mail"]))
-        kind: Kind = task.meta["kind"]
-        about = (
-            task.meta["unanswerable"] or _sentence(kind, str(task.answer), mail) if kind in BODY_KINDS else ""
-        )
-        wrong = [word["text"] for word in task.meta["clues"]["words"] if word["wrong"]]
-        print(f"{number}. [{task.meta['tier']} {kind} {task.group}] {task.instruction}")
-        print(f"   answer: {task.answer if task.answer is not None else 'unknown'}   wrong clues: {wrong}")
-        print(f"   evidence: {mail.sender} | {mail.date} | {mail.subject}")
-        if task.meta["unanswerable"]:
-            print(f"   {task.meta['unanswerable']}: {len(task.initial_state['without'])} withheld")
-        elif about:
-            print(f"   says: {about}")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+def _coming(fact: Fact) -> bool:
+    sent = fact.mail.date
+    return fact.kind == "date" and (
+        fact.value is None or sent is None or fact.value > sent.date().isoformat()
+    )
