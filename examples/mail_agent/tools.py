@@ -80,4 +80,4 @@ def extract(kind, mail):
         return [mail.subject]
     if kind == "date_sent":
         return [mail.date.strftime("%Y-%m-%d")] if mail.date else []
-    return list(dict.fromkeys(value.strip() for value in re.findall(PATTERNS[kind], mail.own, re.I)))
+    return list(dict.fromkeys(" ".join(value.split()) for value in re.findall(PATTERNS[kind], mail.own, re.I)))

@@ -74,16 +74,15 @@ class AgentPolicy:
 
     async def act(self, observation: Json, /) -> Action:
         inbox = self.world.episodes[observation["episode"]]
-        steps: list[Step] = []
-
-        def record(tool: str, arguments: Mapping[str, Json], result: Json) -> None:
-            steps.append(Step(kind="tool", name=tool, observation=arguments, action=result, id=f"t{len(steps)}"))
-
-        inbox.record = record
         with tracing.using(self.bundle), tracing.collecting() as collected:
             text = self.agent.answer(observation["question"], inbox)
-        steps += collected.steps
-        return Action({"tool": "say", "text": text}, steps=steps)
+        steps = [
+            Step(kind="tool", name=call.tool, observation=call.arguments, action=call.found, id=f"call{number}")
+            for number, call in enumerate(inbox.log)
+        ]
+        said, _, source = text.partition("\nSource: ")
+        call = {"tool": "answer", "text": said, "sources": [source] if source else []}
+        return Action(call, steps=[*steps, *collected.steps])
 
 
 class NaivePolicy:
@@ -100,7 +99,7 @@ class NaivePolicy:
             return Action(UNKNOWN)
         mail = inbox.read(hits[0].id)
         values = extract(clues["kind"], mail)
-        return Action({"tool": "answer", "answer": values[0], "sources": [mail.id]} if values else UNKNOWN)
+        return Action({"tool": "answer", "text": values[0], "sources": [mail.id]} if values else UNKNOWN)
 
 
 def parsed(agent: ModuleType, question: str, bundle: Bundle) -> Mapping[str, Json]:
@@ -136,18 +135,15 @@ class SlotPolicy:
         if call["tool"] == "answer":
             mail = self.view.inbox.index.read(call["id"])
             values = extract(self.view.kind, mail)
-            call = {"tool": "answer", "answer": values[0], "sources": [mail.id]} if values else UNKNOWN
+            call = {"tool": "answer", "text": values[0], "sources": [mail.id]} if values else UNKNOWN
         return Action(call, tokens=sampled.tokens)
 
 
 def observed(view: SlotView, observation: Mapping[str, Any]) -> list[str]:
     """Tokens of what the environment answered to the last tool call."""
-    if "hits" in observation:
-        return view.observe_search(observation["hits"])
-    if "mail" in observation:
-        mail = observation["mail"]
-        return view.observe_read(mail, len(extract(view.kind, mail)))
-    return ["error"]
+    if "results" in observation:
+        return view.observe_search([hit["id"] for hit in observation["results"]])
+    return view.observe_read(observation["id"]) if "id" in observation else ["error"]
 
 
 class RoutedPolicy:

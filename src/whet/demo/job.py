@@ -179,14 +179,31 @@ class Job:
 
     def __init__(self, options: JobOptions, store: Store, *, name: str, progress: Progress = quiet) -> None:
         self.options, self.store, self.name, self.progress = options, store, name, progress
+        self.begun, self.cpu = time.perf_counter(), time.process_time()
         self.material = prepare(options)
-        self.models = _local_models()
+        self.models = LocalModels()
         self.agents = MailAgents(self.material.world, self.models)
         self.users = Users(seed=options.seed)
-        self.timings: list[dict[str, Json]] = []
+        self.timings: list[dict[str, Any]] = [self._timing("mail", self.begun, self.cpu)]
         self.checked = self._experiment("", scoring.REWARDS)
+        self.base = Bundle(
+            Version(resource=resource, content=target.value) for resource, target in self._targets().items()
+        )
 
-    def _experiment(self, label: str, rewards: Sequence[Any]) -> Experiment:
+    @staticmethod
+    def _timing(stage: str, begun: float, cpu: float, **more: float) -> dict[str, Any]:
+        spent = {"seconds": time.perf_counter() - begun, "cpu_seconds": time.process_time() - cpu}
+        return {"stage": stage, **spent, "rollouts": 0, **more}
+
+    @staticmethod
+    def _targets() -> dict[str, Target]:
+        places = {"rule": ("agent.py", "RULE"), "parser": ("parsing.py", "PARSER")}
+        return {
+            resource: find((agent_folder() / "mail_agent" / file).read_text(encoding="utf-8"), name)
+            for resource, (file, name) in places.items()
+        }
+
+    def _experiment(self, label: str, rewards: Sequence[Reward]) -> Experiment:
         material = self.material
         return Experiment(
             env=lambda: MailEnv(material.world),
@@ -202,22 +219,38 @@ class Job:
             progress=self.progress,
         )
 
-    async def stage(self, name: str, work: Callable[[], Awaitable[Json]]) -> Json:
+    async def stage(self, name: str, work: Callable[[], Awaitable[dict[str, Any]]]) -> dict[str, Any]:
         """The result of `work`, from the store if the stage has ended before."""
         key = f"{self.name}/stage/{name}"
         done = self.store.state(key)
         if done is None:
             begun, cpu = time.perf_counter(), time.process_time()
-            earlier = self.store.state(f"{key}/interrupted") or {"seconds": 0.0, "cpu_seconds": 0.0}
             result = msgspec.to_builtins(await work())
-            done = {
-                "result": result,
-                "seconds": time.perf_counter() - begun + earlier["seconds"],
-                "cpu_seconds": time.process_time() - cpu + earlier["cpu_seconds"],
-            }
+            done = {"result": result, "timing": self._timing(name, begun, cpu, rollouts=result.get("rollouts", 0))}
             self.store.put_state(key, done)
-        rollouts = done["result"].get("rollouts", 0) if isinstance(done["result"], dict) else 0
-        self.timings.append(
-            {"stage": name, "seconds": done["seconds"], "cpu_seconds": done["cpu_seconds"], "rollouts": rollouts}
-        )
-        return done["result"]
+        self.timings.append(done["timing"])
+        result = done["result"]
+        if "bundle" in result:
+            result = {**result, "bundle": bundle_from(result["bundle"])}
+        return result
+
+    async def run(self) -> dict[str, Any]:
+        """All stages; returns the report."""
+        learned = await Learning(self).run()
+        return await Proof(self, learned).run()
+
+
+def bundle_from(rows: Sequence[Json]) -> Bundle:
+    """A Bundle from the JSON of its Versions."""
+    return Bundle([msgspec.convert(row, Version) for row in rows])
+
+
+def stored(improvement: Improvement, **more: Json) -> dict[str, Any]:
+    """An Improvement as a stage's result."""
+    return {
+        "bundle": list(improvement.bundle.values()),
+        "metrics": list(improvement.metrics),
+        "rollouts": improvement.rollouts,
+        "reason": improvement.reason,
+        **more,
+    }

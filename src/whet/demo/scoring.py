@@ -25,7 +25,7 @@ def rubric_of(trajectory: Trajectory) -> Rubric | None:
 def success(trajectory: Trajectory) -> float | None:
     """1 for a correct answer or a right "I don't know", else 0; by the checker."""
     rubric = rubric_of(trajectory)
-    return None if rubric is None else float(rubric.correct or (rubric.unknown and not rubric.answerable))
+    return None if rubric is None else float(rubric.success)
 
 
 def reward(trajectory: Trajectory) -> float | None:
@@ -39,13 +39,13 @@ def answered(trajectory: Trajectory) -> float | None:
     rubric = rubric_of(trajectory)
     if rubric is None or not rubric.answerable:
         return None
-    return float(not rubric.unknown)
+    return float(not rubric.returned_unknown)
 
 
 def hallucination(trajectory: Trajectory) -> float | None:
     """1 for a wrong answer given with confidence."""
     rubric = rubric_of(trajectory)
-    return None if rubric is None else float(rubric.answered and not rubric.correct)
+    return None if rubric is None else float(rubric.hallucination)
 
 
 def turns(trajectory: Trajectory) -> float | None:
@@ -75,9 +75,9 @@ def _figures(runs: Sequence[Trajectory]) -> dict[str, Any]:
     successes = [success(one) or 0.0 for one, _ in rubrics]
     return {
         "success": mean(successes),
-        "hallucination": mean(float(rubric.answered and not rubric.correct) for _, rubric in rubrics),
-        "idk_answerable": mean(float(rubric.unknown) for _, rubric in rubrics if rubric.answerable),
-        "idk_unanswerable": mean(float(rubric.unknown) for _, rubric in rubrics if not rubric.answerable),
+        "hallucination": mean(float(rubric.hallucination) for _, rubric in rubrics),
+        "idk_answerable": mean(float(rubric.returned_unknown) for _, rubric in rubrics if rubric.answerable),
+        "idk_unanswerable": mean(float(rubric.returned_unknown) for _, rubric in rubrics if not rubric.answerable),
         "turns": mean(float(rubric.turns) for _, rubric in rubrics),
         "n": len(rubrics),
         "interval": list(cluster_interval(successes, [one.task.group for one, _ in rubrics])),

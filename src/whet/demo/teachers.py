@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import ModuleType
-from typing import Any
 
-from ..envs.email import World, extract
+from ..envs.email import Inbox, World
 from ..envs.email.slots import SlotView
 from ..types import Bundle, Group, Json, Step, Tokens, Trajectory
 from .agents import IDS, parsed
@@ -25,15 +24,13 @@ def calls_of(trajectory: Trajectory) -> list[Mapping[str, Json]]:
         for step in trajectory.steps
         if step.kind == "tool" and step.name in ("search", "read")
     ]
-    final = trajectory.steps[0].info.get("rubric", {})
-    if final.get("unknown"):
-        return [*calls, {"tool": "unknown"}]
-    return [*calls, {"tool": "answer", "id": trajectory.steps[0].info["sources"][0]}]
+    sources = trajectory.output.get("sources")
+    return [*calls, {"tool": "answer", "id": sources[0]} if sources else {"tool": "unknown"}]
 
 
 def as_slots(trajectory: Trajectory, world: World, agent: ModuleType, bundle: Bundle) -> Trajectory | None:
     """The run with one Step per tool call, carrying its tokens; None if it has no form by slot."""
-    if not trajectory.steps or trajectory.error or not trajectory.steps[0].info.get("rubric"):
+    if trajectory.error or not isinstance(trajectory.output, Mapping):
         return None
     inbox = world.inbox(trajectory.task)
     view = SlotView(parsed(agent, trajectory.task.instruction, bundle), inbox)
@@ -50,14 +47,11 @@ def as_slots(trajectory: Trajectory, world: World, agent: ModuleType, bundle: Bu
     return replace(trajectory, steps=tuple(steps))
 
 
-def _seen(view: SlotView, inbox: Any, call: Mapping[str, Json]) -> list[str]:
+def _seen(view: SlotView, inbox: Inbox, call: Mapping[str, Json]) -> list[str]:
     if call["tool"] == "search":
         given = {name: call[name] for name in ("sender", "month") if call.get(name)}
-        return view.observe_search(inbox.search(call["words"], match=call.get("match", "all"), **given))
-    if call["tool"] == "read":
-        mail = inbox.read(call["id"])
-        return view.observe_read(mail, len(extract(view.kind, mail)))
-    return []
+        return view.observe_search([hit.id for hit in inbox.search(call["words"], match=call["match"], **given)])
+    return view.observe_read(call["id"]) if call["tool"] == "read" else []
 
 
 def lessons(groups: Sequence[Group], world: World, agent: ModuleType, bundle: Bundle) -> list[Group]:

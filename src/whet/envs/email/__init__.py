@@ -1,7 +1,7 @@
 """The e-mail world: mailboxes, search, questions with checkable answers, and an Env to ask them in."""
 
 from .entities import BODY_KINDS, KINDS, Kind, extract, find, plain_subject, same
-from .index import Hit, Inbox, MailIndex, Recorder, World, tokens
+from .index import Hit, Inbox, MailIndex, ToolCall, World, tokens
 from .mailbox import Duplicate, Mail, Problem, Reading, read_mail
 from .phrasing import TEMPLATE_WORDS, TIERS, Clues, ClueWord, Tier
 from .questions import Fact, derive, sender_parts
@@ -26,9 +26,9 @@ __all__ = [
     "MailIndex",
     "Problem",
     "Reading",
-    "Recorder",
     "Rubric",
     "Tier",
+    "ToolCall",
     "World",
     "checked",
     "derive",

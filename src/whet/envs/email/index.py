@@ -18,7 +18,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from datetime import date, datetime
 from functools import lru_cache
-from typing import Literal
+from typing import Any, Literal
+from weakref import WeakValueDictionary
 
 from ...errors import InputError, NotFoundError
 from ...types import Json, Task
@@ -259,26 +260,29 @@ def _within(
     )
 
 
-Recorder = Callable[[str, Mapping[str, Json], Json], None]
-"""Told of each tool call: the tool's name, its arguments, and a summary of the result."""
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """One use of an Inbox."""
+
+    tool: str
+    arguments: Mapping[str, Json]
+    found: Sequence[str] | None
+    """Ids that a search returned or a read opened; None if there was no such mail."""
 
 
 class Inbox:
-    """The tools of an agent, for one question.
+    """The tools of an agent, for one question; what is done with them is kept in `log`.
 
     Anything with `search` and `read` of this shape can stand in for it.
     """
 
-    def __init__(
-        self, index: MailIndex, without: Set[str] = frozenset(), *, record: Recorder | None = None
-    ) -> None:
+    def __init__(self, index: MailIndex, without: Set[str] = frozenset()) -> None:
         self.index = index
         self.without = frozenset(without)
-        self.calls = 0
+        self.log: list[ToolCall] = []
         self.frequency = index.document_frequency
         """In how many mails a word occurs; knowing it costs no turn."""
         self.missing = index.missing
-        self._record = record
 
     def search(
         self,
@@ -292,7 +296,6 @@ class Inbox:
         until: date | None = None,
     ) -> list[Hit]:
         """At most ten mails, best first; see `MailIndex.search`. A string is split into words."""
-        self.calls += 1
         if isinstance(words, str):
             words = words.split()
         found = self.index.search(
@@ -305,17 +308,10 @@ class Inbox:
             until=until,
             without=self.without,
         )
-        if self._record:
-            given: dict[str, Json] = {
-                "words": list(words),
-                "match": match,
-                "sender": sender,
-                "month": month,
-                "year": year,
-            }
-            given |= {"since": since and since.isoformat(), "until": until and until.isoformat()}
-            given = {name: value for name, value in given.items() if value is not None}
-            self._record("search", given, [hit.id for hit in found])
+        given: dict[str, Any] = {"words": list(words), "match": match, "sender": sender, "month": month, "year": year}
+        given |= {"since": since and since.isoformat(), "until": until and until.isoformat()}
+        given = {name: value for name, value in given.items() if value is not None}
+        self.log.append(ToolCall("search", given, [hit.id for hit in found]))
         return found
 
     def read(self, id: str) -> Mail:
@@ -324,17 +320,14 @@ class Inbox:
         Raises:
             NotFoundError: there is none, or it is withheld.
         """
-        self.calls += 1
         try:
             if id in self.without:
                 raise NotFoundError(f"no mail has the id {id!r}; give an id that a search returned")
             mail = self.index.read(id)
         except NotFoundError:
-            if self._record:
-                self._record("read", {"id": id}, None)
+            self.log.append(ToolCall("read", {"id": id}, None))
             raise
-        if self._record:
-            self._record("read", {"id": id}, {"sender": mail.sender, "subject": mail.subject})
+        self.log.append(ToolCall("read", {"id": id}, [id]))
         return mail
 
 
@@ -350,6 +343,8 @@ class World:
         }
         self._indexes: dict[tuple[str, ...], MailIndex] = {}
         self._lock = threading.Lock()
+        self.episodes: WeakValueDictionary[str, Inbox] = WeakValueDictionary()
+        """Inboxes of the episodes under way, by the handle in their first observation."""
 
     def index(self, mailboxes: Iterable[str]) -> MailIndex:
         """The index over these mailboxes, made when first asked for.
@@ -367,7 +362,7 @@ class World:
                 self._indexes[key] = MailIndex(mail for name in key for mail in self.mailboxes[name])
             return self._indexes[key]
 
-    def inbox(self, task: Task, *, record: Recorder | None = None) -> Inbox:
+    def inbox(self, task: Task) -> Inbox:
         """The tools for one question: its `initial_state` names `mailboxes` and ids `without`.
 
         Raises:
@@ -380,4 +375,4 @@ class World:
                 f"task {task.id} names no mailboxes; its initial_state needs "
                 '{"mailboxes": [names], "without": [ids]}'
             )
-        return Inbox(self.index(names), frozenset(task.initial_state.get("without", ())), record=record)
+        return Inbox(self.index(names), frozenset(task.initial_state.get("without", ())))

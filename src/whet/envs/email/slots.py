@@ -16,11 +16,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from ...types import Json
+from .entities import KINDS, Kind, extract, plain_subject
+from .index import Inbox, tokens
+from .mailbox import Mail
 
-KINDS = ("phone", "amount", "date", "date_sent", "sender", "subject")
 MAX_WORDS = 8
 SHOWN = 5
 """Results of a search that are shown, best first."""
@@ -39,15 +40,16 @@ TOKENS: tuple[str, ...] = (
     *(f"?{kind}" for kind in KINDS),
     *(f"w{index}" for index in range(MAX_WORDS)),
     *(f"f{index}" for index in range(len(_FREQUENCY) + 1)),
-    *("has-sender", "has-month"),
+    *("has-sender", "has-month", "has-title"),
     *("found0", "found1", "found2", "found3", "found4", "found5", "found10"),
     *(f"r{index}" for index in range(SHOWN)),
     *(f"lacks{index}" for index in range(6)),
     *(f"weight{index}" for index in range(len(_WEIGHT) + 1)),
     *(f"subject{index}" for index in range(4)),
+    *("title+", "title-"),
     *("sender?", "sender-", "sender+", "month?", "month-", "month+"),
     *("values0", "values1", "values2"),
-    *("was-read", "error", "turns-few"),
+    *("was-read", "error"),
     *("search", "any", "all", "+sender", "+month", "read", "answer", "unknown"),
     *KINDS,
 )
@@ -62,17 +64,18 @@ class SlotView:
 
     Args:
         clues: `kind`, `words`, `sender` and `month` as parsed from the question.
-        inbox: gives `frequency(word)` and `missing(words, mail id)`.
+        inbox: the episode's; what is seen of a mail here, a search or a read has shown before.
     """
 
-    def __init__(self, clues: Mapping[str, Json], inbox: Any) -> None:
-        self.kind: str = clues["kind"]
+    def __init__(self, clues: Mapping[str, Json], inbox: Inbox) -> None:
+        self.kind: Kind = clues["kind"]
         self.inbox = inbox
         # Rare words first: they carry most, and the order itself tells the policy which.
         known = sorted(dict.fromkeys(clues["words"]), key=lambda word: (inbox.frequency(word) or 10_000, word))
         self.words: list[str] = known[:MAX_WORDS]
         self.sender: str | None = clues["sender"]
         self.month: int | None = clues["month"]
+        self.title: str | None = clues.get("title")
         self.rarity = {word: 1.0 / (1.0 + math.log1p(inbox.frequency(word))) for word in self.words}
         self.total = sum(self.rarity.values()) or 1.0
         self.results: list[str] = []
@@ -81,66 +84,72 @@ class SlotView:
 
     def opening(self) -> list[str]:
         """Tokens of the question."""
-        tokens = [f"?{self.kind}"]
+        seen = [f"?{self.kind}"]
         for index, word in enumerate(self.words):
-            tokens += [f"w{index}", f"f{_bucket(self.inbox.frequency(word), _FREQUENCY)}"]
-        if self.sender:
-            tokens.append("has-sender")
-        if self.month:
-            tokens.append("has-month")
-        return tokens
+            seen += [f"w{index}", f"f{_bucket(self.inbox.frequency(word), _FREQUENCY)}"]
+        given = {"has-sender": self.sender, "has-month": self.month, "has-title": self.title}
+        return seen + [name for name, value in given.items() if value]
 
-    def _signs(self, sender: str, month: int | None) -> list[str]:
-        fits_sender = "?" if self.sender is None else "+" if self.sender.lower() in sender.lower() else "-"
+    def _signs(self, mail: Mail) -> list[str]:
+        whole = f"{mail.sender_name} <{mail.sender}>".lower()
+        fits_sender = "?" if self.sender is None else "+" if self.sender.lower() in whole else "-"
+        month = mail.date.month if mail.date else None
         fits_month = "?" if self.month is None else "+" if month == self.month else "-"
         return [f"sender{fits_sender}", f"month{fits_month}"]
 
-    def _fit(self, mail: str) -> tuple[int, float]:
+    def _fit(self, mail: str) -> tuple[list[str], float]:
         missing = self.inbox.missing(self.words, mail)
-        return len(missing), sum(self.rarity[word] for word in missing) / self.total
+        return missing, sum(self.rarity[word] for word in missing) / self.total
 
-    def observe_search(self, hits: Sequence[Any]) -> list[str]:
-        """Tokens of a search's results; the best `SHOWN` of them become r0, r1, …"""
+    def _subject(self, mail: Mail) -> str:
+        if self.title is not None:
+            same = plain_subject(self.title).casefold() == plain_subject(mail.subject).casefold()
+            return "title+" if same else "title-"
+        held = frozenset(tokens(mail.subject))
+        return f"subject{min(3, sum(held.issuperset(tokens(word)) for word in self.words))}"
 
-        def order(hit: Any) -> tuple[float, str]:
-            signs = self._signs(f"{hit.sender} {hit.sender_name}", hit.date.month if hit.date else None)
-            bonus = 0.15 * (signs[0] == "sender+") + 0.1 * (signs[1] == "month+") + 0.02 * hit.in_subject
-            return self._fit(hit.id)[1] - bonus, hit.id
+    def observe_search(self, found: Sequence[str]) -> list[str]:
+        """Tokens of a search's results (mail ids); the best `SHOWN` of them become r0, r1, …"""
+        ranked = []
+        for id in found:
+            mail = self.inbox.index.read(id)
+            (missing, weight), signs, subject = self._fit(id), self._signs(mail), self._subject(mail)
+            bonus = 0.15 * (signs[0] == "sender+") + 0.1 * (signs[1] == "month+") + (subject == "title+")
+            ranked.append((weight - bonus, id, missing, weight, [subject, *signs]))
+        ranked.sort(key=lambda row: row[:2])
+        self.results = [row[1] for row in ranked[:SHOWN]]
+        seen = [f"found{len(found) if len(found) < 5 else 5 if len(found) < 10 else 10}"]
+        for index, (_, id, missing, weight, signs) in enumerate(ranked[:SHOWN]):
+            seen += [f"r{index}", f"lacks{min(len(missing), 5)}", f"weight{_bucket(weight, _WEIGHT)}", *signs]
+            if id in self.read:
+                seen.append("was-read")
+        return seen
 
-        best = sorted(hits, key=order)[:SHOWN]
-        self.results = [hit.id for hit in best]
-        tokens = [f"found{len(hits) if len(hits) < 5 else 5 if len(hits) < 10 else 10}"]
-        for index, hit in enumerate(best):
-            lacks, weight = self._fit(hit.id)
-            tokens += [f"r{index}", f"lacks{min(lacks, 5)}", f"weight{_bucket(weight, _WEIGHT)}"]
-            tokens += [f"subject{min(hit.in_subject, 3)}"]
-            tokens += self._signs(f"{hit.sender} {hit.sender_name}", hit.date.month if hit.date else None)
-            if hit.id in self.read:
-                tokens.append("was-read")
-        return tokens
+    def observe_read(self, id: str) -> list[str]:
+        """Tokens of a mail that was read."""
+        self.read.add(id)
+        mail = self.inbox.index.read(id)
+        missing, weight = self._fit(id)
+        values = len(extract(self.kind, mail))
+        seen = [f"values{min(values, 2)}", f"lacks{min(len(missing), 5)}", f"weight{_bucket(weight, _WEIGHT)}"]
+        if missing:
+            rarest = min(self.inbox.frequency(word) for word in missing)
+            seen.append(f"f{_bucket(rarest, _FREQUENCY)}")
+        return [*seen, self._subject(mail), *self._signs(mail)]
 
-    def observe_read(self, mail: Any, values: int) -> list[str]:
-        """Tokens of a mail that was read; `values` is how many values of the kind asked for it holds."""
-        self.read.add(mail.id)
-        lacks, weight = self._fit(mail.id)
-        missing = self.inbox.missing(self.words, mail.id)
-        rarest = min((self.inbox.frequency(word) for word in missing), default=None)
-        tokens = [f"values{min(values, 2)}", f"lacks{min(lacks, 5)}", f"weight{_bucket(weight, _WEIGHT)}"]
-        if rarest is not None:
-            tokens.append(f"f{_bucket(rarest, _FREQUENCY)}")
-        return tokens + self._signs(f"{mail.sender} {mail.sender_name}", mail.date.month if mail.date else None)
-
-    def decode(self, tokens: Sequence[str]) -> dict[str, Json]:
+    def decode(self, chosen: Sequence[str]) -> dict[str, Json]:
         """The tool call that an action's tokens stand for.
 
         Raises:
             InvalidSlot: they do not form one.
         """
-        body = [token for token in tokens if token != END]
+        body = [token for token in chosen if token != END]
         match body:
             case ["answer", "unknown"]:
                 return {"tool": "unknown"}
             case ["answer", kind, slot] if kind in KINDS:
+                if self._mail(slot) not in self.read:
+                    raise InvalidSlot(f"{slot} has not been read")
                 return {"tool": "answer", "kind": kind, "id": self._mail(slot)}
             case ["read", slot]:
                 return {"tool": "read", "id": self._mail(slot)}

@@ -9,6 +9,10 @@ A call that is malformed is not an infrastructure error: it is answered with
 what was wrong, recorded in the rubric, and ends the episode as the published
 table has it.  Asking for a mail that does not exist is answered and goes on.
 What the agent is not to know (answer, evidence, gold clues) is in no observation.
+
+An agent that brings its own loop takes the same tools as an object: `world.episodes`
+holds the Inbox of each episode under way by the handle in its first observation.  What
+it does there counts as turns and in the rubric, and it ends with one `answer` or `unknown`.
 """
 
 from __future__ import annotations
@@ -67,13 +71,21 @@ class MailEnv:
         self._reward = reward
         self._task: Task | None = None
         self._inbox: Inbox | None = None
+        self._accounted = 0
+        """Entries of the inbox's log that are counted in the episode."""
         self._episode = _Episode()
 
     def reset(self, task: Task, seed: int) -> Json:
         """The question, the tools and the number of turns; `seed` changes nothing, the world is still."""
-        self._task, self._inbox, self._episode = task, self.world.inbox(task), _Episode()
+        self._task, self._episode = task, _Episode()
+        inbox = self._open(self.world.inbox(task))
+        handle = f"{task.id}/{seed}"
+        while handle in self.world.episodes:  # the same rollout twice at once
+            handle += "+"
+        self.world.episodes[handle] = inbox
         return {
             "question": task.instruction,
+            "episode": handle,
             "mailboxes": list(task.initial_state["mailboxes"]),
             "tools": {name: list(arguments) for name, arguments in _ARGUMENTS.items()},
             "turns_left": self.max_turns,
@@ -89,12 +101,16 @@ class MailEnv:
             raise EnvError("step before reset: call reset(task, seed) first")
         if self._episode.ended:
             raise EnvError("the episode has ended; make a fresh MailEnv")
+        self._account()
         self._episode.turns += 1
         call = _call(action)
         if isinstance(call, _Malformed):
             self._episode.marks[call.mark] = True
             return self._end(checked(self._task, None), {"error": call.reason}, attempted=False)
         tool, arguments = call
+        if self._episode.turns > self.max_turns:
+            self._episode.marks["ran_out_of_turns"] = True
+            return self._end(checked(self._task, None), {"error": "no turn is left"}, attempted=False)
         if tool == "answer":
             sources = arguments.get("sources", [])
             return self._end(checked(self._task, arguments["text"], sources), {"answered": arguments["text"]})
@@ -122,7 +138,25 @@ class MailEnv:
         """Go back to a snapshot, of this Env or of another over the same World."""
         task, episode = snapshot
         self._task, self._episode = task, deepcopy(episode)
-        self._inbox = None if task is None else self.world.inbox(task)
+        self._inbox = None
+        if task is not None:
+            self._open(self.world.inbox(task))
+
+    def _open(self, inbox: Inbox) -> Inbox:
+        self._inbox, self._accounted = inbox, 0
+        return inbox
+
+    def _account(self) -> None:
+        """Count what was done with the inbox since the last step by somebody other than this Env."""
+        assert self._inbox is not None and self._task is not None
+        evidence = self._task.meta.get("evidence")
+        for call in self._inbox.log[self._accounted :]:
+            self._episode.turns += 1
+            if call.found is None:
+                self._episode.marks["read_invalid_mail"] = True
+            elif evidence in call.found:
+                self._episode.marks["found_right_mail" if call.tool == "search" else "read_right_mail"] = True
+        self._accounted = len(self._inbox.log)
 
     def _search(self, arguments: dict[str, Any]) -> dict[str, Json]:
         assert self._inbox is not None
@@ -134,6 +168,7 @@ class MailEnv:
                 except ValueError as error:
                     raise InputError(f"{bound} is {arguments[bound]!r}; give a day as 2001-03-05") from error
         found = self._inbox.search(**arguments)
+        self._accounted += 1
         if any(hit.id == self._task.meta.get("evidence") for hit in found):
             self._episode.marks["found_right_mail"] = True
         return {"results": [_shown(hit) for hit in found]}
@@ -141,6 +176,7 @@ class MailEnv:
     def _read(self, id: str) -> dict[str, Json]:
         assert self._inbox is not None
         assert self._task is not None
+        self._accounted += 1
         mail = self._inbox.read(id)
         if id == self._task.meta.get("evidence"):
             self._episode.marks["read_right_mail"] = True
