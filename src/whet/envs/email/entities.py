@@ -58,6 +58,7 @@ _DATES = re.compile(
     re.IGNORECASE,
 )
 _ATTACHED = re.compile(r"<<[^<>\n]{1,120}(?:\n[^<>\n]{0,120})?>>|^ - \S[^\n]{0,90}\.\w{2,4} *$", re.MULTILINE)
+_DIGITS = re.compile(r"\d(?:[-. ()/]{0,2}\d){6,14}")
 _REPLY = re.compile(r"^\s*(?:(?:re|fw|fwd|aw|wg|sv)\s*(?:\[\d+\])?\s*:\s*)+", re.IGNORECASE)
 
 
@@ -133,7 +134,8 @@ def same(kind: Kind, given: str, expected: str) -> bool:
         InputError: no such kind.
     """
     if kind == "phone":
-        values = find("phone", given) or ([_digits(given)] if _digits(given) and not _letters(given) else [])
+        # A bare run of digits is no phone number in a mail, but it is one in an answer.
+        values = find("phone", given) or list(dict.fromkeys(map(_digits, _DIGITS.findall(given))))
         return values == [expected]
     if kind == "amount":
         values = find("amount", given) or _worded(given)
@@ -151,10 +153,6 @@ def same(kind: Kind, given: str, expected: str) -> bool:
 def plain_subject(subject: str) -> str:
     """The subject without Re:, Fw: and the like."""
     return _REPLY.sub("", subject).strip()
-
-
-def _letters(text: str) -> bool:
-    return any(char.isalpha() for char in text)
 
 
 def _digits(text: str) -> str:

@@ -34,10 +34,11 @@ _QUOTE = re.compile(
     r"|^[ \t]*From:[ \t].{2,120}\n(?:.*\n){0,2}?[ \t]*(?:Sent|Date|To):[ \t]",
     re.MULTILINE | re.IGNORECASE,
 )
-_NOTES_TO = re.compile(r"^[ \t]*To:[ \t].*\n(?:.*\n){0,12}?[ \t]*(?:cc|Subject):", re.MULTILINE)
+_NOTES_TO = re.compile(r"^[ \t]*To:[ \t].*\n(?:(?![ \t]*To:).*\n){0,12}?[ \t]*(?:cc|Subject):", re.MULTILINE)
 _NOTES_ABOVE = re.compile(
     r"[ \t]*(?:\S.{0,60}@\S+|Sent by:.*|.*\b\d{1,2}/\d{1,2}/\d{2,4}\b.{0,20}(?:[AP]M)?"
-    r"|From:.*|Please respond to.*|\"?[A-Z][\w.,'()-]*(?: [\w.,'()\"-]+){0,4}\"?(?: on \d.*)?)?[ \t]*"
+    r"|From:.*|Please respond to.*"
+    r"|\"?[A-Z][\w.,'()-]*(?: [\w.,'()\"-]+){0,4}(?<![.!?,])\"?(?: on \d.*)?)?[ \t]*"
 )
 
 

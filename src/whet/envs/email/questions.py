@@ -380,6 +380,10 @@ class _Maker:
         chosen = [*(ClueWord(word, "body") for word in rest), *(ClueWord(word, "subject") for word in heads)]
         rng.shuffle(chosen)
         clues = Clues(kind=fact.kind, words=tuple(chosen), month=self._month(fact, rng, 0.2))
+        # 15 % of all hard questions, but a question for the sender names none and some draws fail.
+        # Decided here, because the other clues must then identify the value without a sender.
+        if fact.kind != "sender" and rng.random() < 0.21:
+            return replace(clues, sender_wrong=True)
         return self._with_sender(clues, fact.mail, rng, 0.5)
 
     def _noisy(self, clues: Clues, fact: Fact, tier: Tier, rng: random.Random) -> Clues:
@@ -404,12 +408,12 @@ class _Maker:
                 where = rng.choice(words).where
                 words.insert(rng.randint(0, len(words)), ClueWord(wrong, where, True))
         clues = replace(clues, words=tuple(words))
-        # 15 % of all hard questions, but a question for the sender names none, and some draws find no other.
-        if tier == "hard" and fact.kind != "sender" and rng.random() < 0.19:
+        if clues.sender_wrong:
             other = rng.choice(self.whole.index.mails)
-            wrong_sender = self._with_sender(replace(clues, sender=None), other, rng, 1.0)
-            if wrong_sender.sender and self._row(fact) not in self.box.index.sent_by(wrong_sender.sender):
-                return replace(wrong_sender, sender_wrong=True)
+            clues = self._with_sender(replace(clues, sender_wrong=False), other, rng, 1.0)
+            if clues.sender and self._row(fact) in self.box.index.sent_by(clues.sender):
+                return replace(clues, sender=None, sender_form=None)
+            return replace(clues, sender_wrong=clues.sender is not None)
         return clues
 
     def _month(self, fact: Fact, rng: random.Random, share: float) -> int | None:
