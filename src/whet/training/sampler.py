@@ -176,6 +176,7 @@ class Sampler:
         self._fused: Fused | None = None
         self._waiting: list[_Request] = []
         self._seen = 0
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     def session(self, seed: int) -> Session:
         """A fresh session that draws from `seed` alone."""
@@ -189,22 +190,23 @@ class Sampler:
 
     def enqueue(self, request: _Request) -> None:
         """Put a request in line; called by sessions."""
+        loop = request.future.get_loop()
+        if self._loop is not loop:  # none is due here, though a loop that ended may have left some in line
+            self._loop, self._waiting, self._seen = loop, [], 0
+            loop.call_soon(self._settle)
         self._waiting.append(request)
-        if len(self._waiting) == 1:
-            self._seen = 0
-            request.future.get_loop().call_soon(self._settle)
 
     def _settle(self) -> None:
         """Flush once a pass of the event loop has brought no new request."""
-        if not self._waiting:
-            return
-        if len(self._waiting) > self._seen and len(self._waiting) < self.max_batch:
+        assert self._loop is not None
+        if self._seen < len(self._waiting) < self.max_batch:
             self._seen = len(self._waiting)
-            self._waiting[-1].future.get_loop().call_soon(self._settle)
+            self._loop.call_soon(self._settle)
             return
+        self._loop = None
         # whoever was cancelled meanwhile, alone or with its whole loop, is waiting no more
         requests = [request for request in self._waiting if not request.future.done()]
-        self._waiting.clear()
+        self._waiting = []
         for start in range(0, len(requests), self.max_batch):
             part = requests[start : start + self.max_batch]
             try:
