@@ -417,7 +417,8 @@ def test_an_endpoint_that_reports_no_usage_is_charged_the_estimate() -> None:
 
 def test_a_wall_clock_budget_bounds_the_call() -> None:
     begun = time.monotonic()
-    refused(lambda _: Reply(answer="late", delay=0.6), meter=Meter(Budget(seconds=0.3)))
+    error, _ = refused(lambda _: Reply(answer="late", delay=0.6), meter=Meter(Budget(seconds=0.3)))
+    assert "Budget(seconds=...)" in str(error)
     assert time.monotonic() - begun < 3
 
 
