@@ -120,9 +120,10 @@ def test_settings_that_the_call_owns_are_refused(setting: str) -> None:
 
 def test_everything_in_the_package_is_a_model() -> None:
     scripted = ScriptedModel("x")
-    for model in (scripted, Ensemble([(scripted, 1)]), Recorded(scripted)):
-        assert isinstance(model, Model)
-        assert asyncio.run(chunks(model))[-1].completion is not None
+    with Recorded(scripted) as recorded:
+        for model in (scripted, Ensemble([(scripted, 1)]), recorded):
+            assert isinstance(model, Model)
+            assert asyncio.run(chunks(model))[-1].completion is not None
 
 
 # -- ensemble --------------------------------------------------------------------------------

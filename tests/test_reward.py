@@ -312,6 +312,10 @@ def test_lexicographic_order_is_that_of_the_tuples() -> None:
     assert (whole(0, 0, 0), whole(1, 1, 1)) == (0.0, 1.0)
 
 
+def test_lexicographic_order_counts_steps_despite_floating_point() -> None:
+    assert lexicographic([(0.29, 0.01)]) == pytest.approx(0.29)  # 0.29 * 100 = 28.999999999999996
+
+
 def test_lexicographic_order_ignores_differences_below_the_resolution() -> None:
     assert lexicographic([(0.61, 0.1), (1.0, 1.0)]) == lexicographic([(0.69, 0.1), (1.0, 1.0)])
     found = score(Compound({part("a", 1.5): 1}, combine=lexicographic), run())

@@ -70,7 +70,6 @@ class Ensemble:
         key = Request.of(messages, settings).key()
         draw = random.Random(f"{self._seed}:{key}:{self._seen[key]}").random() * self._bounds[-1]
         self._seen[key] += 1
-        # bisect_right: a member of weight 0 has the bound of the one before it and is never hit.
         model = self.models[bisect.bisect_right(self._bounds, draw)]
         self.calls[model.name] += 1
         return model

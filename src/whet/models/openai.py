@@ -200,9 +200,8 @@ class OpenAIModel:
             raise
         except TimeoutError:
             what = f"no answer within {seconds:g} s" + (f"; last: {refusal}" if refusal else "")
-            late = wire.Refusal(
-                what, status=refusal.status if refusal else None, advice="Raise Retry.total_seconds."
-            )
+            limit = "Retry.total_seconds" if seconds == self._retry.total_seconds else "Budget(seconds=...)"
+            late = wire.Refusal(what, status=refusal.status if refusal else None, advice=f"Raise {limit}.")
             raise self._error(late, tried) from refusal
 
     async def _pause(self, refusal: wire.Refusal, tried: int, deadline: float) -> None:

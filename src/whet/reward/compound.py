@@ -104,12 +104,7 @@ class Compound:
         """The whole, with each part's value in the reason; to be awaited if a part has to be."""
         if self.is_async:
             return self._ask(trajectory)
-        found: list[Score] = []
-        for part in self.parts:
-            found.append(score(part, trajectory))
-            if self._missing(part, found[-1]):
-                break
-        return self._whole(found)
+        return self._whole([score(part, trajectory) for part in self.parts])
 
     async def _ask(self, trajectory: Trajectory) -> Score:
         found: list[Score] = []
