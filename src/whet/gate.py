@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import TypeAlias
 
 from .errors import GateError
@@ -24,7 +24,7 @@ WATCHED_LEVEL = 0.99
 """Level of the clustered interval where groups are shared and every pair is looked at: at 0.95, looking
 again and again promoted up to 9 % of useless candidates whose effect differs between groups."""
 MAX_EXCLUDED = 0.1
-"""Share of pairs that may be excluded; a side that breaks or goes unscored more often chose its own sample."""
+"""Share of pairs that may be excluded; a side that breaks or goes unscored more often chose its sample."""
 MIN_CLUSTERS = 2
 
 
@@ -68,7 +68,8 @@ class Pair:
             raise GateError(f"not a pair: baseline ran task {old.task!r}, candidate {new.task!r}")
         if old.group != new.group:
             raise GateError(
-                f"task {old.task!r} is in group {old.group!r} for the baseline and {new.group!r} for the candidate"
+                f"task {old.task!r} is in group {old.group!r} for the baseline "
+                f"and {new.group!r} for the candidate"
             )
 
     @property
@@ -85,7 +86,7 @@ class Pair:
         return Outcome.INFRASTRUCTURE_ERROR in (self.baseline.outcome, self.candidate.outcome)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Guardrail:
     """A metric in which the candidate must not be worse by more than `margin`.
 
@@ -98,6 +99,7 @@ class Guardrail:
 
     metric: str
     margin: float
+    _: KW_ONLY
     higher_is_better: bool = True
     relative: bool = False
     """The margin is a share of the baseline's mean: 0.1 allows 10 % more cost."""
@@ -278,15 +280,16 @@ class Comparison:
         leaked = self._trained.intersection((pair.task, pair.group)) - {""}
         if leaked:
             raise GateError(
-                f"task {pair.task!r} leaked: {min(leaked)!r} was trained on. Judge on groups that nothing was "
-                "trained, tuned or chosen on."
+                f"task {pair.task!r} leaked: {min(leaked)!r} was trained on. Judge on groups that "
+                "nothing was trained, tuned or chosen on."
             )
 
     def _value(self, result: Result) -> float | None:
         value = result.value(self.metric)
         if value is not None and not 0 <= value <= 1:
             raise GateError(
-                f"{self.metric!r} of task {result.task!r} is {value}: the gate bets on metrics in [0, 1]; rescale it"
+                f"{self.metric!r} of task {result.task!r} is {value}: "
+                "the gate bets on metrics in [0, 1]; rescale it"
             )
         return value
 

@@ -15,6 +15,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeAlias
 
 import msgspec
 
@@ -23,11 +24,11 @@ from .gate import Pair, Result, compare, pairs
 from .stats import cluster_interval
 from .types import Json, Outcome, Verdict
 
-Path_ = Path | str
+PathLike: TypeAlias = Path | str
 _IDS = ("task", "task_id", "id")
 
 
-def load_outcomes(path: Path_) -> list[Result]:
+def load_outcomes(path: PathLike) -> list[Result]:
     """Read and check one file of outcomes.
 
     Raises:
@@ -113,7 +114,7 @@ def _outcome(row: dict[str, Json]) -> Outcome:
         raise InputError(f"outcome {value!r} is none of {known}") from None
 
 
-def verdict(a: Path_, b: Path_, *, margin: float = 0.0) -> Verdict:
+def verdict(a: PathLike, b: PathLike, *, margin: float = 0.0) -> Verdict:
     """Is what produced `b` better than what produced `a` (or, with a margin, not worse by more)?
 
     Raises:

@@ -55,8 +55,9 @@ def split(
         raise InputError(f"fractions {dict(fractions)} must be at least 0 and sum to 1")
     if by == "group" and (alone := [task.id for task in listed if not task.group]):
         raise InputError(
-            f"{len(alone)} of {len(listed)} tasks have no group, first {alone[0]!r}: give each the group that it "
-            'shares with others (mailbox, session, repository), or say split(..., by="id") to split row by row'
+            f"{len(alone)} of {len(listed)} tasks have no group, first {alone[0]!r}: give each the group "
+            "that it shares with others (mailbox, session, repository), or say "
+            'split(..., by="id") to split row by row'
         )
     keys = [task.group if by == "group" else task.id for task in listed]
     given = _given(listed, keys)
@@ -96,7 +97,7 @@ def _filled(
 ) -> dict[str, Split]:
     """Groups in the order of their hash, each to the split that lacks most of its share of tasks."""
     chosen = dict(given)
-    filled = Counter({part: 0 for part in shares})
+    filled = Counter(dict.fromkeys(shares, 0))
     for key, part in given.items():
         filled[part] += sizes[key]
     free = sorted((key for key in sizes if key not in given), key=lambda key: (_position(key, seed), key))

@@ -1,0 +1,193 @@
+"""Intervals against scipy and by coverage; the e-process by its guarantee."""
+
+from __future__ import annotations
+
+import math
+import random
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from whet.errors import InputError
+from whet.stats import (
+    BettingProcess,
+    ClusterMean,
+    cluster_interval,
+    pairs_needed,
+    t_quantile,
+    wilson,
+)
+
+
+@pytest.mark.parametrize("df", [1, 2, 3, 7, 29, 300, 10_000])
+@pytest.mark.parametrize("p", [0.001, 0.2, 0.5, 0.9, 0.975, 0.9995])
+def test_t_quantile_agrees_with_scipy(p: float, df: int) -> None:
+    scipy_stats = pytest.importorskip(
+        "scipy.stats", reason="scipy is the oracle here and no dependency of whet"
+    )
+    assert t_quantile(p, df) == pytest.approx(scipy_stats.t.ppf(p, df), rel=1e-8, abs=1e-10)
+
+
+def test_t_quantile_reproduces_the_printed_table() -> None:
+    table = {(0.975, 1): 12.7062, (0.975, 5): 2.5706, (0.95, 10): 1.8125, (0.995, 30): 2.7500}
+    for (p, df), value in table.items():
+        assert t_quantile(p, df) == pytest.approx(value, abs=5e-5)
+
+
+def test_wilson_reproduces_published_values_and_stays_within_zero_and_one() -> None:
+    # Newcombe 1998, Statistics in Medicine 17, table I, method 3.
+    assert wilson(81, 263) == pytest.approx((0.2553, 0.3662), abs=5e-5)
+    assert wilson(0, 20) == pytest.approx((0.0, 0.1611), abs=5e-5)
+    assert wilson(0, 0) == (0.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    "call", [lambda: wilson(3, 2), lambda: t_quantile(1.0, 3), lambda: t_quantile(0.5, 0)]
+)
+def test_arguments_without_a_meaning_are_refused(call: object) -> None:
+    with pytest.raises(InputError):
+        call()  # type: ignore[operator]
+
+
+def test_values_that_stand_alone_give_the_t_interval() -> None:
+    values = [0.1, 0.5, 0.9, 0.2, 0.4]
+    mean = sum(values) / 5
+    error = math.sqrt(sum((value - mean) ** 2 for value in values) / 4 / 5)
+    half = t_quantile(0.975, 4) * error
+    assert cluster_interval(values) == pytest.approx((mean - half, mean + half))
+    assert cluster_interval(values, ["", "", "", "", ""]) == pytest.approx(cluster_interval(values))
+
+
+def test_copying_every_value_within_its_cluster_adds_no_certainty() -> None:
+    values, groups = [0.0, 1.0, 1.0, 0.0, 1.0, 1.0], list("abcdef")
+    once = cluster_interval(values, groups)
+    assert cluster_interval(values * 50, groups * 50) == pytest.approx(once)
+    low, high = cluster_interval(values * 50)
+    assert high - low < (once[1] - once[0]) / 5
+
+
+def test_one_cluster_says_nothing() -> None:
+    assert cluster_interval([1.0, 1.0, 0.0], ["a", "a", "a"], bounds=(0.0, 1.0)) == (0.0, 1.0)
+    assert cluster_interval([], bounds=(0.0, 1.0)) == (0.0, 1.0)
+
+
+def test_the_clustered_interval_covers_and_the_plain_one_does_not() -> None:
+    rng = random.Random(5)
+    covered = plain = 0
+    for _ in range(400):
+        values, groups = [], []
+        for group in range(8):
+            effect = rng.gauss(0, 0.2)
+            values += [effect + rng.gauss(0, 0.4) for _ in range(20)]
+            groups += [group] * 20
+        low, high = cluster_interval(values, groups)
+        covered += low <= 0 <= high
+        low, high = cluster_interval(values)
+        plain += low <= 0 <= high
+    assert 0.92 <= covered / 400 <= 0.98
+    assert plain / 400 < 0.75
+
+
+@given(st.lists(st.tuples(st.floats(-1, 1), st.integers(0, 5)), min_size=2, max_size=60))
+@settings(max_examples=60, deadline=None)
+def test_adding_one_by_one_equals_the_sandwich_computed_at_once(rows: list[tuple[float, int]]) -> None:
+    running = ClusterMean()
+    for value, group in rows:
+        running.add(value, group)
+    mean = sum(value for value, _ in rows) / len(rows)
+    sums: dict[int, float] = {}
+    for value, group in rows:
+        sums[group] = sums.get(group, 0.0) + value - mean
+    if len(sums) < 2:
+        assert math.isinf(running.standard_error())
+        return
+    count = len(sums)
+    direct = math.sqrt(sum(one * one for one in sums.values()) * count / (count - 1)) / len(rows)
+    assert running.standard_error() == pytest.approx(direct, abs=1e-6)
+
+
+@given(st.lists(st.floats(-1, 1), max_size=40), st.randoms(use_true_random=False), st.floats(0, 0.5))
+@settings(max_examples=60, deadline=None)
+def test_the_e_value_does_not_depend_on_order_and_is_never_negative(
+    differences: list[float], rng: random.Random, margin: float
+) -> None:
+    first, second = BettingProcess(-margin), BettingProcess(-margin)
+    for difference in differences:
+        assert first.add(difference) >= 0
+    rng.shuffle(differences)
+    for difference in differences:
+        second.add(difference)
+    assert second.value == pytest.approx(first.value, rel=1e-9)
+
+
+@pytest.mark.parametrize("margin", [0.0, 0.05, 0.3])
+def test_the_expected_e_value_at_the_edge_of_the_null_is_one(margin: float) -> None:
+    # Exactly: over all 3^5 sequences of {-1, 0, 1} whose mean is -margin.
+    up, down = 0.2, 0.2 + margin
+    chances = {1.0: up, -1.0: down, 0.0: 1 - up - down}
+    total = 0.0
+    stack: list[tuple[float, list[float]]] = [(1.0, [])]
+    while stack:
+        chance, sequence = stack.pop()
+        if len(sequence) < 5:
+            stack += [(chance * one, [*sequence, value]) for value, one in chances.items()]
+            continue
+        process = BettingProcess(-margin)
+        for value in sequence:
+            process.add(value)
+        total += chance * process.value
+    assert total == pytest.approx(1.0)
+
+
+def test_certain_gains_and_losses_leave_a_number() -> None:
+    up, down = BettingProcess(), BettingProcess()
+    for _ in range(5_000):
+        up.add(1.0)
+        down.add(-1.0)
+    assert 1e98 < up.value <= 1e100
+    assert 0 <= down.value < 1e-30
+
+
+@pytest.mark.parametrize("difference", [1.01, -2.0, math.nan, math.inf])
+def test_a_difference_that_cannot_be_one_of_rates_is_refused(difference: float) -> None:
+    with pytest.raises(InputError, match="rescale"):
+        BettingProcess().add(difference)
+
+
+def test_pairs_needed_is_about_the_median_stopping_time() -> None:
+    rng = random.Random(2)
+
+    def draw() -> float:
+        return rng.choices((1.0, -1.0, 0.0), (0.15, 0.05, 0.8))[0]
+
+    stops = []
+    for _ in range(200):
+        process = BettingProcess()
+        while process.add(draw()) < 20:
+            pass
+        stops.append(process.n)
+    median = sorted(stops)[100]
+    needed = pairs_needed([1.0] * 15 + [-1.0] * 5 + [0.0] * 80)
+    assert needed is not None
+    assert 0.75 < needed / median < 1.33
+
+
+def test_pairs_needed_grows_as_the_effect_shrinks_and_is_none_without_one() -> None:
+    big = pairs_needed([1.0] * 30 + [-1.0] * 5 + [0.0] * 65)
+    small = pairs_needed([1.0] * 12 + [-1.0] * 8 + [0.0] * 80)
+    assert big is not None
+    assert small is not None
+    assert big < 60 < 300 < small
+    assert pairs_needed([1.0, -1.0]) is None
+    assert pairs_needed([]) is None
+    within = pairs_needed([1.0] * 10 + [-1.0] * 10 + [0.0] * 80, null=-0.1)
+    assert within is not None
+
+
+def test_the_gate_needs_no_numpy() -> None:
+    code = "import sys, whet.verdict, whet.data.tasks, whet.data.splits; print('numpy' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
