@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from whet.budget import Meter
-from whet.env import Env, FourValueEnv, StepResult, Transition, check_env, rollout, usage
+from whet.env import Env, FourValueEnv, StepResult, Transition, check_env, rollout
 from whet.errors import BudgetExceeded, ContractError, EnvError, ModelError
 from whet.models import ScriptedModel
 from whet.policy import Action, FunctionPolicy
@@ -267,8 +267,8 @@ def test_usage_is_summed_and_what_is_inside_a_step_is_not_counted_twice() -> Non
         Step(id="c", parent="1", usage=five),
         Step(id="x", parent="x", usage=five),
     )
-    assert usage(Trajectory(task=TASK, steps=steps)) == Usage(15, 15, 1.5, 3)
-    assert usage(Trajectory(task=TASK)) == Usage()
+    assert Trajectory(task=TASK, steps=steps).usage == Usage(15, 15, 1.5, 3)
+    assert Trajectory(task=TASK).usage == Usage()
 
 
 # -- the four-value adapter ------------------------------------------------------------------

@@ -208,25 +208,6 @@ def _outcome(result: StepResult) -> Outcome:
     return Outcome.TRUNCATED if result.truncated and not result.terminated else Outcome.UNKNOWN
 
 
-def usage(trajectory: Trajectory) -> Usage:
-    """Sum of the usage of a trajectory's steps.
-
-    A step that reports usage speaks for the steps inside it too: those are not counted again.
-    """
-    known = {step.id: step for step in trajectory.steps if step.id}
-
-    def covered(step: Step) -> bool:
-        seen = {step.id}
-        while step.parent in known and step.parent not in seen:
-            step = known[step.parent]
-            seen.add(step.id)
-            if step.usage is not None:
-                return True
-        return False
-
-    return sum((step.usage for step in trajectory.steps if step.usage and not covered(step)), Usage())
-
-
 class FourValueEnv:
     """Adapts an environment whose `step` returns `(obs, reward, done, info)` to the Env protocol.
 

@@ -102,7 +102,10 @@ class Update:
 
     bundle: Bundle
     state: Json = None
-    """Whatever makes resuming exact; large tensors go to a file in `context.folder`, named here."""
+    """Whatever makes resuming exact; large tensors go to a file in `context.folder`, named here.
+
+    A mapping with `"resumable": False` is good in this process only: an interrupted `improve`
+    goes on from the round before it that can be resumed."""
     metrics: Mapping[str, float] = field(default_factory=dict)
     done: bool = False
     """True when more rounds would change nothing (early stop, or an offline learner)."""
@@ -357,7 +360,8 @@ class Experiment:
             metrics.append({**update.metrics, "rollouts": meter.spent["rollouts"]})
             self.progress(label or optimizer.name, number + 1, rounds, **_shown(update.metrics))
             spent = time.perf_counter() - begun + before["seconds"], time.process_time() - cpu + before["cpu_seconds"]
-            if self.store is not None:
+            resumable = not isinstance(state, Mapping) or state.get("resumable", True)
+            if self.store is not None and (resumable or finished):
                 checkpoint = {
                     "bundle": list(live.values()),
                     "state": state,

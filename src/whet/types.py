@@ -221,6 +221,22 @@ class Trajectory:
         given = [step.reward for step in self.steps if step.reward is not None]
         return sum(given) if given else None
 
+    @property
+    def usage(self) -> Usage:
+        """Sum of the usage of its steps; one that reports usage speaks for the steps inside it too."""
+        known = {step.id: step for step in self.steps if step.id}
+
+        def covered(step: Step) -> bool:
+            seen = {step.id}
+            while step.parent in known and step.parent not in seen:
+                step = known[step.parent]
+                seen.add(step.id)
+                if step.usage is not None:
+                    return True
+            return False
+
+        return sum((step.usage for step in self.steps if step.usage and not covered(step)), Usage())
+
     def score(self, name: str) -> float | None:
         """Value of the named Score, None if it is missing or unscored."""
         found = self.scores.get(name)

@@ -27,7 +27,7 @@ from .. import tracing
 from ..envs.email import World, extract
 from ..envs.email.slots import END, MAX_WORDS, TOKENS, InvalidSlot, SlotView
 from ..errors import InputError
-from ..heads import RouterTable
+from ..heads import RouterTable, load_head
 from ..policy import Action, Policy
 from ..types import Bundle, Json, Step, Task, Version
 
@@ -50,7 +50,8 @@ def load_agent() -> ModuleType:
         sys.path.insert(0, folder)
     agent = importlib.import_module("mail_agent.agent")
     if not hasattr(agent, "__whet__"):
-        tracing.attach(agent, "RULE", "PARSER", "decide", "parse")
+        tracing.attach(agent, "RULE", "PARSER", "decide")
+        tracing.register_loader("head", load_head)
         agent.__whet__ = True  # type: ignore[attr-defined]
     return agent
 
@@ -82,7 +83,7 @@ class AgentPolicy:
         ]
         said, _, source = text.partition("\nSource: ")
         call = {"tool": "answer", "text": said, "sources": [source] if source else []}
-        return Action(call, steps=[*steps, *collected.steps])
+        return Action(call, steps=[*steps, *(step for step in collected if isinstance(step, Step))])
 
 
 class NaivePolicy:

@@ -20,11 +20,15 @@ import msgspec
 from ..data.splits import split
 from ..envs.email import MailEnv, Reading, World, derive, generate, read_mail
 from ..errors import InputError
+from ..evolution.targets import Target, find
 from ..loop import Experiment, Improvement, Progress, quiet
+from ..reward import Reward
 from ..store import Store
-from ..types import Bundle, Group, Json, Split, Task, Version, digest
+from ..training.local import LocalModels
+from ..types import Bundle, Json, Split, Task, Version, digest
 from . import scoring
-from .agents import MailAgents
+from .agents import MailAgents, agent_folder
+from .learning import Learning
 from .users import Users
 
 
@@ -36,12 +40,15 @@ class Sizes:
     """Questions that users ask the agent as it came; 40 % get a thumb."""
     later_users: int = 1200
     """Questions that users ask the tuned agent."""
-    rollouts: int = 16_000
+    rollouts: int = 21_000
     """New attempts that each learner may make."""
+    generations: int = 24
+    """Of the knob search at most."""
     cloned: int = 4_000
     """Recorded runs that the policy is cloned from."""
     grpo: int = 80
-    """GRPO steps at most."""
+    """GRPO steps at most, each of `grpo_tasks` questions with 8 attempts."""
+    grpo_tasks: int = 32
     routed: int = 600
     """Questions on which the arms are compared for routing."""
     validation: int = 400

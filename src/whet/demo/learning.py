@@ -24,9 +24,10 @@ from ..optimizers.grpo import GRPO, GRPOOptions
 from ..optimizers.head import Head, HeadOptions
 from ..optimizers.route import Route
 from ..optimizers.sft import SFT, SFTOptions
+from ..reward import Reward
 from ..training.local import fresh
 from ..training.optim import OptimOptions
-from ..types import Budget, Bundle, Group, Json, Split, Task, Trajectory, Version
+from ..types import Budget, Bundle, Group, Json, Task, Trajectory, Version
 from . import scoring
 from .agents import parsed
 from .teachers import calls_of, lessons
@@ -68,7 +69,7 @@ class Learning:
         self._add("naive", "nothing: BM25, first result", base.put(Version(resource="arm", content="naive")))
         first = await self._asked("users", base, self.job.material.users[: self.sizes.users])
         self.judge = (await self.job.stage("judge", lambda: self._head(base, first, "judge")))["bundle"]
-        judged = self.job._experiment("-judged", [*scoring.REWARDS, self._judge_reward()])
+        judged = self.job._experiment("-judged", [*scoring.REWARDS, *self._judge_rewards()])
         await self._evolved("rule (judge)", judged, "judge", "the judge made of thumbs")
         rule = await self._evolved("rule", self.checked, "success", "the checker")
         later = self.job.material.users[-self.sizes.later_users :]
@@ -125,16 +126,24 @@ class Learning:
         labels = sum(bool(run.feedback) for group in recorded for run in group.trajectories)
         return stored(improvement, labels=labels)
 
-    def _judge_reward(self) -> Any:
+    def _judge_rewards(self) -> list[Reward]:
         version = self.judge["decide"] if "decide" in self.judge else None
         if version is None:
             raise TrainingRefused("the first thumbs teach no judge; ask more users (Sizes.users)")
-        return judge(version, read=self._decided)
+        judged = judge(version, read=self._decided)
+
+        def judge_reward(trajectory: Trajectory) -> float | None:
+            """The judge's probability on the scale of the training reward: sure 1, never -1, a turn .02."""
+            value, taken = judged(trajectory).value, scoring.turns(trajectory)
+            return None if value is None or taken is None else 2 * value - 1 - 0.02 * taken
+
+        return [judged, judge_reward]
 
     def _decided(self, trajectory: Trajectory) -> Decided | None:
         """What any of the agents had read when it decided, as the outside agent weighs it."""
         agent, inbox = self.job.agents.agent, self.job.material.world.inbox(trajectory.task)
-        clues = parsed(agent, trajectory.task.instruction, self.learners["rule"].bundle if "rule" in self.learners else self.job.base)
+        # Always as the base agent parses and weighs: that is what the judge was trained on.
+        clues = parsed(agent, trajectory.task.instruction, self.job.base)
         results: list[Any] = []
         seen: list[dict[str, float]] = []
         ids: list[str] = []
@@ -150,3 +159,110 @@ class Learning:
             elif call["tool"] == "answer":
                 return Decided(seen, ids.index(call["id"]) if call["id"] in ids else None)
         return Decided(seen, None)
+
+    async def _evolved(self, name: str, experiment: Experiment, score: str, source: str) -> Bundle:
+        from .job import stored
+
+        async def search() -> dict[str, Any]:
+            domains = {resource: target.domains for resource, target in self.job._targets().items()}
+            options = EvolveOptions(generations=self.sizes.generations, tasks=300, patience=6)
+            optimizer = Evolve(("rule", "parser"), score, domains=domains, options=options)
+            improvement = await experiment.improve(
+                optimizer,
+                bundle=self.job.base,
+                rounds=options.generations,
+                budget=Budget(rollouts=self.sizes.rollouts),
+                label=name,
+            )
+            return stored(improvement)
+
+        result = await self.job.stage(name, search)
+        return self._add(name, source, result["bundle"], result)
+
+    async def _cloned(self, rule: Bundle, head: Bundle) -> Bundle:
+        from .job import stored
+
+        async def clone() -> dict[str, Any]:
+            tasks = self.job.material.users[: self.sizes.cloned]
+            groups = await self.checked.collect(head, tasks, seed=1)
+            # The careful agent and the plain one, half of each: variety is what the rewards will need.
+            groups += await self.checked.collect(rule, tasks[: len(tasks) // 2], seed=2)
+            taught = lessons(groups, self.job.material.world, self.job.agents.agent, rule)
+            folder = self.checked.folder / "fresh"
+            seed = self.job.options.seed
+            start = rule.put(
+                fresh("policy", folder, vocab_size=len(TOKENS), seed=seed),
+                Version(resource="arm", content="policy"),
+            )
+            options = SFTOptions(score="success", epochs=4, seed=seed, optim=OptimOptions(learning_rate=3e-3))
+            improvement = await self.checked.improve(
+                SFT(options, models=self.job.models), bundle=start, groups=taught, label="cloned"
+            )
+            bundle, decoding = await self._decoded(improvement.bundle)
+            return stored(replace(improvement, bundle=bundle, rollouts=len(groups)), decoding=decoding)
+
+        result = await self.job.stage("cloned", clone)
+        return self._add("cloned", "the head's and the rule's successful work", result["bundle"], result)
+
+    async def _decoded(self, bundle: Bundle) -> tuple[Bundle, dict[str, float]]:
+        """The bundle with the decoding that does best on validation, and what each came to."""
+        tried: dict[str, float] = {}
+        best: tuple[float, Bundle] | None = None
+        for temperature in TEMPERATURES:
+            candidate = bundle.put(Version(resource="decoding", content={"temperature": temperature}))
+            success = means(await self.checked.evaluate(candidate))["success"]
+            tried[str(temperature)] = success
+            if best is None or success > best[0]:
+                best = success, candidate
+        assert best is not None
+        return best[1], tried
+
+    async def _trained(
+        self, name: str, experiment: Experiment, score: str, cloned: Bundle, source: str
+    ) -> Bundle:
+        from .job import stored
+
+        async def train() -> dict[str, Any]:
+            await experiment.record_baseline(cloned)
+
+            async def validated(bundle: Bundle) -> float:
+                greedy = bundle.put(Version(resource="decoding", content={"temperature": 0.0}))
+                return means(await self.checked.evaluate(greedy))["success"]
+
+            options = GRPOOptions(score=score, steps=self.sizes.grpo, unknown="unknown", seed=self.job.options.seed)
+            sampled = cloned.put(Version(resource="decoding", content={"temperature": 1.0}))
+            improvement = await experiment.improve(
+                GRPO(options, models=self.job.models, validate=validated),
+                bundle=sampled,
+                rounds=options.steps,
+                tasks=self.sizes.grpo_tasks,
+                budget=Budget(rollouts=self.sizes.rollouts),
+                label=name,
+            )
+            bundle, decoding = await self._decoded(improvement.bundle)
+            return stored(replace(improvement, bundle=bundle), decoding=decoding)
+
+        result = await self.job.stage(name, train)
+        return self._add(name, source, result["bundle"], result)
+
+    async def _routed(self, head: Bundle, trained: Bundle) -> None:
+        from .job import stored
+
+        async def route() -> dict[str, Any]:
+            arms = {"rule": self.learners["rule"].bundle, "head": head, "policy": trained}
+            tasks = self.job.material.users[-self.sizes.routed :]
+            runs: dict[str, list[Trajectory]] = {task.id: [] for task in tasks}
+            for arm, bundle in arms.items():
+                for group in await self.checked.collect(bundle, tasks, seed=3):
+                    runs[group.task.id] += [replace(one, meta={"arm": arm}) for one in group.trajectories]
+            groups = [Group(task, tuple(runs[task.id])) for task in tasks]
+            whole = head.put(*(one for one in trained.values() if one.resource in ("policy", "decoding")))
+            features = lambda task: self.job.agents.features(task, whole)  # noqa: E731
+            improvement = await self.checked.improve(
+                Route(tuple(arms), features), bundle=whole, groups=groups, label="route"
+            )
+            return stored(replace(improvement, rollouts=len(arms) * len(tasks)))
+
+        result = await self.job.stage("route", route)
+        self._add("route", "outcomes of the three on the same questions", result["bundle"], result)
+        self.notes.append(result["reason"])

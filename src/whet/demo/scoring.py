@@ -54,7 +54,13 @@ def turns(trajectory: Trajectory) -> float | None:
     return None if rubric is None else float(rubric.turns)
 
 
-REWARDS = (success, reward, answered, hallucination, turns)
+def unknown(trajectory: Trajectory) -> float | None:
+    """1 for "I don't know" on a question that has an answer; the alarm's signal."""
+    given = answered(trajectory)
+    return None if given is None else 1.0 - given
+
+
+REWARDS = (success, reward, answered, unknown, hallucination, turns)
 
 
 def figures(groups: Sequence[Group]) -> dict[str, dict[str, Any]]:

@@ -18,14 +18,17 @@ from .agents import IDS, parsed
 
 
 def calls_of(trajectory: Trajectory) -> list[Mapping[str, Json]]:
-    """The tool calls of an outside agent's run, the answer last."""
-    calls: list[Mapping[str, Json]] = [
-        {"tool": step.name, **step.observation}
-        for step in trajectory.steps
-        if step.kind == "tool" and step.name in ("search", "read")
-    ]
-    sources = trajectory.output.get("sources")
-    return [*calls, {"tool": "answer", "id": sources[0]} if sources else {"tool": "unknown"}]
+    """The tool calls of a run, by an outside agent or turn by turn, the answer last."""
+    calls: list[Mapping[str, Json]] = []
+    for step in trajectory.steps:
+        if step.kind == "tool":
+            calls.append({"tool": step.name, **step.observation})
+        elif step.kind == "action" and isinstance(step.action, Mapping):
+            calls.append(step.action)
+    searches = [call for call in calls if call.get("tool") in ("search", "read")]
+    output = trajectory.output if isinstance(trajectory.output, Mapping) else {}
+    sources = output.get("sources")
+    return [*searches, {"tool": "answer", "id": sources[0]} if sources else {"tool": "unknown"}]
 
 
 def as_slots(trajectory: Trajectory, world: World, agent: ModuleType, bundle: Bundle) -> Trajectory | None:

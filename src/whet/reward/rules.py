@@ -14,7 +14,6 @@ from typing import Any
 
 import msgspec
 
-from ..env import usage
 from ..errors import InputError
 from ..types import Json, Outcome, Trajectory, canonical
 from .base import Reward, reward
@@ -215,7 +214,7 @@ def cost(penalty: float = 1.0) -> Reward:
     def judge(trajectory: Trajectory) -> float | None:
         if all(step.usage is None for step in trajectory.steps):
             return None
-        return -penalty * usage(trajectory).dollars
+        return -penalty * trajectory.usage.dollars
 
     return judge
 

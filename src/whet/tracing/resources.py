@@ -23,6 +23,7 @@ from ..errors import InputError
 from ..types import Bundle, Json, Version
 from .live import current_bundle
 from .record import current
+from .trace import step
 
 F = TypeVar("F", bound=Callable[..., Any])
 Loader = Callable[[Version, Callable[..., Any]], Callable[..., Any]]
@@ -313,8 +314,8 @@ def register_loader(kind: str, load: Loader) -> None:
 def attach(module: ModuleType, *names: str) -> None:
     """Rebind constants and functions of a program to handles, by name.
 
-    A text, dict, list or tuple becomes a `resource`, a function an `evolve`d one; the resource's
-    name is the attribute's in lower case.  What another module imported from this one before
+    A text, dict, list or tuple becomes a `resource`, a function an `evolve`d one whose calls are
+    recorded as steps; the resource's name is the attribute's in lower case.  What another module imported from this one before
     stays as it was.
 
     Raises:
@@ -329,7 +330,8 @@ def attach(module: ModuleType, *names: str) -> None:
         if isinstance(value, Resource) or hasattr(value, "resource"):
             continue  # attached already
         if inspect.isroutine(value):
-            made[name] = evolve(value, name=name.lower())
+            # Its calls are recorded: what a learned decision is learned from.
+            made[name] = step(evolve(value, name=name.lower()))
         elif isinstance(value, str | Mapping | list | tuple):
             made[name] = resource(name.lower(), value)
         else:
