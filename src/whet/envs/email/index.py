@@ -27,9 +27,10 @@ from .mailbox import Mail
 Match = Literal["all", "any"]
 
 _WORD = re.compile(r"[^\W_]+")
-_SLACK = 24
+_SLACK = 12
 """Hits remembered beyond the ten shown, so that withholding a few mails does not ask SQLite again."""
-_REMEMBERED = 200_000
+_REMEMBERED = 24_000
+"""Queries per index; some 2 KB each."""
 
 
 @lru_cache(maxsize=65_536)

@@ -41,7 +41,9 @@ _NO_PERSON = frozenset(NO_PERSON)
 _CALENDAR = frozenset((*MONTHS, *(month[:3] for month in MONTHS), "sept", *WEEKDAYS))
 _NO_WORDS = _STOP | _CALENDAR | TEMPLATE_WORDS
 _LINKS = re.compile(
-    r"\S+@\S+|https?:\S+|www\.\S+|<<[^>]*>>|\S+\.(?:doc|xls|pdf|ppt|zip|html?)\b|=[0-9A-F]{2}", re.I
+    r"\S{1,100}@\S{1,100}|https?:\S{1,400}|www\.\S{1,400}|<<[^>]{0,200}>>"
+    r"|\S{1,80}\.(?:doc|xls|pdf|ppt|zip|html?)\b|=[0-9A-F]{2}",
+    re.IGNORECASE,
 )
 _BOILERPLATE = 12
 """A phone number in more mails than this is a signature: withholding one of them hides nothing."""
