@@ -1,8 +1,9 @@
 """What an episode is judged by, and the two rewards that are made of it.
 
 `published_reward` is the table of the ART-E case study (OpenPipe, "ART·E"), its
-terms added in the order in which the table lists them.  It pays for saying "unknown" on any question, which feeds a collapse to
-always saying so; `training_reward` is what this package trains with by default.
+terms added in the order in which the table lists them.  It pays for saying
+"unknown" on any question, which feeds a collapse to always saying so;
+`training_reward` is what this package trains with by default.
 The gate uses neither: it uses `success` and `hallucination`.
 """
 
