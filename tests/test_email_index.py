@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import random
 import re
+import sqlite3
 import threading
 from datetime import UTC, date, datetime
 from typing import Any
@@ -11,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from whet.envs.email import Inbox, Mail, MailIndex, World, generate
+from whet.envs.email import Inbox, Mail, MailIndex, World, generate, tokens
 from whet.errors import InputError, NotFoundError
 from whet.types import Task
 
@@ -203,3 +205,24 @@ def test_world_makes_one_index_per_set_of_mailboxes() -> None:
         world.index(["nobody"])
     with pytest.raises(InputError, match="names no mailboxes"):
         world.inbox(Task())
+
+
+def test_ranking_is_that_of_fts5_for_the_whole_query() -> None:
+    index = MailIndex(generate(2, mailboxes=1, mails=120))
+    database = sqlite3.connect(":memory:")
+    database.execute("CREATE VIRTUAL TABLE mail USING fts5(subject, body)")
+    for row, found in enumerate(index.mails):
+        texts = [" ".join(tokens(text)) for text in (found.subject, found.body)]
+        database.execute("INSERT INTO mail(rowid, subject, body) VALUES (?, ?, ?)", (row, *texts))
+    rng = random.Random(0)
+    for match, operator in (("all", " AND "), ("any", " OR ")):
+        for _ in range(40):
+            words = rng.sample(sorted(index.tokens[rng.randrange(index.size)]), 3)
+            query = operator.join(f'"{word}"' for word in words)
+            expected = database.execute(
+                "SELECT rowid, bm25(mail, 2.0, 1.0) FROM mail WHERE mail MATCH ? ORDER BY 2, 1", (query,)
+            ).fetchall()
+            given = index.search(words, match=match, limit=index.size)  # type: ignore[arg-type]
+            assert [hit.rank for hit in given] == pytest.approx([rank for _, rank in expected])
+            assert {hit.id for hit in given} == {index.mails[row].id for row, _ in expected}
+    database.close()

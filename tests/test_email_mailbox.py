@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from datetime import UTC, datetime
 from email.message import EmailMessage
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from whet.envs.email import read_mail
+from whet.envs.email import BODY_KINDS, KINDS, find, read_mail, same
 from whet.envs.email.parse import own_part, parse_mail
 from whet.errors import InputError
 
@@ -187,3 +188,29 @@ def test_unusable_folders_are_input_errors_that_say_what_to_give(tmp_path: Path)
         read_mail(tmp_path / "papers")
     with pytest.raises(InputError, match="is no mail"):
         read_mail(tmp_path / "papers/a.pdf")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "-" * 300_000,
+        "From: " * 50_000,
+        "a" * 300_000 + " @",
+        "May" + " " * 300_000,
+        "To: x\n" * 50_000,
+        ("1" * 50 + "-") * 6_000,
+        "< <" * 100_000,
+        "$" + "1," * 150_000,
+        "On " + "x " * 150_000,
+    ],
+    ids=["dashes", "from", "address", "month", "to", "digits", "angles", "amount", "wrote"],
+)
+def test_hostile_text_is_read_in_time(text: str) -> None:
+    """A pattern of quadratic cost would take minutes on these, not the second allowed here."""
+    started = time.process_time()
+    parse_mail(b"From: " + text[:20_000].encode().replace(b"\n", b" ") + b"\nSubject: x\n\n" + text.encode())
+    for kind in BODY_KINDS:
+        find(kind, text)
+    for kind in KINDS:
+        same(kind, text[:20_000], "1")
+    assert time.process_time() - started < 3

@@ -50,8 +50,8 @@ _WORDED_AMOUNT = re.compile(
 )
 _TIMES = {"k": 3, "thousand": 3, "m": 6, "mm": 6, "million": 6, "b": 9, "bn": 9, "billion": 9}
 _DATES = re.compile(
-    rf"(?<![\w/.-])(?:(?P<m1>{_MONTH})\s*,?\s+(?P<d1>\d{{1,2}})(?:st|nd|rd|th)?\s*,?\s+(?P<y1>(?:19|20)\d\d)"
-    rf"|(?P<d2>\d{{1,2}})(?:st|nd|rd|th)?(?:\s+of)?[\s-]+(?P<m2>{_MONTH})[\s,-]+(?P<y2>(?:19|20)\d\d)"
+    rf"(?<![\w/.-])(?:(?P<m1>{_MONTH})\s?,?\s{{1,3}}(?P<d1>\d{{1,2}})(?:st|nd|rd|th)?\s?,?\s{{1,3}}(?P<y1>(?:19|20)\d\d)"
+    rf"|(?P<d2>\d{{1,2}})(?:st|nd|rd|th)?(?:\s{{1,3}}of)?[\s-]{{1,3}}(?P<m2>{_MONTH})[\s,-]{{1,3}}(?P<y2>(?:19|20)\d\d)"
     r"|(?P<y3>(?:19|20)\d\d)-(?P<m3>\d\d)-(?P<d3>\d\d)"
     r"|(?P<m4>\d{1,2})(?P<s4>[/.-])(?P<d4>\d{1,2})(?P=s4)(?P<y4>(?:19|20)\d\d|\d\d)"
     r")(?![\w/-]|\.\d)",
@@ -200,7 +200,7 @@ def _names(text: str) -> list[str]:
 def _same_person(given: str, expected: str) -> bool:
     name, _, address = expected.rpartition("<")
     address = address.rstrip(">").casefold()
-    addresses = set(re.findall(r"[\w.+'&/=-]+@[\w.-]*\w", given.casefold()))
+    addresses = set(re.findall(r"[\w.+'&/=-]{1,64}@[\w.-]{0,250}\w", given.casefold()))
     if addresses:
         return addresses == {address}
     whole = _names(name)

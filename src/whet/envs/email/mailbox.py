@@ -37,7 +37,7 @@ from .vocabulary import STANDARD_FOLDERS
 
 _STANDARD = frozenset(STANDARD_FOLDERS)
 _MBOX = re.compile(rb"From [^\n]*\r?\n[!-9;-~]+:")
-_MBOX_SPLIT = re.compile(rb"(?:\A|(?<=\n)\r?\n)From [^\n]*\d{4}[^\n]*\r?\n(?=[!-9;-~]+:)")
+_MBOX_SPLIT = re.compile(rb"(?:\A|(?<=\n)\r?\n)From [^\n]{0,200}?\d{4}[^\n]{0,200}\r?\n(?=[!-9;-~]+:)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,9 +22,9 @@ from html.parser import HTMLParser
 
 _FIELD = re.compile(r"([!-9;-~]+)[ \t]*:[ \t]*(.*)", re.DOTALL)
 _KNOWN = frozenset(("from", "date", "message-id", "subject", "to", "received", "sender", "return-path"))
-_ADDRESS = re.compile(r"[^\s<>\"'(),;:]+@[^\s<>\"'(),;:]+")
+_ADDRESS = re.compile(r"[^\s<>\"'(),;:@]{1,200}@[^\s<>\"'(),;:@]{1,200}")
 _QUOTE = re.compile(
-    r"^[^\w\n]*-+ ?Original (?:Message|Appointment) ?-+"
+    r"^[^\w\n]{0,40}?-{1,60} ?Original (?:Message|Appointment) ?-"
     r"|^[ \t>]*-{2,}[ \t]*Forwarded\b"
     r"|^[ \t>]*-{3,} ?Forwarded message ?-{3,}"
     r"|^[ \t]*Begin forwarded message:"
@@ -164,7 +164,7 @@ def _sender(fields: dict[str, str], problems: list[str]) -> tuple[str, str]:
 
 
 def _display_name(raw: str) -> str:
-    name = re.sub(r"<[^>]*>|[\"'<>]|\[[^\]]*\]|\(\s*\)", " ", _text(raw))
+    name = re.sub(r"<[^<>]*>|[\"'<>]|\[[^\[\]]*\]|\(\s*\)", " ", _text(raw))
     name = " ".join(name.split("@")[0].split("/")[0].split()).strip(" ,;")
     if name.count(",") == 1:
         last, first = (part.strip() for part in name.split(","))

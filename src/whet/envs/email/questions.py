@@ -27,6 +27,7 @@ import random
 import re
 from collections.abc import Callable, Iterable, MutableMapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from ...errors import InputError
 from ...types import Json, Task, digest
@@ -41,10 +42,14 @@ _NO_PERSON = frozenset(NO_PERSON)
 _CALENDAR = frozenset((*MONTHS, *(month[:3] for month in MONTHS), "sept", *WEEKDAYS))
 _NO_WORDS = _STOP | _CALENDAR | TEMPLATE_WORDS
 _LINKS = re.compile(
-    r"\S+@\S+|https?:\S+|www\.\S+|<<[^>]*>>|\S+\.(?:doc|xls|pdf|ppt|zip|html?)\b|=[0-9A-F]{2}", re.I
+    r"\S{1,100}@\S{1,100}|https?:\S{1,400}|www\.\S{1,400}|<<[^>]{0,200}>>"
+    r"|\S{1,80}\.(?:doc|xls|pdf|ppt|zip|html?)\b|=[0-9A-F]{2}",
+    re.IGNORECASE,
 )
 _BOILERPLATE = 12
 """A phone number in more mails than this is a signature: withholding one of them hides nothing."""
+_MISNAMED = 0.18
+"""Makes 15 % of all hard questions: those for the sender name none."""
 _TRIES = {"exact": 8, "vague": 6, "hard": 14}
 
 
@@ -288,14 +293,15 @@ class _Maker:
             reason = "withheld"
             if absent and ((boilerplate and fact.kind == "phone") or rng.random() < 0.5):
                 reason, fact = "absent", rng.choice(absent)
-        sampler: Callable[[Fact, random.Random], Clues | None] = {
+        misnamed = fact.kind != "sender" and rng.random() < _MISNAMED
+        samplers: dict[Tier, Callable[[Fact, random.Random], Clues | None]] = {
             "exact": self._exact,
             "vague": self._vague,
-            "hard": self._hard,
-        }[tier]
+            "hard": partial(self._hard, misnamed=misnamed),
+        }
         clues, identified = None, False
         for _ in range(_TRIES[tier]):
-            tried = sampler(fact, rng)
+            tried = samplers[tier](fact, rng)
             if tried is None:
                 break
             clues, identified = tried, bench.identifies(tried, fact.value)
@@ -369,7 +375,7 @@ class _Maker:
         clues = Clues(kind=fact.kind, words=tuple(chosen), month=self._month(fact, rng, 0.3))
         return self._with_sender(clues, fact.mail, rng, 0.65)
 
-    def _hard(self, fact: Fact, rng: random.Random) -> Clues | None:
+    def _hard(self, fact: Fact, rng: random.Random, *, misnamed: bool) -> Clues | None:
         subject, own = self.box.words(self._row(fact))
         if fact.kind == "subject":
             subject = []
@@ -380,9 +386,8 @@ class _Maker:
         chosen = [*(ClueWord(word, "body") for word in rest), *(ClueWord(word, "subject") for word in heads)]
         rng.shuffle(chosen)
         clues = Clues(kind=fact.kind, words=tuple(chosen), month=self._month(fact, rng, 0.2))
-        # 15 % of all hard questions, but a question for the sender names none and some draws fail.
-        # Decided here, because the other clues must then identify the value without a sender.
-        if fact.kind != "sender" and rng.random() < 0.21:
+        if misnamed:
+            # The other clues must then identify the value; `_noisy` puts the wrong name in.
             return replace(clues, sender_wrong=True)
         return self._with_sender(clues, fact.mail, rng, 0.5)
 
@@ -408,13 +413,16 @@ class _Maker:
                 where = rng.choice(words).where
                 words.insert(rng.randint(0, len(words)), ClueWord(wrong, where, True))
         clues = replace(clues, words=tuple(words))
-        if clues.sender_wrong:
-            other = rng.choice(self.whole.index.mails)
-            clues = self._with_sender(replace(clues, sender_wrong=False), other, rng, 1.0)
-            if clues.sender and self._row(fact) in self.box.index.sent_by(clues.sender):
-                return replace(clues, sender=None, sender_form=None)
-            return replace(clues, sender_wrong=clues.sender is not None)
-        return clues
+        return self._misnamed(clues, fact, rng) if clues.sender_wrong else clues
+
+    def _misnamed(self, clues: Clues, fact: Fact, rng: random.Random) -> Clues:
+        """The clues with somebody else as the sender, or with none if everybody has the same name."""
+        nobody = replace(clues, sender=None, sender_form=None, sender_wrong=False)
+        for _ in range(8):
+            other = self._with_sender(nobody, rng.choice(self.whole.index.mails), rng, 1.0)
+            if other.sender and self._row(fact) not in self.box.index.sent_by(other.sender):
+                return replace(other, sender_wrong=True)
+        return nobody
 
     def _month(self, fact: Fact, rng: random.Random, share: float) -> int | None:
         given = rng.random() < share

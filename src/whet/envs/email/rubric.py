@@ -1,9 +1,9 @@
 """What an episode is judged by, and the two rewards that are made of it.
 
-`published_reward` is the table of the ART-E case study (OpenPipe, "ART·E"),
-computed in the same order of additions, so that the same rubric gives the same
-float.  It pays for saying "unknown" on any question, which feeds a collapse to
-always saying so; `training_reward` is what this package trains with by default.
+`published_reward` is the table of the ART-E case study (OpenPipe, "ART·E"), its
+terms added in the order in which the table lists them.  It pays for saying
+"unknown" on any question, which feeds a collapse to always saying so;
+`training_reward` is what this package trains with by default.
 The gate uses neither: it uses `success` and `hallucination`.
 """
 
@@ -62,11 +62,11 @@ class Rubric:
 
 
 def published_reward(rubric: Rubric, max_turns: int) -> float:
-    """The published ART-E table (METHODS C27).
+    """The published ART-E table.
 
     Bands, which never overlap: malformed call -2 to -1.4; wrong answer -1 to -0.6; unknown or out of
-    turns 0 to 0.4; right answer 1 to under 1.5.  Unlike the original, an episode that ended in none of
-    these ways (it stopped without a word) counts as out of turns, where the original raises.
+    turns 0 to 0.4; right answer 1 to under 1.5.  The table does not say what an episode that ended in none
+    of these ways (it stopped without a word) is worth; here it counts as out of turns.
 
     Args:
         max_turns: the episode's limit; above 0.
