@@ -61,7 +61,7 @@ def test_cloning_then_grpo_learns_a_task_of_several_turns(tmp_path, seed):
         models = LocalModels()
         update = await cloned(tmp_path, models, seed, epochs=5)
         before = await measured(update.bundle, models)
-        final = await trained(tmp_path, models, update.bundle, seed, 24)
+        final = await trained(tmp_path, models, update.bundle, seed, 28, passes=2)
         return before, await measured(final.bundle, models), final
 
     before, after, final = asyncio.run(run())
@@ -208,11 +208,10 @@ def test_between_checkpoints_the_version_is_live_and_only_current(tmp_path):
         with pytest.raises(NotFoundError, match="never written"):
             models.sampler(past.bundle["policy"])
     models.sampler(third.bundle["policy"])
+    restarted = GRPO(GRPOOptions(steps=9, optim=FAST), models=LocalModels())
+    resuming = context(tmp_path, baseline={"success": 0.3}, state=second.state)
     with pytest.raises(InputError, match="was not a checkpoint"):
-        restarted = GRPO(GRPOOptions(steps=9, optim=FAST), models=LocalModels())
-        asyncio.run(
-            restarted.step(third.bundle, [], context(tmp_path, baseline={"success": 0.3}, state=second.state))
-        )
+        asyncio.run(restarted.step(third.bundle, [], resuming))
     assert first.metrics["staleness"] == 0
 
 
