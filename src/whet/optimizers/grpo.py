@@ -92,7 +92,7 @@ class GRPOOptions:
     """Score that says whether the policy gave up on an answerable task, for the alarm."""
     alarms: AlarmOptions = field(default_factory=AlarmOptions)
     """When to stop because the policy collapses."""
-    part_tokens: int = 8192
+    part_tokens: int = 4096
     """Padded tokens computed at once; changes speed and memory only."""
     seed: int = 0
     """Of the order of minibatches."""
