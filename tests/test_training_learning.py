@@ -61,7 +61,7 @@ def test_cloning_then_grpo_learns_a_task_of_several_turns(tmp_path, seed):
         models = LocalModels()
         update = await cloned(tmp_path, models, seed, epochs=5)
         before = await measured(update.bundle, models)
-        final = await trained(tmp_path, models, update.bundle, seed, 24)
+        final = await trained(tmp_path, models, update.bundle, seed, 28, passes=2)
         return before, await measured(final.bundle, models), final
 
     before, after, final = asyncio.run(run())
@@ -208,11 +208,10 @@ def test_between_checkpoints_the_version_is_live_and_only_current(tmp_path):
         with pytest.raises(NotFoundError, match="never written"):
             models.sampler(past.bundle["policy"])
     models.sampler(third.bundle["policy"])
+    restarted = GRPO(GRPOOptions(steps=9, optim=FAST), models=LocalModels())
+    resuming = context(tmp_path, baseline={"success": 0.3}, state=second.state)
     with pytest.raises(InputError, match="was not a checkpoint"):
-        restarted = GRPO(GRPOOptions(steps=9, optim=FAST), models=LocalModels())
-        asyncio.run(
-            restarted.step(third.bundle, [], context(tmp_path, baseline={"success": 0.3}, state=second.state))
-        )
+        asyncio.run(restarted.step(third.bundle, [], resuming))
     assert first.metrics["staleness"] == 0
 
 
@@ -312,6 +311,29 @@ def test_a_loss_that_is_not_finite_changes_no_weights(tmp_path):
     asyncio.run(run())
 
 
+def test_a_solved_task_stops_training_and_keeps_the_weights(tmp_path):
+    async def run():
+        models = LocalModels()
+        bundle = beginning(tmp_path)
+        groups = await collect(bundle, tasks(8), 8, seed=0, models=models)
+        learner = GRPO(GRPOOptions(alarms=AlarmOptions(patience=1, success_drop=None)), models=models)
+        first = await learner.step(bundle, groups, context(tmp_path, baseline={"success": 0.3}))
+        flat = [
+            Group(
+                g.task, [replace(t, steps=[replace(s, reward=0.5) for s in t.steps]) for t in g.trajectories]
+            )
+            for g in groups
+        ]
+        again = context(tmp_path, baseline={"success": 0.3}, state=first.state)
+        return bundle, await learner.step(first.bundle, flat, again)
+
+    start, update = asyncio.run(run())
+    assert update.done
+    assert update.reason.startswith("nothing left to learn from: no_signal 1")
+    assert update.bundle != start
+    assert "path" in update.bundle["policy"].content
+
+
 def test_validation_picks_the_bundle_that_is_returned(tmp_path):
     asked = []
 
@@ -378,11 +400,12 @@ def test_collapse_stops_training_and_returns_what_was_before(tmp_path):
 
 def test_alarms_need_to_hold_and_forget_when_the_sign_passes():
     options, first = AlarmOptions(unknown_rise=0.2, patience=2), {"unknown": 0.1}
-    held, reason = check(options, {"unknown": 0.5}, first, {})
-    assert (held["unknown"], reason) == (1, "")
-    again, reason = check(options, {"unknown": 0.5}, first, held)
+    held, stop = check(options, {"unknown": 0.5}, first, {})
+    assert (held["unknown"], stop) == (1, None)
+    again, stop = check(options, {"unknown": 0.5}, first, held)
     assert again["unknown"] == 2
-    assert "unknown 0.5 is above 0.3" in reason
+    assert stop.collapsed
+    assert "unknown 0.5 is above 0.3" in stop.reason
     assert check(options, {"unknown": 0.2}, first, held)[0]["unknown"] == 0
     assert check(options, {}, first, held)[0]["unknown"] == 1
     assert "unknown" not in check(AlarmOptions(unknown_rise=None), {"unknown": 1.0}, first, held)[0]

@@ -2,6 +2,8 @@
 
 import json
 import pickle
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -71,8 +73,8 @@ def test_logits_and_gradients_equal_transformers(options):
         for parameter in decoder.parameters():  # biases and norms that matter
             parameter.add_(0.1 * torch.randn_like(parameter))
     oracle = to_transformers(decoder)
-    ids = torch.randint(1, 50, (3, 21))  # transformers keeps the gradient of padding, id 0, at zero
-    wanted = torch.tensor([[2, 9, 20], [0, 1, 2], [5, 5, 19]])
+    ids = torch.randint(1, 50, (3, 150))  # transformers keeps the gradient of padding, id 0, at zero
+    wanted = torch.tensor([[2, 9, 149], [0, 1, 2], [5, 64, 119]])
     ours, theirs = logits(decoder, ids), oracle(ids).logits
     torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-5)
     some = logits(decoder, ids, wanted)
@@ -153,6 +155,20 @@ def test_a_failed_save_leaves_nothing_behind(tmp_path):
     with pytest.raises(Exception):  # noqa: B017, PT011  any failure of the writer
         model.save_tensors({"a": "no tensor"}, path)  # type: ignore[dict-item]
     assert list(tmp_path.iterdir()) == []
+
+
+def test_without_torch_the_extra_is_named():
+    code = """
+import sys
+sys.modules["torch"] = None
+from whet.errors import MissingExtra
+try:
+    import whet.training
+except MissingExtra as error:
+    print(error)
+"""
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "whet[train]" in found.stdout
 
 
 def test_what_is_no_weights_gets_no_sampler():

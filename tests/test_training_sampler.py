@@ -67,6 +67,26 @@ def test_logprobs_are_those_of_the_full_forward(temperature):
             torch.testing.assert_close(torch.tensor(call.logprobs), expected, atol=1e-4, rtol=0)
 
 
+def test_rollouts_that_begin_alike_share_the_beginning_and_nothing_else():
+    network = decoder()
+
+    async def run():
+        sampler = Sampler(network)
+        sessions = [sampler.session(seed) for seed in range(9)]
+        alike = [[1, 5, 9, 4], [1, 5], [1, 5, 9, 4]] * 3
+        first = await asyncio.gather(
+            *[s.generate(p, stop_id=3, max_new_tokens=4) for s, p in zip(sessions, alike, strict=True)]
+        )
+        second = await asyncio.gather(*[s.generate([6, 7], stop_id=3, max_new_tokens=4) for s in sessions])
+        return first + second
+
+    calls = asyncio.run(run())
+    assert len({call.output_ids for call in calls}) > 6
+    for call in calls:
+        expected = recomputed(network, call).gather(1, torch.tensor(call.output_ids)[:, None]).squeeze(1)
+        torch.testing.assert_close(torch.tensor(call.logprobs), expected, atol=1e-4, rtol=0)
+
+
 def test_output_ends_at_the_stop_token_or_the_limit():
     calls = [call for calls in asyncio.run(episodes(Sampler(decoder()), range(40))) for call in calls]
     assert any(call.output_ids[-1] == 3 for call in calls)

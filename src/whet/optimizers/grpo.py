@@ -29,7 +29,7 @@ import msgspec
 
 from ..errors import InputError, TrainingRefused
 from ..loop import Context, Update
-from ..training.alarms import AlarmOptions, check
+from ..training.alarms import AlarmOptions, Stop, check
 from ..training.batch import minibatches, parts
 from ..training.credit import Credited, credit, staleness
 from ..training.learner import Learner
@@ -92,7 +92,7 @@ class GRPOOptions:
     """Score that says whether the policy gave up on an answerable task, for the alarm."""
     alarms: AlarmOptions = field(default_factory=AlarmOptions)
     """When to stop because the policy collapses."""
-    part_tokens: int = 8192
+    part_tokens: int = 4096
     """Padded tokens computed at once; changes speed and memory only."""
     seed: int = 0
     """Of the order of minibatches."""
@@ -191,9 +191,9 @@ class GRPO:
         metrics |= await self._learn(self._learner, credited, run)
         run.round += 1
         run.first = run.first or {name: metrics[name] for name in ("success", "unknown") if name in metrics}
-        run.held, reason = check(options.alarms, metrics, run.first, run.held)
+        run.held, stop = check(options.alarms, metrics, run.first, run.held)
         context.progress("grpo", run.round, options.steps, **_shown(metrics))
-        return await self._finish(bundle, context, run, metrics, reason)
+        return await self._finish(bundle, context, run, metrics, stop)
 
     def _refuse(self, bundle: Bundle, context: Context) -> None:
         options = self.options
@@ -298,10 +298,10 @@ class GRPO:
         }
 
     async def _finish(
-        self, bundle: Bundle, context: Context, run: _Run, metrics: dict[str, float], reason: str
+        self, bundle: Bundle, context: Context, run: _Run, metrics: dict[str, float], stop: Stop | None
     ) -> Update:
         """Checkpoint and validate where due, and say whether it is over."""
-        options, learner, collapsed = self.options, self._learner, bool(reason)
+        options, learner, reason = self.options, self._learner, stop.reason if stop else ""
         assert learner is not None
         last = run.round >= options.steps
         if not (last or reason or run.round % options.checkpoint_every == 0):
@@ -316,7 +316,7 @@ class GRPO:
         )
         run = self._save(replace(run, handle=learner.handle, policy_version=learner.policy_version), context)
         now = bundle.put(version)
-        if self._validate is not None and not reason:
+        if self._validate is not None and not (stop and stop.collapsed):
             metrics["validation"] = value = await self._validate(now)
             if run.best is None or value > run.best:
                 run = replace(run, best=value, best_version=msgspec.to_builtins(version), worse=0)
@@ -324,9 +324,9 @@ class GRPO:
                 run = replace(run, worse=run.worse + 1)
             if options.patience is not None and run.worse >= options.patience:
                 reason = f"no better validation than {run.best:.3g} for {run.worse} checkpoints"
-        if collapsed:
+        if stop and stop.collapsed:
             now = bundle.put(msgspec.convert(run.best_version or run.good_version or run.start, Version))
-        elif not any(run.held.values()):
+        elif not any(count for sign, count in run.held.items() if sign != "no_signal"):
             run = replace(run, good_version=msgspec.to_builtins(version))
         if last and not reason:
             reason = f"all {options.steps} rounds done"

@@ -52,7 +52,7 @@ class SFTOptions:
     """Share of the tasks whose trajectories are kept aside for early stopping."""
     patience: int = 2
     """Epochs without a lower validation loss before it stops; the best weights are kept."""
-    part_tokens: int = 8192
+    part_tokens: int = 4096
     """Padded tokens computed at once; changes speed and memory only."""
     seed: int = 0
     """Of the order of the trajectories."""

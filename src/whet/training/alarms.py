@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,9 +30,17 @@ class AlarmOptions:
     """Steps in a row that a sign must hold."""
 
 
+class Stop(NamedTuple):
+    """Why training must stop."""
+
+    reason: str
+    collapsed: bool
+    """False where it is only that no group has a signal any more, as when every task is solved."""
+
+
 def check(
     options: AlarmOptions, metrics: Mapping[str, float], first: Mapping[str, float], held: Mapping[str, int]
-) -> tuple[dict[str, int], str]:
+) -> tuple[dict[str, int], Stop | None]:
     """Look at one step.
 
     Args:
@@ -40,7 +49,7 @@ def check(
         held: sign → steps in a row so far.
 
     Returns:
-        The new `held`, and the reason to stop, empty if there is none.
+        The new `held`, and the reason to stop, None if there is none.
     """
     limits = {
         "unknown": _moved(first.get("unknown"), options.unknown_rise),
@@ -49,7 +58,8 @@ def check(
         "no_signal": options.max_no_signal,
         "kl": options.max_kl,
     }
-    counts, reasons = {}, []
+    counts: dict[str, int] = {}
+    reasons: dict[str, str] = {}
     for sign, limit in limits.items():
         if limit is None:
             continue
@@ -61,8 +71,12 @@ def check(
         counts[sign] = held.get(sign, 0) + 1 if (value < limit if below else value > limit) else 0
         if counts[sign] >= options.patience:
             side = "below" if below else "above"
-            reasons.append(f"{sign} {value:.3g} is {side} {limit:.3g} for {counts[sign]} steps")
-    return counts, "collapse: " + "; ".join(reasons) if reasons else ""
+            reasons[sign] = f"{sign} {value:.3g} is {side} {limit:.3g} for {counts[sign]} steps"
+    if not reasons:
+        return counts, None
+    collapsed = set(reasons) != {"no_signal"}
+    what = "collapse" if collapsed else "nothing left to learn from"
+    return counts, Stop(f"{what}: {'; '.join(reasons.values())}", collapsed)
 
 
 def _moved(first: float | None, by: float | None, *, down: bool = False) -> float | None:

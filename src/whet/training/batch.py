@@ -148,7 +148,7 @@ class Part:
     """Without padding."""
 
 
-def parts(sequences: Sequence[Merged], part_tokens: int = 8192) -> list[Part]:
+def parts(sequences: Sequence[Merged], part_tokens: int = 4096) -> list[Part]:
     """Cut into padded parts of at most this many tokens (one sequence at least), shortest first.
 
     Sequences without a target are left out: nothing is learned from them.

@@ -156,7 +156,7 @@ def hidden_states(fused: Fused, ids: Tensor, wanted: Tensor) -> Tensor:
         qkv = F.linear(normalise(x, epsilon), layer.qkv, layer.qkv_bias).view(batch, length, -1, width)
         qk = rotate(qkv[:, :, : heads + kv], rotation)
         q, k, v = qk[:, :, :heads], qk[:, :, heads:], qkv[:, :, heads + kv :]
-        seen = attend(q, k, v, None)
+        seen = causal_attention(q, k, v)
         x = x + F.linear(seen.reshape(batch, length, -1), layer.out)
         x = feed_forward(layer, x, epsilon)
     layer = fused.layers[-1]
@@ -168,19 +168,43 @@ def hidden_states(fused: Fused, ids: Tensor, wanted: Tensor) -> Tensor:
     q = rotate(q.view(batch, -1, heads, width), rotation[wanted])
     k, v = rotate(kv_all[:, :, :kv], rotation), kv_all[:, :, kv:]
     visible = torch.arange(length) <= wanted.unsqueeze(-1)
-    seen = attend(q, k, v, visible.unsqueeze(1))
+    seen = attention(q, k, v, visible.unsqueeze(1))
     x = x.gather(1, index) + F.linear(seen.reshape(batch, wanted.shape[1], -1), layer.out)
     return normalise(feed_forward(layer, x, epsilon), epsilon)
 
 
-def attend(q: Tensor, k: Tensor, v: Tensor, visible: Tensor | None) -> Tensor:
-    """Softmax attention; (B, L, heads, width) in and out, causal where no mask is given."""
+_BLOCK = 64
+"""Queries attended to at once; by itself torch computes the upper triangle of short sequences too."""
+
+
+@lru_cache(maxsize=256)
+@torch.inference_mode(False)
+def _causal_mask(start: int, end: int) -> Tensor:
+    """(end − start, end): 0 up to each query's own position, -inf beyond."""
+    beyond = torch.arange(end) > torch.arange(start, end).unsqueeze(1)
+    return torch.zeros(beyond.shape).masked_fill_(beyond, float("-inf"))
+
+
+def causal_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Softmax attention over each position and those before it; (B, L, heads, width) in and out."""
+    length = q.shape[1]
+    blocks = [(start, min(start + _BLOCK, length)) for start in range(0, length, _BLOCK)]
+    return torch.cat(
+        [
+            attention(q[:, start:end], k[:, :end], v[:, :end], _causal_mask(start, end))
+            for start, end in blocks
+        ],
+        dim=1,
+    )
+
+
+def attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
+    """Softmax attention; (B, L, heads, width) in and out; the mask is boolean or added."""
     out = F.scaled_dot_product_attention(
         q.transpose(1, 2),
         k.transpose(1, 2),
         v.transpose(1, 2),
-        attn_mask=visible,
-        is_causal=visible is None,
+        attn_mask=mask,
         enable_gqa=q.shape[2] != k.shape[2],
     )
     return out.transpose(1, 2)

@@ -42,7 +42,7 @@ class LocalModels:
 
     _shared: LocalModels | None = None
 
-    def __init__(self, keep: int = 8) -> None:
+    def __init__(self, keep: int = 4) -> None:
         self._keep = keep
         self._samplers: OrderedDict[tuple[str, bool, float], Sampler] = OrderedDict()
         self._learners: WeakValueDictionary[str, Learner] = WeakValueDictionary()

@@ -11,6 +11,7 @@ The tied embedding, biases and norms are AdamW's.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -60,11 +61,7 @@ class OptimOptions:
         done = min(1.0, (step - self.warmup) / max(1, steps - self.warmup))
         if self.schedule == "constant":
             return self.learning_rate
-        left = (
-            1.0 - done
-            if self.schedule == "linear"
-            else 0.5 * (1.0 + torch.cos(torch.tensor(torch.pi * done)).item())
-        )
+        left = 1.0 - done if self.schedule == "linear" else 0.5 * (1.0 + math.cos(math.pi * done))
         return self.learning_rate * (self.final_share + (1.0 - self.final_share) * left)
 
 
@@ -105,8 +102,8 @@ class MuonAdamW:
 
     def gradient_norm(self) -> float:
         """Euclidean length of the whole gradient."""
-        norms = torch._foreach_norm([w.grad for w in self._weights.values() if w.grad is not None])
-        return float(torch.stack(list(norms)).norm()) if norms else 0.0
+        norms = [w.grad.norm() for w in self._weights.values() if w.grad is not None]
+        return float(torch.stack(norms).norm()) if norms else 0.0
 
     @torch.no_grad()
     def step(self, rate: float, norm: float) -> None:
