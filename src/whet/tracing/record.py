@@ -44,7 +44,7 @@ class Called:
     __slots__ = ("method", "name", "names", "takes_all")
 
     def __init__(self, function: Callable[..., Any], name: str | None = None) -> None:
-        self.name = name or getattr(function, "__qualname__", type(function).__name__)
+        self.name: str = name or str(getattr(function, "__qualname__", type(function).__name__))
         try:
             found = list(inspect.signature(function).parameters.values())
         except (TypeError, ValueError):

@@ -46,7 +46,7 @@ class Sink:
         self._reset()
         _sinks.add(self)
         if isinstance(target, Store):
-            target.before_close(self.flush)
+            target.before_close(self._flushed)
 
     def _reset(self) -> None:
         """A state without threads: at the start, and in a forked child, whose parent keeps the rest."""
@@ -74,6 +74,9 @@ class Sink:
         done = threading.Event()
         self.add(done)
         return done.wait(timeout)
+
+    def _flushed(self) -> None:
+        self.flush()
 
     def close(self) -> None:
         """Flush, and close the store if this sink opened it."""
@@ -199,7 +202,8 @@ def dropped() -> int:
 
 def flush(timeout: float = _AT_EXIT) -> bool:
     """Wait until everything recorded so far is in its store or spool; False if time ran out."""
-    return all([sink.flush(timeout) for sink in list(_sinks)])
+    written = [sink.flush(timeout) for sink in list(_sinks)]
+    return all(written)
 
 
 def _at_exit() -> None:

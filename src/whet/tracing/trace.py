@@ -405,8 +405,8 @@ class _Propagating(Executor):
     def __init__(self, inner: Executor) -> None:
         self._inner = inner
 
-    def submit(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
-        return self._inner.submit(contextvars.copy_context().run, fn, *args, **kwargs)
+    def submit(self, fn: Callable[..., R], /, *args: Any, **kwargs: Any) -> Future[R]:
+        return self._inner.submit(propagate(fn), *args, **kwargs)
 
     def map(
         self,
