@@ -1,4 +1,4 @@
-"""How fast the store takes and gives trajectories.  Run: python benchmarks/store.py [--count N] [--folder DIR]
+"""How fast the store takes and gives trajectories.  Run: python benchmarks/store.py
 
 A trajectory has four small steps.  Every put is acknowledged after commit and fsync, so the
 figures depend on the disk under --folder.

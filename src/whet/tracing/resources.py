@@ -103,9 +103,9 @@ class Resource:
             if getattr(module, "_initializing", False):
                 _import_reads.append(self.name)
                 warnings.warn(
-                    f"resource {self.name!r} was read while {frame.f_globals.get('__name__')} was being imported: its value "
-                    "is baked in, and no candidate can replace it. Read it where it is used: make the agent "
-                    "in a function, or go through the gateway.",
+                    f"resource {self.name!r} was read while {frame.f_globals.get('__name__')} was being "
+                    "imported: its value is baked in, and no candidate can replace it. Read it where it "
+                    "is used: make the agent in a function, or go through the gateway.",
                     ImportTimeRead,
                     stacklevel=3,
                 )
@@ -158,10 +158,10 @@ def _item(value: Any) -> Any:
     return copy.deepcopy(value) if isinstance(value, dict | list) else value
 
 
-class Table(Resource, Mapping[str, Any]):  # type: ignore[misc]
+class Table(Resource, Mapping[str, Any]):
     """A read-only mapping whose every read sees the current Version."""
 
-    def get(self, *key: Any) -> Any:  # type: ignore[override]
+    def get(self, *key: Any) -> Any:
         """As of a dict with a key and perhaps a default; without any, a copy of the whole content."""
         return Mapping.get(self, *key) if key else copy.deepcopy(self._read())
 
