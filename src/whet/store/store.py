@@ -453,7 +453,6 @@ class Store:
         _inherited.append(self._readers)
         self._readers = deque()
         self._start = threading.Lock()
-        self._closing = []
         self._release_server()
 
 
