@@ -53,7 +53,7 @@ class Sink:
         self._queue: deque[Item] = deque()
         self._idle = True
         self._event = threading.Event()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._thread: threading.Thread | None = None
         self.dropped = 0
 
@@ -97,9 +97,12 @@ class Sink:
                 self._thread = threading.Thread(target=self._run, name="whet-tracing", daemon=True)
                 try:
                     self._thread.start()
-                except RuntimeError:  # the interpreter is ending
+                except RuntimeError:  # the interpreter is ending: what comes now is written right here
                     self._thread = None
                     self._idle = True
+                    items = list(self._queue)
+                    self._queue.clear()
+                    self._drain(items)
                     return
                 _finish_with_multiprocessing()
             self._event.set()
@@ -155,7 +158,7 @@ class Sink:
         if self._store is None and time.monotonic() >= self._retry_at:
             try:
                 self._store = Store(self.path)
-            except (StoreError, OSError):
+            except (StoreError, OSError, RuntimeError):
                 self._retry_at = time.monotonic() + RETRY
         return self._store
 
