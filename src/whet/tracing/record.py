@@ -258,6 +258,22 @@ def trajectory(note: CallNote, *, encoded: bool) -> Trajectory:
     )
 
 
+def is_async(function: Any) -> bool:
+    """True of an `async def`, and of a plain `def` that `mark_async` marked."""
+    return inspect.iscoroutinefunction(function) or hasattr(function, "_is_coroutine")
+
+
+def mark_async(function: Any) -> Any:
+    """Let frameworks know a plain `def` that returns a coroutine as an async function."""
+    mark = getattr(inspect, "markcoroutinefunction", None)  # Python 3.12 and later
+    if mark is not None:
+        return mark(function)
+    from asyncio import coroutines  # here: a program without async functions need not load it
+
+    function._is_coroutine = coroutines._is_coroutine  # type: ignore[attr-defined]
+    return function
+
+
 def steps(notes: Sequence[StepNote], read: Callable[[Any], Json]) -> tuple[Step, ...]:
     """Notes as Steps, numbered in the order in which they began."""
     numbers = {id(note): number for number, note in enumerate(notes)}

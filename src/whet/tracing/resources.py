@@ -9,7 +9,6 @@ program registered a loader for its kind.
 
 from __future__ import annotations
 
-import asyncio
 import copy
 import functools
 import inspect
@@ -22,7 +21,7 @@ from typing import Any, TypeVar, overload
 from ..errors import InputError
 from ..types import Bundle, Json, Version
 from .live import current_bundle
-from .record import current
+from .record import current, is_async, mark_async
 
 F = TypeVar("F", bound=Callable[..., Any])
 Loader = Callable[[Version, Callable[..., Any]], Callable[..., Any]]
@@ -305,12 +304,7 @@ def _evolved(function: Any, name: str | None, kind: str, metric: Any) -> Any:
         return handle.implementation()(*args, **kwargs)
 
     current_version.resource = handle  # type: ignore[attr-defined]
-    if inspect.iscoroutinefunction(function):
-        mark = getattr(inspect, "markcoroutinefunction", None)
-        if mark is not None:
-            return mark(current_version)
-        current_version._is_coroutine = asyncio.coroutines._is_coroutine  # type: ignore[attr-defined]
-    return current_version
+    return mark_async(current_version) if is_async(function) else current_version
 
 
 def register_loader(kind: str, load: Loader) -> None:
