@@ -115,6 +115,7 @@ def test_a_client_takes_over_when_the_owner_closes(tmp_path: Path) -> None:
     assert (owner.owner, client.owner) == (True, False)
     client.put(simple("before"))
     owner.close()
+    assert [each.id for each in client.trajectories()] == ["before"]
     client.put(simple("after"))
     assert client.owner
     client.close()

@@ -224,10 +224,15 @@ class Store:
         return writer.submit(writes)
 
     def absorb(self) -> int:
-        """Take in what tracing spooled while no owner could be reached; returns the rows taken in."""
+        """Take in what tracing spooled while no owner could be reached; returns the rows taken in.
+
+        An owner does so when it opens the store.  A spool that cannot be taken in now, the disk
+        being full, stays for the next time.
+        """
         rows = 0
         for path in sorted(glob.glob(glob.escape(self.path) + ".spool-*")):
-            rows += spool.absorb(path, lambda writes: self.write(writes).result())
+            with contextlib.suppress(StoreError):
+                rows += spool.absorb(path, lambda writes: self.write(writes).result())
         return rows
 
     # -- reading ------------------------------------------------------------------------------

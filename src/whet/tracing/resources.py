@@ -331,7 +331,7 @@ def attach(module: ModuleType, *names: str) -> None:
             value = getattr(module, name)
         except AttributeError:
             raise InputError(f"{module.__name__} has no {name!r}. Give names that it defines.") from None
-        if isinstance(value, Resource) or hasattr(value, "resource"):
+        if isinstance(value, Resource) or isinstance(getattr(value, "resource", None), Resource):
             continue  # attached already
         if inspect.isroutine(value):
             made[name] = _evolved(value, name.lower(), "function", None)
