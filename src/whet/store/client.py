@@ -43,9 +43,14 @@ class Client:
             raise LinkLost(str(exception)) from exception
         if body is None:
             raise LinkLost("the owner closed the store")
-        reply = _reply.decode(body)
+        try:
+            reply = _reply.decode(body)
+        except msgspec.MsgspecError as exception:
+            raise LinkLost(f"the owner answered something else: {exception}") from exception
         if reply.refused:
             return [StoreError(f"the store's owner refused: {reply.refused}")] * len(group)
+        if len(reply.errors) != len(group):
+            raise LinkLost("the owner answered something else")
         return [None if error is None else StoreError(error) for error in reply.errors]
 
     def close(self) -> None:

@@ -56,8 +56,8 @@ def encode(noun: Task | Trajectory | Version | Feedback | Preference) -> bytes:
     except (TypeError, ValueError, OverflowError, RecursionError) as exception:
         name = f"{type(noun).__name__} {getattr(noun, 'id', '')}".strip()
         raise InputError(
-            f"{name} cannot be stored: {exception}. Give only what JSON can carry (None, bool, 64-bit "
-            "int, float, str, list, dict with string keys)."
+            f"{name} cannot be stored: {exception}. Give only what JSON can carry (None, bool, int, "
+            "float, str, list, dict with string keys)."
         ) from exception
 
 

@@ -102,8 +102,9 @@ def claim(path: str) -> int | None:
     except BlockingIOError:
         os.close(descriptor)
         return None
-    os.truncate(descriptor, 0)
-    os.write(descriptor, f"{os.getpid()}\n".encode())
+    with contextlib.suppress(OSError):  # who holds it, for messages; a full disk shall not matter here
+        os.ftruncate(descriptor, 0)
+        os.write(descriptor, f"{os.getpid()}\n".encode())
     return descriptor
 
 

@@ -18,7 +18,7 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from types import TracebackType
@@ -50,6 +50,8 @@ from .writer import Link, LinkLost, Value, Writer, Writes
 PATIENCE = 30.0
 """Seconds that a process looks for an owner, or to become it, before a write fails."""
 _PAGE = 500
+_LISTED = "(SELECT value FROM json_each(?))"
+"""A list of any length as one parameter."""
 
 Noun = TypeVar("Noun", Task, Version, Preference)
 _stores: weakref.WeakSet[Store] = weakref.WeakSet()
@@ -222,10 +224,15 @@ class Store:
         return writer.submit(writes)
 
     def absorb(self) -> int:
-        """Take in what tracing spooled while no owner could be reached; returns the rows taken in."""
+        """Take in what tracing spooled while no owner could be reached; returns the rows taken in.
+
+        An owner does so when it opens the store.  A spool that cannot be taken in now, the disk
+        being full, stays for the next time.
+        """
         rows = 0
         for path in sorted(glob.glob(glob.escape(self.path) + ".spool-*")):
-            rows += spool.absorb(path, lambda writes: self.write(writes).result())
+            with contextlib.suppress(StoreError):
+                rows += spool.absorb(path, lambda writes: self.write(writes).result())
         return rows
 
     # -- reading ------------------------------------------------------------------------------
@@ -255,9 +262,8 @@ class Store:
                 where.append(f"{column} ?")
                 values.append(str(value) if isinstance(value, Outcome) else value)
         if ids is not None:
-            marks = ", ".join("?" * len(ids))
-            where.append(f"(id IN ({marks}) OR run IN ({marks}))")
-            values += [*ids, *ids]
+            where.append(f"(id IN {_LISTED} OR run IN {_LISTED})")
+            values += [_listed(ids)] * 2
         query = (
             f"SELECT seq, id, run, body FROM trajectories WHERE {' AND '.join(where)} ORDER BY seq LIMIT ?"
         )
@@ -421,8 +427,8 @@ class Store:
                 where.append(f"{column} = ?")
                 values.append(value)
         if ids is not None:
-            where.append(f"id IN ({', '.join('?' * len(ids))})")
-            values += list(ids)
+            where.append(f"id IN {_LISTED}")
+            values.append(_listed(ids))
         query = f"SELECT seq, body FROM {table} WHERE {' AND '.join(where)} ORDER BY seq LIMIT {_PAGE}"
         last = 0
         while page := self._rows(query, [last, *values]):
@@ -432,10 +438,8 @@ class Store:
     def _feedback(self, runs: set[str]) -> dict[str, list[Feedback]]:
         said: dict[str, list[Feedback]] = {}
         if runs:
-            marks = ", ".join("?" * len(runs))
-            for run, body in self._rows(
-                f"SELECT run, body FROM feedback WHERE run IN ({marks}) ORDER BY seq", [*runs]
-            ):
+            query = f"SELECT run, body FROM feedback WHERE run IN {_LISTED} ORDER BY seq"
+            for run, body in self._rows(query, [_listed(runs)]):
                 said.setdefault(run, []).append(decode(body, Feedback))
         return said
 
@@ -453,8 +457,11 @@ class Store:
         _inherited.append(self._readers)
         self._readers = deque()
         self._start = threading.Lock()
-        self._closing = []
         self._release_server()
+
+
+def _listed(ids: Iterable[str]) -> str:
+    return msgspec.json.encode(list(ids)).decode()
 
 
 def _joined(trajectory: Trajectory, said: list[Feedback]) -> Trajectory:

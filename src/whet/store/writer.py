@@ -87,6 +87,7 @@ class Writer:
             for value in row
         )
         submission = Submission(writes, rows, size)
+        submission.future.set_running_or_notify_cancel()  # what is queued cannot be taken back
         with self._changed:
             while self._size > WAITING and not self._closed:
                 self._changed.wait()

@@ -99,7 +99,7 @@ def raw(frozen: Any) -> Json:
         return {"$truncated": clean(frozen[:KEPT]), "$bytes": len(frozen.encode("utf-8", "replace"))}
     if type(frozen) is str and not frozen.isascii():
         return clean(frozen)
-    if type(frozen) is int and not -(2**63) <= frozen < 2**63:
+    if type(frozen) is int and frozen.bit_length() > 10_000:
         return mark(frozen)
     return frozen
 

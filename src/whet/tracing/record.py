@@ -44,7 +44,7 @@ class Called:
     __slots__ = ("method", "name", "names", "takes_all")
 
     def __init__(self, function: Callable[..., Any], name: str | None = None) -> None:
-        self.name = name or getattr(function, "__qualname__", type(function).__name__)
+        self.name: str = name or str(getattr(function, "__qualname__", type(function).__name__))
         try:
             found = list(inspect.signature(function).parameters.values())
         except (TypeError, ValueError):
@@ -256,6 +256,22 @@ def trajectory(note: CallNote, *, encoded: bool) -> Trajectory:
         seconds=note.ended - note.started,
         meta=meta,
     )
+
+
+def is_async(function: Any) -> bool:
+    """True of an `async def`, and of a plain `def` that `mark_async` marked."""
+    return inspect.iscoroutinefunction(function) or hasattr(function, "_is_coroutine")
+
+
+def mark_async(function: Any) -> Any:
+    """Let frameworks know a plain `def` that returns a coroutine as an async function."""
+    mark = getattr(inspect, "markcoroutinefunction", None)  # Python 3.12 and later
+    if mark is not None:
+        return mark(function)
+    from asyncio import coroutines  # here: a program without async functions need not load it
+
+    function._is_coroutine = coroutines._is_coroutine  # type: ignore[attr-defined]
+    return function
 
 
 def steps(notes: Sequence[StepNote], read: Callable[[Any], Json]) -> tuple[Step, ...]:

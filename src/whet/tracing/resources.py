@@ -9,7 +9,6 @@ program registered a loader for its kind.
 
 from __future__ import annotations
 
-import asyncio
 import copy
 import functools
 import inspect
@@ -22,7 +21,7 @@ from typing import Any, TypeVar, overload
 from ..errors import InputError
 from ..types import Bundle, Json, Version
 from .live import current_bundle
-from .record import current
+from .record import current, is_async, mark_async
 from .trace import step
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -71,6 +70,9 @@ class Resource:
 
     def get(self) -> Any:
         """The current content; recorded as used by the traced call that runs."""
+        return self._read()
+
+    def _read(self) -> Any:
         if self._reads < _WATCHED:
             self._reads += 1
             self._watch()
@@ -82,7 +84,7 @@ class Resource:
 
     @property
     def value(self) -> Any:
-        return self.get()
+        return self._read()
 
     def _look(self) -> Version | None:
         bundle = current_bundle()
@@ -101,9 +103,9 @@ class Resource:
             if getattr(module, "_initializing", False):
                 _import_reads.append(self.name)
                 warnings.warn(
-                    f"resource {self.name!r} was read while {module.name} was being imported: its value "
-                    "is baked in, and no candidate can replace it. Read it where it is used: make the agent "
-                    "in a function, or go through the gateway.",
+                    f"resource {self.name!r} was read while {frame.f_globals.get('__name__')} was being "
+                    "imported: its value is baked in, and no candidate can replace it. Read it where it "
+                    "is used: make the agent in a function, or go through the gateway.",
                     ImportTimeRead,
                     stacklevel=3,
                 )
@@ -117,36 +119,36 @@ class Text(Resource):
     """A text.  `str(handle)`, f-strings and the methods of str read it."""
 
     def __str__(self) -> str:
-        return str(self.get())
+        return str(self._read())
 
     def __format__(self, spec: str) -> str:
-        return format(str(self.get()), spec)
+        return format(str(self._read()), spec)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_") or not hasattr(str, name):
             raise AttributeError(f"a text resource has no attribute {name!r}")
-        return getattr(str(self.get()), name)
+        return getattr(str(self._read()), name)
 
     def __len__(self) -> int:
-        return len(self.get())
+        return len(self._read())
 
     def __contains__(self, part: str) -> bool:
-        return part in self.get()
+        return part in self._read()
 
     def __getitem__(self, index: int | slice) -> str:
-        return str(self.get()[index])
+        return str(self._read()[index])
 
     def __add__(self, other: object) -> str:
-        return str(self.get()) + str(other)
+        return str(self._read()) + str(other)
 
     def __radd__(self, other: object) -> str:
-        return str(other) + str(self.get())
+        return str(other) + str(self._read())
 
     def __mod__(self, values: object) -> str:
-        return str(self.get()) % values
+        return str(self._read()) % values
 
     def __eq__(self, other: object) -> bool:
-        return str(self.get()) == (str(other.get()) if isinstance(other, Text) else other)
+        return str(self._read()) == (str(other._read()) if isinstance(other, Text) else other)
 
     __hash__ = object.__hash__
 
@@ -159,14 +161,18 @@ def _item(value: Any) -> Any:
 class Table(Resource, Mapping[str, Any]):
     """A read-only mapping whose every read sees the current Version."""
 
+    def get(self, *key: Any) -> Any:
+        """As of a dict with a key and perhaps a default; without any, a copy of the whole content."""
+        return Mapping.get(self, *key) if key else copy.deepcopy(self._read())
+
     def __getitem__(self, key: str) -> Any:
-        return _item(self.get()[key])
+        return _item(self._read()[key])
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self.get())
+        return iter(self._read())
 
     def __len__(self) -> int:
-        return len(self.get())
+        return len(self._read())
 
     __hash__ = object.__hash__
 
@@ -175,13 +181,13 @@ class Row(Resource, Sequence[Any]):
     """A read-only sequence whose every read sees the current Version."""
 
     def __getitem__(self, index: Any) -> Any:
-        return _item(self.get()[index])
+        return _item(self._read()[index])
 
     def __len__(self) -> int:
-        return len(self.get())
+        return len(self._read())
 
     def __eq__(self, other: object) -> bool:
-        return list(self.get()) == list(other) if isinstance(other, Sequence) else NotImplemented
+        return list(self._read()) == list(other) if isinstance(other, Sequence) else NotImplemented
 
     __hash__ = object.__hash__
 
@@ -286,7 +292,11 @@ def evolve(
         metric: what judges it, kept for the optimizer that asks.
     """
     if function is None:
-        return lambda found: evolve(found, name=name, kind=kind, metric=metric)
+        return lambda found: _evolved(found, name, kind, metric)
+    return _evolved(function, name, kind, metric)
+
+
+def _evolved(function: Any, name: str | None, kind: str, metric: Any) -> Any:
     handle = Function(name or function.__name__.lower(), function, kind, metric)
     _handles[handle.name] = handle
 
@@ -295,12 +305,7 @@ def evolve(
         return handle.implementation()(*args, **kwargs)
 
     current_version.resource = handle  # type: ignore[attr-defined]
-    if inspect.iscoroutinefunction(function):
-        mark = getattr(inspect, "markcoroutinefunction", None)
-        if mark is not None:
-            return mark(current_version)
-        current_version._is_coroutine = asyncio.coroutines._is_coroutine  # type: ignore[attr-defined]
-    return current_version
+    return mark_async(current_version) if is_async(function) else current_version
 
 
 def register_loader(kind: str, load: Loader) -> None:
@@ -327,11 +332,11 @@ def attach(module: ModuleType, *names: str) -> None:
             value = getattr(module, name)
         except AttributeError:
             raise InputError(f"{module.__name__} has no {name!r}. Give names that it defines.") from None
-        if isinstance(value, Resource) or hasattr(value, "resource"):
+        if isinstance(value, Resource) or isinstance(getattr(value, "resource", None), Resource):
             continue  # attached already
         if inspect.isroutine(value):
             # Its calls are recorded: what a learned decision is learned from.
-            made[name] = step(evolve(value, name=name.lower()))
+            made[name] = step(_evolved(value, name.lower(), "function", None))
         elif isinstance(value, str | Mapping | list | tuple):
             made[name] = resource(name.lower(), value)
         else:

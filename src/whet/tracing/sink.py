@@ -46,14 +46,14 @@ class Sink:
         self._reset()
         _sinks.add(self)
         if isinstance(target, Store):
-            target.before_close(self.flush)
+            target.before_close(self._flushed)
 
     def _reset(self) -> None:
         """A state without threads: at the start, and in a forked child, whose parent keeps the rest."""
         self._queue: deque[Item] = deque()
         self._idle = True
         self._event = threading.Event()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._thread: threading.Thread | None = None
         self.dropped = 0
 
@@ -75,6 +75,9 @@ class Sink:
         self.add(done)
         return done.wait(timeout)
 
+    def _flushed(self) -> None:
+        self.flush()
+
     def close(self) -> None:
         """Flush, and close the store if this sink opened it."""
         self.flush()
@@ -94,9 +97,12 @@ class Sink:
                 self._thread = threading.Thread(target=self._run, name="whet-tracing", daemon=True)
                 try:
                     self._thread.start()
-                except RuntimeError:  # the interpreter is ending
+                except RuntimeError:  # the interpreter is ending: what comes now is written right here
                     self._thread = None
                     self._idle = True
+                    items = list(self._queue)
+                    self._queue.clear()
+                    self._drain(items)
                     return
                 _finish_with_multiprocessing()
             self._event.set()
@@ -152,7 +158,7 @@ class Sink:
         if self._store is None and time.monotonic() >= self._retry_at:
             try:
                 self._store = Store(self.path)
-            except (StoreError, OSError):
+            except (StoreError, OSError, RuntimeError):
                 self._retry_at = time.monotonic() + RETRY
         return self._store
 
@@ -199,7 +205,8 @@ def dropped() -> int:
 
 def flush(timeout: float = _AT_EXIT) -> bool:
     """Wait until everything recorded so far is in its store or spool; False if time ran out."""
-    return all([sink.flush(timeout) for sink in list(_sinks)])
+    written = [sink.flush(timeout) for sink in list(_sinks)]
+    return all(written)
 
 
 def _at_exit() -> None:

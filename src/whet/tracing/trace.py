@@ -7,10 +7,8 @@ the function returns or raises.  It does not talk to a model or read OpenTelemet
 
 from __future__ import annotations
 
-import asyncio
 import contextvars
 import functools
-import inspect
 import os
 import time
 from collections import OrderedDict
@@ -34,6 +32,8 @@ from .record import (
     collector,
     current,
     current_run,
+    is_async,
+    mark_async,
     steps,
     trajectory,
 )
@@ -124,18 +124,14 @@ def _finish(note: CallNote | StepNote) -> None:
 
 def _wrapped(function: Any, begin: Begin) -> Any:
     """`function` between `begin` and `_finish`, whatever kind it is."""
-    if inspect.iscoroutinefunction(function) or asyncio.iscoroutinefunction(function):
+    if is_async(function):
 
         @functools.wraps(function)
         def asynchronous(*args: Any, **kwargs: Any) -> Any:
             opened = begin(args, kwargs)
             return function(*args, **kwargs) if opened is None else _awaited(function, args, kwargs, opened)
 
-        mark = getattr(inspect, "markcoroutinefunction", None)
-        if mark is not None:
-            return mark(asynchronous)
-        asynchronous._is_coroutine = asyncio.coroutines._is_coroutine  # type: ignore[attr-defined]
-        return asynchronous
+        return mark_async(asynchronous)
 
     @functools.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
@@ -405,8 +401,8 @@ class _Propagating(Executor):
     def __init__(self, inner: Executor) -> None:
         self._inner = inner
 
-    def submit(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
-        return self._inner.submit(contextvars.copy_context().run, fn, *args, **kwargs)
+    def submit(self, fn: Callable[..., R], /, *args: Any, **kwargs: Any) -> Future[R]:
+        return self._inner.submit(propagate(fn), *args, **kwargs)
 
     def map(
         self,

@@ -1,0 +1,333 @@
+"""The store as a record: exact, idempotent, atomic, searchable."""
+
+from __future__ import annotations
+
+import math
+import os
+import sqlite3
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from whet.errors import InputError, NotFoundError, StoreError, StoreVersionError
+from whet.store import Store
+from whet.store.codec import decode, encode
+from whet.types import (
+    Bundle,
+    Failure,
+    Fault,
+    Feedback,
+    Outcome,
+    Preference,
+    Score,
+    Split,
+    Step,
+    Task,
+    Tokens,
+    Trajectory,
+    Usage,
+    Version,
+)
+
+text = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
+integer = st.integers()
+number = st.floats(allow_nan=False, allow_infinity=False)
+json = st.recursive(
+    st.none() | st.booleans() | integer | number | text,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(text, inner, max_size=3),
+    max_leaves=6,
+)
+table = st.dictionaries(text, json, max_size=2)
+ids = st.lists(st.integers(0, 50_000), max_size=4).map(tuple)
+tokens = st.builds(
+    Tokens,
+    ids,
+    ids,
+    st.lists(number, max_size=4).map(tuple),
+    st.none() | st.lists(st.booleans(), max_size=4).map(tuple),
+    st.none() | text,
+)
+failures = st.builds(Failure, st.sampled_from(Fault), text, text)
+steps = st.builds(
+    Step,
+    observation=json,
+    action=json,
+    reward=st.none() | number,
+    done=st.booleans(),
+    kind=text,
+    id=text,
+    parent=st.none() | text,
+    tokens=st.none() | tokens,
+    usage=st.none() | st.builds(Usage, integer, integer, number, integer),
+    latency=st.none() | number,
+    error=st.none() | failures,
+    info=table,
+)
+scores = st.builds(Score, text, st.none() | number, text, text)
+said = st.builds(Feedback, run=text, value=st.none() | number, correction=json, step=st.none() | text)
+tasks = st.builds(
+    Task,
+    instruction=text,
+    initial_state=table,
+    answer=json,
+    split=st.none() | st.sampled_from(Split),
+    meta=table,
+)
+trajectories = st.builds(
+    Trajectory,
+    task=tasks,
+    steps=st.lists(steps, max_size=3).map(tuple),
+    output=json,
+    versions=st.dictionaries(text, text, max_size=2),
+    scores=st.dictionaries(text, scores, max_size=2),
+    feedback=st.lists(said, max_size=2).map(tuple),
+    outcome=st.sampled_from(Outcome),
+    error=st.none() | failures,
+    trace_ids=st.lists(text, max_size=2).map(tuple),
+    seed=st.none() | integer,
+    seconds=st.none() | number,
+    meta=table,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(trajectories)
+def test_a_trajectory_comes_back_from_its_bytes_exactly(trajectory: Trajectory) -> None:
+    assert decode(encode(trajectory), Trajectory) == trajectory
+
+
+def simple(id: str = "", **fields: object) -> Trajectory:
+    made = Trajectory(task=Task(instruction="when?"), output="noon", **fields)  # type: ignore[arg-type]
+    return replace(made, id=id) if id else made
+
+
+def test_a_missing_score_stays_none_and_a_log_probability_without_a_value_is_nan() -> None:
+    step = Step(tokens=Tokens((1,), (2, 3), (-math.inf, -0.5)), reward=math.nan)
+    trajectory = simple(steps=(step,), scores={"judge": Score("judge", None)})
+    with Store(":memory:") as store:
+        store.put(trajectory)
+        back = store.trajectory(trajectory.id)
+    assert back.scores["judge"].value is None
+    assert back.steps[0].reward is None
+    assert back.steps[0].tokens is not None
+    assert math.isnan(back.steps[0].tokens.logprobs[0])
+    assert back.steps[0].tokens.logprobs[1] == -0.5
+
+
+@pytest.mark.parametrize("value", [object(), {1: object()}, "\ud800"])
+def test_what_json_cannot_carry_is_refused_and_nothing_is_recorded(value: object) -> None:
+    with Store(":memory:") as store:
+        with pytest.raises(InputError, match="cannot be stored"):
+            store.put(simple(), simple(meta={"x": value}))
+        assert store.counts()["trajectories"] == 0
+
+
+def test_putting_twice_records_once_and_replace_overwrites(tmp_path: Path) -> None:
+    first = simple("one")
+    judged = replace(first, outcome=Outcome.SUCCESS).scored(Score("exact", 1.0))
+    with Store(tmp_path / "runs.db") as store:
+        store.put(first, first, experiment="a")
+        store.put(judged)
+        assert list(store.trajectories()) == [first]
+        store.put(judged, replace=True)
+        assert list(store.trajectories(experiment="a", outcome=Outcome.SUCCESS)) == [judged]
+
+
+def test_trajectories_are_found_by_experiment_id_run_time_and_outcome_in_order(tmp_path: Path) -> None:
+    made = [
+        simple(
+            f"t{n:04}",
+            started=float(n),
+            outcome=Outcome.SUCCESS if n % 2 else Outcome.FAILURE,
+            meta={"run": f"run{n // 3}"},
+        )
+        for n in range(1_200)  # more than two pages
+    ]
+    with Store(tmp_path / "runs.db") as store:
+        store.put(*made[:600], experiment="a")
+        store.put(*made[600:], experiment="b")
+        assert list(store.trajectories()) == made
+        assert list(store.trajectories(experiment="b")) == made[600:]
+        assert list(store.trajectories(ids=["t0003", "t0001"])) == [made[1], made[3]]
+        assert list(store.trajectories(ids=["run2"])) == made[6:9]
+        assert list(store.trajectories(since=1_190.0)) == made[1_190:]
+        assert list(store.trajectories(outcome=Outcome.SUCCESS, limit=501)) == made[1::2][:501]
+        assert list(store.trajectories(limit=0)) == []
+        counts = store.counts()
+        assert (counts["trajectories"], counts["trajectories.success"]) == (1_200, 600)
+        with pytest.raises(NotFoundError):
+            store.trajectory("t9")
+
+
+def test_feedback_is_joined_to_a_trajectory_and_to_all_of_a_run() -> None:
+    with Store(":memory:") as store:
+        store.put(
+            simple("a", meta={"run": "r"}), simple("b", meta={"run": "r"}), simple("r", meta={"run": "r"})
+        )
+        thumb, late = Feedback(run="r", value=1.0), Feedback(run="a", value=-1.0)
+        store.add_feedback(thumb, late, thumb)
+        assert store.trajectory("a").feedback == (late, thumb)
+        assert store.trajectory("b").feedback == (thumb,)
+        assert list(store.trajectories(ids=["r"]))[2].feedback == (thumb,)  # its id and run: not twice
+        assert list(store.feedback("a")) == [late]
+        assert list(store.feedback()) == [thumb, late]
+
+
+def test_a_trajectory_that_brings_its_feedback_keeps_it_once() -> None:
+    brought = Feedback(run="a", value=1.0)
+    with Store(":memory:") as store:
+        store.put(simple("a", feedback=(brought,)))
+        assert store.trajectory("a").feedback == (brought,)
+        assert list(store.feedback("a")) == [brought]
+
+
+def test_tasks_versions_preferences_and_states_come_back(tmp_path: Path) -> None:
+    task = Task(instruction="q", split=Split.TRAIN, group="box")
+    held = Task(instruction="r", split=Split.GATE, group="other")
+    prompt = Version(resource="prompt", content="be brief", kind="prompt", meta={"seed": 1})
+    preference = Preference(prompt="q", chosen="a", rejected="b")
+    with Store(tmp_path / "runs.db") as store:
+        store.put_tasks(replace(task, split=Split.VALIDATION), held)
+        store.put_tasks(task)
+        store.put_versions(prompt, prompt)
+        store.put_preferences(preference, preference)
+        store.put_state("round", {"n": 3, "rng": [1, None]})
+        store.put_state("nothing", None)
+    with Store(tmp_path / "runs.db") as store:
+        assert list(store.tasks()) == [task, held]
+        assert list(store.tasks(split=Split.GATE)) == [held]
+        assert list(store.versions("prompt")) == [prompt]
+        assert list(store.versions("other")) == []
+        assert store.version(prompt.id) == prompt
+        assert list(store.preferences()) == [preference]
+        assert store.state("round") == {"n": 3, "rng": [1, None]}
+        assert store.state("nothing", "unset") is None
+        assert store.state("never", "unset") == "unset"
+
+
+def bundle(content: str) -> Bundle:
+    return Bundle([Version(resource="prompt", content=content), Version(resource="rule", content={"n": 1})])
+
+
+def test_rollback_goes_back_one_release_at_a_time_and_the_history_keeps_all() -> None:
+    with Store(":memory:") as store:
+        assert store.live() is None
+        for content in ("a", "b", "c"):
+            store.set_live(bundle(content), reason=f"release {content}")
+        assert store.live() == bundle("c")
+        assert store.rollback() == bundle("b")
+        assert store.rollback(reason="worse") == bundle("a")
+        assert store.live() == bundle("a")
+        with pytest.raises(NotFoundError):
+            store.rollback()
+        contents = [release.bundle["prompt"].content for release in store.history()]
+        assert contents == ["a", "b", "c", "b", "a"]
+        assert store.history()[-1].reason == "worse"
+        assert store.live("canary") is None
+
+
+def half_bad(store: Store) -> None:
+    with store.batch() as batch:
+        batch.put_state("round", 2)
+        batch.put(simple("two", meta={"x": object()}))
+
+
+def test_a_batch_commits_everything_or_nothing(tmp_path: Path) -> None:
+    with Store(tmp_path / "runs.db") as store:
+        with store.batch() as batch:
+            batch.put(simple("one"))
+            batch.put_state("round", 1)
+            batch.set_live(bundle("a"))
+            assert store.counts()["trajectories"] == 0
+        assert store.counts()["trajectories"] == store.state("round") == 1
+        with pytest.raises(InputError):
+            half_bad(store)
+        assert store.state("round") == 1
+        bad = store.write([("task", [("x", None, "", b"{}")]), ("task", [(None, None, "", b"{}")])])
+        good = store.submit(simple("three"))
+        with pytest.raises(StoreError):
+            bad.result()
+        good.result()
+        assert store.counts()["tasks"] == 0
+        assert [each.id for each in store.trajectories()] == ["one", "three"]
+
+
+def test_a_store_of_a_newer_whet_is_refused_unchanged(tmp_path: Path) -> None:
+    path = tmp_path / "runs.db"
+    Store(path).close()
+    with sqlite3.connect(path) as connection:
+        connection.execute("PRAGMA user_version = 999")
+    connection.close()
+    before = path.read_bytes()
+    with pytest.raises(StoreVersionError, match="Upgrade"):
+        Store(path)
+    assert path.read_bytes() == before
+
+
+def test_files_that_are_no_store_are_refused_with_what_they_are(tmp_path: Path) -> None:
+    (tmp_path / "text.db").write_text("hello, this is a text file, long enough to have a header" * 20)
+    with pytest.raises(StoreError, match="not a whet store"):
+        Store(tmp_path / "text.db")
+    with sqlite3.connect(tmp_path / "other.db") as connection:
+        connection.execute("CREATE TABLE cats (name)")
+    connection.close()
+    with pytest.raises(StoreError, match="another program"):
+        Store(tmp_path / "other.db")
+    with pytest.raises(StoreError, match="does not exist"):
+        Store(tmp_path / "missing" / "runs.db")
+    with pytest.raises(StoreError):
+        Store(tmp_path)
+
+
+def test_a_damaged_file_is_reported_as_damaged(tmp_path: Path) -> None:
+    path = tmp_path / "runs.db"
+    with Store(path) as store:
+        store.put(*[simple() for _ in range(300)])
+    body = bytearray(path.read_bytes())
+    body[4096:] = b"\x5a" * (len(body) - 4096)
+    path.write_bytes(body)
+    with pytest.raises(StoreError, match=r"damaged|could not be read"), Store(path) as store:
+        list(store.trajectories())
+
+
+def test_no_write_permission_is_said(tmp_path: Path) -> None:
+    folder = tmp_path / "locked"
+    folder.mkdir()
+    folder.chmod(0o555)
+    program = (
+        "import os, sys\n"
+        "from whet.store import Store\n"
+        "from whet.errors import StoreError\n"
+        "if os.getuid() == 0: os.setgid(65534); os.setuid(65534)\n"
+        "try: Store('runs.db')\n"
+        "except StoreError as error: print(error)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=folder, capture_output=True, text=True, timeout=60
+    )
+    assert "no permission" in done.stdout, done.stderr
+
+
+def test_a_closed_store_says_so_and_closing_again_is_nothing(tmp_path: Path) -> None:
+    store = Store(tmp_path / "runs.db")
+    store.close()
+    store.close()
+    with pytest.raises(StoreError, match="closed"):
+        store.put(simple())
+    with pytest.raises(StoreError, match="closed"):
+        list(store.trajectories())
+
+
+def test_the_file_is_private_and_closing_leaves_no_journal(tmp_path: Path) -> None:
+    path = tmp_path / "runs.db"
+    with Store(path) as store:
+        store.put(simple())
+        assert os.stat(path).st_mode & 0o077 == 0
+        assert os.stat(f"{path}.sock").st_mode & 0o777 == 0o600
+        list(store.trajectories())
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["runs.db", "runs.db.lock"]

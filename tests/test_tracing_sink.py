@@ -1,0 +1,199 @@
+"""From the caller to the store: nothing is lost silently, whatever the store or process does."""
+
+from __future__ import annotations
+
+import os
+import struct
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from whet.store import Store
+from whet.tracing import flush, trace
+from whet.types import Trajectory
+
+AGENT = """
+import multiprocessing, os, sys
+from whet.tracing import flush, run, feedback, trace
+@trace(sys.argv[1])
+def agent(question):
+    return question
+def work(name):
+    for n in range(50):
+        agent(f"{name}-{n}")
+"""
+
+
+def program(body: str, *arguments: object, wait: bool = True) -> subprocess.Popen[str]:
+    given = [sys.executable, "-c", AGENT + body, *map(str, arguments)]
+    process = subprocess.Popen(given, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    if wait:
+        out, err = process.communicate(timeout=60)
+        assert process.returncode == 0, err
+        process.said = out + err  # type: ignore[attr-defined]
+    return process
+
+
+def questions(path: Path) -> list[str]:
+    with Store(path) as store:
+        return sorted(each.task.instruction for each in store.trajectories())
+
+
+def spools(path: Path) -> list[Path]:
+    return sorted(path.parent.glob(path.name + ".spool-*"))
+
+
+def test_a_program_that_just_ends_has_everything_recorded(tmp_path: Path) -> None:
+    path = tmp_path / "runs.db"
+    program("work('a')", path)
+    assert questions(path) == sorted(f"a-{n}" for n in range(50))
+    assert spools(path) == []
+
+
+def test_many_programs_record_to_one_store_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "runs.db"
+    with Store(path):
+        running = [program(f"work('p{n}')", path, wait=False) for n in range(4)]
+        for each in running:
+            _, err = each.communicate(timeout=60)
+            assert each.returncode == 0, err
+    assert questions(path) == sorted(f"p{n}-{k}" for n in range(4) for k in range(50))
+
+
+def test_forked_children_and_multiprocessing_workers_record_with_a_writer_of_their_own(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "runs.db"
+    program(
+        """
+work("parent")
+child = os.fork()
+if not child:
+    work("forked")
+    sys.exit(0)
+os.waitpid(child, 0)
+context = multiprocessing.get_context("fork")
+workers = [context.Process(target=work, args=(f"worker{n}",)) for n in range(2)]
+for each in workers: each.start()
+for each in workers: each.join()
+work("after")
+""",
+        path,
+    )
+    names = ("parent", "forked", "worker0", "worker1", "after")
+    assert questions(path) == sorted(f"{name}-{n}" for name in names for n in range(50))
+
+
+def test_without_a_store_it_spools_and_the_next_owner_takes_the_spool_in(tmp_path: Path) -> None:
+    path = tmp_path / "runs.db"
+    path.mkdir()  # nothing can be opened there
+    body = 'with run() as now: agent("hello")\nfeedback(now.id, -1.0, "wrong")\nwork("a")'
+    program(body, path)
+    program(body, path)
+    assert len(spools(path)) == 2
+    path.rmdir()
+    with Store(path) as store:
+        found = [each for each in store.trajectories() if each.task.instruction == "hello"]
+        assert [each.feedback[0].comment for each in found] == ["wrong", "wrong"]
+        assert store.counts()["trajectories"] == 102
+    assert spools(path) == []
+
+
+def test_a_spool_is_taken_in_up_to_where_its_process_was_killed(tmp_path: Path) -> None:
+    path = tmp_path / "runs.db"
+    path.mkdir()
+    program("work('a')", path)
+    (spool,) = spools(path)
+    with spool.open("ab") as file:
+        file.write(struct.pack(">I", 1_000) + b"half")
+    path.rmdir()
+    assert len(questions(path)) == 50
+    assert spools(path) == []
+
+
+def test_a_spool_that_makes_no_sense_is_set_aside_and_harms_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "runs.db"
+    bad = tmp_path / "runs.db.spool-1"
+    bad.write_bytes(struct.pack(">I", 4) + b"junk")
+    assert questions(path) == []
+    assert [each.name for each in spools(path)] == ["runs.db.spool-1.bad"]
+    assert questions(path) == []
+
+
+def test_calls_after_the_store_was_closed_are_spooled_not_lost(tmp_path: Path) -> None:
+    store = Store(tmp_path / "runs.db")
+
+    @trace(store)
+    def agent(question: str) -> str:
+        return question
+
+    agent("before")
+    store.close()
+    assert agent("after") == "after"
+    assert flush()
+    assert questions(tmp_path / "runs.db") == ["after", "before"]
+
+
+def test_closing_the_store_records_what_was_traced_until_then(tmp_path: Path) -> None:
+    with Store(tmp_path / "runs.db") as store:
+        agent = trace(store)(str.upper)
+        for n in range(500):
+            agent(str(n))
+    assert len(questions(tmp_path / "runs.db")) == 500
+    assert spools(tmp_path / "runs.db") == []
+
+
+def test_a_full_queue_drops_and_counts_and_never_blocks(tmp_path: Path) -> None:
+    body = """
+from whet.tracing import dropped, sink
+sink.LIMIT = 10
+for _ in range(2_000):
+    agent("q")
+flush()
+print(dropped())
+"""
+    done = program(body, tmp_path / "runs.db")
+    count, _, goodbye = done.said.partition("\n")  # type: ignore[attr-defined]
+    assert int(count) > 0
+    assert len(questions(tmp_path / "runs.db")) + int(count) == 2_000
+    assert f"{count} traced records were dropped" in goodbye
+
+
+def test_what_was_dropped_is_said_at_the_end_of_the_program(tmp_path: Path) -> None:
+    path = tmp_path / "missing" / "runs.db"  # neither store nor spool can be written
+    done = program("work('a')", path)
+    assert "50 traced records were dropped" in done.said  # type: ignore[attr-defined]
+
+
+def test_a_call_costs_the_caller_little_even_when_the_store_cannot_be_opened(tmp_path: Path) -> None:
+    path = tmp_path / "runs.db"
+    path.mkdir()
+    agent = trace(path)(str.upper)
+    began = time.perf_counter()
+    for _ in range(1_000):
+        agent("q")
+    taken = time.perf_counter() - began
+    assert flush()
+    assert taken < 0.5
+    assert len(spools(path)) == 1
+    path.rmdir()
+    assert len(questions(path)) == 1_000
+
+
+def test_the_default_store_is_named_by_the_environment(tmp_path: Path) -> None:
+    path = tmp_path / "elsewhere.db"
+    body = "from whet.tracing import trace\n@trace\ndef f(q): return q\nf('x')"
+    environment = {**os.environ, "WHET_STORE": str(path)}
+    subprocess.run([sys.executable, "-c", body], env=environment, check=True, cwd=tmp_path, timeout=60)
+    assert questions(path) == ["x"]
+
+
+def test_no_id_comes_twice_from_threads_and_runs(tmp_path: Path) -> None:
+    with Store(tmp_path / "runs.db") as store:
+        agent = trace(store)(str.upper)
+        for _ in range(3_000):
+            agent("q")
+        assert flush()
+        found: list[Trajectory] = list(store.trajectories())
+    assert len({each.id for each in found}) == 3_000
