@@ -329,7 +329,7 @@ class Comparison:
             return None
         error = self._effect.standard_error()
         distance = self._effect.mean + self.margin
-        half = t_quantile(0.5 + self._level / 2, self._effect.clusters - 1) * error
+        half = t_quantile(0.5 + self._level / 2, self._effect.degrees) * error
         return max(by_betting, math.ceil(self.n * (half / distance) ** 2))
 
     def _reasons(self, proven: bool, needed: int | None) -> Iterable[str]:
