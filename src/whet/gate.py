@@ -6,7 +6,7 @@ clustered by group, lies above the bar, and every guardrail holds.  `compare` lo
 once at everything; a `Comparison` is fed pair by pair, may be watched all the time,
 and stops as soon as the case is made.  It never looks at a training reward and
 runs nothing: the outcomes are the caller's.  The numbers behind the rules are in
-`docs/decisions/010-the-gate.md`.
+`docs/decisions/020-the-gate.md`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ WATCHED_LEVEL = 0.99
 again and again promoted up to 9 % of useless candidates whose effect differs between groups."""
 MAX_EXCLUDED = 0.1
 """Share of pairs that may be excluded; a side that breaks or goes unscored more often chose its sample."""
-MIN_CLUSTERS = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -325,7 +324,7 @@ class Comparison:
         standard error falls with the square root of the pairs.
         """
         by_betting = pairs_needed(self._differences, null=-self.margin, alpha=self.alpha)
-        if by_betting is None or self._effect.clusters < MIN_CLUSTERS:
+        if by_betting is None or self._effect.clusters < 2:
             return None
         error = self._effect.standard_error()
         distance = self._effect.mean + self.margin
