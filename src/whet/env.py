@@ -8,15 +8,16 @@ is what tests, ours and yours, hold an Env to.
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, runtime_checkable
 
-from .errors import ContractError, EnvError, ModelError
+from .errors import BudgetExceeded, ContractError, EnvError, ModelError
 from .policy import Action, FunctionPolicy, Policy
-from .types import Budget, Failure, Fault, Json, Outcome, Step, Task, Trajectory, Usage, new_id
+from .types import Budget, Failure, Fault, Json, Outcome, Step, Task, Trajectory, Usage, canonical, new_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,14 +92,16 @@ async def rollout(
 
     Args:
         seed: of this rollout alone; given to the env.
-        budget: `steps` and `seconds` are limits of this rollout.
+        budget: `steps` and `seconds` are limits of this rollout. A policy that awaits is cut
+            off when the time is up; one that computes is stopped after its action.
         versions: resource name → Version id, recorded on the trajectory.
         id: the trajectory's id; a fresh one if None.
         prefix: actions to replay first, without asking the policy (tree search branches this way).
 
     Returns:
         A Trajectory whose `outcome` says how it ended. Failures of the model or the
-        environment are INFRASTRUCTURE_ERROR; an exception of the agent's own is FAILURE.
+        environment, and a budget used up, are INFRASTRUCTURE_ERROR; an exception of the
+        agent's own is FAILURE.
     """
     limit = budget or Budget()
     steps: list[Step] = []
@@ -106,13 +109,10 @@ async def rollout(
     outcome, error, output = Outcome.UNKNOWN, None, None
     forced = list(prefix or ())
 
-    def failure(fault: Fault, exception: BaseException) -> Failure:
-        return Failure(fault, type(exception).__name__, str(exception))
-
     try:
         observation = await _resolved(env.reset(task, seed))
     except Exception as exception:
-        outcome, error = Outcome.INFRASTRUCTURE_ERROR, failure(Fault.ENVIRONMENT, exception)
+        outcome, error = Outcome.INFRASTRUCTURE_ERROR, _failure(Fault.ENVIRONMENT, exception)
     while error is None:
         if limit.steps is not None and len(steps) >= limit.steps:
             outcome = Outcome.TRUNCATED
@@ -121,13 +121,10 @@ async def rollout(
             outcome = Outcome.TIMEOUT
             break
         before = time.perf_counter()
-        try:
-            action = Action(forced.pop(0)) if forced else await policy.act(observation)
-        except ModelError as exception:
-            outcome, error = Outcome.INFRASTRUCTURE_ERROR, failure(Fault.MODEL, exception)
-            break
-        except Exception as exception:
-            outcome, error = Outcome.FAILURE, failure(Fault.AGENT, exception)
+        left = None if limit.seconds is None else limit.seconds - (before - clock)
+        action = Action(forced.pop(0)) if forced else await _decided(policy, observation, left)
+        if isinstance(action, _Undecided):
+            outcome, error = action.outcome, action.error
             break
         step = Step(
             observation=observation,
@@ -138,9 +135,10 @@ async def rollout(
             id=str(len(steps)),
         )
         try:
-            result = StepResult(*await _resolved(env.step(action.value)))
+            result = _five(await _resolved(env.step(action.value)))
+            ended = _outcome(result)
         except Exception as exception:
-            outcome, error = Outcome.INFRASTRUCTURE_ERROR, failure(Fault.ENVIRONMENT, exception)
+            outcome, error = Outcome.INFRASTRUCTURE_ERROR, _failure(Fault.ENVIRONMENT, exception)
             steps.append(replace(step, error=error))
             break
         done = result.terminated or result.truncated
@@ -148,7 +146,7 @@ async def rollout(
         steps.extend(replace(inner, parent=inner.parent or step.id) for inner in action.steps)
         observation, output = result.observation, action.value
         if done:
-            outcome = _outcome(result)
+            outcome = ended
             break
     return Trajectory(
         id=id or new_id(),
@@ -164,6 +162,44 @@ async def rollout(
     )
 
 
+@dataclass(frozen=True, slots=True)
+class _Undecided:
+    """How a rollout ends whose policy gave no action."""
+
+    outcome: Outcome
+    error: Failure | None = None
+
+
+async def _decided(policy: Policy, observation: Json, seconds: float | None) -> Action | _Undecided:
+    try:
+        async with asyncio.timeout(seconds) as limit:
+            action = await policy.act(observation)
+        if not isinstance(action, Action):
+            raise TypeError(f"act() returned {type(action).__name__}; it must return an Action")
+        return action
+    except (ModelError, BudgetExceeded) as exception:
+        # A budget that ran out says as little about the policy as an endpoint that is down.
+        return _Undecided(Outcome.INFRASTRUCTURE_ERROR, _failure(Fault.MODEL, exception))
+    except Exception as exception:
+        if isinstance(exception, TimeoutError) and limit.expired():
+            return _Undecided(Outcome.TIMEOUT)
+        return _Undecided(Outcome.FAILURE, _failure(Fault.AGENT, exception))
+
+
+def _failure(fault: Fault, exception: Exception) -> Failure:
+    return Failure(fault, type(exception).__name__, str(exception))
+
+
+def _five(result: Any) -> StepResult:
+    # Four values would unpack too, with `info` where `truncated` belongs.
+    if not isinstance(result, StepResult | tuple) or len(tuple(result)) != 5:
+        raise EnvError(
+            f"step must return observation, reward, terminated, truncated, info; it returned "
+            f"{result!r:.100}. FourValueEnv adapts an env of four values."
+        )
+    return result if isinstance(result, StepResult) else StepResult(*result)
+
+
 def _outcome(result: StepResult) -> Outcome:
     if "outcome" in result.info:
         return Outcome(result.info["outcome"])
@@ -173,31 +209,64 @@ def _outcome(result: StepResult) -> Outcome:
 
 
 def usage(trajectory: Trajectory) -> Usage:
-    """Sum of the usage of a trajectory's steps."""
-    return sum((step.usage for step in trajectory.steps if step.usage), Usage())
+    """Sum of the usage of a trajectory's steps.
+
+    A step that reports usage speaks for the steps inside it too: those are not counted again.
+    """
+    known = {step.id: step for step in trajectory.steps if step.id}
+
+    def covered(step: Step) -> bool:
+        seen = {step.id}
+        while step.parent in known and step.parent not in seen:
+            step = known[step.parent]
+            seen.add(step.id)
+            if step.usage is not None:
+                return True
+        return False
+
+    return sum((step.usage for step in trajectory.steps if step.usage and not covered(step)), Usage())
 
 
 class FourValueEnv:
     """Adapts an environment whose `step` returns `(obs, reward, done, info)` to the Env protocol.
 
     Args:
-        env: has `reset()` or `reset(task_id)` and a four-value `step(action)`.
+        env: has `reset()` or `reset(task_id)` and a four-value `step(action)`. Parameters of
+            `reset` that have a default, such as Gym's `seed`, are left alone unless they are
+            named `task` or `task_id`.
     """
 
     def __init__(self, env: Any) -> None:
         self.env = env
+        self._running = False
 
     def reset(self, task: Task, seed: int) -> Json:
-        takes_task = bool(inspect.signature(self.env.reset).parameters)
-        return self.env.reset(task.id) if takes_task else self.env.reset()
+        """The wrapped env's first observation."""
+        takes_task = any(
+            given.name in ("task", "task_id") or given.default is given.empty
+            for given in inspect.signature(self.env.reset).parameters.values()
+            if given.kind in (given.POSITIONAL_ONLY, given.POSITIONAL_OR_KEYWORD)
+        )
+        observation = self.env.reset(task.id) if takes_task else self.env.reset()
+        self._running = True
+        return observation
 
     def step(self, action: Json) -> StepResult:
+        """The wrapped env's step; `info["correct"]` decides success where there is no `success`.
+
+        Raises:
+            EnvError: stepped before reset or after the end.
+        """
+        if not self._running:
+            raise EnvError(f"{type(self.env).__name__} was stepped before reset or after the end.")
         observation, reward, done, info = self.env.step(action)
         info = dict(info)
         truncated = bool(info.pop("TimeLimit.truncated", False))
         if "correct" in info and "success" not in info:
             info["success"] = bool(info["correct"])
-        return StepResult(observation, float(reward), bool(done) and not truncated, truncated, info)
+        self._running = not (done or truncated)
+        value = None if reward is None else float(reward)
+        return StepResult(observation, value, bool(done) and not truncated, truncated, info)
 
 
 async def check_env(make: EnvFactory, task: Task, actions: Sequence[Json], *, seed: int = 0) -> None:
@@ -209,46 +278,24 @@ async def check_env(make: EnvFactory, task: Task, actions: Sequence[Json], *, se
         actions: valid actions in order, the last of which must end the episode.
 
     Raises:
-        ContractError: step before reset or after the end does not raise; results are not
-            StepResults; the same seed and actions give different results; a snapshot does
-            not restore.
+        ContractError: step before reset or after the end does not raise; a valid action does;
+            results are not StepResults; an observation is not JSON, or changes after it was given;
+            the same seed and actions give different results; a snapshot does not restore.
     """
-
-    def fail(what: str) -> ContractError:
-        return ContractError(f"{type(make()).__name__}: {what}")
-
     try:
-        await _resolved(make().step(actions[0]))
-    except RuntimeError:
-        pass
-    else:
-        raise fail("step before reset must raise EnvError")
+        await _held(make, task, actions, seed)
+    except Exception as error:
+        what = str(error) if isinstance(error, ContractError) else f"raised {type(error).__name__}: {error}"
+        raise ContractError(f"{type(make()).__name__}: {what}") from error
 
-    async def play(env: Env) -> list[Any]:
-        seen: list[Any] = [await _resolved(env.reset(task, seed))]
-        for number, action in enumerate(actions):
-            result = await _resolved(env.step(action))
-            if len(tuple(result)) != 5:
-                raise fail("step must return a StepResult: observation, reward, terminated, truncated, info")
-            result = StepResult(*result)
-            if result.reward is not None and result.reward != result.reward:
-                raise fail(f"reward of action {number} is NaN; use None where there is none")
-            ended = result.terminated or result.truncated
-            if ended != (number == len(actions) - 1):
-                raise fail(f"action {number} {'ended' if ended else 'did not end'} the episode")
-            seen.append((result.observation, result.reward, ended))
-        return seen
 
+async def _held(make: EnvFactory, task: Task, actions: Sequence[Json], seed: int) -> None:
+    await _must_refuse(make(), actions[0], "before reset")
     env = make()
-    first = await play(env)
-    try:
-        await _resolved(env.step(actions[-1]))
-    except RuntimeError:
-        pass
-    else:
-        raise fail("step after the end must raise EnvError")
-    if await play(make()) != first:
-        raise fail("the same task, seed and actions gave different results")
+    first = await _played(env, task, actions, seed)
+    await _must_refuse(env, actions[-1], "after the end")
+    if await _played(make(), task, actions, seed) != first:
+        raise ContractError("the same task, seed and actions gave different results")
     if hasattr(env, "snapshot") and len(actions) > 1:
         branch: Any = make()
         await _resolved(branch.reset(task, seed))
@@ -256,8 +303,46 @@ async def check_env(make: EnvFactory, task: Task, actions: Sequence[Json], *, se
         once = tuple(await _resolved(branch.step(actions[0])))
         await _resolved(branch.restore(saved))
         if tuple(await _resolved(branch.step(actions[0]))) != once:
-            raise fail("restore(snapshot()) did not bring the episode back")
-    await rollout(make(), FunctionPolicy(_replayed(actions)), task, seed=seed)
+            raise ContractError("restore(snapshot()) did not bring the episode back")
+    trajectory = await rollout(make(), FunctionPolicy(_replayed(actions)), task, seed=seed)
+    if trajectory.error is not None:
+        raise ContractError(f"a rollout ended in {trajectory.error.type}: {trajectory.error.message}")
+
+
+async def _must_refuse(env: Env, action: Json, when: str) -> None:
+    try:
+        await _resolved(env.step(action))
+    except RuntimeError:
+        return
+    except Exception as error:
+        raise ContractError(
+            f"step {when} must raise EnvError, not {type(error).__name__}: {error}"
+        ) from error
+    raise ContractError(f"step {when} must raise EnvError")
+
+
+async def _played(env: Env, task: Task, actions: Sequence[Json], seed: int) -> list[Any]:
+    given: list[Any] = [await _resolved(env.reset(task, seed))]
+    seen: list[Any] = [(_as_json(given[0]), None, False)]
+    for number, action in enumerate(actions):
+        result = _five(await _resolved(env.step(action)))
+        if result.reward is not None and result.reward != result.reward:
+            raise ContractError(f"reward of action {number} is NaN; use None where there is none")
+        ended = result.terminated or result.truncated
+        if ended != (number == len(actions) - 1):
+            raise ContractError(f"action {number} {'ended' if ended else 'did not end'} the episode")
+        given.append(result.observation)
+        seen.append((_as_json(result.observation), result.reward, ended))
+    if [_as_json(observation) for observation in given] != [observation for observation, _, _ in seen]:
+        raise ContractError("an observation changed after it was given; give a copy")
+    return seen
+
+
+def _as_json(observation: Any) -> bytes:
+    try:
+        return canonical(observation)
+    except (TypeError, ValueError) as error:
+        raise ContractError(f"an observation cannot be written as JSON ({error})") from error
 
 
 def _replayed(actions: Sequence[Json]) -> Callable[[Json], Json]:

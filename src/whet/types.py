@@ -81,7 +81,13 @@ class Task:
 
     def __post_init__(self) -> None:
         if not self.id:
-            content = (self.instruction, dict(self.initial_state), self.success_checker, self.answer, self.group)
+            content = (
+                self.instruction,
+                dict(self.initial_state),
+                self.success_checker,
+                self.answer,
+                self.group,
+            )
             object.__setattr__(self, "id", digest(content))
 
 

@@ -1,0 +1,1 @@
+"""An agent that somebody wrote to ask questions of their mail.  Plain Python, no dependencies."""

@@ -1,0 +1,256 @@
+"""The main job: an agent works for users, several learners learn from it, and the best proven one is released.
+
+Each stage is a function of what earlier stages left in the store and of the seed alone, and
+its result is stored when it ends; so a job that was stopped at any moment goes on to the
+figures it would have had.  Budgets are counts.  This module is wiring: what is judged is in
+`scoring.py`, what acts in `agents.py`, what learns in `whet.optimizers`.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ..data.splits import split
+from ..envs.email import MailEnv, Reading, World, derive, generate, read_mail
+from ..errors import InputError
+from ..loop import Experiment, Improvement, Progress, quiet
+from ..store import Store
+from ..types import Bundle, Group, Json, Split, Task, Version, digest
+from . import scoring
+from .agents import MailAgents
+from .users import Users
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sizes:
+    """Budgets of the main job, as counts."""
+
+    users: int = 2400
+    """Questions that users ask the agent as it came; 40 % get a thumb."""
+    later_users: int = 1200
+    """Questions that users ask the tuned agent."""
+    rollouts: int = 16_000
+    """New attempts that each learner may make."""
+    cloned: int = 4_000
+    """Recorded runs that the policy is cloned from."""
+    grpo: int = 80
+    """GRPO steps at most."""
+    routed: int = 600
+    """Questions on which the arms are compared for routing."""
+    validation: int = 400
+    gate: int = 800
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobOptions:
+    """What `whet demo` can be told."""
+
+    mail: Path | None = None
+    """A maildir, an mbox or a folder of mails; a synthetic company if None."""
+    held_out: Path | None = None
+    """Judge on the mailboxes of this folder instead of a split."""
+    seed: int = 0
+    fold: int | None = None
+    """Which split of the mailboxes; the seed's own if None."""
+    output: Path = Path("whet-demo")
+    sizes: Sizes = Sizes()
+
+    def key(self) -> str:
+        """What must be equal for a job to be resumed."""
+        return digest(msgspec.to_builtins([str(self.mail), str(self.held_out), self.seed, self.fold, self.sizes]))
+
+
+def mix(tasks: Sequence[Task], count: int, rng: random.Random) -> list[Task]:
+    """At most `count` tasks in the proportion exact : vague : hard = 1 : 1 : 2, fewer where a tier has fewer."""
+    by_tier = {tier: [task for task in tasks if task.meta["tier"] == tier] for tier in scoring.WEIGHTS}
+    unit = min([count // 4, *(len(by_tier[tier]) // weight for tier, weight in scoring.WEIGHTS.items())])
+    chosen = [one for tier, weight in scoring.WEIGHTS.items() for one in rng.sample(by_tier[tier], unit * weight)]
+    rng.shuffle(chosen)
+    return chosen
+
+
+@dataclass
+class Material:
+    """The mail and the questions of one job."""
+
+    world: World
+    about: str
+    held_out: list[str]
+    users: list[Task]
+    validation: list[Task]
+    gate: list[Task]
+
+
+def prepare(options: JobOptions) -> Material:
+    """Read or make the mail, split it by mailbox and derive the questions.
+
+    Raises:
+        InputError: no mail, or too few mailboxes to hold some out.
+    """
+    problems = ""
+    if options.mail is None:
+        mails = generate(options.seed)
+        about = f"A synthetic company of {len(mails):,} mails"
+    else:
+        reading = read_mail(options.mail)
+        mails, problems = reading.mails, _problems(reading)
+        about = f"{len(mails):,} mails from {options.mail.name}{problems}"
+    fold = options.seed if options.fold is None else options.fold
+    if options.held_out is not None:
+        judged = read_mail(options.held_out).mails
+        outside = {mail.mailbox for mail in judged}
+        known = [mail for mail in mails if mail.mailbox not in outside]
+        parts = _parts(World(known), fold, {Split.TRAIN: 0.75, Split.VALIDATION: 0.25, Split.GATE: 0.0})
+        parts[Split.GATE] = sorted(outside)
+        world = World([*known, *judged])
+    else:
+        world = World(mails)
+        parts = _parts(world, fold, {Split.TRAIN: 0.45, Split.VALIDATION: 0.2, Split.GATE: 0.35})
+    rng = random.Random(options.seed)
+    tasks = {
+        part: [
+            replace(task, split=part)
+            for task in derive(
+                world,
+                mailboxes=names,
+                seed=options.seed,
+                variants=1 if part is Split.GATE else 6 if part is Split.TRAIN else 2,
+            )
+        ]
+        for part, names in parts.items()
+    }
+    sizes = options.sizes
+    material = Material(
+        world=world,
+        about=about,
+        held_out=parts[Split.GATE],
+        users=mix(tasks[Split.TRAIN], 4 * len(tasks[Split.TRAIN]), rng),
+        validation=mix(tasks[Split.VALIDATION], sizes.validation, rng),
+        gate=mix(tasks[Split.GATE], sizes.gate, rng),
+    )
+    for name, some in (("train", material.users), ("validation", material.validation), ("gate", material.gate)):
+        if len(some) < 40:
+            raise InputError(
+                f"only {len(some)} questions for {name} from mailboxes {', '.join(parts[Split(name)])}; "
+                "give more mail, or leave --mail out for a synthetic mailbox"
+            )
+    return material
+
+
+def _parts(world: World, fold: int, fractions: Mapping[Split, float]) -> dict[Split, list[str]]:
+    wanted = {part: share for part, share in fractions.items() if share > 0}
+    if len(world.mailboxes) < len(wanted):
+        raise InputError(
+            f"{len(world.mailboxes)} mailbox(es) ({', '.join(world.mailboxes)}) cannot be split into "
+            f"{len(wanted)} parts without sharing one; give a folder with more mailboxes, or --held-out DIR"
+        )
+    rows = [
+        Task(id=f"{name}/{index}", group=name) for name, mails in world.mailboxes.items() for index in range(len(mails))
+    ]
+    parts: dict[Split, set[str]] = {part: set() for part in fractions}
+    for task in split(rows, seed=fold, fractions=wanted, balanced=True):
+        assert task.split is not None
+        parts[task.split].add(task.group)
+    return {part: sorted(names) for part, names in parts.items()}
+
+
+def _problems(reading: Reading) -> str:
+    notes = []
+    if reading.duplicates:
+        notes.append(f"{len(reading.duplicates):,} duplicates left out")
+    if reading.problems:
+        notes.append(f"{len(reading.problems):,} files with problems, first: {reading.problems[0].reason}")
+    return f" ({'; '.join(notes)})" if notes else ""
+
+
+class Job:
+    """The main job on one store.
+
+    Args:
+        progress: told what is under way.
+    """
+
+    def __init__(self, options: JobOptions, store: Store, *, name: str, progress: Progress = quiet) -> None:
+        self.options, self.store, self.name, self.progress = options, store, name, progress
+        self.begun, self.cpu = time.perf_counter(), time.process_time()
+        self.material = prepare(options)
+        self.models = LocalModels()
+        self.agents = MailAgents(self.material.world, self.models)
+        self.users = Users(seed=options.seed)
+        self.timings: list[dict[str, Any]] = [self._timing("mail", self.begun, self.cpu)]
+        self.checked = self._experiment("", scoring.REWARDS)
+        self.base = Bundle(
+            Version(resource=resource, content=target.value) for resource, target in self._targets().items()
+        )
+
+    @staticmethod
+    def _timing(stage: str, begun: float, cpu: float, **more: float) -> dict[str, Any]:
+        spent = {"seconds": time.perf_counter() - begun, "cpu_seconds": time.process_time() - cpu}
+        return {"stage": stage, **spent, "rollouts": 0, **more}
+
+    @staticmethod
+    def _targets() -> dict[str, Target]:
+        places = {"rule": ("agent.py", "RULE"), "parser": ("parsing.py", "PARSER")}
+        return {
+            resource: find((agent_folder() / "mail_agent" / file).read_text(encoding="utf-8"), name)
+            for resource, (file, name) in places.items()
+        }
+
+    def _experiment(self, label: str, rewards: Sequence[Reward]) -> Experiment:
+        material = self.material
+        return Experiment(
+            env=lambda: MailEnv(material.world),
+            policy=self.agents,
+            tasks=[*material.users, *material.validation, *material.gate],
+            rewards=rewards,
+            seed=self.options.seed,
+            store=self.store,
+            name=f"{self.name}{label}",
+            folder=self.options.output / f"{self.name}{label}",
+            concurrency=256,
+            record=0.02,
+            progress=self.progress,
+        )
+
+    async def stage(self, name: str, work: Callable[[], Awaitable[dict[str, Any]]]) -> dict[str, Any]:
+        """The result of `work`, from the store if the stage has ended before."""
+        key = f"{self.name}/stage/{name}"
+        done = self.store.state(key)
+        if done is None:
+            begun, cpu = time.perf_counter(), time.process_time()
+            result = msgspec.to_builtins(await work())
+            done = {"result": result, "timing": self._timing(name, begun, cpu, rollouts=result.get("rollouts", 0))}
+            self.store.put_state(key, done)
+        self.timings.append(done["timing"])
+        result = done["result"]
+        if "bundle" in result:
+            result = {**result, "bundle": bundle_from(result["bundle"])}
+        return result
+
+    async def run(self) -> dict[str, Any]:
+        """All stages; returns the report."""
+        learned = await Learning(self).run()
+        return await Proof(self, learned).run()
+
+
+def bundle_from(rows: Sequence[Json]) -> Bundle:
+    """A Bundle from the JSON of its Versions."""
+    return Bundle([msgspec.convert(row, Version) for row in rows])
+
+
+def stored(improvement: Improvement, **more: Json) -> dict[str, Any]:
+    """An Improvement as a stage's result."""
+    return {
+        "bundle": list(improvement.bundle.values()),
+        "metrics": list(improvement.metrics),
+        "rollouts": improvement.rollouts,
+        "reason": improvement.reason,
+        **more,
+    }

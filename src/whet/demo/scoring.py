@@ -1,0 +1,95 @@
+"""What the main job is judged by: scores of one run, and the figures of many."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from ..envs.email import Rubric, training_reward
+from ..stats import cluster_interval
+from ..types import Group, Trajectory
+
+TIERS = ("exact", "vague", "hard")
+WEIGHTS = {"exact": 1, "vague": 1, "hard": 2}
+"""The mix: questions of each tier in this proportion."""
+
+
+def rubric_of(trajectory: Trajectory) -> Rubric | None:
+    """The checker's record of an episode; None if it broke before it ended."""
+    for step in reversed(trajectory.steps):
+        if "rubric" in step.info:
+            return Rubric(**step.info["rubric"])
+    return None
+
+
+def success(trajectory: Trajectory) -> float | None:
+    """1 for a correct answer or a right "I don't know", else 0; by the checker."""
+    rubric = rubric_of(trajectory)
+    return None if rubric is None else float(rubric.success)
+
+
+def reward(trajectory: Trajectory) -> float | None:
+    """The training reward by the checker."""
+    rubric = rubric_of(trajectory)
+    return None if rubric is None else training_reward(rubric)
+
+
+def answered(trajectory: Trajectory) -> float | None:
+    """1 if the agent committed itself on a question that has an answer; the alarm against saying "unknown"."""
+    rubric = rubric_of(trajectory)
+    if rubric is None or not rubric.answerable:
+        return None
+    return float(not rubric.returned_unknown)
+
+
+def hallucination(trajectory: Trajectory) -> float | None:
+    """1 for a wrong answer given with confidence."""
+    rubric = rubric_of(trajectory)
+    return None if rubric is None else float(rubric.hallucination)
+
+
+def turns(trajectory: Trajectory) -> float | None:
+    """Tool calls and the answer."""
+    rubric = rubric_of(trajectory)
+    return None if rubric is None else float(rubric.turns)
+
+
+REWARDS = (success, reward, answered, hallucination, turns)
+
+
+def figures(groups: Sequence[Group]) -> dict[str, dict[str, Any]]:
+    """Success, hallucination, share of "unknown", turns, n and interval, for the mix and each tier.
+
+    The tasks are drawn in the proportion of WEIGHTS, so the mix is their plain mean.
+    Intervals are 95 %, clustered by mailbox.
+    """
+    runs = [one for group in groups for one in group.trajectories]
+    tiers: dict[str, list[Trajectory]] = {"mix": runs}
+    for tier in TIERS:
+        tiers[tier] = [one for one in runs if one.task.meta["tier"] == tier]
+    return {tier: _figures(chosen) for tier, chosen in tiers.items()}
+
+
+def _figures(runs: Sequence[Trajectory]) -> dict[str, Any]:
+    rubrics = [(one, rubric) for one in runs if (rubric := rubric_of(one)) is not None]
+    successes = [success(one) or 0.0 for one, _ in rubrics]
+    return {
+        "success": mean(successes),
+        "hallucination": mean(float(rubric.hallucination) for _, rubric in rubrics),
+        "idk_answerable": mean(float(rubric.returned_unknown) for _, rubric in rubrics if rubric.answerable),
+        "idk_unanswerable": mean(float(rubric.returned_unknown) for _, rubric in rubrics if not rubric.answerable),
+        "turns": mean(float(rubric.turns) for _, rubric in rubrics),
+        "n": len(rubrics),
+        "interval": list(cluster_interval(successes, [one.task.group for one, _ in rubrics])),
+    }
+
+
+def mean(values: Iterable[float]) -> float | None:
+    """Mean, None of nothing."""
+    listed = list(values)
+    return sum(listed) / len(listed) if listed else None
+
+
+def shape(figures: Mapping[str, Mapping[str, Any]]) -> str:
+    """One line for the log: success and hallucination by tier."""
+    return "  ".join(f"{tier} {one['success']:.3f}/{one['hallucination']:.3f}" for tier, one in figures.items())

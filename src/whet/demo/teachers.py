@@ -1,0 +1,64 @@
+"""Recorded work as something to clone: an agent's tool calls, rewritten as actions by slot.
+
+What an outside agent did is a list of tool calls.  Played again on a fresh inbox they give the
+observations that a slot policy would have had, and each call becomes a few tokens.  A run that
+uses something which has no slot (a mail that was not among the results shown) is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from types import ModuleType
+
+from ..envs.email import Inbox, World
+from ..envs.email.slots import SlotView
+from ..types import Bundle, Group, Json, Step, Tokens, Trajectory
+from .agents import IDS, parsed
+
+
+def calls_of(trajectory: Trajectory) -> list[Mapping[str, Json]]:
+    """The tool calls of an outside agent's run, the answer last."""
+    calls: list[Mapping[str, Json]] = [
+        {"tool": step.name, **step.observation}
+        for step in trajectory.steps
+        if step.kind == "tool" and step.name in ("search", "read")
+    ]
+    sources = trajectory.output.get("sources")
+    return [*calls, {"tool": "answer", "id": sources[0]} if sources else {"tool": "unknown"}]
+
+
+def as_slots(trajectory: Trajectory, world: World, agent: ModuleType, bundle: Bundle) -> Trajectory | None:
+    """The run with one Step per tool call, carrying its tokens; None if it has no form by slot."""
+    if trajectory.error or not isinstance(trajectory.output, Mapping):
+        return None
+    inbox = world.inbox(trajectory.task)
+    view = SlotView(parsed(agent, trajectory.task.instruction, bundle), inbox)
+    context = [IDS[token] for token in view.opening()]
+    steps: list[Step] = []
+    for call in calls_of(trajectory):
+        action = view.encode(call)
+        if action is None:
+            return None
+        ids = [IDS[token] for token in action]
+        steps.append(Step(action=" ".join(action), tokens=Tokens(tuple(context), tuple(ids), (0.0,) * len(ids))))
+        context += ids
+        context += [IDS[token] for token in _seen(view, inbox, call)]
+    return replace(trajectory, steps=tuple(steps))
+
+
+def _seen(view: SlotView, inbox: Inbox, call: Mapping[str, Json]) -> list[str]:
+    if call["tool"] == "search":
+        given = {name: call[name] for name in ("sender", "month") if call.get(name)}
+        return view.observe_search([hit.id for hit in inbox.search(call["words"], match=call["match"], **given)])
+    return view.observe_read(call["id"]) if call["tool"] == "read" else []
+
+
+def lessons(groups: Sequence[Group], world: World, agent: ModuleType, bundle: Bundle) -> list[Group]:
+    """Groups of runs that have a form by slot; tasks without any are left out."""
+    found = []
+    for group in groups:
+        kept = [slots for one in group.trajectories if (slots := as_slots(one, world, agent, bundle))]
+        if kept:
+            found.append(Group(group.task, tuple(kept)))
+    return found

@@ -1,0 +1,39 @@
+"""Simulated users: some of them rate an answer, and some of those are wrong."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+from ..types import Feedback, Trajectory, digest
+
+
+@dataclass(frozen=True, kw_only=True)
+class Users:
+    """What the only labels of the main job look like."""
+
+    rate: float = 0.4
+    """Share of answers that get a thumb."""
+    noise: float = 0.15
+    """Share of the thumbs that point the wrong way."""
+    coin: bool = False
+    """Thumbs are coin flips: the negative control for whatever learns from them."""
+    seed: int = 0
+
+    def thumb(self, trajectory: Trajectory) -> Feedback | None:
+        """The user's thumb on one run, up (1) or down (-1), or None.
+
+        It depends on the trajectory's id and the seed alone, so it is the same after a restart.
+        """
+        rng = random.Random(digest((self.seed, trajectory.id)))
+        rates, wrong, flip = rng.random() < self.rate, rng.random() < self.noise, rng.random() < 0.5
+        success = trajectory.score("success")
+        if not rates or success is None:
+            return None
+        up = flip if self.coin else (success > 0.5) != wrong
+        return Feedback(
+            run=trajectory.id,
+            value=1.0 if up else -1.0,
+            id=digest(("thumb", self.seed, trajectory.id)),
+            at=trajectory.started,
+        )

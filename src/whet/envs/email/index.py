@@ -1,0 +1,378 @@
+"""Search over mails: a MailIndex on in-memory SQLite FTS5, and the World of mailboxes it serves.
+
+An index is asked about a million times in a training run, so everything that
+does not depend on the words (who a sender pattern matches, which mails are
+of a month, which words a mail holds) is kept as sets, and a query's ranking
+is remembered.  `without` is applied after the search, so that questions which
+withhold different mails share one memory.  Words are data: they are reduced
+to letters and digits and quoted before FTS5 sees them.
+"""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+import threading
+import unicodedata
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass
+from datetime import date, datetime
+from functools import lru_cache
+from typing import Any, Literal
+from weakref import WeakValueDictionary
+
+from ...errors import InputError, NotFoundError
+from ...types import Json, Task
+from .mailbox import Mail
+
+Match = Literal["all", "any"]
+
+_WORD = re.compile(r"[^\W_]+")
+_SLACK = 24
+"""Hits remembered beyond the ten shown, so that withholding a few mails does not ask SQLite again."""
+_REMEMBERED = 200_000
+
+
+@lru_cache(maxsize=65_536)
+def tokens(text: str) -> tuple[str, ...]:
+    """The words of a short text as the index knows them: lower case, no accents, letters and digits."""
+    return tuple(_tokens(text))
+
+
+def _tokens(text: str) -> list[str]:
+    if not text.isascii():
+        decomposed = unicodedata.normalize("NFKD", text)
+        text = "".join(char for char in decomposed if not unicodedata.combining(char))
+    return _WORD.findall(text.lower())
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """One result of a search; no text of the body, which has to be read."""
+
+    id: str
+    sender: str
+    sender_name: str
+    date: datetime | None
+    subject: str
+    matched: frozenset[str]
+    """Which of the words occur in the mail, as the index knows them."""
+    in_subject: int
+    """How many of the words occur in its subject."""
+    rank: float
+    """BM25, lower is better; 0.0 where there were no words."""
+
+    @property
+    def hits(self) -> int:
+        """How many of the words occur in the mail."""
+        return len(self.matched)
+
+
+class MailIndex:
+    """Mails, searchable.  `search` may be called from several threads."""
+
+    def __init__(self, mails: Iterable[Mail]) -> None:
+        """
+        Raises:
+            InputError: two mails have the same id.
+        """
+        self.mails: tuple[Mail, ...] = tuple(mails)
+        self.rows: dict[str, int] = {mail.id: row for row, mail in enumerate(self.mails)}
+        if len(self.rows) != len(self.mails):
+            raise InputError(
+                "two mails have the same id; give the mails of one Reading, or of several made distinct"
+            )
+        texts = [(_tokens(mail.subject), _tokens(mail.body)) for mail in self.mails]
+        self.subject_tokens: list[frozenset[str]] = [frozenset(subject) for subject, _ in texts]
+        self.tokens: list[frozenset[str]] = [frozenset(subject).union(body) for subject, body in texts]
+        postings: dict[str, list[int]] = {}
+        for row, words in enumerate(self.tokens):
+            for word in words:
+                postings.setdefault(word, []).append(row)
+        self.postings: dict[str, frozenset[int]] = {word: frozenset(rows) for word, rows in postings.items()}
+        self._senders = [f"{mail.sender_name} <{mail.sender}>".lower() for mail in self.mails]
+        self._newest = sorted(range(len(self.mails)), key=self._age)
+        self._lock = threading.Lock()
+        self._database = sqlite3.connect(":memory:", check_same_thread=False)
+        self._database.execute("CREATE VIRTUAL TABLE mail USING fts5(subject, body, content='')")
+        self._database.executemany(
+            "INSERT INTO mail(rowid, subject, body) VALUES (?, ?, ?)",
+            ((row, " ".join(subject), " ".join(body)) for row, (subject, body) in enumerate(texts)),
+        )
+        self._database.execute("INSERT INTO mail(mail) VALUES ('optimize')")
+        self._ranked = lru_cache(maxsize=_REMEMBERED)(self._rank)
+        self.sent_by: Callable[[str], frozenset[int]] = lru_cache(maxsize=65_536)(self._sent_by)
+
+    @property
+    def size(self) -> int:
+        """Number of mails."""
+        return len(self.mails)
+
+    def search(
+        self,
+        words: Sequence[str],
+        *,
+        match: Match = "all",
+        sender: str | None = None,
+        month: int | None = None,
+        year: int | None = None,
+        since: date | None = None,
+        until: date | None = None,
+        without: Set[str] = frozenset(),
+        limit: int = 10,
+    ) -> list[Hit]:
+        """The best mails for the words, by BM25 with a word in the subject counting eight times.
+
+        Args:
+            words: searched in subject and body. `pg&e` is the two words pg and e.
+            match: whether all words must occur, or any of them.
+            sender: part of the address or of the display name, whatever its case.
+            month: 1 to 12, of any year.
+            since, until: first and last day of sending, both included.
+            without: ids that are not there for this question.
+            limit: at most this many.
+
+        Returns:
+            Hits, best first; the newest first if no words are given.
+
+        Raises:
+            InputError: month, match or limit out of range.
+        """
+        if match not in ("all", "any"):
+            raise InputError(f"match is {match!r}; it can be 'all' or 'any'")
+        if month is not None and not 1 <= month <= 12:
+            raise InputError(f"month is {month!r}; it can be 1 to 12")
+        if limit < 1:
+            raise InputError(f"limit is {limit!r}; it must be at least 1")
+        key = (tuple(words), match, sender, month, year, since, until)
+        ranked = self._ranked(*key, limit + _SLACK)
+        found = [hit for hit in ranked if hit.id not in without][:limit] if without else ranked[:limit]
+        if len(found) < limit and len(ranked) == limit + _SLACK:
+            found = [hit for hit in self._ranked(*key, self.size) if hit.id not in without][:limit]
+        return list(found)
+
+    def read(self, id: str) -> Mail:
+        """The mail with this id.
+
+        Raises:
+            NotFoundError: there is none.
+        """
+        row = self.rows.get(id)
+        if row is None:
+            raise NotFoundError(f"no mail has the id {id!r}; give an id that a search returned")
+        return self.mails[row]
+
+    def document_frequency(self, word: str) -> int:
+        """In how many mails the word occurs (all its parts, if it has several)."""
+        parts = tokens(word)
+        if len(parts) == 1:
+            return len(self.postings.get(parts[0], ()))
+        return len(self.holding(parts)) if parts else 0
+
+    def holding(self, words: Iterable[str]) -> frozenset[int]:
+        """Rows of the mails that hold all these tokens; of all mails if there are none."""
+        found: frozenset[int] | None = None
+        for posting in sorted((self.postings.get(word, frozenset()) for word in words), key=len):
+            found = posting if found is None else found & posting
+        return frozenset(range(self.size)) if found is None else found
+
+    def missing(self, words: Iterable[str], id: str) -> list[str]:
+        """Those of the words that do not occur in the mail.
+
+        Raises:
+            NotFoundError: no such mail.
+        """
+        self.read(id)
+        held = self.tokens[self.rows[id]]
+        return [word for word in words if not held.issuperset(tokens(word))]
+
+    def _age(self, row: int) -> float:
+        sent = self.mails[row].date
+        return -sent.timestamp() if sent else float("inf")
+
+    def _sent_by(self, sender: str) -> frozenset[int]:
+        """Rows of the mails whose sender's name or address holds this."""
+        part = sender.lower().strip()
+        return frozenset(row for row, whole in enumerate(self._senders) if part in whole)
+
+    def _rank(
+        self,
+        words: tuple[str, ...],
+        match: Match,
+        sender: str | None,
+        month: int | None,
+        year: int | None,
+        since: date | None,
+        until: date | None,
+        limit: int,
+    ) -> list[Hit]:
+        parts = tuple(dict.fromkeys(part for word in words for part in tokens(word)))
+        if words and not parts:
+            return []
+        allowed = self._sent_by_cached(sender)
+        dated = not (month is None and year is None and since is None and until is None)
+        rows: Iterable[tuple[int, float]] = ((row, 0.0) for row in self._newest)
+        if parts:
+            known = [part for part in parts if part in self.postings]
+            if not known or (match == "all" and len(known) < len(parts)):
+                return []
+            query = (" AND " if match == "all" else " OR ").join(f'"{part}"' for part in known)
+            filtered = allowed is not None or dated
+            rows = self._matching(query, -1 if filtered else limit)
+        found: list[Hit] = []
+        wanted = frozenset(parts)
+        for row, rank in rows:
+            if allowed is not None and row not in allowed:
+                continue
+            mail = self.mails[row]
+            if dated and not _within(mail.date, month, year, since, until):
+                continue
+            matched, inside = wanted & self.tokens[row], len(wanted & self.subject_tokens[row])
+            found.append(
+                Hit(mail.id, mail.sender, mail.sender_name, mail.date, mail.subject, matched, inside, rank)
+            )
+            if len(found) == limit:
+                break
+        return found
+
+    def _sent_by_cached(self, sender: str | None) -> frozenset[int] | None:
+        return None if sender is None or not sender.strip() else self.sent_by(sender)
+
+    def _matching(self, query: str, limit: int) -> list[tuple[int, float]]:
+        with self._lock:
+            return self._database.execute(
+                "SELECT rowid, bm25(mail, 8.0, 1.0) FROM mail WHERE mail MATCH ? ORDER BY 2, 1 LIMIT ?",
+                (query, limit),
+            ).fetchall()
+
+
+def _within(
+    sent: datetime | None, month: int | None, year: int | None, since: date | None, until: date | None
+) -> bool:
+    if sent is None:
+        return False
+    day = sent.date()
+    return (
+        (month is None or day.month == month)
+        and (year is None or day.year == year)
+        and (since is None or day >= since)
+        and (until is None or day <= until)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """One use of an Inbox."""
+
+    tool: str
+    arguments: Mapping[str, Json]
+    found: Sequence[str] | None
+    """Ids that a search returned or a read opened; None if there was no such mail."""
+
+
+class Inbox:
+    """The tools of an agent, for one question; what is done with them is kept in `log`.
+
+    Anything with `search` and `read` of this shape can stand in for it.
+    """
+
+    def __init__(self, index: MailIndex, without: Set[str] = frozenset()) -> None:
+        self.index = index
+        self.without = frozenset(without)
+        self.log: list[ToolCall] = []
+        self.frequency = index.document_frequency
+        """In how many mails a word occurs; knowing it costs no turn."""
+        self.missing = index.missing
+
+    def search(
+        self,
+        words: Sequence[str] | str,
+        *,
+        match: Match = "all",
+        sender: str | None = None,
+        month: int | None = None,
+        year: int | None = None,
+        since: date | None = None,
+        until: date | None = None,
+    ) -> list[Hit]:
+        """At most ten mails, best first; see `MailIndex.search`. A string is split into words."""
+        if isinstance(words, str):
+            words = words.split()
+        found = self.index.search(
+            words,
+            match=match,
+            sender=sender,
+            month=month,
+            year=year,
+            since=since,
+            until=until,
+            without=self.without,
+        )
+        given: dict[str, Any] = {"words": list(words), "match": match, "sender": sender, "month": month, "year": year}
+        given |= {"since": since and since.isoformat(), "until": until and until.isoformat()}
+        given = {name: value for name, value in given.items() if value is not None}
+        self.log.append(ToolCall("search", given, [hit.id for hit in found]))
+        return found
+
+    def read(self, id: str) -> Mail:
+        """The mail with this id.
+
+        Raises:
+            NotFoundError: there is none, or it is withheld.
+        """
+        try:
+            if id in self.without:
+                raise NotFoundError(f"no mail has the id {id!r}; give an id that a search returned")
+            mail = self.index.read(id)
+        except NotFoundError:
+            self.log.append(ToolCall("read", {"id": id}, None))
+            raise
+        self.log.append(ToolCall("read", {"id": id}, [id]))
+        return mail
+
+
+class World:
+    """All mail at hand, by mailbox, with one index for each set of mailboxes that is asked for."""
+
+    def __init__(self, mails: Iterable[Mail]) -> None:
+        by_mailbox: dict[str, list[Mail]] = {}
+        for mail in mails:
+            by_mailbox.setdefault(mail.mailbox, []).append(mail)
+        self.mailboxes: dict[str, tuple[Mail, ...]] = {
+            name: tuple(by_mailbox[name]) for name in sorted(by_mailbox)
+        }
+        self._indexes: dict[tuple[str, ...], MailIndex] = {}
+        self._lock = threading.Lock()
+        self.episodes: WeakValueDictionary[str, Inbox] = WeakValueDictionary()
+        """Inboxes of the episodes under way, by the handle in their first observation."""
+
+    def index(self, mailboxes: Iterable[str]) -> MailIndex:
+        """The index over these mailboxes, made when first asked for.
+
+        Raises:
+            NotFoundError: a mailbox that is not in this world.
+        """
+        key = tuple(sorted(set(mailboxes)))
+        with self._lock:
+            if key not in self._indexes:
+                for name in key:
+                    if name not in self.mailboxes:
+                        there = ", ".join(self.mailboxes) or "none"
+                        raise NotFoundError(f"there is no mailbox {name!r} here; there are: {there}")
+                self._indexes[key] = MailIndex(mail for name in key for mail in self.mailboxes[name])
+            return self._indexes[key]
+
+    def inbox(self, task: Task) -> Inbox:
+        """The tools for one question: its `initial_state` names `mailboxes` and ids `without`.
+
+        Raises:
+            InputError: the task names no mailboxes.
+            NotFoundError: a mailbox that is not in this world.
+        """
+        names = task.initial_state.get("mailboxes")
+        if not isinstance(names, (list, tuple)) or not names:
+            raise InputError(
+                f"task {task.id} names no mailboxes; its initial_state needs "
+                '{"mailboxes": [names], "without": [ids]}'
+            )
+        return Inbox(self.index(names), frozenset(task.initial_state.get("without", ())))

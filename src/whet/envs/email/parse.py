@@ -1,0 +1,277 @@
+"""One RFC 822 message from bytes: the light parser that reading thousands of mails needs.
+
+A message of one text part, which is nearly all mail in archives, is split and
+decoded by hand; everything else goes to the standard library's parser.  Both
+give the same `Parsed` (a test holds them to it).  What had to be guessed is
+named in `problems`.  Nothing here touches a file; `mailbox.py` does.
+"""
+
+from __future__ import annotations
+
+import binascii
+import email.header
+import email.message
+import email.parser
+import email.policy
+import email.utils
+import quopri
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from html.parser import HTMLParser
+
+_FIELD = re.compile(r"([!-9;-~]+)[ \t]*:[ \t]*(.*)", re.DOTALL)
+_KNOWN = frozenset(("from", "date", "message-id", "subject", "to", "received", "sender", "return-path"))
+_ADDRESS = re.compile(r"[^\s<>\"'(),;:]+@[^\s<>\"'(),;:]+")
+_QUOTE = re.compile(
+    r"^[^\w\n]*-+ ?Original (?:Message|Appointment) ?-+"
+    r"|^[ \t>]*-{2,}[ \t]*Forwarded\b"
+    r"|^[ \t>]*-{3,} ?Forwarded message ?-{3,}"
+    r"|^[ \t]*Begin forwarded message:"
+    r"|^[ \t]*_{20,}[ \t]*\n(?=[ \t]*From:)"
+    r"|^[ \t]*(?:On|Le|Am) .{6,90}(?:wrote|a écrit|schrieb) ?:[ \t]*$"
+    r"|^[ \t]*>"
+    r"|^[ \t]*From:[ \t].{2,120}\n(?:.*\n){0,2}?[ \t]*(?:Sent|Date|To):[ \t]",
+    re.MULTILINE | re.IGNORECASE,
+)
+_NOTES_TO = re.compile(r"^[ \t]*To:[ \t].*\n(?:(?![ \t]*To:).*\n){0,12}?[ \t]*(?:cc|Subject):", re.MULTILINE)
+_NOTES_ABOVE = re.compile(
+    r"[ \t]*(?:\S.{0,60}@\S+|Sent by:.*|.*\b\d{1,2}/\d{1,2}/\d{2,4}\b.{0,20}(?:[AP]M)?"
+    r"|From:.*|Please respond to.*"
+    r"|\"?[A-Z][\w.,'()-]*(?: [\w.,'()\"-]+){0,4}(?<![.!?,])\"?(?: on \d.*)?)?[ \t]*"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    """A message's fields, decoded; see `mailbox.Mail` for their meaning."""
+
+    is_mail: bool
+    id: str = ""
+    sender: str = ""
+    sender_name: str = ""
+    to: tuple[str, ...] = ()
+    date: datetime | None = None
+    subject: str = ""
+    body: str = ""
+    own: str = ""
+    attachments: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
+
+
+def parse_mail(content: bytes) -> Parsed:
+    """Parse one message.
+
+    Returns:
+        `is_mail` False, with the reason in `problems`, if it has no header that mail has.
+    """
+    problems: list[str] = []
+    content = content.removeprefix(b"\xef\xbb\xbf").replace(b"\r\n", b"\n").lstrip(b"\n")
+    head, _, tail = content.partition(b"\n\n")
+    fields = _fields(head, problems)
+    if not _KNOWN & fields.keys():
+        return Parsed(False, problems=("no mail: it does not begin with mail headers",))
+    kind = fields.get("content-type", "text/plain").lower()
+    attachments: list[str] = []
+    if kind.startswith("text/plain") and "attachment" not in fields.get("content-disposition", "").lower():
+        raw = _transfer_decoded(tail, fields.get("content-transfer-encoding", ""), problems)
+        body = _decoded(raw, _charset(kind), problems)
+    else:
+        body = _parts(content, attachments, problems)
+    body = body.replace("\r\n", "\n").replace("\r", "\n").replace("\0", "")
+    sender, name = _sender(fields, problems)
+    return Parsed(
+        True,
+        id=_first_token(_text(fields.get("message-id", ""))),
+        sender=sender,
+        sender_name=name,
+        to=tuple(_addresses(fields.get("to", "")) + _addresses(fields.get("cc", ""))),
+        date=_date(fields.get("date", ""), problems),
+        subject=" ".join(_text(fields.get("subject", "")).split()),
+        body=body,
+        own=own_part(body),
+        attachments=tuple(attachments),
+        problems=tuple(problems),
+    )
+
+
+def own_part(body: str) -> str:
+    """The text above the first quoted, original or forwarded message."""
+    cut = len(body)
+    quote = _QUOTE.search(body)
+    if quote:
+        cut = quote.start()
+    notes = _NOTES_TO.search(body, 0, min(len(body), cut + 2000))
+    if notes and notes.start() < cut:
+        # Lotus Notes puts the quoted sender and time on the lines above "To:".
+        cut = notes.start()
+        for _ in range(8):
+            above = body.rfind("\n", 0, max(0, cut - 1)) + 1
+            if cut == 0 or not _NOTES_ABOVE.fullmatch(body, above, max(above, cut - 1)):
+                break
+            cut = above
+    return body[:cut].strip()
+
+
+def _fields(head: bytes, problems: list[str]) -> dict[str, str]:
+    """Lower-case header name → unfolded value; the first of repeated ones."""
+    try:
+        text = head.decode("utf-8")
+    except UnicodeDecodeError:
+        text = head.decode("cp1252", "replace")
+        problems.append("headers are not valid UTF-8; read as Windows-1252")
+    fields: dict[str, str] = {}
+    broken = 0
+    for line in re.sub(r"\n(?=[ \t])", "", text).split("\n"):
+        match = _FIELD.fullmatch(line)
+        if match:
+            fields.setdefault(match[1].lower(), match[2].strip())
+        elif line.strip() and not line.startswith(("From ", ">From ")):
+            broken += 1
+    if broken:
+        problems.append(f"broken headers: {broken} line(s) without a field name")
+    return fields
+
+
+def _text(value: str) -> str:
+    """A header value with its RFC 2047 encoded words decoded."""
+    if "=?" not in value:
+        return value
+    try:
+        return str(email.header.make_header(email.header.decode_header(value)))
+    except (ValueError, LookupError, binascii.Error):
+        return value
+
+
+def _first_token(value: str) -> str:
+    found = re.search(r"<([^<>]+)>", value)
+    return "".join((found[1] if found else value).split())
+
+
+def _addresses(value: str) -> list[str]:
+    return [found.lower() for found in _ADDRESS.findall(value)] if "@" in value else []
+
+
+def _sender(fields: dict[str, str], problems: list[str]) -> tuple[str, str]:
+    raw = fields.get("from") or fields.get("sender") or fields.get("return-path") or ""
+    found = _ADDRESS.search(raw)
+    address = found[0].lower().strip("<>.'") if found else ""
+    if not address:
+        problems.append("broken headers: no sender's address")
+    name = raw.replace(found[0], "") if found else raw
+    # X-From is what mail exported from Exchange and Notes keeps the display name in.
+    return address, _display_name(name) or _display_name(fields.get("x-from", ""))
+
+
+def _display_name(raw: str) -> str:
+    name = re.sub(r"<[^>]*>|[\"'<>]|\[[^\]]*\]|\(\s*\)", " ", _text(raw))
+    name = " ".join(name.split("@")[0].split("/")[0].split()).strip(" ,;")
+    if name.count(",") == 1:
+        last, first = (part.strip() for part in name.split(","))
+        name = f"{first} {last}"
+    return name
+
+
+def _date(value: str, problems: list[str]) -> datetime | None:
+    try:
+        date = email.utils.parsedate_to_datetime(value)
+        return date if date.tzinfo else date.replace(tzinfo=UTC)
+    except (ValueError, TypeError, IndexError, OverflowError):
+        problems.append(f"broken headers: no readable date in {value[:60]!r}" if value else "no date")
+        return None
+
+
+def _charset(kind: str) -> str:
+    match = re.search(r"charset\s*=\s*\"?([^\s\";]+)", kind)
+    return match[1] if match else "utf-8"
+
+
+def _transfer_decoded(raw: bytes, encoding: str, problems: list[str]) -> bytes:
+    encoding = encoding.strip().lower()
+    if encoding == "quoted-printable":
+        return quopri.decodestring(raw)
+    if encoding == "base64":
+        try:
+            return binascii.a2b_base64(raw)
+        except binascii.Error as error:
+            problems.append(f"body is no valid base64 ({error}); kept as it stands")
+    elif encoding not in ("", "7bit", "8bit", "binary"):
+        problems.append(f"unknown transfer encoding {encoding[:40]!r}; body kept as it stands")
+    return raw
+
+
+def _decoded(raw: bytes, charset: str, problems: list[str]) -> str:
+    if charset.lower() in ("us-ascii", "ascii", "ansi_x3.4-1968") and raw.isascii():
+        return raw.decode("ascii")
+    try:
+        return raw.decode(charset)
+    except UnicodeDecodeError:
+        reason = f"body holds bytes that are no {charset}"
+    except (LookupError, ValueError):
+        reason = f"unknown character set {charset[:40]!r}"
+    for guess in ("utf-8", "cp1252"):
+        try:
+            text = raw.decode(guess)
+        except UnicodeDecodeError:
+            continue
+        problems.append(f"{reason}; read as {guess}")
+        return text
+    problems.append(f"{reason}; unreadable bytes replaced")
+    return raw.decode("utf-8", "replace")
+
+
+def _parts(content: bytes, attachments: list[str], problems: list[str]) -> str:
+    """Text of a multipart or HTML message: its plain parts, else its HTML parts without markup."""
+    message = email.parser.BytesParser(policy=email.policy.compat32).parsebytes(content)
+    plain: list[str] = []
+    html: list[str] = []
+    for part in message.walk():
+        if part.is_multipart():
+            if part.get_content_type() == "message/rfc822" and part is not message:
+                attachments.append(_text(part.get_filename() or "message"))
+            continue
+        name = part.get_filename()
+        kind = part.get_content_type()
+        if name or part.get_content_disposition() == "attachment" or not kind.startswith("text/"):
+            attachments.append(_text(str(name)) if name else f"unnamed {kind}")
+            if not kind.startswith("text/"):
+                continue
+        payload = part.get_payload(decode=True)
+        if not isinstance(payload, bytes):
+            continue
+        text = _decoded(payload, part.get_content_charset("utf-8"), problems)
+        (html if kind == "text/html" else plain).append(
+            _without_markup(text) if kind == "text/html" else text
+        )
+    problems.extend(
+        f"malformed: {type(defect).__name__}" for part in message.walk() for defect in part.defects
+    )
+    return "\n\n".join(plain or html)
+
+
+class _TextOnly(HTMLParser):
+    _BREAKS = frozenset(("p", "br", "div", "tr", "li", "h1", "h2", "h3", "h4", "table", "blockquote"))
+
+    def __init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+        self.text: list[str] = []
+        self._hidden = 0
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self._hidden += tag in ("script", "style")
+        if tag in self._BREAKS:
+            self.text.append("\n")
+
+    def handle_endtag(self, tag: str) -> None:
+        self._hidden = max(0, self._hidden - (tag in ("script", "style")))
+
+    def handle_data(self, data: str) -> None:
+        if not self._hidden:
+            self.text.append(data)
+
+
+def _without_markup(html: str) -> str:
+    parser = _TextOnly()
+    parser.feed(html)
+    parser.close()
+    return "\n".join(" ".join(line.split()) for line in "".join(parser.text).splitlines()).strip()

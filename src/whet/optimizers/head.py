@@ -1,0 +1,471 @@
+"""`Head`: learns one small decision inside an otherwise frozen agent from what users said of its runs.
+
+The decision looks at the candidates seen so far, each a flat dict of numbers, and returns the index
+of one to accept, `more`, or `unknown`.  Every recorded run with a thumb labels the candidate that it
+accepted; a small boosted classifier learns how likely accepting is right, and two thresholds turn
+that into a decision.  The result is a Version that one can read, in LightGBM's text format, and that
+`whet.heads` runs without LightGBM.
+
+What the labels can carry: thumbs say nothing of candidates that were passed over, so the head is as
+good as the variety of what was accepted.  Thumbs that are wrong at random shrink every probability
+towards one half and leave the crossing at one half where it is; thresholds away from it move, unless
+the error rate is given as `noise`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from ..errors import BudgetExceeded, MissingExtra, TrainingRefused
+from ..evolution.outcomes import mean_value, value_of
+from ..heads import Candidate, Decided, decided, judge, load_head, vector
+from ..loop import Context, Update
+from ..types import Bundle, Group, Json, Trajectory, Version, digest
+
+try:
+    import lightgbm
+    import numpy as np
+except ImportError as error:  # pragma: no cover - depends on what is installed
+    raise MissingExtra(error.name or "lightgbm", "head") from error
+
+__all__ = ["Head", "HeadOptions", "judge", "load_head"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeadOptions:
+    """Settings of the head; the defaults suit 300 to 1,500 rated runs."""
+
+    label: str = "thumb"
+    """Kind of Feedback whose value above or below zero is the label, or else the name of a Score (right
+    from one half)."""
+    features: tuple[str, ...] | None = None
+    """Which entries of a candidate to look at; every number in the record if None."""
+    key: str | None = None
+    """Argument of the decision that holds the candidates; the first list of mappings if None."""
+    remaining: str = "remaining"
+    """Argument, or entry of the last candidate, that is 0 when nothing is left to look at."""
+    at_least: Mapping[str, float] = field(default_factory=dict)
+    """Entries that a candidate must reach to be accepted at all, such as values to answer with. Needed
+    where the recorded agent never accepted below: no label can teach it."""
+    monotone: Mapping[str, int] = field(default_factory=dict)
+    """Feature → 1 or -1: the probability may only rise or fall with it."""
+    unknowns: str = "ignore"
+    """`ignore`; `up`: a thumb up for `unknown` says that the best candidate seen was wrong; `both`: a
+    thumb down also says that it was right."""
+    trees: tuple[int, ...] = (10, 20, 30, 45, 60)
+    """Numbers of trees to choose from by cross-validation."""
+    leaves: tuple[int, ...] = (3, 6, 12)
+    """Numbers of leaves to choose from."""
+    learning_rate: float = 0.1
+    min_leaf: int = 15
+    """Rows that a leaf must hold."""
+    l2: float = 3.0
+    folds: int = 5
+    minimum: int = 60
+    """Labelled accepted candidates below which there is nothing to learn."""
+    correct: float = 1.0
+    wrong: float = -1.0
+    unknown_right: float = 0.5
+    unknown_wrong: float = -0.2
+    turn: float = -0.02
+    """Worth of each candidate looked at."""
+    noise: float = 0.0
+    """Share of the labels known to be wrong, below one half."""
+    unanswerable: float = 0.35
+    """How often `unknown` is right, where fewer than 10 rated runs ended so."""
+    tune_score: str | None = None
+    """Score by which the thresholds are tried again on `context.validation`, if rollouts are left."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """One rated run."""
+
+    found: Decided
+    right: bool
+    group: str
+
+
+class Head:
+    """Optimizer that replaces a decision function by a learned one.
+
+    Args:
+        resource: name of the function resource; its calls are the Steps of kind `function` and that name.
+
+    An offline learner: one step, from recorded groups alone unless `tune_score` is set.
+    """
+
+    name = "head"
+    group_size = 0
+    on_policy = False
+    ordered = False
+
+    def __init__(self, resource: str = "decide", options: HeadOptions | None = None) -> None:
+        self.resource = resource
+        self.options = options or HeadOptions()
+
+    async def step(self, bundle: Bundle, groups: Sequence[Group], context: Context) -> Update:
+        """Learn the head, choose its thresholds, and put it into the Bundle.
+
+        Where the features say nothing about the labels the Bundle comes back as it was, and `reason`
+        says so.
+
+        Raises:
+            TrainingRefused: too few labels, or all of one kind; says how many there are.
+        """
+        runs = rated(groups, self.resource, self.options)
+        features = self._features(runs)
+        seed = context.rng.getrandbits(30)
+        fit = _Fit(runs, features, self.options, seed)
+        metrics = fit.metrics()
+        if fit.gain <= fit.gain_error:
+            return Update(
+                bundle=bundle,
+                metrics=metrics,
+                done=True,
+                reason=f"the features tell nothing about the {len(fit.rows)} labels: log loss "
+                f"{metrics['log_loss']:.3f}, {metrics['base_log_loss']:.3f} without them",
+            )
+        accept, settle, expected, before = fit.thresholds()
+        version = self._version(bundle, fit, accept, settle)
+        metrics |= {"expected": expected, "expected_before": before}
+        if self.options.tune_score is not None and context.validation:
+            version, tuned = await self._tuned(bundle, version, context)
+            metrics |= tuned
+        metrics |= {"accept": version.content["accept"], "settle": version.content["settle"]}
+        return Update(bundle=bundle.put(version), metrics=metrics, done=True, reason="learned offline")
+
+    def _features(self, runs: Sequence[_Run]) -> list[str]:
+        accepted = [run.found.candidates[run.found.choice] for run in runs if run.found.choice is not None]
+        right = sum(run.right for run in runs if run.found.choice is not None)
+        if len(accepted) < self.options.minimum or right in (0, len(accepted)):
+            raise TrainingRefused(
+                f"head: {len(accepted)} rated runs accepted a candidate through {self.resource!r}, {right} "
+                f"of them right; at least {self.options.minimum} of both kinds are needed. Collect more "
+                f"feedback; check that the function is a resource and {self.options.label!r} is recorded."
+            )
+        if self.options.features is not None:
+            return list(self.options.features)
+        numbers = {
+            name
+            for run in runs
+            for candidate in run.found.candidates
+            for name, value in candidate.items()
+            if isinstance(value, (int, float)) and name != self.options.remaining
+        }
+        if not numbers:
+            raise TrainingRefused(f"head: no candidate of {self.resource!r} has a number to look at")
+        return sorted(numbers)
+
+    def _version(self, bundle: Bundle, fit: _Fit, accept: float, settle: float) -> Version:
+        options = self.options
+        content: dict[str, Json] = {
+            "features": fit.features,
+            "accept": accept,
+            "settle": settle,
+            "key": options.key,
+            "remaining": options.remaining,
+            "at_least": dict(options.at_least),
+            "unknown": fit.unknown(),
+            "model": fit.booster.model_to_string(),
+        }
+        old = bundle.get(self.resource)
+        return Version(
+            resource=self.resource,
+            content=content,
+            kind="head",
+            parent=old.id if old else None,
+            meta={
+                "optimizer": "head",
+                "importance": fit.importance(),
+                "rows": len(fit.rows),
+                "seed": fit.seed,
+                "options": {name: value for name, value in asdict(options).items() if value is not None},
+            },
+        )
+
+    async def _tuned(
+        self, bundle: Bundle, version: Version, context: Context
+    ) -> tuple[Version, dict[str, float]]:
+        """The Version with the thresholds that do best on validation; ties keep those of the record."""
+        assert self.options.tune_score is not None
+        seed = context.rng.getrandbits(30)
+        accept, settle = version.content["accept"], version.content["settle"]
+        tried: list[tuple[float, Version]] = []
+        for up, down in ((0, 0), (0.1, 0), (-0.1, 0), (0, 0.1), (0, -0.1), (0.1, 0.1), (-0.1, -0.1)):
+            content = {**version.content, "accept": accept + up, "settle": settle + down}
+            trial = replace(version, content=content, id="")
+            try:
+                groups = await context.rollout(bundle.put(trial), context.validation, 1, seed=seed)
+            except BudgetExceeded:
+                break
+            every = [each for group in groups for each in group.trajectories]
+            mean = mean_value(every, self.options.tune_score)[0]
+            if mean is not None:
+                tried.append((mean, trial))
+            context.progress("head", len(tried), 7, validation=mean or 0.0)
+        if not tried:
+            return version, {}
+        best = max(tried, key=lambda row: row[0])
+        return best[1], {"validation": best[0], "settings_tried": float(len(tried))}
+
+
+def rated(groups: Sequence[Group], resource: str, options: HeadOptions) -> list[_Run]:
+    """The runs with a label and a decision, in the order of the record."""
+    runs = []
+    for group in groups:
+        for trajectory in group.trajectories:
+            right = _label(trajectory, options.label)
+            found = decided(trajectory, resource, options.key, options.remaining)
+            if right is not None and found is not None:
+                runs.append(_Run(found, right, trajectory.task.group or trajectory.task.id))
+    return runs
+
+
+def _label(trajectory: Trajectory, label: str) -> bool | None:
+    thumbs = [each.value for each in trajectory.feedback if each.kind == label and each.value is not None]
+    if thumbs:
+        total = sum(thumbs)
+        return total > 0 if total else None  # people who disagree say nothing
+    value = value_of(trajectory, label)
+    return None if value is None else value >= 0.5
+
+
+class _Fit:
+    """A classifier with its size chosen by cross-validation, and what the record says about it."""
+
+    def __init__(self, runs: Sequence[_Run], features: list[str], options: HeadOptions, seed: int) -> None:
+        self.runs, self.features, self.options, self.seed = runs, features, options, seed
+        self.folds = self._folded()
+        self.rows = [
+            (place, run.found.candidates[run.found.choice], run.right)
+            for place, run in enumerate(runs)
+            if run.found.choice is not None
+        ]
+        if options.unknowns != "ignore":
+            self.rows += self._from_unknowns()
+        self._prepare()
+        self.leaves, self.trees = self._sized()
+        self.booster = self._train(np.arange(len(self.rows)), self.leaves, self.trees)
+        self.held_out = self._held_out()
+
+    def _folded(self) -> list[int]:
+        """A fold per run: all runs of one task group are in the same."""
+        groups = sorted({run.group for run in self.runs}, key=lambda group: digest([self.seed, group]))
+        fold = {group: place % self.options.folds for place, group in enumerate(groups)}
+        return [fold[run.group] for run in self.runs]
+
+    def _prepare(self) -> None:
+        self.X = self._matrix([candidate for _, candidate, _ in self.rows])
+        self.y = np.array([right for _, _, right in self.rows], dtype=float)
+        self.fold = np.array([self.folds[place] for place, _, _ in self.rows])
+
+    def _matrix(self, candidates: Sequence[Candidate]) -> Any:
+        rows = [vector(candidate, self.features) for candidate in candidates]
+        return np.array(rows, dtype=float).reshape(len(rows), len(self.features))
+
+    def _from_unknowns(self) -> list[tuple[int, Candidate, bool]]:
+        """Labels for the best candidate seen by runs that ended in `unknown`, best by a first model."""
+        self._prepare()
+        first = self._train(np.arange(len(self.rows)), self.options.leaves[0], self.options.trees[0])
+        found = []
+        for place, run in enumerate(self.runs):
+            wanted = run.right or self.options.unknowns == "both"
+            if run.found.choice is None and run.found.candidates and wanted:
+                best = int(np.argmax(first.predict(self._matrix(run.found.candidates), num_threads=1)))
+                found.append((place, run.found.candidates[best], not run.right))
+        return found
+
+    def _train(self, chosen: Any, leaves: int, trees: int) -> Any:
+        options = self.options
+        plain = all(name.replace("_", "").isalnum() and name.isascii() for name in self.features)
+        names = self.features if plain else [f"f{place}" for place in range(len(self.features))]
+        data = lightgbm.Dataset(self.X[chosen], self.y[chosen], feature_name=names, params={"verbose": -1})
+        settings = {
+            "objective": "binary",
+            "num_leaves": leaves,
+            "learning_rate": options.learning_rate,
+            "min_data_in_leaf": min(options.min_leaf, max(2, len(chosen) // 8)),
+            "min_data_in_bin": 3,
+            "lambda_l2": options.l2,
+            "monotone_constraints": [options.monotone.get(name, 0) for name in self.features],
+            "deterministic": True,
+            "force_row_wise": True,
+            "num_threads": 1,
+            "seed": self.seed,
+            "verbose": -1,
+        }
+        # The training booster keeps its one thread; a reloaded one would predict with all of them.
+        return lightgbm.train(settings, data, num_boost_round=trees, keep_training_booster=True)
+
+    def _sized(self) -> tuple[int, int]:
+        """Leaves and trees with the lowest cross-validated log loss; also the loss without features."""
+        options = self.options
+        held = {
+            (leaves, trees): np.zeros(len(self.y)) for leaves in options.leaves for trees in options.trees
+        }
+        base = np.zeros(len(self.y))
+        for fold in range(options.folds):
+            test, rest = np.flatnonzero(self.fold == fold), np.flatnonzero(self.fold != fold)
+            if not len(test) or not len(rest):
+                continue
+            base[test] = (self.y[rest].sum() + 1.0) / (len(rest) + 2.0)
+            for leaves in options.leaves:
+                booster = self._train(rest, leaves, max(options.trees))
+                for trees in options.trees:
+                    held[leaves, trees][test] = booster.predict(
+                        self.X[test], num_iteration=trees, num_threads=1
+                    )
+        # The smaller model first, so that it keeps ties.
+        best = min(sorted(held), key=lambda size: float(_log_loss(self.y, held[size]).mean()))
+        self.cross = held[best]
+        gains = _log_loss(self.y, base) - _log_loss(self.y, self.cross)
+        self.gain = float(gains.mean())
+        self.gain_error = float(gains.std() / math.sqrt(len(gains)))
+        self.base_log_loss = float(_log_loss(self.y, base).mean())
+        return best
+
+    def _held_out(self) -> list[list[float]]:
+        """Per run, the probability of every candidate seen, by a model that did not see its fold."""
+        found: list[list[float]] = [[] for _ in self.runs]
+        for fold in range(self.options.folds):
+            rest = np.flatnonzero(self.fold != fold)
+            mine = [place for place, own in enumerate(self.folds) if own == fold]
+            every = [candidate for place in mine for candidate in self.runs[place].found.candidates]
+            if not every or not len(rest):
+                continue
+            booster = self._train(rest, self.leaves, self.trees)
+            values = iter(booster.predict(self._matrix(every), num_threads=1).tolist())
+            for place in mine:
+                candidates = self.runs[place].found.candidates
+                # zip would draw one value too many if it asked `values` first.
+                found[place] = [
+                    self._true(value) if self._allowed(candidate) else 0.0
+                    for candidate, value in zip(candidates, values, strict=False)
+                ]
+        return found
+
+    def _allowed(self, candidate: Candidate) -> bool:
+        return all(
+            isinstance(candidate.get(name), (int, float)) and candidate[name] >= least
+            for name, least in self.options.at_least.items()
+        )
+
+    def _true(self, probability: float) -> float:
+        """The probability without the label noise."""
+        return min(1.0, max(0.0, (probability - self.options.noise) / (1.0 - 2.0 * self.options.noise)))
+
+    def unknown(self) -> dict[str, float]:
+        """How often `unknown` was right: `rate` per unit of `1 - p`, `prior` among all rated runs."""
+        doubts, rights = [], []
+        for run, probabilities in zip(self.runs, self.held_out, strict=True):
+            if run.found.choice is None:
+                doubts.append(1.0 - max(probabilities, default=0.0))
+                rights.append(run.right)
+        if len(rights) < 10:
+            return {"rate": self.options.unanswerable, "prior": self.options.unanswerable / 2}
+        right = self._true((sum(rights) + 1.0) / (len(rights) + 2.0))
+        prior = right * len(rights) / len(self.runs)
+        return {"rate": right / max(0.05, sum(doubts) / len(doubts)), "prior": prior}
+
+    def thresholds(self) -> tuple[float, float, float, float]:
+        """`accept` and `settle`, what they are expected to earn per run, and what the record earned.
+
+        Every pair on a grid is replayed over the candidates that each run saw, with the label where
+        the replay accepts what the run accepted and the held-out probability elsewhere. Of the pairs
+        within one standard error of the best the one nearest to (0.8, 0.5) is taken: the record
+        cannot tell them apart, and at one half being right and wrong weigh the same.
+        """
+        unknown = self.unknown()["rate"]
+        earned: dict[tuple[float, float], Any] = {}
+        for accept in (0.5, 0.6, 0.7, 0.8, 0.9):
+            for settle in (0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6, 0.65, 0.7):
+                if settle <= accept:
+                    each = [self._replayed(place, accept, settle, unknown) for place in range(len(self.runs))]
+                    earned[accept, settle] = np.array(each)
+        best = max(sorted(earned), key=lambda pair: float(earned[pair].mean()))
+        close = []
+        for pair, values in earned.items():
+            lost = earned[best] - values
+            if lost.mean() <= lost.std() / math.sqrt(len(lost)):
+                close.append(pair)
+        chosen = min(close, key=lambda pair: (abs(pair[0] - 0.8) + abs(pair[1] - 0.5), pair))
+        before = np.array([self._recorded(place, unknown) for place in range(len(self.runs))])
+        return (*chosen, float(earned[chosen].mean()), float(before.mean()))
+
+    def _replayed(self, place: int, accept: float, settle: float, unknown: float) -> float:
+        probabilities = self.held_out[place]
+        best = 0
+        for index, probability in enumerate(probabilities):
+            if probability > probabilities[best]:
+                best = index
+            if probabilities[best] >= accept:
+                return self._accepted(place, best) + self.options.turn * (index + 1)
+        turns = self.options.turn * len(probabilities)
+        if probabilities and probabilities[best] >= settle:
+            return self._accepted(place, best) + turns
+        return self._refused(place, unknown) + turns
+
+    def _recorded(self, place: int, unknown: float) -> float:
+        choice = self.runs[place].found.choice
+        worth = self._refused(place, unknown) if choice is None else self._accepted(place, choice)
+        return worth + self.options.turn * len(self.held_out[place])
+
+    def _accepted(self, place: int, index: int) -> float:
+        options, run = self.options, self.runs[place]
+        right = float(run.right) if index == run.found.choice else self.held_out[place][index]
+        if index == run.found.choice and options.noise:
+            # Unbiased for the true label, and so not held inside 0 and 1.
+            right = (right - options.noise) / (1.0 - 2.0 * options.noise)
+        return right * options.correct + (1.0 - right) * options.wrong
+
+    def _refused(self, place: int, unknown: float) -> float:
+        options, run = self.options, self.runs[place]
+        if run.found.choice is None:
+            right = float(run.right)
+        else:
+            right = min(1.0, unknown * (1.0 - max(self.held_out[place], default=0.0)))
+        return right * options.unknown_right + (1.0 - right) * options.unknown_wrong
+
+    def importance(self) -> dict[str, float]:
+        """Feature → its share of the gain, the largest first."""
+        gains = self.booster.feature_importance("gain")
+        total = float(gains.sum()) or 1.0
+        shares = {name: float(gain) / total for name, gain in zip(self.features, gains, strict=True)}
+        return dict(sorted(shares.items(), key=lambda item: (-item[1], item[0])))
+
+    def metrics(self) -> dict[str, float]:
+        """What cross-validation says."""
+        return {
+            "rows": float(len(self.rows)),
+            "runs": float(len(self.runs)),
+            "right": float(self.y.mean()),
+            "auc": _auc(self.y, self.cross),
+            "log_loss": self.base_log_loss - self.gain,
+            "base_log_loss": self.base_log_loss,
+            "leaves": float(self.leaves),
+            "trees": float(self.trees),
+        }
+
+
+def _log_loss(labels: Any, probabilities: Any) -> Any:
+    inside = np.clip(probabilities, 1e-6, 1.0 - 1e-6)
+    return -(labels * np.log(inside) + (1.0 - labels) * np.log(1.0 - inside))
+
+
+def _auc(labels: Any, scores: Any) -> float:
+    """Chance that a right one ranks above a wrong one, ties counting half (Mann-Whitney)."""
+    ranks: dict[float, list[int]] = defaultdict(lambda: [0, 0])
+    for label, score in zip(labels.tolist(), scores.tolist(), strict=True):
+        ranks[score][int(label)] += 1
+    below, total = 0, 0.0
+    for score in sorted(ranks):
+        wrong, right = ranks[score]
+        total += right * (below + wrong / 2.0)
+        below += wrong
+    positive = float(labels.sum())
+    return total / (positive * (len(labels) - positive))

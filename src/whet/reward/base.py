@@ -1,0 +1,146 @@
+"""What a reward is, and `score`, the one place where rewards are run.
+
+A reward may answer with a number, a bool, a Score, or None where it cannot judge.  Whatever
+goes wrong inside it becomes a Score of None with the reason: a broken reward must not look
+like a bad agent.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import math
+import weakref
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import replace
+from inspect import iscoroutinefunction
+from numbers import Real
+from typing import Any, TypeVar, overload
+
+from ..errors import InputError
+from ..types import Fault, Outcome, Score, Trajectory
+
+Judgement = float | bool | Score | None
+"""What a reward answers; None means that it cannot judge this trajectory."""
+
+Reward = Callable[[Trajectory], Judgement | Awaitable[Judgement]]
+"""A named function from Trajectory to Judgement, plain or async."""
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+_versions: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
+
+
+@overload
+def reward(function: _Function, /) -> _Function: ...
+@overload
+def reward(*, name: str = "", version: str = "") -> Callable[[_Function], _Function]: ...
+def reward(function: Any = None, /, *, name: str = "", version: str = "") -> Any:
+    """Give a reward function its name and version; it stays the plain function it was.
+
+    >>> @reward(name="polite", version="2")
+    ... def judge(trajectory): return "please" in trajectory.output
+
+    Args:
+        name: its name in every Score; the function's own if empty.
+        version: what to change when its judgement changes; a hash of its source if empty.
+    """
+
+    def named(inner: Any) -> Any:
+        inner.name = name or inner.__name__
+        if version:
+            inner.version = version
+        return inner
+
+    return named if function is None else named(function)
+
+
+def name_of(reward: Reward) -> str:
+    """The reward's name: its `name`, or the function's own."""
+    return str(getattr(reward, "name", "") or getattr(reward, "__name__", "") or type(reward).__name__)
+
+
+def version_of(reward: Reward) -> str:
+    """The reward's version: its `version`, or a hash of its source, or "" where there is none to read."""
+    given = getattr(reward, "version", "")
+    if given:
+        return str(given)
+    try:
+        known = _versions.get(reward)
+        if known is None:
+            source = inspect.getsource(reward)
+            known = _versions[reward] = hashlib.sha256(source.encode()).hexdigest()[:12]
+    except (TypeError, OSError):
+        return ""
+    return known
+
+
+def is_async(reward: Reward) -> bool:
+    """Whether the reward has to be awaited: an `async def`, an object whose call is one, or a
+    compound of such (which says so in its `is_async`)."""
+    call = type(reward).__call__
+    return bool(
+        getattr(reward, "is_async", False) or iscoroutinefunction(reward) or iscoroutinefunction(call)
+    )
+
+
+def score(reward: Reward, trajectory: Trajectory) -> Score:
+    """Run a plain reward on a trajectory.
+
+    Never raises for what the reward does.  An exception, a number that is not finite, or something
+    that is no number gives a Score of None whose reason begins with "reward:".  A trajectory that
+    ended in an infrastructure error is not shown to the reward at all: its Score is None.
+
+    Raises:
+        InputError: the reward is async; use `ascore`.
+    """
+    if is_async(reward):
+        raise InputError(
+            f"Reward {name_of(reward)!r} is asynchronous. Use `await ascore(reward, trajectory)`."
+        )
+    if trajectory.outcome is Outcome.INFRASTRUCTURE_ERROR:
+        return _masked(reward)
+    try:
+        value = reward(trajectory)
+    except Exception as error:
+        return _failed(reward, f"{type(error).__name__}: {error}")
+    if isinstance(value, Coroutine):
+        value.close()
+        return _failed(reward, "returned a coroutine; declare it with `async def`")
+    return _as_score(value, reward)
+
+
+async def ascore(reward: Reward, trajectory: Trajectory) -> Score:
+    """`score` for any reward, plain or async, such as a Judge."""
+    if not is_async(reward):
+        return score(reward, trajectory)
+    if trajectory.outcome is Outcome.INFRASTRUCTURE_ERROR:
+        return _masked(reward)
+    try:
+        value: Any = reward(trajectory)
+        return _as_score(await value, reward)
+    except Exception as error:
+        return _failed(reward, f"{type(error).__name__}: {error}")
+
+
+def _masked(reward: Reward) -> Score:
+    why = "not scored: the infrastructure failed, not the agent"
+    return Score(name_of(reward), None, why, version_of(reward))
+
+
+def _failed(reward: Reward, what: str) -> Score:
+    return Score(name_of(reward), None, f"{Fault.REWARD}: {what}", version_of(reward))
+
+
+def _as_score(value: Any, reward: Reward) -> Score:
+    if isinstance(value, Score):
+        inner = _as_score(value.value, reward)
+        if inner.value is None and value.value is not None:
+            return inner
+        return replace(value, value=inner.value, evaluator=value.evaluator or version_of(reward))
+    if value is None:
+        return Score(name_of(reward), None, "the reward could not judge this", version_of(reward))
+    if not isinstance(value, Real):
+        return _failed(reward, f"returned {value!r:.80}, which is not a number, a bool, None or a Score")
+    if not math.isfinite(value):
+        return _failed(reward, f"returned {float(value)}")
+    return Score(name_of(reward), float(value), "", version_of(reward))

@@ -1,0 +1,226 @@
+"""Rewards that are rules: what was answered, how it went, what it cost, what people said.
+
+Those that judge an answer give 1.0 or 0.0, and None where the task has no answer to judge by.
+Those that price a run (`fewer_steps`, `latency`, `cost`) are zero or negative, and mean something
+only beside one that judges: put them together with Compound.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from ..env import usage
+from ..errors import InputError
+from ..types import Json, Outcome, Trajectory, canonical
+from .base import Reward, reward
+
+_NUMBER = re.compile(r"(?<![\w.])[-+]?(?:\d{1,3}(?:,\d{3})+|\d+)?(?:\.\d+|(?<=\d))(?:[eE][-+]?\d+)?(?!\w)")
+
+
+def output_text(trajectory: Trajectory) -> str:
+    """What the agent answered, as text: a string as it is, None as "", anything else as JSON."""
+    output = trajectory.output
+    if output is None or isinstance(output, str):
+        return output or ""
+    return canonical(output).decode()
+
+
+def _answers(trajectory: Trajectory) -> list[Json]:
+    """The answers that count as right; none where the task does not say."""
+    answer = trajectory.task.answer
+    if isinstance(answer, list | tuple):
+        return list(answer)
+    return [] if answer is None else [answer]
+
+
+def _normal(value: Json) -> str:
+    """Text without case, accents' encoding, runs of space and closing punctuation."""
+    text = value if isinstance(value, str) else canonical(value).decode()
+    return " ".join(unicodedata.normalize("NFKC", text).casefold().split()).strip(" .!?\"'")
+
+
+@reward(version="1")
+def exact(trajectory: Trajectory) -> float | None:
+    """1.0 if the output is the task's answer (or one of them), but for case, spacing and a final point."""
+    answers = _answers(trajectory)
+    if not answers:
+        return None
+    said = _normal("" if trajectory.output is None else trajectory.output)
+    return float(any(said == _normal(answer) for answer in answers))
+
+
+@reward(version="1")
+def contains(trajectory: Trajectory) -> float | None:
+    """1.0 if the task's answer (or one of them) occurs in the output, whatever the case.
+
+    An agent can satisfy it by saying everything: `check_reward` refuses it for that.
+    """
+    words = [text for answer in _answers(trajectory) if (text := _normal(answer))]
+    if not words:
+        return None
+    said = _normal(output_text(trajectory))
+    return float(any(word in said for word in words))
+
+
+def matches(pattern: str) -> Reward:
+    """1.0 if the regular expression is found in the output.
+
+    Args:
+        pattern: trusted; a pattern can be made to run for ever, so take none from outside.
+
+    Raises:
+        InputError: it is not a regular expression.
+    """
+    try:
+        compiled = re.compile(pattern)
+    except re.error as error:
+        raise InputError(f"{pattern!r} is not a regular expression: {error}.") from error
+
+    @reward(name="matches", version=f"1:{pattern}")
+    def judge(trajectory: Trajectory) -> float:
+        return float(compiled.search(output_text(trajectory)) is not None)
+
+    return judge
+
+
+def number(tolerance: float = 0.0, *, relative: float = 1e-9) -> Reward:
+    """1.0 if the last number in the output is the task's answer.
+
+    Args:
+        tolerance: absolute difference that is still right, in the answer's unit.
+        relative: the same as a share of the answer; the larger of the two counts.
+    """
+    if tolerance < 0 or relative < 0:
+        raise InputError(f"A tolerance is not negative; given tolerance={tolerance}, relative={relative}.")
+
+    @reward(name="number", version=f"1:{tolerance:g}:{relative:g}")
+    def judge(trajectory: Trajectory) -> float | None:
+        wanted = [found for answer in _answers(trajectory) if (found := last_number(answer)) is not None]
+        if not wanted:
+            return None
+        said = last_number(trajectory.output)
+        if said is None:
+            return 0.0
+        return float(any(abs(said - right) <= max(tolerance, relative * abs(right)) for right in wanted))
+
+    return judge
+
+
+def last_number(value: Json) -> float | None:
+    """The number that a value is, or the last one in its text: "1,234.5 in 3 rows" → 3.0."""
+    if isinstance(value, bool) or value is None:
+        return None
+    if isinstance(value, int | float):
+        return float(value)
+    text = value if isinstance(value, str) else canonical(value).decode()
+    found = [match for match in _NUMBER.findall(text) if any(character.isdigit() for character in match)]
+    return float(found[-1].replace(",", "")) if found else None
+
+
+def fields(wanted: Mapping[str, Any]) -> Reward:
+    """The share of fields that the output, a JSON object or the text of one, has as wanted.
+
+    Args:
+        wanted: field name → a type that its value must have, or the value itself.  A bool is not
+            an int here, and an int is a float.
+
+    Raises:
+        InputError: no field.
+    """
+    if not wanted:
+        raise InputError("fields({}) would accept every answer. Name at least one field.")
+    shown = {name: kind.__name__ if isinstance(kind, type) else kind for name, kind in wanted.items()}
+
+    @reward(name="fields", version=f"1:{canonical(shown).decode()}")
+    def judge(trajectory: Trajectory) -> float:
+        output = trajectory.output
+        if isinstance(output, str):
+            try:
+                output = msgspec.json.decode(output)
+            except msgspec.DecodeError:
+                return 0.0
+        if not isinstance(output, Mapping):
+            return 0.0
+        right = sum(name in output and _fits(output[name], kind) for name, kind in wanted.items())
+        return right / len(wanted)
+
+    return judge
+
+
+def _fits(value: Json, kind: Any) -> bool:
+    if not isinstance(kind, type):
+        return type(value) is type(kind) and bool(value == kind)
+    if isinstance(value, bool):
+        return kind is bool
+    return isinstance(value, int | float) if kind is float else isinstance(value, kind)
+
+
+@reward(version="1")
+def solved(trajectory: Trajectory) -> float | None:
+    """1.0 for success, 0.0 for any other ending that counts, None where nothing has judged it."""
+    return float(trajectory.outcome is Outcome.SUCCESS) if trajectory.outcome.counts else None
+
+
+@reward(version="1")
+def env_reward(trajectory: Trajectory) -> float | None:
+    """The environment's own: the sum over the steps, None if no step has one."""
+    return trajectory.reward
+
+
+@reward(version="1")
+def thumbs(trajectory: Trajectory) -> float | None:
+    """1.0 if the last thumb that people gave is up, 0.0 if it is down, None if there is none.
+
+    A thumb of 0 takes the ones before it back.
+    """
+    given = [said for said in trajectory.feedback if said.kind == "thumb" and said.value is not None]
+    last = max(given, key=lambda said: said.at, default=None)
+    if last is None or not last.value:
+        return None
+    return float(last.value > 0)
+
+
+def fewer_steps(penalty: float = 0.01) -> Reward:
+    """−penalty for each action; what the agent did inside one action is not counted."""
+    _check_penalty(penalty)
+
+    @reward(name="fewer_steps", version=f"1:{penalty:g}")
+    def judge(trajectory: Trajectory) -> float:
+        return -penalty * sum(step.kind == "action" for step in trajectory.steps)
+
+    return judge
+
+
+def latency(penalty: float = 0.01) -> Reward:
+    """−penalty for each second that the run took; None where that was not measured."""
+    _check_penalty(penalty)
+
+    @reward(name="latency", version=f"1:{penalty:g}")
+    def judge(trajectory: Trajectory) -> float | None:
+        return None if trajectory.seconds is None else -penalty * trajectory.seconds
+
+    return judge
+
+
+def cost(penalty: float = 1.0) -> Reward:
+    """−penalty for each dollar that the steps report; None where no step reports usage."""
+    _check_penalty(penalty)
+
+    @reward(name="cost", version=f"1:{penalty:g}")
+    def judge(trajectory: Trajectory) -> float | None:
+        if all(step.usage is None for step in trajectory.steps):
+            return None
+        return -penalty * usage(trajectory).dollars
+
+    return judge
+
+
+def _check_penalty(penalty: float) -> None:
+    # A negative penalty pays for waste, and NaN would only show at the first score.
+    if not 0 <= penalty < float("inf"):
+        raise InputError(f"A penalty is a finite number >= 0; given {penalty}.")

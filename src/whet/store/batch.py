@@ -1,0 +1,133 @@
+"""Writes of several kinds that commit together."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import Future
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Protocol
+
+from ..types import Bundle, Feedback, Json, Preference, Task, Trajectory, Version, digest, new_id
+from .codec import encode, encode_json
+from .writer import Value, Writes
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """One entry in the history of what was live under a name."""
+
+    id: str
+    name: str
+    bundle: Bundle
+    previous: str | None
+    """`id` of the release that a rollback of this one goes back to."""
+    at: float
+    """Unix time in seconds."""
+    reason: str
+
+
+class Target(Protocol):
+    """What a Batch commits to: the Store."""
+
+    def write(self, writes: Writes) -> Future[None]: ...
+
+    def history(self, name: str = "live", *, last: int | None = None) -> list[Release]: ...
+
+
+class Batch:
+    """Collects writes; leaving the `with` block commits them in one transaction, all or none.
+
+    An exception inside the block discards them.  Each method encodes at once, so what is
+    changed afterwards is not recorded; it raises InputError for what has no JSON form.
+    """
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self._writes: list[tuple[str, list[tuple[Value, ...]]]] = []
+
+    def __enter__(self) -> Batch:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.submit().result()
+
+    def submit(self) -> Future[None]:
+        """Commit without waiting; the future is done once the writes are durable."""
+        writes, self._writes = self._writes, []
+        if not writes:
+            done: Future[None] = Future()
+            done.set_result(None)
+            return done
+        return self._target.write(writes)
+
+    @property
+    def writes(self) -> Writes:
+        """What has been collected, encoded."""
+        return self._writes
+
+    def _add(self, key: str, rows: list[tuple[Value, ...]]) -> None:
+        if rows:
+            self._writes.append((key, rows))
+
+    def put(self, *trajectories: Trajectory, experiment: str | None = None, replace: bool = False) -> None:
+        """See `Store.put`."""
+        rows: list[tuple[Value, ...]] = []
+        for each in trajectories:
+            run = each.meta.get("run")
+            bundle = digest(sorted(each.versions.values())) if each.versions else None
+            rows.append(
+                (
+                    each.id,
+                    run if isinstance(run, str) else None,
+                    each.task.id,
+                    experiment,
+                    bundle,
+                    each.outcome.value,
+                    each.started,
+                    encode(each),
+                )
+            )
+        self._add("trajectory_again" if replace else "trajectory", rows)
+        self.add_feedback(*(said for each in trajectories for said in each.feedback))
+
+    def add_feedback(self, *feedback: Feedback) -> None:
+        """See `Store.add_feedback`."""
+        self._add("feedback", [(each.id, each.run, each.at, encode(each)) for each in feedback])
+
+    def put_tasks(self, *tasks: Task) -> None:
+        """See `Store.put_tasks`."""
+        rows: list[tuple[Value, ...]] = [
+            (each.id, None if each.split is None else each.split.value, each.group, encode(each))
+            for each in tasks
+        ]
+        self._add("task", rows)
+
+    def put_versions(self, *versions: Version) -> None:
+        """See `Store.put_versions`."""
+        self._add("version", [(each.id, each.resource, each.kind, encode(each)) for each in versions])
+
+    def put_preferences(self, *preferences: Preference) -> None:
+        """See `Store.put_preferences`."""
+        bodies = [encode(each) for each in preferences]
+        self._add("preference", [(digest(body.decode()), body) for body in bodies])
+
+    def put_state(self, key: str, value: Json) -> None:
+        """See `Store.put_state`."""
+        self._add("state", [(key, time.time(), encode_json(value))])
+
+    def set_live(
+        self, bundle: Bundle, name: str = "live", *, reason: str = "", previous: str | None = ""
+    ) -> Release:
+        """See `Store.set_live`.  `previous` is what a rollback goes back to; "" is what is live now."""
+        if previous == "":
+            now = self._target.history(name, last=1)
+            previous = now[0].id if now else None
+        release = Release(new_id(), name, bundle, previous, time.time(), reason)
+        self.put_versions(*bundle.values())
+        ids = encode_json([version.id for version in bundle.values()])
+        self._add("bundle", [(release.id, name, previous, release.at, reason, ids)])
+        return release

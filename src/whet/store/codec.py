@@ -1,0 +1,125 @@
+"""The nouns as JSON bytes and back, exactly.
+
+A body is what msgspec writes of the dataclass itself, every field by its name.  What comes
+back equals what went in, with the JSON limits: sequences of the nouns come back as tuples, a
+tuple or set inside a Json value as a list, dictionary keys as strings.  A float that is not
+finite is written as null: it comes back as None where None is allowed (a reward, a score) and
+as NaN where a number is required (a log-probability, dollars).
+
+This module does not read or write files; `schema.py` says where the bodies lie.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence, Set
+from typing import Any, TypeVar
+
+import msgspec
+
+from ..errors import InputError, StoreError
+from ..types import Feedback, Json, Preference, Task, Trajectory, Version
+
+Noun = TypeVar("Noun", Task, Trajectory, Version, Feedback, Preference)
+
+
+def plain(value: Any) -> Json:
+    """What msgspec cannot write by itself: read-only mappings and views, and array scalars.
+
+    Raises:
+        TypeError: the value has no JSON form.
+    """
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, Sequence | Set):
+        return list(value)
+    item = getattr(value, "item", None)
+    if callable(item) and getattr(value, "shape", None) == ():
+        return item()
+    raise TypeError(f"{type(value).__name__} has no JSON form")
+
+
+_encoder = msgspec.json.Encoder(enc_hook=plain)
+_decoders: dict[type, msgspec.json.Decoder[Any]] = {
+    noun: msgspec.json.Decoder(noun) for noun in (Task, Trajectory, Version, Feedback, Preference)
+}
+
+
+def encode(noun: Task | Trajectory | Version | Feedback | Preference) -> bytes:
+    """The body of a noun.
+
+    Raises:
+        InputError: a value in it has no JSON form.
+    """
+    try:
+        return _encoder.encode(noun)
+    except (TypeError, ValueError, OverflowError, RecursionError) as exception:
+        name = f"{type(noun).__name__} {getattr(noun, 'id', '')}".strip()
+        raise InputError(
+            f"{name} cannot be stored: {exception}. Give only what JSON can carry (None, bool, 64-bit "
+            "int, float, str, list, dict with string keys)."
+        ) from exception
+
+
+def encode_json(value: Json) -> bytes:
+    """A bare JSON value, as `put_state` stores it.
+
+    Raises:
+        InputError: it has no JSON form.
+    """
+    try:
+        return _encoder.encode(value)
+    except (TypeError, ValueError, OverflowError, RecursionError) as exception:
+        raise InputError(f"{type(value).__name__} cannot be stored as JSON: {exception}") from exception
+
+
+def decode(body: bytes, noun: type[Noun]) -> Noun:
+    """The noun that `body` is of.
+
+    Raises:
+        StoreError: the body is no such noun: the record is damaged or was not written by whet.
+    """
+    try:
+        found: Noun = _decoders[noun].decode(body)
+    except msgspec.ValidationError:
+        found = _lenient(body, noun)
+    except (msgspec.DecodeError, ValueError) as exception:
+        raise StoreError(f"a stored {noun.__name__} cannot be read: {exception}") from exception
+    if isinstance(found, Trajectory):
+        _settle(found)
+    return found
+
+
+def _settle(trajectory: Trajectory) -> None:
+    """Make tuples of the lists that JSON gave; done in place, before anyone has seen the object."""
+    put = object.__setattr__
+    put(trajectory, "steps", tuple(trajectory.steps))
+    put(trajectory, "feedback", tuple(trajectory.feedback))
+    put(trajectory, "trace_ids", tuple(trajectory.trace_ids))
+    for step in trajectory.steps:
+        tokens = step.tokens
+        if tokens is not None:
+            put(tokens, "prompt_ids", tuple(tokens.prompt_ids))
+            put(tokens, "output_ids", tuple(tokens.output_ids))
+            put(tokens, "logprobs", tuple(tokens.logprobs))
+            if tokens.mask is not None:
+                put(tokens, "mask", tuple(tokens.mask))
+
+
+def _lenient(body: bytes, noun: type[Noun]) -> Noun:
+    """Read a body with null where a number is required: a float that was not finite."""
+    try:
+        raw = msgspec.json.decode(body)
+        if noun is Trajectory:
+            for step in raw.get("steps", ()):
+                tokens, usage = step.get("tokens"), step.get("usage")
+                if tokens:
+                    tokens["logprobs"] = [math.nan if p is None else p for p in tokens["logprobs"]]
+                if usage and usage.get("dollars") is None:
+                    usage["dollars"] = math.nan
+        return msgspec.convert(raw, noun)
+    except (msgspec.MsgspecError, AttributeError, KeyError, TypeError, ValueError) as exception:
+        raise StoreError(
+            f"a stored {noun.__name__} cannot be read: {exception}. It was not written by this whet; "
+            "restore the file from a backup or remove that row."
+        ) from exception

@@ -1,0 +1,268 @@
+"""What is noted while a call runs, and the Trajectory made of it afterwards.
+
+The notes are mutable and cheap; `trajectory` turns them into the noun, on the writer's thread
+or, inside `collecting()`, at the end of the call.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from ..errors import EnvError, ModelError
+from ..types import Failure, Fault, Json, Outcome, Step, Task, Tokens, Trajectory, Usage, new_id
+from .encode import IMMUTABLE, clean, freeze, mark, raw, thaw
+
+
+@dataclass(slots=True)
+class Run:
+    """Handle of what happens inside `with run()`; feedback refers to its `id`."""
+
+    id: str = field(default_factory=new_id)
+    session: str | None = None
+    subject: str | None = None
+    _unused: list[bool] = field(default_factory=lambda: [True])
+
+    def first(self) -> bool:
+        """True once: the first call in a run takes the run's id as its own."""
+        try:
+            return self._unused.pop()
+        except IndexError:
+            return False
+
+
+class Called:
+    """What is known of a function before it is called."""
+
+    __slots__ = ("method", "name", "names", "takes_all")
+
+    def __init__(self, function: Callable[..., Any], name: str | None = None) -> None:
+        self.name = name or getattr(function, "__qualname__", type(function).__name__)
+        try:
+            found = list(inspect.signature(function).parameters.values())
+        except (TypeError, ValueError):
+            found = []
+        self.method = bool(found) and found[0].name in ("self", "cls")
+        positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        self.names = [each.name for each in found if each.kind in positional]
+
+    def freeze(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The arguments as they are now."""
+        if not kwargs:
+            for value in args:
+                if type(value) not in IMMUTABLE:
+                    break
+            else:
+                return args
+        return (
+            [freeze(value) for value in args],
+            {key: freeze(value) for key, value in kwargs.items()},
+            None,
+        )
+
+    def observation(self, frozen: Any, read: Callable[[Any], Json]) -> Json:
+        """The single argument itself, or name → value."""
+        keywords: dict[str, Any] = {}
+        positional: Sequence[Any] = frozen
+        if len(frozen) == 3 and type(frozen[0]) is list:
+            positional, keywords, _ = frozen
+        names = self.names
+        if self.method and positional:
+            positional, names = positional[1:], names[1:]
+        if len(positional) == 1 and not keywords:
+            return read(positional[0])
+        values = {}
+        for number, value in enumerate(positional):
+            values[names[number] if number < len(names) else f"args[{number}]"] = read(value)
+        return values | {clean(key): read(value) for key, value in keywords.items()}
+
+
+class StepNote:
+    """One step under way.  Set `action`, `reward`, `tokens`, `usage`, `info` inside the `with` block."""
+
+    __slots__ = (
+        "action",
+        "agent",
+        "called",
+        "ended",
+        "error",
+        "frozen",
+        "info",
+        "kind",
+        "name",
+        "observation",
+        "parent",
+        "reward",
+        "started",
+        "tokens",
+        "usage",
+    )
+
+    def __init__(self, name: str, kind: str, parent: StepNote | None) -> None:
+        self.name = name
+        self.kind = kind
+        self.agent = ""
+        self.parent = parent
+        self.called: Called | None = None
+        self.frozen: Any = None
+        self.observation: Any = None
+        self.action: Any = None
+        self.reward: float | None = None
+        self.tokens: Tokens | None = None
+        self.usage: Usage | None = None
+        self.info: Mapping[str, Any] | None = None
+        self.error: Failure | None = None
+        self.started = 0.0
+        self.ended = 0.0
+
+    def step(self, number: int, parent: str | None, read: Callable[[Any], Json]) -> Step:
+        """The noun."""
+        return Step(
+            observation=read(self.observation)
+            if self.called is None
+            else self.called.observation(self.frozen, read),
+            action=read(self.action),
+            reward=self.reward,
+            kind=self.kind,
+            name=self.name,
+            agent=self.agent,
+            id=str(number),
+            parent=parent,
+            tokens=self.tokens,
+            usage=self.usage,
+            latency=self.ended - self.started if self.ended else None,
+            error=self.error,
+            info=msgspec.json.decode(self.info) if isinstance(self.info, msgspec.Raw) else self.info or {},
+        )
+
+
+class CallNote:
+    """One traced call under way."""
+
+    __slots__ = (
+        "action",
+        "called",
+        "ended",
+        "error",
+        "frozen",
+        "given",
+        "run",
+        "sink",
+        "started",
+        "steps",
+        "versions",
+    )
+
+    def __init__(self, called: Called, frozen: Any, run: Run | None, sink: Any = None) -> None:
+        self.called = called
+        self.sink = sink
+        self.frozen = frozen
+        self.run = run
+        self.given = run.id if run is not None and run.first() else ""
+        self.steps: list[StepNote] = []
+        self.versions: dict[str, str] | None = None
+        self.action: Any = None
+        self.error: Failure | None = None
+        self.started = time.time()
+        self.ended = 0.0
+
+    def used(self, resource: str, version: str) -> None:
+        """Note which Version of a resource was read."""
+        if self.versions is None:
+            self.versions = {resource: version}
+        else:
+            self.versions[resource] = version
+
+
+class Frame:
+    """Where one is: the traced call, if any, and the innermost step."""
+
+    __slots__ = ("call", "step")
+
+    def __init__(self, call: CallNote | None, step: StepNote | None) -> None:
+        self.call = call
+        self.step = step
+
+
+current: ContextVar[Frame | None] = ContextVar("whet_frame", default=None)
+current_run: ContextVar[Run | None] = ContextVar("whet_run", default=None)
+collector: ContextVar[Collection | None] = ContextVar("whet_collector", default=None)
+
+
+class Collection:
+    """What `collecting()` gathers: finished calls, and steps outside any call."""
+
+    __slots__ = ("loose", "records")
+
+    def __init__(self) -> None:
+        self.records: list[Trajectory | Step] = []
+        self.loose: list[StepNote] = []
+
+
+def blame(error: BaseException) -> Failure:
+    """An exception as data; whose it was follows `env.rollout`."""
+    fault = Fault.MODEL if isinstance(error, ModelError) else Fault.AGENT
+    if isinstance(error, EnvError):
+        fault = Fault.ENVIRONMENT
+    try:
+        message = clean(str(error))
+    except Exception:
+        message = mark(error)["$repr"]
+    return Failure(fault, type(error).__name__, message[:10_000])
+
+
+def outcome(failure: Failure | None) -> Outcome:
+    """A return is unjudged, an exception of the agent's a failure, a closed or cancelled call truncated."""
+    if failure is None:
+        return Outcome.UNKNOWN
+    if failure.fault is not Fault.AGENT:
+        return Outcome.INFRASTRUCTURE_ERROR
+    if failure.type in ("GeneratorExit", "CancelledError", "KeyboardInterrupt", "SystemExit"):
+        return Outcome.TRUNCATED
+    return Outcome.FAILURE
+
+
+def trajectory(note: CallNote, *, encoded: bool) -> Trajectory:
+    """The noun made of a finished call.
+
+    Args:
+        encoded: leave what was encoded at the call as JSON bytes (`msgspec.Raw`), for a writer
+            that will only encode it again; else decode it.
+    """
+    read = raw if encoded else thaw
+    asked = note.called.observation(note.frozen, thaw)
+    instruction = asked if isinstance(asked, str) else msgspec.json.encode(asked).decode()
+    meta: dict[str, Json] = {"function": note.called.name}
+    if note.run is not None:
+        meta["run"] = note.run.id
+    return Trajectory(
+        id=note.given or f"{int(note.started * 1000):012x}{os.urandom(6).hex()}",
+        task=Task(instruction=instruction, meta={"function": note.called.name}),
+        steps=steps(note.steps, read),
+        output=read(note.action),
+        versions=note.versions or {},
+        outcome=outcome(note.error),
+        error=note.error,
+        session=note.run.session if note.run else None,
+        subject=note.run.subject if note.run else None,
+        started=note.started,
+        seconds=note.ended - note.started,
+        meta=meta,
+    )
+
+
+def steps(notes: Sequence[StepNote], read: Callable[[Any], Json]) -> tuple[Step, ...]:
+    """Notes as Steps, numbered in the order in which they began."""
+    numbers = {id(note): number for number, note in enumerate(notes)}
+    made = []
+    for number, note in enumerate(notes):
+        above = numbers.get(id(note.parent)) if note.parent is not None else None
+        made.append(note.step(number, None if above is None else str(above), read))
+    return tuple(made)

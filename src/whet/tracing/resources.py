@@ -1,0 +1,351 @@
+"""Handles on what can be improved: a prompt, a table of knobs, a function.
+
+A handle looks its current Version up when it is read, so an agent runs under a candidate
+without being rewritten.  What is read while a module is being imported is baked in and cannot
+be improved; such reads are counted and warned about.  Nothing here decides which Bundle is
+current (`live.py`) or loads code that came as data: a function's Version is used only where the
+program registered a loader for its kind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import functools
+import inspect
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import ModuleType
+from typing import Any, TypeVar, overload
+
+from ..errors import InputError
+from ..types import Bundle, Json, Version
+from .live import current_bundle
+from .record import current
+
+F = TypeVar("F", bound=Callable[..., Any])
+Loader = Callable[[Version, Callable[..., Any]], Callable[..., Any]]
+
+_WATCHED = 64
+"""Reads of a handle whose callers are looked at: baking in happens early."""
+_handles: dict[str, Resource] = {}
+_loaders: dict[str, Loader] = {}
+_import_reads: list[str] = []
+
+
+class ImportTimeRead(UserWarning):
+    """A resource was read while a module was being imported, so its value is baked in."""
+
+
+class Resource:
+    """A named resource.  `get()` or `.value` is its content now; `.version` the Version it comes from.
+
+    The content is what the Version holds: do not change it (the views below do not let one).
+    """
+
+    def __init__(self, name: str, default: Json, kind: str) -> None:
+        self.name = name
+        self.default = default
+        self.kind = kind
+        self._reads = 0
+        self._default: Version | None = None
+        self._seen: tuple[Bundle | None, Version | None] = (None, None)
+        self._content: tuple[Version | None, Json] = (None, default)
+
+    @property
+    def default_version(self) -> Version:
+        """The default as a Version: what is recorded where nothing else is current."""
+        if self._default is None:
+            self._default = Version(resource=self.name, content=self._default_content(), kind=self.kind)
+        return self._default
+
+    def _default_content(self) -> Json:
+        return self.default
+
+    @property
+    def version(self) -> Version:
+        """The Version that a read would use now."""
+        return self._look() or self.default_version
+
+    def get(self) -> Any:
+        """The current content; recorded as used by the traced call that runs."""
+        if self._reads < _WATCHED:
+            self._reads += 1
+            self._watch()
+        version = self._look()
+        frame = current.get()
+        if frame is not None and frame.call is not None:
+            frame.call.used(self.name, (version or self.default_version).id)
+        return self.default if version is None else version.content
+
+    @property
+    def value(self) -> Any:
+        return self.get()
+
+    def _look(self) -> Version | None:
+        bundle = current_bundle()
+        seen = self._seen
+        if seen[0] is not bundle:
+            seen = self._seen = (bundle, bundle.get(self.name))
+        return seen[1]
+
+    def _watch(self) -> None:
+        frame = sys._getframe(1)
+        while (above := frame.f_back) is not None:
+            frame = above
+            if frame.f_code.co_name != "<module>":
+                continue
+            module = frame.f_globals.get("__spec__")
+            if getattr(module, "_initializing", False):
+                _import_reads.append(self.name)
+                warnings.warn(
+                    f"resource {self.name!r} was read while {module.name} was being imported: its value "
+                    "is baked in, and no candidate can replace it. Read it where it is used: make the agent "
+                    "in a function, or go through the gateway.",
+                    ImportTimeRead,
+                    stacklevel=3,
+                )
+                return
+
+    def __repr__(self) -> str:
+        return f"resource({self.name!r})"
+
+
+class Text(Resource):
+    """A text.  `str(handle)`, f-strings and the methods of str read it."""
+
+    def __str__(self) -> str:
+        return str(self.get())
+
+    def __format__(self, spec: str) -> str:
+        return format(str(self.get()), spec)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or not hasattr(str, name):
+            raise AttributeError(f"a text resource has no attribute {name!r}")
+        return getattr(str(self.get()), name)
+
+    def __len__(self) -> int:
+        return len(self.get())
+
+    def __contains__(self, part: str) -> bool:
+        return part in self.get()
+
+    def __getitem__(self, index: int | slice) -> str:
+        return str(self.get()[index])
+
+    def __add__(self, other: object) -> str:
+        return str(self.get()) + str(other)
+
+    def __radd__(self, other: object) -> str:
+        return str(other) + str(self.get())
+
+    def __mod__(self, values: object) -> str:
+        return str(self.get()) % values
+
+    def __eq__(self, other: object) -> bool:
+        return str(self.get()) == (str(other.get()) if isinstance(other, Text) else other)
+
+    __hash__ = object.__hash__
+
+
+def _item(value: Any) -> Any:
+    """An item of a Version's content: a container as a copy, for Versions do not change."""
+    return copy.deepcopy(value) if isinstance(value, dict | list) else value
+
+
+class Table(Resource, Mapping[str, Any]):
+    """A read-only mapping whose every read sees the current Version."""
+
+    def __getitem__(self, key: str) -> Any:
+        return _item(self.get()[key])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.get())
+
+    def __len__(self) -> int:
+        return len(self.get())
+
+    __hash__ = object.__hash__
+
+
+class Row(Resource, Sequence[Any]):
+    """A read-only sequence whose every read sees the current Version."""
+
+    def __getitem__(self, index: Any) -> Any:
+        return _item(self.get()[index])
+
+    def __len__(self) -> int:
+        return len(self.get())
+
+    def __eq__(self, other: object) -> bool:
+        return list(self.get()) == list(other) if isinstance(other, Sequence) else NotImplemented
+
+    __hash__ = object.__hash__
+
+
+class Function(Resource):
+    """The resource behind a function marked with `@evolve`; its default is the function's source."""
+
+    def __init__(self, name: str, function: Callable[..., Any], kind: str, metric: Any) -> None:
+        super().__init__(name, None, kind)
+        self.function = function
+        self.metric = metric
+        self._loaded: tuple[Version | None, Callable[..., Any]] = (None, function)
+        self._warned = False
+
+    def _default_content(self) -> Json:
+        try:
+            return inspect.getsource(self.function)
+        except (OSError, TypeError):
+            return f"{self.function.__module__}.{getattr(self.function, '__qualname__', repr(self.function))}"
+
+    def implementation(self) -> Callable[..., Any]:
+        """The function to call now."""
+        version = self._look()
+        used = self.function
+        if version is not None:
+            loaded = self._loaded
+            if loaded[0] is version or (loaded[0] is not None and loaded[0].id == version.id):
+                used = loaded[1]
+            elif (load := _loaders.get(version.kind)) is not None:
+                used = load(version, self.function)
+                self._loaded = (version, used)
+            else:
+                version = None if version.id != self.default_version.id else version
+                self._warn()
+        frame = current.get()
+        if frame is not None and frame.call is not None:
+            frame.call.used(self.name, (version or self.default_version).id)
+        return used
+
+    def _warn(self) -> None:
+        version = self._look()
+        if version is not None and version.id != self.default_version.id and not self._warned:
+            self._warned = True
+            warnings.warn(
+                f"no loader is registered for Versions of kind {version.kind!r}, so {self.name!r} runs as it "
+                "stands in the source. Register one with whet.tracing.register_loader.",
+                stacklevel=4,
+            )
+
+
+@overload
+def resource(name: str, default: str, *, kind: str | None = None) -> Text: ...
+@overload
+def resource(name: str, default: Mapping[str, Any], *, kind: str | None = None) -> Table: ...
+@overload
+def resource(name: str, default: Sequence[Any], *, kind: str | None = None) -> Row: ...
+@overload
+def resource(name: str, default: Json = None, *, kind: str | None = None) -> Resource: ...
+def resource(name: str, default: Json = None, *, kind: str | None = None) -> Resource:
+    """A handle on the resource `name`, which has the content `default` until a Bundle names it.
+
+    Args:
+        default: a text, a mapping, a sequence, or another JSON value (read with `.get()`).
+        kind: of its Versions; `prompt` for a text, else `value`.
+
+    Raises:
+        InputError: the default has no JSON form.
+    """
+    handle: Resource
+    if isinstance(default, str):
+        handle = Text(name, default, kind or "prompt")
+    elif isinstance(default, Mapping):
+        handle = Table(name, dict(default), kind or "value")
+    elif isinstance(default, Sequence) and not isinstance(default, bytes | bytearray | memoryview):
+        handle = Row(name, list(default), kind or "value")
+    elif default is None or isinstance(default, bool | int | float):
+        handle = Resource(name, default, kind or "value")
+    else:
+        raise InputError(
+            f"resource {name!r}: a {type(default).__name__} has no JSON form; give text, dict or list."
+        )
+    try:
+        handle.default_version  # noqa: B018 - hashes the default, which shows whether it is JSON
+    except (TypeError, ValueError, OverflowError) as exception:
+        raise InputError(f"resource {name!r}: its default has no JSON form: {exception}") from exception
+    _handles[name] = handle
+    return handle
+
+
+@overload
+def evolve(function: F, /) -> F: ...
+@overload
+def evolve(*, name: str | None = None, kind: str = "function", metric: Any = None) -> Callable[[F], F]: ...
+def evolve(
+    function: Any = None, /, *, name: str | None = None, kind: str = "function", metric: Any = None
+) -> Any:
+    """Mark a function as something to improve.  It behaves as before until a Bundle names it.
+
+    Args:
+        name: of the resource; the function's name in lower case if None.
+        kind: of its Versions.
+        metric: what judges it, kept for the optimizer that asks.
+    """
+    if function is None:
+        return lambda found: evolve(found, name=name, kind=kind, metric=metric)
+    handle = Function(name or function.__name__.lower(), function, kind, metric)
+    _handles[handle.name] = handle
+
+    @functools.wraps(function)
+    def current_version(*args: Any, **kwargs: Any) -> Any:
+        return handle.implementation()(*args, **kwargs)
+
+    current_version.resource = handle  # type: ignore[attr-defined]
+    if inspect.iscoroutinefunction(function):
+        mark = getattr(inspect, "markcoroutinefunction", None)
+        if mark is not None:
+            return mark(current_version)
+        current_version._is_coroutine = asyncio.coroutines._is_coroutine  # type: ignore[attr-defined]
+    return current_version
+
+
+def register_loader(kind: str, load: Loader) -> None:
+    """Say how a Version of this kind becomes a callable: `load(version, original)`.
+
+    It is called once per Version and function; the result is kept.
+    """
+    _loaders[kind] = load
+
+
+def attach(module: ModuleType, *names: str) -> None:
+    """Rebind constants and functions of a program to handles, by name.
+
+    A text, dict, list or tuple becomes a `resource`, a function an `evolve`d one; the resource's
+    name is the attribute's in lower case.  What another module imported from this one before
+    stays as it was.
+
+    Raises:
+        InputError: no such name, or one that cannot be a resource; nothing was rebound.
+    """
+    made: dict[str, Any] = {}
+    for name in names:
+        try:
+            value = getattr(module, name)
+        except AttributeError:
+            raise InputError(f"{module.__name__} has no {name!r}. Give names that it defines.") from None
+        if isinstance(value, Resource) or hasattr(value, "resource"):
+            continue  # attached already
+        if inspect.isroutine(value):
+            made[name] = evolve(value, name=name.lower())
+        elif isinstance(value, str | Mapping | list | tuple):
+            made[name] = resource(name.lower(), value)
+        else:
+            raise InputError(
+                f"{module.__name__}.{name} is a {type(value).__name__}; only texts, dicts, lists, tuples and "
+                "functions can be attached. Put a number into a dict."
+            )
+    for name, handle in made.items():
+        setattr(module, name, handle)
+
+
+def resources() -> Mapping[str, Resource]:
+    """Name → handle, of every resource that this process has declared."""
+    return dict(_handles)
+
+
+def import_time_reads() -> Sequence[str]:
+    """Names of the resources that were read while a module was being imported."""
+    return tuple(_import_reads)

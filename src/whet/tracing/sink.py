@@ -1,0 +1,228 @@
+"""From the caller's thread to the store: a queue that a background thread drains.
+
+The caller appends and goes on.  A full queue drops and counts.  Where no owner of the store can
+be reached, or it cannot be written, what was recorded goes to `<store>.spool-<pid>`, which the
+next owner takes in.  Nothing here ever raises into the caller's code.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import sys
+import threading
+import time
+import weakref
+from collections import deque
+from typing import Any
+
+from ..errors import StoreError, WhetError
+from ..store import Batch, Store, spool
+from ..types import Feedback
+from .record import CallNote, trajectory
+
+LIMIT = 100_000
+"""Finished calls that may wait."""
+GROUPING = 0.005
+"""Seconds that the writer lets a group gather: what a process killed without warning may lose."""
+RETRY = 2.0
+"""Seconds between attempts to open a store that could not be opened."""
+_AT_EXIT = 10.0
+
+Item = CallNote | Feedback | threading.Event
+"""An Event is set once everything before it has been written."""
+
+
+class Sink:
+    """Takes what is recorded for one store: a Store, or the path of one that is opened when needed."""
+
+    def __init__(self, target: Store | str) -> None:
+        self.path = target.path if isinstance(target, Store) else os.path.realpath(target)
+        self._store = target if isinstance(target, Store) else None
+        self._own = self._store is None
+        self._retry_at = 0.0
+        self.spooled = 0
+        self._reset()
+        _sinks.add(self)
+        if isinstance(target, Store):
+            target.before_close(self.flush)
+
+    def _reset(self) -> None:
+        """A state without threads: at the start, and in a forked child, whose parent keeps the rest."""
+        self._queue: deque[Item] = deque()
+        self._idle = True
+        self._event = threading.Event()
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self.dropped = 0
+
+    def add(self, item: Item) -> None:
+        """Queue it, or count it as dropped."""
+        queue = self._queue
+        if len(queue) >= LIMIT and not isinstance(item, threading.Event):
+            self._drop(1)
+            return
+        queue.append(item)
+        if self._idle:
+            self._wake()
+
+    def flush(self, timeout: float = _AT_EXIT) -> bool:
+        """Wait until what was added has been written, spooled or dropped; False after `timeout` seconds."""
+        if not self._queue and self._idle:
+            return True
+        done = threading.Event()
+        self.add(done)
+        return done.wait(timeout)
+
+    def close(self) -> None:
+        """Flush, and close the store if this sink opened it."""
+        self.flush()
+        if self._own and self._store is not None:
+            with contextlib.suppress(StoreError):
+                self._store.close()
+            self._store = None
+
+    def _drop(self, number: int) -> None:
+        with self._lock:
+            self.dropped += number
+
+    def _wake(self) -> None:
+        with self._lock:
+            self._idle = False
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="whet-tracing", daemon=True)
+                try:
+                    self._thread.start()
+                except RuntimeError:  # the interpreter is ending
+                    self._thread = None
+                    self._idle = True
+                    return
+                _finish_with_multiprocessing()
+            self._event.set()
+
+    def _run(self) -> None:
+        queue = self._queue
+        while True:
+            self._idle = True
+            if not queue:
+                self._event.wait()
+            self._idle = False
+            self._event.clear()
+            time.sleep(GROUPING)
+            while queue:
+                self._drain([queue.popleft() for _ in range(min(len(queue), 200))])
+
+    def _drain(self, items: list[Item]) -> None:
+        batch = Batch(_NO_TARGET)
+        count = 0
+        for item in items:
+            try:
+                if isinstance(item, CallNote):
+                    batch.put(trajectory(item, encoded=True))
+                    count += 1
+                elif isinstance(item, Feedback):
+                    batch.add_feedback(item)
+                    count += 1
+            except Exception:  # one record that cannot be encoded may not cost the others
+                self._drop(1)
+        if count:
+            self._write(batch, count)
+        for item in items:
+            if isinstance(item, threading.Event):
+                item.set()
+
+    def _write(self, batch: Batch, count: int) -> None:
+        try:
+            store = self._opened()
+            if store is not None:
+                store.write(batch.writes).result()
+                return
+        except (WhetError, OSError):
+            pass
+        try:
+            if self.path == ":memory:":
+                raise OSError("a store in memory has no spool")
+            spool.append(f"{self.path}.spool-{os.getpid()}", batch.writes)
+            self.spooled += count
+        except OSError:
+            self._drop(count)
+
+    def _opened(self) -> Store | None:
+        if self._store is None and time.monotonic() >= self._retry_at:
+            try:
+                self._store = Store(self.path)
+            except (StoreError, OSError):
+                self._retry_at = time.monotonic() + RETRY
+        return self._store
+
+
+class _NoTarget:
+    def write(self, writes: Any) -> Any:
+        raise StoreError("a batch without a store")
+
+    def history(self, name: str = "live", *, last: int | None = None) -> Any:
+        return []
+
+
+_NO_TARGET = _NoTarget()
+_sinks: weakref.WeakSet[Sink] = weakref.WeakSet()
+_kept: dict[str, Sink] = {}
+_of_store: weakref.WeakKeyDictionary[Store, Sink] = weakref.WeakKeyDictionary()
+_default: list[Store | str] = []
+
+
+def sink_for(target: Store | str | os.PathLike[str] | None) -> Sink:
+    """The one sink of a store, of a path, or of the default store."""
+    if target is None:
+        target = _default[0] if _default else os.environ.get("WHET_STORE", "whet.db")
+    if isinstance(target, Store):
+        found = _of_store.get(target)
+        if found is None:
+            found = _of_store.setdefault(target, Sink(target))
+        return found
+    path = os.path.realpath(target)
+    if path not in _kept:
+        _kept[path] = Sink(path)
+    return _kept[path]
+
+
+def record_to(target: Store | str | os.PathLike[str]) -> None:
+    """Where `@trace` without a store records: else the environment's WHET_STORE, else `whet.db` here."""
+    _default[:] = [target if isinstance(target, Store) else os.fspath(target)]
+
+
+def dropped() -> int:
+    """Records lost in this process so far: a full queue, or neither store nor spool writable."""
+    return sum(sink.dropped for sink in list(_sinks))
+
+
+def flush(timeout: float = _AT_EXIT) -> bool:
+    """Wait until everything recorded so far is in its store or spool; False if time ran out."""
+    return all([sink.flush(timeout) for sink in list(_sinks)])
+
+
+def _at_exit() -> None:
+    for sink in list(_sinks):
+        sink.close()
+    if lost := dropped():
+        print(
+            f"whet: {lost} traced records were dropped (queue full, or store not writable).", file=sys.stderr
+        )
+
+
+def _finish_with_multiprocessing() -> None:
+    """A multiprocessing worker ends without atexit; its own finalizers run."""
+    util = sys.modules.get("multiprocessing.util")
+    process = sys.modules.get("multiprocessing.process")
+    if util is not None and process is not None and process.parent_process() is not None:
+        util.Finalize(None, _at_exit, exitpriority=10)
+
+
+def _forked() -> None:
+    for sink in list(_sinks):
+        sink._reset()
+
+
+atexit.register(_at_exit)
+os.register_at_fork(after_in_child=_forked)

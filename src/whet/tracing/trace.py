@@ -1,0 +1,442 @@
+"""`@trace`, `@step`, `run()`, `feedback`, `collecting()` and `propagate`: what a program calls.
+
+One call of a traced function is one Trajectory; a traced function called inside another is a
+step of it.  Context variables keep concurrent runs apart.  What is recorded never changes what
+the function returns or raises.  It does not talk to a model or read OpenTelemetry.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import functools
+import inspect
+import os
+import time
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Iterator
+from concurrent.futures import Executor, Future
+from contextlib import contextmanager
+from types import AsyncGeneratorType, CoroutineType, GeneratorType, TracebackType
+from typing import Any, ParamSpec, TypeVar, overload
+
+from ..store import Store
+from ..types import Feedback, Json, Step, Trajectory
+from .encode import freeze, thaw
+from .record import (
+    Called,
+    CallNote,
+    Collection,
+    Frame,
+    Run,
+    StepNote,
+    blame,
+    collector,
+    current,
+    current_run,
+    steps,
+    trajectory,
+)
+from .sink import Sink, sink_for
+
+P = ParamSpec("P")
+R = TypeVar("R")
+F = TypeVar("F", bound=Callable[..., Any])
+Begin = Callable[[tuple[Any, ...], dict[str, Any]], "tuple[CallNote | StepNote, Frame] | None"]
+
+YIELDS = 10_000
+"""Values of a generator that are recorded."""
+_RUNS = 10_000
+_sink_of_run: OrderedDict[str, Sink] = OrderedDict()
+
+
+@overload
+def trace(target: F, /) -> F: ...
+@overload
+def trace(
+    target: Store | str | os.PathLike[str] | None = None, /, *, name: str | None = None
+) -> Callable[[F], F]: ...
+def trace(target: Any = None, /, *, name: str | None = None) -> Any:
+    """Record each call of a function, sync, async or generator, as one Trajectory.
+
+    `@trace` records to the default store (`record_to`), `@trace(store)` to a Store or the one
+    at a path.  The task's instruction is the argument, if it is one text, else the JSON of name →
+    value; the output is what was returned, or the list of what was yielded.  An exception is
+    recorded and raised unchanged.  A plain `def` stands for an async function so that its
+    arguments are those of the call; `asyncio.iscoroutinefunction` knows it as one.
+
+    >>> @trace(store)
+    ... def agent(question: str) -> str: ...
+    """
+    if target is not None and not isinstance(target, Store | str | os.PathLike):
+        return _traced(target, None, name)
+    return lambda function: _traced(function, target, name)
+
+
+def _traced(function: Any, target: Any, name: str | None) -> Any:
+    called = Called(function, name)
+    sink = sink_for(target) if target is not None else None
+
+    def begin(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[CallNote | StepNote, Frame]:
+        above = current.get()
+        if above is not None and above.call is not None:
+            note = _open(called.name, "agent", above)
+            note.called, note.frozen = called, called.freeze(args, kwargs)
+            return note, Frame(above.call, note)
+        call = CallNote(called, called.freeze(args, kwargs), current_run.get(), sink)
+        return call, Frame(call, None)
+
+    return _wrapped(function, begin)
+
+
+def _open(name: str, kind: str, above: Frame | None) -> StepNote:
+    """Begin a step where one is."""
+    note = StepNote(name, kind, above.step if above is not None else None)
+    if above is not None and above.call is not None:
+        above.call.steps.append(note)
+    else:
+        gathering = collector.get()
+        if gathering is not None:
+            gathering.loose.append(note)
+    note.started = time.perf_counter()
+    return note
+
+
+def _finish(note: CallNote | StepNote) -> None:
+    if type(note) is StepNote:
+        note.ended = time.perf_counter()
+        return
+    assert type(note) is CallNote
+    note.ended = time.time()
+    gathering = collector.get()
+    if gathering is not None:
+        gathering.records.append(trajectory(note, encoded=False))
+        return
+    sink = note.sink
+    if sink is None:
+        sink = sink_for(None)
+    sink.add(note)
+    if note.run is not None:
+        _sink_of_run[note.run.id] = sink
+        if len(_sink_of_run) > _RUNS:
+            _sink_of_run.popitem(last=False)
+
+
+def _wrapped(function: Any, begin: Begin) -> Any:
+    """`function` between `begin` and `_finish`, whatever kind it is."""
+    if inspect.iscoroutinefunction(function) or asyncio.iscoroutinefunction(function):
+
+        @functools.wraps(function)
+        def asynchronous(*args: Any, **kwargs: Any) -> Any:
+            opened = begin(args, kwargs)
+            return function(*args, **kwargs) if opened is None else _awaited(function, args, kwargs, opened)
+
+        mark = getattr(inspect, "markcoroutinefunction", None)
+        if mark is not None:
+            return mark(asynchronous)
+        asynchronous._is_coroutine = asyncio.coroutines._is_coroutine  # type: ignore[attr-defined]
+        return asynchronous
+
+    @functools.wraps(function)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        opened = begin(args, kwargs)
+        if opened is None:
+            return function(*args, **kwargs)
+        note, frame = opened
+        token = current.set(frame)
+        ended = True
+        try:
+            result = function(*args, **kwargs)
+            if type(result) in _LATER:
+                ended = False
+                return _later(result, note, frame)
+            note.action = freeze(result)
+            return result
+        except BaseException as exception:
+            note.error = blame(exception)
+            raise
+        finally:
+            current.reset(token)
+            if ended:
+                _finish(note)
+
+    return wrapper
+
+
+_LATER = (GeneratorType, AsyncGeneratorType, CoroutineType)
+
+
+def _later(result: Any, note: CallNote | StepNote, frame: Frame) -> Any:
+    if isinstance(result, GeneratorType):
+        return _generated(result, note, frame)
+    if isinstance(result, AsyncGeneratorType):
+        return _generated_async(result, note, frame)
+    return _awaited(lambda: result, (), {}, (note, frame))
+
+
+async def _awaited(
+    function: Callable[..., Awaitable[Any]],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    opened: tuple[CallNote | StepNote, Frame],
+) -> Any:
+    note, frame = opened
+    token = current.set(frame)
+    try:
+        result = await function(*args, **kwargs)
+        note.action = freeze(result)
+        return result
+    except BaseException as exception:
+        note.error = blame(exception)
+        raise
+    finally:
+        current.reset(token)
+        _finish(note)
+
+
+def _generated(
+    generator: Generator[Any, Any, Any], note: CallNote | StepNote, frame: Frame
+) -> Generator[Any, Any, Any]:
+    """Drive a generator; the frame is in place only while its body runs, not while it is suspended."""
+    values: list[Any] = []
+    resume: Callable[[], Any] = functools.partial(next, generator)
+    try:
+        while True:
+            token = current.set(frame)
+            try:
+                value = resume()
+            except StopIteration as stop:
+                return stop.value
+            finally:
+                current.reset(token)
+            if len(values) < YIELDS:
+                values.append(freeze(value))
+            try:
+                sent = yield value
+                resume = functools.partial(generator.send, sent)
+            except GeneratorExit:
+                generator.close()
+                raise
+            except BaseException as thrown:
+                resume = functools.partial(generator.throw, thrown)
+    except BaseException as exception:
+        note.error = blame(exception)
+        raise
+    finally:
+        note.action = freeze(values)
+        _finish(note)
+
+
+async def _generated_async(
+    generator: AsyncGenerator[Any, Any], note: CallNote | StepNote, frame: Frame
+) -> AsyncGenerator[Any, Any]:
+    values: list[Any] = []
+    resume: Callable[[], Any] = generator.__anext__
+    try:
+        while True:
+            token = current.set(frame)
+            try:
+                value = await resume()
+            except StopAsyncIteration:
+                return
+            finally:
+                current.reset(token)
+            if len(values) < YIELDS:
+                values.append(freeze(value))
+            try:
+                sent = yield value
+                resume = functools.partial(generator.asend, sent)
+            except GeneratorExit:
+                await generator.aclose()
+                raise
+            except BaseException as thrown:
+                resume = functools.partial(generator.athrow, thrown)
+    except BaseException as exception:
+        note.error = blame(exception)
+        raise
+    finally:
+        note.action = freeze(values)
+        _finish(note)
+
+
+class _StepScope:
+    """What `step(name, ...)` gives: a context manager, used once, or a decorator."""
+
+    __slots__ = ("_agent", "_kind", "_name", "_note", "_observation", "_token")
+
+    def __init__(self, name: str | None, kind: str, observation: Any, agent: str) -> None:
+        self._name = name
+        self._kind = kind
+        self._observation = observation
+        self._agent = agent
+
+    def __call__(self, function: F) -> F:
+        return _stepped(function, self._name, self._kind, self._agent)
+
+    def __enter__(self) -> StepNote:
+        above = current.get()
+        note = _open(self._name or "", self._kind, above)
+        note.agent = self._agent
+        note.observation = freeze(self._observation)
+        self._note = note
+        self._token = current.set(Frame(above.call if above is not None else None, note))
+        return note
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        current.reset(self._token)
+        note = self._note
+        note.action = freeze(note.action)
+        if note.info is not None:
+            note.info = freeze(note.info)
+        if error is not None:
+            note.error = blame(error)
+        _finish(note)
+
+
+@overload
+def step(target: F, /) -> F: ...
+@overload
+def step(
+    target: str | None = None, /, *, kind: str = ..., observation: Json = ..., agent: str = ...
+) -> _StepScope: ...
+def step(target: Any = None, /, *, kind: str = "function", observation: Json = None, agent: str = "") -> Any:
+    """Record a step of the traced call that runs: a decorator, or a context manager.
+
+    Steps nest: each knows the one around it.  Outside a traced call and `collecting()` nothing
+    is recorded.  Inside the `with` block set `action`, `reward`, `tokens`, `usage` and `info`.
+
+    >>> @step
+    ... def search(words: list[str]) -> list[str]: ...
+    >>> with step("answer", kind="llm", observation=prompt) as now:
+    ...     now.action = model(prompt)
+
+    Args:
+        target: the name; the function's own if it decorates one.
+        kind: `llm`, `tool`, `agent`, `function`, `action`.
+        observation: what was seen; a decorated function's is its arguments.
+        agent: which of several agents took it.
+    """
+    if callable(target):
+        return _stepped(target, None, kind, agent)
+    return _StepScope(target, kind, observation, agent)
+
+
+def _stepped(function: F, name: str | None, kind: str, agent: str) -> F:
+    called = Called(function, name)
+
+    def begin(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[StepNote, Frame] | None:
+        above = current.get()
+        if above is None and collector.get() is None:
+            return None
+        note = _open(called.name, kind, above)
+        note.agent = agent
+        note.called, note.frozen = called, called.freeze(args, kwargs)
+        return note, Frame(above.call if above is not None else None, note)
+
+    wrapped: F = _wrapped(function, begin)
+    return wrapped
+
+
+@contextmanager
+def run(*, session: str | None = None, subject: str | None = None) -> Iterator[Run]:
+    """A handle on the traced calls inside: its `id` is what feedback refers to.
+
+    The first call takes that id as its trajectory's; all carry it as `meta["run"]`.
+    """
+    handle = Run(session=session, subject=subject)
+    token = current_run.set(handle)
+    try:
+        yield handle
+    finally:
+        current_run.reset(token)
+
+
+def feedback(
+    run: str | Run,
+    value: float | None = None,
+    comment: str = "",
+    *,
+    correction: Json = None,
+    step: str | None = None,
+    store: Store | str | None = None,
+) -> Feedback:
+    """Record what a person said of a run.
+
+    Args:
+        run: a handle, or the id of a run or trajectory.
+        value: a thumb (1 or -1) or any number; None if there is only a comment or correction.
+        correction: what the answer should have been.
+        step: id of the step that is meant.
+        store: where it goes; else where this process recorded the run, else the default store.
+    """
+    id = run.id if isinstance(run, Run) else run
+    sink = sink_for(store) if store is not None else _sink_of_run.get(id) or sink_for(None)
+    kind = "thumb" if value is not None else "correction" if correction is not None else "comment"
+    said = Feedback(
+        run=id, value=value, comment=comment, correction=thaw(freeze(correction)), kind=kind, step=step
+    )
+    sink.add(said)
+    return said
+
+
+@contextmanager
+def collecting() -> Iterator[list[Trajectory | Step]]:
+    """Gather what is traced inside instead of sending it to a store.
+
+    A finished call is appended at once as a Trajectory.  Steps outside any traced call are
+    appended, as Steps, when the block ends.
+    """
+    gathering = Collection()
+    token = collector.set(gathering)
+    outer = current.set(None)  # a call around this block is not the parent of what happens in it
+    try:
+        yield gathering.records
+    finally:
+        current.reset(outer)
+        collector.reset(token)
+        gathering.records.extend(steps(gathering.loose, thaw))
+
+
+class _Propagating(Executor):
+    """An executor whose work runs in a copy of the context that submitted it."""
+
+    def __init__(self, inner: Executor) -> None:
+        self._inner = inner
+
+    def submit(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
+        return self._inner.submit(contextvars.copy_context().run, fn, *args, **kwargs)
+
+    def map(
+        self,
+        fn: Callable[..., R],
+        *iterables: Iterable[Any],
+        timeout: float | None = None,
+        chunksize: int = 1,
+    ) -> Iterator[R]:
+        return self._inner.map(propagate(fn), *iterables, timeout=timeout, chunksize=chunksize)
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        self._inner.shutdown(wait, cancel_futures=cancel_futures)
+
+
+@overload
+def propagate(target: Executor, /) -> Executor: ...
+@overload
+def propagate(target: Callable[P, R], /) -> Callable[P, R]: ...
+def propagate(target: Any, /) -> Any:
+    """Carry the context (run, traced call, candidate Bundle) into other threads.
+
+    Of a thread pool: a pool whose work runs in the context of its `submit`.  Of a function: one
+    that runs in the context of this very call to `propagate`.  asyncio carries it by itself.
+    """
+    if isinstance(target, Executor):
+        return _Propagating(target)
+    context = contextvars.copy_context()
+
+    @functools.wraps(target)
+    def carried(*args: Any, **kwargs: Any) -> Any:
+        return context.copy().run(target, *args, **kwargs)  # a context can be entered only once at a time
+
+    return carried

@@ -1,0 +1,192 @@
+"""What holds the weights while they are being learned.
+
+A `Learner` owns a decoder, its optimizer and the count of its updates, the
+policy version.  Weights change at every step and are written only at
+checkpoints: in between, a Bundle carries a *live* Version, which names the
+learner and its policy version and resolves only in this process and only while
+that version is current (`local.py`).  So what served is always what is recorded,
+and a Version with a path always has its file.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from weakref import WeakSet
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ..errors import InputError, TrainingRefused
+from ..types import Json, Version, new_id
+from . import model
+from .batch import Part
+from .forward import fuse, hidden_states
+from .losses import cross_entropy
+from .model import Decoder
+from .optim import MuonAdamW, OptimOptions
+from .sampler import Sampler
+
+Loss = Callable[[Tensor, Part], Tensor]
+"""(N, vocabulary) log-probabilities of a Part's targets → a scalar to be minimised."""
+
+_FILE_NAME = re.compile(r"[0-9a-z-]+\.safetensors")
+
+
+@dataclass(frozen=True, slots=True)
+class Updated:
+    """What one update did."""
+
+    loss: float
+    gradient_norm: float
+    rate: float
+    tokens: int
+
+
+class Learner:
+    """Weights under training.
+
+    Args:
+        decoder: owned from here on.
+        policy_version: updates made before, by whatever trained these weights first.
+    """
+
+    def __init__(self, decoder: Decoder, options: OptimOptions, *, policy_version: int = 0) -> None:
+        self.decoder = decoder
+        self.optimizer = MuonAdamW(decoder, options)
+        self.policy_version = policy_version
+        self.handle = new_id()
+        self.samplers: WeakSet[Sampler] = WeakSet()
+        """Told when the weights change."""
+
+    @property
+    def updates(self) -> int:
+        """Updates that this learner has made."""
+        return self.optimizer.steps
+
+    def logprobs(self, part: Part, temperature: float = 1.0) -> Tensor:
+        """(N, vocabulary) log-probabilities at the targets of a Part."""
+        return logprobs(self.decoder, part, temperature)
+
+    def update(self, parts: Sequence[Part], loss: Loss, *, rate: float, temperature: float = 1.0) -> Updated:
+        """One optimizer step on the sum of the loss over these parts.
+
+        Args:
+            loss: its values are added up, so it holds the weights of the tokens.
+            rate: learning rate of this step.
+            temperature: what the tokens were sampled at.
+
+        Raises:
+            TrainingRefused: the loss or gradient is not finite; the weights are unchanged.
+        """
+        total = 0.0
+        for part in parts:
+            value = loss(logprobs(self.decoder, part, temperature), part)
+            value.backward()  # type: ignore[no-untyped-call]
+            total += value.item()
+        norm = self.optimizer.gradient_norm()
+        if not (math.isfinite(total) and math.isfinite(norm)):
+            self.optimizer.clear()
+            raise TrainingRefused(
+                f"loss {total} and gradient norm {norm} at update {self.updates}: not finite. "
+                "Nothing was changed. Look at rewards and log-probabilities, or lower the learning rate."
+            )
+        self.optimizer.step(rate, norm)
+        self.policy_version += 1
+        for sampler in self.samplers:
+            sampler.refresh(str(self.policy_version))
+        return Updated(total, norm, rate, sum(part.tokens for part in parts))
+
+    def live(self, resource: str) -> Version:
+        """The Version of the weights as they are now, good until the next update and in this process."""
+        return Version(
+            resource=resource,
+            kind="weights",
+            content={"live": self.handle, "policy_version": self.policy_version},
+            meta={"policy_version": self.policy_version},
+        )
+
+    def checkpoint(self, resource: str, folder: Path, parent: str | None, meta: dict[str, Json]) -> Version:
+        """Write the weights under `folder` and return their Version."""
+        path = folder / f"weights-{new_id()}"
+        model.save(self.decoder, path)
+        return model.weights_version(resource, path, parent, {**meta, "policy_version": self.policy_version})
+
+    def save(self, folder: Path, extra: dict[str, Tensor] | None = None) -> Json:
+        """Write weights, moments and `extra` to one file; what is returned finds it again in that folder."""
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / f"learner-{new_id()}.safetensors"
+        tensors: dict[str, Tensor] = {
+            f"weights/{name}": weight for name, weight in self.decoder.weights().items()
+        }
+        tensors |= {f"optimizer/{name}": tensor for name, tensor in self.optimizer.state().items()}
+        tensors |= {f"extra/{name}": tensor for name, tensor in (extra or {}).items()}
+        model.save_tensors(tensors, path)
+        return {
+            "file": path.name,
+            "sha256": model.sha256(path),
+            "policy_version": self.policy_version,
+            "updates": self.updates,
+        }
+
+    @staticmethod
+    def forget(folder: Path, names: Iterable[str]) -> None:
+        """Delete files that `save` wrote."""
+        for name in names:
+            if _FILE_NAME.fullmatch(name):
+                (folder / name).unlink(missing_ok=True)
+
+    def restore(self, folder: Path, saved: Json) -> dict[str, Tensor]:
+        """Go on exactly from what `save` wrote; returns the `extra` tensors.
+
+        Raises:
+            InputError: the file was changed, or is another model's.
+            NotFoundError: it is gone.
+        """
+        if not _FILE_NAME.fullmatch(saved["file"]):
+            raise InputError(f"{saved['file']!r} is not the name of a file that a learner saved")
+        path = folder / saved["file"]
+        tensors = model.load_tensors(path)
+        if model.sha256(path) != saved["sha256"]:
+            raise InputError(f"{path} was changed since it was saved; resume from an earlier state")
+        self.decoder.copy_from(_under("weights/", tensors))
+        self.optimizer.restore(_under("optimizer/", tensors), int(saved["updates"]))
+        self.policy_version = int(saved["policy_version"])
+        for sampler in self.samplers:
+            sampler.refresh(str(self.policy_version))
+        return _under("extra/", tensors)
+
+
+def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+
+
+def logprobs(decoder: Decoder, part: Part, temperature: float = 1.0) -> Tensor:
+    """(N, vocabulary) log-probabilities at the targets of a Part; under autograd unless switched off."""
+    fused = fuse(decoder)
+    states = hidden_states(fused, part.ids, part.wanted).flatten(0, 1)[part.packed]
+    logits = F.linear(states, fused.head)
+    return torch.log_softmax(logits if temperature == 1.0 else logits / temperature, dim=-1)
+
+
+def cloning_loss(step_parts: Sequence[Part]) -> Loss:
+    """Mean cross-entropy over the targets of these parts together."""
+    count = sum(len(part.targets) for part in step_parts)
+    return lambda scores, part: cross_entropy(
+        scores, part.targets, torch.full(part.targets.shape, 1.0 / count)
+    )
+
+
+@torch.no_grad()
+def mean_loss(decoder: Decoder, parts: Iterable[Part]) -> float:
+    """Cross-entropy per target, in nats."""
+    total, count = 0.0, 0
+    for part in parts:
+        chosen = logprobs(decoder, part).gather(1, part.targets.unsqueeze(1))
+        total -= float(chosen.sum())
+        count += len(part.targets)
+    return total / max(1, count)

@@ -1,0 +1,124 @@
+"""Where policies get their sampler: models by Version, loaded once, live ones included.
+
+A PolicyFactory calls `models.sampler(bundle["policy"])` for every rollout; all
+rollouts under one Version share one Sampler and so one batch.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from pathlib import Path
+from weakref import WeakValueDictionary
+
+from ..errors import InputError, NotFoundError
+from ..types import Json, Version
+from . import model
+from .learner import Learner
+from .model import Decoder, ModelOptions
+from .sampler import Sampler
+
+
+def fresh(
+    resource: str,
+    folder: Path,
+    *,
+    options: ModelOptions | None = None,
+    vocab_size: int,
+    seed: int,
+    **meta: Json,
+) -> Version:
+    """A new model with random weights, saved in `folder`, as the Version to begin with."""
+    options = options or ModelOptions()
+    model.save(model.build(options, vocab_size, seed), folder)
+    return model.weights_version(resource, folder, meta={**meta, "seed": seed, "policy_version": 0})
+
+
+class LocalModels:
+    """Weights in this process, by Version id.
+
+    Args:
+        keep: how many samplers stay in memory; the one used longest ago goes first.
+    """
+
+    _shared: LocalModels | None = None
+
+    def __init__(self, keep: int = 8) -> None:
+        self._keep = keep
+        self._samplers: OrderedDict[tuple[str, bool, float], Sampler] = OrderedDict()
+        self._learners: WeakValueDictionary[str, Learner] = WeakValueDictionary()
+
+    @classmethod
+    def shared(cls) -> LocalModels:
+        """The one of this process; what optimizers and policies use unless given another."""
+        if LocalModels._shared is None:
+            LocalModels._shared = cls()
+        return LocalModels._shared
+
+    def add(self, learner: Learner) -> None:
+        """Make a learner's live Versions resolve here for as long as it exists."""
+        self._learners[learner.handle] = learner
+
+    def learner(self, handle: str) -> Learner | None:
+        """The learner of this handle, None if it is not in this process (any more)."""
+        return self._learners.get(handle)
+
+    def sampler(self, version: Version, *, greedy: bool = False, temperature: float = 1.0) -> Sampler:
+        """The sampler of these weights, shared by all who ask for the same.
+
+        Raises:
+            InputError: no Version of weights, or its file was changed.
+            NotFoundError: its file is gone, or its live weights have moved on.
+        """
+        live = self._live(version)
+        made = str(version.meta.get("policy_version", version.id))
+        key = (live.handle if live else f"{version.id}/{made}", greedy, temperature)
+        sampler = self._samplers.get(key)
+        if sampler is None:
+            decoder = live.decoder if live else self.decoder(version)
+            sampler = Sampler(decoder, greedy=greedy, temperature=temperature, policy_version=made)
+            if live:
+                live.samplers.add(sampler)
+            self._samplers[key] = sampler
+            if len(self._samplers) > self._keep:
+                self._samplers.popitem(last=False)
+        self._samplers.move_to_end(key)
+        return sampler
+
+    def decoder(self, version: Version) -> Decoder:
+        """A copy of these weights, the caller's to change.
+
+        Raises:
+            InputError, NotFoundError: as `sampler`.
+        """
+        live = self._live(version)
+        if live:
+            decoder = Decoder(live.decoder.options, live.decoder.vocab_size)
+            decoder.copy_from(live.decoder.weights())
+            return decoder
+        return model.load(Path(version.content["path"]), sha=version.content["sha256"])
+
+    def _live(self, version: Version) -> Learner | None:
+        content = version.content
+        if (
+            version.kind != "weights"
+            or not isinstance(content, dict)
+            or not ({"live", "path"} & set(content))
+        ):
+            raise InputError(
+                f"{version.resource} {version.id} is of kind {version.kind}, not weights kept by whet; "
+                "begin with whet.training.local.fresh(...)"
+            )
+        if "live" not in content:
+            return None
+        learner = self._learners.get(content["live"])
+        if learner is None or learner.policy_version != content["policy_version"]:
+            now = (
+                "its learner is not in this process"
+                if learner is None
+                else f"now at {learner.policy_version}"
+            )
+            raise NotFoundError(
+                f"live weights at policy version {content['policy_version']} were never written ({now}). "
+                "Go on from the last checkpoint's Version."
+            )
+        return learner

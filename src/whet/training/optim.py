@@ -1,0 +1,169 @@
+"""Muon for the hidden matrices, AdamW for everything else, with state that saves exactly.
+
+Muon (Jordan et al. 2024, https://kellerjordan.github.io/posts/muon/) replaces a
+matrix's momentum by the nearest orthogonal matrix, approximated by five
+Newton–Schulz steps.  Its update is scaled by 0.2·√max(out, in), which gives it
+the root mean square of an AdamW update (Liu et al. 2025, "Muon is scalable for
+LLM training"), so that one learning rate serves both.  Differences from Jordan's
+code: float32 rather than bfloat16, and matrices of one shape go through together.
+The tied embedding, biases and norms are AdamW's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from ..errors import InputError
+from .model import Decoder
+
+Schedule = Literal["constant", "linear", "cosine"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class OptimOptions:
+    """How weights are updated."""
+
+    learning_rate: float = 1e-3
+    """Of the first step, for Muon and AdamW alike."""
+    schedule: Schedule = "linear"
+    """How the learning rate falls over the planned steps."""
+    final_share: float = 0.1
+    """Share of the learning rate left at the end."""
+    warmup: int = 0
+    """Steps over which the learning rate rises from 0."""
+    momentum: float = 0.95
+    """Muon's; Nesterov."""
+    betas: tuple[float, float] = (0.9, 0.95)
+    """AdamW's."""
+    weight_decay: float = 0.0
+    """Decoupled, on matrices only."""
+    max_norm: float = 1.0
+    """Gradients longer than this are scaled down to it."""
+
+    def __post_init__(self) -> None:
+        if not (
+            self.learning_rate > 0 and self.max_norm > 0 and 0 <= self.final_share <= 1 and self.warmup >= 0
+        ):
+            raise InputError(f"learning_rate and max_norm must be above 0, final_share in [0, 1]; got {self}")
+        if self.schedule not in ("constant", "linear", "cosine"):
+            raise InputError(f"{self.schedule!r} is no schedule; choose constant, linear or cosine")
+
+    def rate(self, step: int, steps: int) -> float:
+        """Learning rate of step number `step` (from 0) of `steps`."""
+        if step < self.warmup:
+            return self.learning_rate * (step + 1) / self.warmup
+        done = min(1.0, (step - self.warmup) / max(1, steps - self.warmup))
+        if self.schedule == "constant":
+            return self.learning_rate
+        left = (
+            1.0 - done
+            if self.schedule == "linear"
+            else 0.5 * (1.0 + torch.cos(torch.tensor(torch.pi * done)).item())
+        )
+        return self.learning_rate * (self.final_share + (1.0 - self.final_share) * left)
+
+
+def orthogonalise(matrices: Tensor, steps: int = 5) -> Tensor:
+    """The orthogonal factor of each (…, out, in) matrix, roughly: singular values end up in about [0.7, 1.2].
+
+    Quintic Newton–Schulz iteration with Jordan's coefficients.
+    """
+    a, b, c = 3.4445, -4.7750, 2.0315
+    tall = matrices.shape[-2] > matrices.shape[-1]
+    x = matrices.mT if tall else matrices
+    x = x / (x.norm(dim=(-2, -1), keepdim=True) + 1e-7)
+    for _ in range(steps):
+        gram = x @ x.mT
+        x = a * x + (b * gram + c * gram @ gram) @ x
+    result: Tensor = x.mT if tall else x
+    return result
+
+
+class MuonAdamW:
+    """Updates a decoder in place from the gradients on its parameters."""
+
+    def __init__(self, decoder: Decoder, options: OptimOptions) -> None:
+        self.options = options
+        self.steps = 0
+        self._muon: dict[tuple[int, ...], list[str]] = {}
+        self._adam: list[str] = []
+        self._weights = decoder.weights()
+        self._state: dict[str, Tensor] = {}
+        for name, weight in self._weights.items():
+            if weight.ndim == 2 and "embed" not in name:
+                self._muon.setdefault(tuple(weight.shape), []).append(name)
+                self._state[f"{name}/momentum"] = torch.zeros_like(weight.data)
+            else:
+                self._adam.append(name)
+                self._state[f"{name}/first"] = torch.zeros_like(weight.data)
+                self._state[f"{name}/second"] = torch.zeros_like(weight.data)
+
+    def gradient_norm(self) -> float:
+        """Euclidean length of the whole gradient."""
+        norms = torch._foreach_norm([w.grad for w in self._weights.values() if w.grad is not None])
+        return float(torch.stack(list(norms)).norm()) if norms else 0.0
+
+    @torch.no_grad()
+    def step(self, rate: float, norm: float) -> None:
+        """One update with this learning rate; `norm` is `gradient_norm()`.  Clears the gradients."""
+        scale = min(1.0, self.options.max_norm / (norm + 1e-6))
+        self.steps += 1
+        decay = 1.0 - rate * self.options.weight_decay
+        gradients = {
+            name: torch.zeros_like(weight) if weight.grad is None else weight.grad * scale
+            for name, weight in self._weights.items()
+        }
+        for shape, names in self._muon.items():
+            momenta = [self._state[f"{name}/momentum"] for name in names]
+            for momentum, name in zip(momenta, names, strict=True):
+                momentum.lerp_(gradients[name], 1.0 - self.options.momentum)
+            ahead = [
+                gradients[name].lerp(momentum, self.options.momentum)
+                for name, momentum in zip(names, momenta, strict=True)
+            ]
+            updates = orthogonalise(torch.stack(ahead)).unbind(0)
+            for name, update in zip(names, updates, strict=True):
+                self._weights[name].mul_(decay).add_(update, alpha=-rate * 0.2 * max(shape) ** 0.5)
+        first_beta, second_beta = self.options.betas
+        for name in self._adam:
+            weight, gradient = self._weights[name], gradients[name]
+            first = self._state[f"{name}/first"].lerp_(gradient, 1.0 - first_beta)
+            second = self._state[f"{name}/second"].lerp_(gradient.square(), 1.0 - second_beta)
+            corrected = (second / (1.0 - second_beta**self.steps)).sqrt_().add_(1e-8)
+            if weight.ndim == 2:
+                weight.mul_(decay)
+            weight.addcdiv_(first, corrected, value=-rate / (1.0 - first_beta**self.steps))
+        for weight in self._weights.values():
+            weight.grad = None
+
+    def clear(self) -> None:
+        """Forget the gradients without an update."""
+        for weight in self._weights.values():
+            weight.grad = None
+
+    def state(self) -> dict[str, Tensor]:
+        """Everything that the next update depends on, but for `steps`."""
+        return dict(self._state)
+
+    def restore(self, tensors: Mapping[str, Tensor], steps: int) -> None:
+        """Go on from what `state` returned.
+
+        Raises:
+            InputError: it is another model's.
+        """
+        if set(tensors) != set(self._state):
+            raise InputError(
+                "this optimizer state belongs to another model; resume with the model it was saved with"
+            )
+        for name, tensor in self._state.items():
+            if tensor.shape != tensors[name].shape:
+                raise InputError(
+                    f"optimizer state {name}: shape {tuple(tensors[name].shape)}, not {tuple(tensor.shape)}"
+                )
+            tensor.copy_(tensors[name])
+        self.steps = steps

@@ -1,0 +1,72 @@
+"""The clipped policy-gradient loss of one optimizer step, and what it measures on the way.
+
+Sum over chosen tokens of weight · (clipped objective + β · KL) − entropy bonus ·
+mean entropy.  `losses.py` has the pieces; this adds them up over the parts of a
+step and keeps the sums from which the metrics are made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from .batch import Part
+from .learner import logprobs
+from .losses import Aggregation, clipped, entropy, exact_kl, k3, token_weights
+from .model import Decoder
+
+
+@dataclass(kw_only=True)
+class PolicyLoss:
+    """A `Loss` for `Learner.update`, made anew for every optimizer step."""
+
+    parts: Sequence[Part]
+    """All parts of the step."""
+    aggregation: Aggregation = "dapo"
+    clip_low: float = 0.2
+    clip_high: float = 0.28
+    entropy_bonus: float = 0.0
+    kl_coefficient: float = 0.0
+    reference: Decoder | None = None
+    """What the KL is to; None neither penalises nor measures it."""
+    temperature: float = 1.0
+    completion_length: int | None = None
+    sums: dict[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._units = torch.cat([part.units for part in self.parts])
+
+    def __call__(self, scores: Tensor, part: Part) -> Tensor:
+        """(N, vocabulary) log-probabilities now → the part's share of the loss."""
+        chosen = scores.gather(1, part.targets.unsqueeze(1)).squeeze(1)
+        each, held_back = clipped(
+            chosen, part.logprobs, part.advantages, low=self.clip_low, high=self.clip_high
+        )
+        weights = token_weights(
+            part.units, self.aggregation, all_units=self._units, completion_length=self.completion_length
+        )
+        if self.aggregation == "bnpo":
+            weights = weights / len(self.parts)
+        spread = entropy(scores)
+        if self.reference is not None:
+            with torch.no_grad():
+                there = logprobs(self.reference, part, self.temperature)
+            self._add("kl", exact_kl(scores.detach(), there))
+            if self.kl_coefficient:
+                before = there.gather(1, part.targets.unsqueeze(1)).squeeze(1)
+                each = each + self.kl_coefficient * k3(chosen, before)
+        self._add("entropy", spread)
+        self._add("clip_share", held_back.float())
+        self._add("off_policy", (chosen - part.logprobs).abs())
+        return (each * weights).sum() - self.entropy_bonus * spread.sum() / len(self._units)
+
+    def _add(self, name: str, values: Tensor) -> None:
+        self.sums[name] = self.sums.get(name, 0.0) + float(values.detach().sum())
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """Means per chosen token: entropy (nats), kl (nats), clip_share, off_policy (|Δ log p|)."""
+        return {name: value / len(self._units) for name, value in self.sums.items()}

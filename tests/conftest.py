@@ -1,0 +1,38 @@
+"""What every test may ask for: the repository's root and the real data beside it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+# Two workers share two cores: a numerical library that starts a thread per core in each of them
+# makes both slower. Set here because the libraries read it once, when they are first imported.
+for _variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+    os.environ.setdefault(_variable, "1")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="session")
+def repository() -> Path:
+    """The root of the checkout."""
+    return ROOT
+
+
+@pytest.fixture(scope="session")
+def data() -> Path:
+    """The folder of real data: $WHET_DATA, else ../shared/data beside the checkout.
+
+    Without it a test that asks for it is skipped; under CI that is a failure, because a job that
+    quietly skips the real data would report what it never looked at.
+    """
+    folder = Path(os.environ.get("WHET_DATA") or ROOT.parent / "shared" / "data")
+    if not folder.is_dir():
+        message = f"no real data at {folder}; set WHET_DATA to its folder"
+        if os.environ.get("CI"):
+            pytest.fail(message)
+        pytest.skip(message)
+    return folder

@@ -1,0 +1,96 @@
+"""Every command explains itself, and docs/cli.md is what it says."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import house_reference
+import pytest
+from cyclopts import App
+
+try:
+    from whet.cli import app
+except ModuleNotFoundError as missing:  # collected all the same, so that its absence is a failure
+    if missing.name != "whet.cli":
+        raise
+    app = App(name="whet")
+
+
+def commands(parent: App, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """The words of every command and subcommand, the bare program first."""
+    yield path
+    for word in parent:
+        if not word.startswith("-"):
+            yield from commands(parent[word], (*path, word))
+
+
+COMMANDS = list(commands(app))
+
+
+def words_of(path: tuple[str, ...]) -> str:
+    return " ".join(path) or "whet"
+
+
+def test_the_promised_commands_exist() -> None:
+    assert {("demo",), ("verdict",)} <= set(COMMANDS)
+
+
+def exit_code(words: list[str]) -> int | str | None:
+    """What the process would exit with."""
+    try:
+        app(words)
+    except SystemExit as done:
+        return done.code or 0
+    return 0
+
+
+@pytest.mark.parametrize("path", COMMANDS, ids=words_of)
+def test_help_of_a_command_exits_0_and_names_it(
+    path: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert exit_code([*path, "--help"]) == 0
+    said = capsys.readouterr()
+    assert " ".join(("whet", *path)) in said.out
+    assert said.err == ""
+
+
+def test_a_command_that_does_not_exist_exits_with_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+    assert exit_code(["frobnicate"]) != 0
+    assert "frobnicate" in "".join(capsys.readouterr())
+
+
+@pytest.mark.parametrize("path", COMMANDS, ids=words_of)
+def test_every_option_of_a_command_is_explained(path: tuple[str, ...]) -> None:
+    command = app
+    for word in path:
+        command = command[word]
+    assert (command.help or "").strip(), f"whet {' '.join(path)} has no description"
+    if command.default_command is None:
+        return
+    for argument in command.assemble_argument_collection(parse_docstring=True):
+        explained = argument.parameter.help or not argument.show
+        assert explained, f"{words_of(path)}: {argument.names} is not explained"
+
+
+def test_the_installed_program_answers_help() -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", "from whet.cli import main; main()", "--help"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "demo" in done.stdout
+
+
+def test_the_reference_page_equals_the_live_help() -> None:
+    recorded = house_reference.CLI_REFERENCE.read_text(encoding="utf-8")
+    assert recorded == house_reference.cli_reference(), "docs/cli.md is out of date; run scripts/reference"
+
+
+def test_the_reference_page_names_every_command() -> None:
+    recorded = house_reference.CLI_REFERENCE.read_text(encoding="utf-8")
+    for path in COMMANDS:
+        assert f"# {' '.join(('whet', *path))}\n" in recorded

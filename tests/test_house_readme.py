@@ -1,0 +1,145 @@
+"""The documentation runs: its Python blocks do, and its command lines are ones that exist."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import house_markdown
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    *sorted((ROOT / "docs").rglob("*.md")),
+    *sorted((ROOT / "examples").rglob("*.md")),
+]
+CODE_PAGES = [page for page in PAGES if house_markdown.python_blocks(page)]
+NO_RUN_LIMIT = 2
+
+
+def name(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
+
+
+def play(page: Path, folder: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-W", "error", house_markdown.__file__, str(page)],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+def test_the_front_pages_show_code() -> None:
+    assert {"README.md", "CONTRIBUTING.md"} <= {name(page) for page in CODE_PAGES}
+
+
+@pytest.mark.parametrize("page", CODE_PAGES, ids=name)
+def test_the_python_blocks_of_a_page_run(page: Path, tmp_path: Path) -> None:
+    done = play(page, tmp_path)
+    assert done.returncode == 0, f"{name(page)}\n{done.stdout}\n{done.stderr}"
+
+
+def test_few_blocks_are_excused_and_each_says_why() -> None:
+    excused = [
+        block
+        for page in PAGES
+        for block in house_markdown.blocks(page)
+        if block.language == "python" and block.note.startswith("no-run")
+    ]
+    assert len(excused) <= NO_RUN_LIMIT, [f"{name(block.path)}:{block.line}" for block in excused]
+    for block in excused:
+        reason = block.note.removeprefix("no-run").lstrip(":").strip()
+        assert len(reason) >= 10, f"{name(block.path)}:{block.line}: say why this block cannot run"
+
+
+def test_a_page_whose_code_fails_is_caught(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(
+        "Text\n\n```python\nimport asyncio\n\nseen = await asyncio.sleep(0, 'a')\n```\n\n"
+        "```python\nassert seen == 'b', seen\n```\n"
+    )
+    done = play(page, tmp_path)
+    assert done.returncode != 0
+    assert f'{page}", line 10' in done.stderr
+    page.write_text(page.read_text().replace("'b'", "'a'"))
+    assert play(page, tmp_path).returncode == 0
+
+
+def command_lines(page: Path) -> Iterator[tuple[int, list[str]]]:
+    """Line number and words of every `whet ...` command in the shell blocks of a page.
+
+    In a `console` block only the lines after a `$` prompt are commands; the rest is output.
+    """
+    for block in house_markdown.blocks(page):
+        if block.language not in ("bash", "sh", "shell", "console"):
+            continue
+        text = block.text
+        prompted = block.language == "console" and any(line.startswith("$ ") for line in text.splitlines())
+        for offset, line in enumerate(text.splitlines()):
+            if prompted and not line.startswith("$ "):
+                continue
+            words = shlex.split(line.removeprefix("$ "), comments=True)
+            for separator in ("&&", ";", "|", ">"):
+                if separator in words:
+                    words = words[: words.index(separator)]
+            if words and words[0] == "scripts/demo":
+                words = ["whet", "demo", *words[1:]]
+            if words and words[0] == "whet":
+                yield block.line + offset, words[1:]
+
+
+def refused(words: list[str]) -> str | None:
+    """Why the command line does not accept these words, None if it does; nothing is executed."""
+    from cyclopts import CycloptsError, ValidationError
+    from whet.cli import app
+
+    try:
+        app.parse_args(words, exit_on_error=False, print_error=False)
+    except ValidationError:
+        return None  # the words are understood; what they name (a file) is the reader's own
+    except CycloptsError as error:
+        return str(error)
+    return None
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.name != "cli.md"], ids=name)
+def test_the_commands_of_a_page_exist(page: Path) -> None:
+    wrong = [
+        f"{name(page)}:{line}: whet {shlex.join(words)}: {why}"
+        for line, words in command_lines(page)
+        if (why := refused(words))
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_the_readme_shows_the_demo_command() -> None:
+    assert any(words[:1] == ["demo"] for _, words in command_lines(ROOT / "README.md"))
+
+
+@pytest.mark.parametrize("line", ["whet frobnicate", "whet demo --frobnicate", "whet verdict"])
+def test_a_command_that_does_not_exist_is_caught(line: str, tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(f"```console\n$ {line}\nwhet output is no command\n```\n")
+    found = list(command_lines(page))
+    assert len(found) == 1
+    assert refused(found[0][1])
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_relative_links_of_a_page_lead_somewhere(page: Path) -> None:
+    import re
+
+    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        if "://" in target or target.startswith(("#", "mailto:")):
+            continue
+        place = (page.parent / target.partition("#")[0]).resolve()
+        assert place.exists(), f"{name(page)} links to {target}, which does not exist"
+        assert place.is_relative_to(ROOT), f"{name(page)} links outside the repository: {target}"
