@@ -336,9 +336,10 @@ class Comparison:
         goal = f"better than {self.against}"
         if self.margin:
             goal = f"not worse than {self.against} by more than {self.margin:g}"
+        where = f" in {self._effect.clusters} groups" if self._grouped else ""
         enough = self.e_value >= 1 / self.alpha
         yield (
-            f"{self.metric} {effect:+.3f} over {self.n} pairs in {self._effect.clusters} groups; "
+            f"{self.metric} {effect:+.3f} over {self.n} pairs{where}; "
             f"e-value {self.e_value:.3g}, {'enough' if enough else 'not enough'} "
             f"(it takes {1 / self.alpha:.3g}) to call it {goal}."
         )
