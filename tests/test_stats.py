@@ -91,6 +91,18 @@ def test_the_clustered_interval_covers_and_the_plain_one_does_not() -> None:
     assert plain / 400 < 0.75
 
 
+def test_one_big_cluster_widens_the_interval_beyond_what_the_number_of_clusters_says() -> None:
+    sizes = [40, *[5] * 8]
+    mean = ClusterMean()
+    for group, size in enumerate(sizes):
+        for _ in range(size):
+            mean.add(group % 3, group)
+    assert mean.clusters == 9
+    assert mean.degrees == pytest.approx(80**2 / (40**2 + 8 * 25) - 1, abs=0.1)
+    low, high = mean.interval()
+    assert high - low > 2 * t_quantile(0.975, 8) * mean.standard_error()
+
+
 @given(st.lists(st.tuples(st.floats(-1, 1), st.integers(0, 5)), min_size=2, max_size=60))
 @settings(max_examples=60, deadline=None)
 def test_adding_one_by_one_equals_the_sandwich_computed_at_once(rows: list[tuple[float, int]]) -> None:
@@ -157,7 +169,7 @@ def test_a_difference_that_cannot_be_one_of_rates_is_refused(difference: float) 
         BettingProcess().add(difference)
 
 
-def test_pairs_needed_is_about_the_median_stopping_time() -> None:
+def test_pairs_needed_is_about_the_mean_stopping_time() -> None:
     rng = random.Random(2)
 
     def draw() -> float:
@@ -169,10 +181,10 @@ def test_pairs_needed_is_about_the_median_stopping_time() -> None:
         while process.add(draw()) < 20:
             pass
         stops.append(process.n)
-    median = sorted(stops)[100]
+    mean = sum(stops) / len(stops)
     needed = pairs_needed([1.0] * 15 + [-1.0] * 5 + [0.0] * 80)
     assert needed is not None
-    assert 0.75 < needed / median < 1.33
+    assert 0.8 < needed / mean < 1.25
 
 
 def test_pairs_needed_grows_as_the_effect_shrinks_and_is_none_without_one() -> None:

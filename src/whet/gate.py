@@ -6,7 +6,7 @@ clustered by group, lies above the bar, and every guardrail holds.  `compare` lo
 once at everything; a `Comparison` is fed pair by pair, may be watched all the time,
 and stops as soon as the case is made.  It never looks at a training reward and
 runs nothing: the outcomes are the caller's.  The numbers behind the rules are in
-`docs/decisions/010-the-gate.md`.
+`docs/decisions/020-the-gate.md`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ WATCHED_LEVEL = 0.99
 again and again promoted up to 9 % of useless candidates whose effect differs between groups."""
 MAX_EXCLUDED = 0.1
 """Share of pairs that may be excluded; a side that breaks or goes unscored more often chose its sample."""
-MIN_CLUSTERS = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -325,11 +324,11 @@ class Comparison:
         standard error falls with the square root of the pairs.
         """
         by_betting = pairs_needed(self._differences, null=-self.margin, alpha=self.alpha)
-        if by_betting is None or self._effect.clusters < MIN_CLUSTERS:
+        if by_betting is None or self._effect.clusters < 2:
             return None
         error = self._effect.standard_error()
         distance = self._effect.mean + self.margin
-        half = t_quantile(0.5 + self._level / 2, self._effect.clusters - 1) * error
+        half = t_quantile(0.5 + self._level / 2, self._effect.degrees) * error
         return max(by_betting, math.ceil(self.n * (half / distance) ** 2))
 
     def _reasons(self, proven: bool, needed: int | None) -> Iterable[str]:
@@ -337,9 +336,10 @@ class Comparison:
         goal = f"better than {self.against}"
         if self.margin:
             goal = f"not worse than {self.against} by more than {self.margin:g}"
+        where = f" in {self._effect.clusters} groups" if self._grouped else ""
         enough = self.e_value >= 1 / self.alpha
         yield (
-            f"{self.metric} {effect:+.3f} over {self.n} pairs in {self._effect.clusters} groups; "
+            f"{self.metric} {effect:+.3f} over {self.n} pairs{where}; "
             f"e-value {self.e_value:.3g}, {'enough' if enough else 'not enough'} "
             f"(it takes {1 / self.alpha:.3g}) to call it {goal}."
         )

@@ -72,7 +72,7 @@ def _t_tail(t: float, df: float) -> float:
 
 
 @lru_cache(maxsize=4096)
-def t_quantile(p: float, df: int) -> float:
+def t_quantile(p: float, df: float) -> float:
     """The value that Student's t with `df` degrees of freedom stays under with probability `p`.
 
     Raises:
@@ -100,9 +100,11 @@ class ClusterMean:
     """Mean of values that come in clusters, with its cluster-robust standard error, value by value.
 
     The variance is the sandwich estimate Σ_g (S_g − n_g·mean)² / n² times G/(G−1), and intervals use
-    Student's t with G−1 degrees of freedom (Cameron and Miller 2015, "A Practitioner's Guide to
-    Cluster-Robust Inference", section VI): honest from a handful of clusters of similar size, too
-    narrow if one cluster holds most of the values.  Adding a value takes constant time.
+    Student's t with G*−1 degrees of freedom (Cameron and Miller 2015, "A Practitioner's Guide to
+    Cluster-Robust Inference", section VI).  Unlike there, G* is the effective number of clusters
+    n² / Σ n_g² (after Carter, Schnepel and Steigerwald 2017): G for equal sizes, fewer where one
+    cluster holds much of the values, which would else make the interval too narrow.  Adding a value
+    takes constant time.
     """
 
     __slots__ = ("_clusters", "_cross", "_singles", "_sizes", "_squares", "n", "total")
@@ -135,6 +137,11 @@ class ClusterMean:
         return len(self._clusters) + self._singles
 
     @property
+    def degrees(self) -> float:
+        """Degrees of freedom of the intervals, at least 1: effective clusters less one, in tenths."""
+        return max(1.0, (10 * self.n * self.n // self._sizes) / 10 - 1) if self.n else 1.0
+
+    @property
     def mean(self) -> float:
         """Mean over values (not over clusters); NaN of nothing."""
         return self.total / self.n if self.n else math.nan
@@ -157,7 +164,7 @@ class ClusterMean:
         error = self.standard_error(extra=extra)
         if math.isinf(error):
             return bounds
-        half = t_quantile(0.5 + level / 2, self.clusters - 1) * error
+        half = t_quantile(0.5 + level / 2, self.degrees) * error
         return max(bounds[0], self.mean - half), min(bounds[1], self.mean + half)
 
 
@@ -249,8 +256,8 @@ def pairs_needed(differences: Sequence[float], *, null: float = 0.0, alpha: floa
     """How many pairs like these a BettingProcess would take to reach 1/alpha.
 
     Each gambler's mean log growth over the pairs seen is carried forward, and the smallest n at which
-    the mean wealth of all reaches 1/alpha is returned: about the median of the stopping time, if the
-    pairs seen are typical (from few pairs it is a rough guess).
+    the mean wealth of all reaches 1/alpha is returned: about the mean stopping time, which is
+    above its median, if the pairs seen are typical (from few pairs it is a rough guess).
 
     Returns:
         None if the mean is not above `null`, or if more than a million pairs would be needed.

@@ -1,0 +1,102 @@
+"""Recorded runs become distinct tasks with what people said of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from whet.data.tasks import from_jsonl, tasks, to_jsonl
+from whet.errors import InputError
+from whet.types import Feedback, Split, Task, Trajectory
+
+
+def run(id: str, instruction: str, started: float = 0.0, **more: object) -> Trajectory:
+    feedback = more.pop("feedback", ())
+    session = more.pop("session", None)
+    return Trajectory(
+        id=id,
+        task=Task(instruction=instruction, **more),  # type: ignore[arg-type]
+        started=started,
+        feedback=feedback,  # type: ignore[arg-type]
+        session=session,  # type: ignore[arg-type]
+    )
+
+
+def test_runs_of_the_same_content_are_one_task_with_its_provenance() -> None:
+    found = tasks([run("2", "when?", 2.0), run("x", "who?", 3.0), run("1", "when?", 1.0)])
+    assert [task.instruction for task in found] == ["when?", "who?"]
+    assert found[0].meta["trajectories"] == ["1", "2"]
+
+
+def test_the_latest_correction_is_the_answer_and_thumbs_are_averaged() -> None:
+    said = (
+        Feedback(run="1", value=1.0, at=1.0),
+        Feedback(run="1", correction="Tuesday", at=9.0),
+        Feedback(run="1", value=-1.0, correction="Monday", at=5.0),
+    )
+    task = tasks([run("1", "when?", answer="Sunday", feedback=said), run("2", "when?", answer="Friday")])[0]
+    assert task.answer == "Tuesday"
+    assert (task.meta["feedback"], task.meta["feedback_n"]) == (0.0, 2)
+
+
+def test_an_unrated_task_has_no_feedback_rather_than_zero() -> None:
+    task = tasks([run("1", "when?")])[0]
+    assert "feedback" not in task.meta
+    assert task.answer is None
+
+
+def test_groups_come_from_the_session_a_name_or_a_function() -> None:
+    runs = [
+        run("1", "when?", session="s1", meta={"mailbox": "m"}),
+        run("2", "when?", session="s2", meta={"mailbox": "m"}),
+    ]
+    assert [task.group for task in tasks(runs)] == ["s1", "s2"]
+    assert [task.group for task in tasks(runs, group="mailbox")] == ["m"]
+    assert [task.group for task in tasks(runs, group=lambda one: one.id)] == ["1", "2"]
+    with pytest.raises(InputError, match="'owner'"):
+        tasks(runs, group="owner")
+
+
+def test_whatever_yields_trajectories_is_a_source() -> None:
+    class Record:
+        def trajectories(self) -> list[Trajectory]:
+            return [run("1", "when?")]
+
+    assert len(tasks(Record())) == 1
+
+
+def test_tasks_survive_a_file(tmp_path: Path) -> None:
+    written = [
+        Task(
+            id="a",
+            instruction="é\n\u2028",
+            initial_state={"x": [1, None]},
+            answer=0,
+            split=Split.GATE,
+            group="g",
+        ),
+        Task(instruction="b", success_checker="python:f", meta={"k": {"deep": 1.5}}),
+    ]
+    assert to_jsonl(tmp_path / "tasks.jsonl", written) == 2
+    assert from_jsonl(tmp_path / "tasks.jsonl") == written
+    assert [path.name for path in tmp_path.iterdir()] == ["tasks.jsonl"]
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        ('{"id": "a"}\n{"id": \n', "line 2: .*not JSON"),
+        ('{"id": "a"}\n\n{"id": "a"}', "line 3: task 'a' was already on line 1"),
+        ('{"id": "a", "split": "test"}', "line 1: .*split"),
+        ('{"answer": 3}', "line 1: .*task_id"),
+        ("[]", "line 1: .*object"),
+    ],
+)
+def test_a_bad_line_is_named(tmp_path: Path, lines: str, message: str) -> None:
+    path = tmp_path / "tasks.jsonl"
+    path.write_text(lines, encoding="utf-8")
+    with pytest.raises(InputError, match=message):
+        from_jsonl(path)
+    with pytest.raises(InputError, match="cannot read"):
+        from_jsonl(tmp_path / "none.jsonl")

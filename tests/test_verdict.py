@@ -1,0 +1,98 @@
+"""Two files of outcomes from anywhere → a verdict; every bad line is named."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from whet.errors import GateError, InputError
+from whet.types import Verdict
+from whet.verdict import load_outcomes, render, to_json, verdict
+
+
+def write(path: Path, rows: list[dict[str, object]]) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def rows(wins: int, n: int = 100, **more: object) -> list[dict[str, object]]:
+    return [{"task": f"t{i}", "group": f"g{i % 10}", "success": i < wins, **more} for i in range(n)]
+
+
+def test_a_better_run_is_promoted_and_a_worse_one_is_not(tmp_path: Path) -> None:
+    a, b = write(tmp_path / "a.jsonl", rows(50, cost=2.0)), write(tmp_path / "b.jsonl", rows(80, cost=1.5))
+    better, worse = verdict(a, b), verdict(b, a)
+    assert (better.promote, worse.promote) == (True, False)
+    assert better.effect == pytest.approx(0.3)
+    assert better.against == str(a)
+    assert any(reason.startswith("Cost -0.5") for reason in better.reasons)
+    assert verdict(a, a, margin=0.1).promote
+    assert not verdict(a, a).promote
+
+
+def test_ids_may_stand_under_three_names_and_results_under_two(tmp_path: Path) -> None:
+    a = write(tmp_path / "a.jsonl", [{"task_id": 1, "score": 0.25}, {"id": "2", "success": True}])
+    b = write(tmp_path / "b.jsonl", [{"task": "2", "success": False}, {"task": "1", "outcome": "success"}])
+    found = verdict(a, b)
+    assert found.n == 2
+    assert found.effect == pytest.approx((0.75 - 1) / 2)
+
+
+def test_an_infrastructure_error_and_a_null_are_left_out(tmp_path: Path) -> None:
+    a = write(tmp_path / "a.jsonl", rows(0, 40))
+    changed = rows(40, 40)
+    changed[3] = {"task": "t3", "group": "g3", "outcome": "infrastructure_error"}
+    changed[4]["success"] = None
+    found = verdict(a, write(tmp_path / "b.jsonl", changed))
+    assert found.n == 38
+    assert found.promote
+    assert sum("left out" in reason for reason in found.reasons) == 2
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("{", "line 2: not JSON"),
+        ("3", "line 2: an outcome is a JSON object"),
+        ('{"success": 1}', "line 2: no task id"),
+        ('{"task": true, "success": 1}', "line 2: task True"),
+        ('{"task": "b"}', "line 2: neither"),
+        ('{"task": "b", "success": 1.5}', "line 2: success 1.5"),
+        ('{"task": "b", "success": "yes"}', "line 2: success 'yes'"),
+        ('{"task": "b", "success": 1, "score": 1}', "line 2: both"),
+        ('{"task": "b", "success": 1, "cost": -1}', "line 2: cost"),
+        ('{"task": "b", "success": 1, "outcome": "great"}', "line 2: outcome 'great' is none of success"),
+        ('{"task": "b", "success": 1, "group": [1]}', "line 2: group"),
+        ('{"task": "a", "success": 1}', "line 2: task 'a' was already on line 1"),
+    ],
+)
+def test_a_bad_line_is_named(tmp_path: Path, line: str, message: str) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"task": "a", "success": 1}\n' + line + "\n", encoding="utf-8")
+    with pytest.raises(InputError, match=message):
+        load_outcomes(path)
+
+
+def test_files_that_are_missing_empty_or_do_not_pair_are_refused(tmp_path: Path) -> None:
+    a = write(tmp_path / "a.jsonl", rows(5, 10))
+    with pytest.raises(InputError, match="cannot read"):
+        load_outcomes(tmp_path / "none.jsonl")
+    with pytest.raises(InputError, match="holds no outcomes"):
+        load_outcomes(write(tmp_path / "empty.jsonl", []))
+    with pytest.raises(GateError, match="3 tasks only on the baseline's side"):
+        verdict(a, write(tmp_path / "b.jsonl", rows(5, 7)))
+
+
+def test_the_verdict_reads_as_text_and_as_json(tmp_path: Path) -> None:
+    a, b = write(tmp_path / "a.jsonl", rows(50)), write(tmp_path / "b.jsonl", rows(55))
+    found = verdict(a, b)
+    text = render(found)
+    assert text.startswith("DO NOT PROMOTE: not shown to be better than")
+    assert f"about {found.needed} needed" in text
+    assert "+0.050" in text
+    fields = json.loads(to_json(found))
+    assert set(fields) == set(Verdict.__dataclass_fields__)
+    assert fields["interval"] == list(found.interval)
+    assert render(verdict(a, a, margin=0.1)).startswith("PROMOTE: shown to be not worse by more than 0.1")
