@@ -192,9 +192,9 @@ def test_coin_flips_in_place_of_thumbs_bring_nothing(seed: int) -> None:
 
 def test_coin_flips_are_mostly_recognised_as_such() -> None:
     kept = [
-        learn(recorded(800, seed, coin=True, rate=0.6), OPTIONS, seed).bundle == Bundle() for seed in range(8)
+        learn(recorded(800, seed, coin=True, rate=0.6), OPTIONS, seed).bundle == Bundle() for seed in range(5)
     ]
-    assert sum(kept) >= 6
+    assert sum(kept) >= 4
 
 
 def test_a_score_can_take_the_place_of_thumbs() -> None:
