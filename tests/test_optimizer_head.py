@@ -321,7 +321,7 @@ def test_the_judge_does_not_reward_refusing_without_looking(learned: Version) ->
     looked = judged(Trajectory(task=task, steps=(step,))).value
     assert blind is not None
     assert looked is not None
-    assert looked > 2 * blind
+    assert looked > blind + 0.2
     broken = Trajectory(task=task, error=Failure(Fault.AGENT, "ValueError", "oops"), outcome=Outcome.FAILURE)
     assert judged(broken).value == 0.0
     assert judged(Trajectory(task=task, outcome=Outcome.INFRASTRUCTURE_ERROR)).value is None
