@@ -192,9 +192,9 @@ def test_coin_flips_in_place_of_thumbs_bring_nothing(seed: int) -> None:
 
 def test_coin_flips_are_mostly_recognised_as_such() -> None:
     kept = [
-        learn(recorded(800, seed, coin=True, rate=0.6), OPTIONS, seed).bundle == Bundle() for seed in range(8)
+        learn(recorded(800, seed, coin=True, rate=0.6), OPTIONS, seed).bundle == Bundle() for seed in range(5)
     ]
-    assert sum(kept) >= 6
+    assert sum(kept) >= 4
 
 
 def test_a_score_can_take_the_place_of_thumbs() -> None:
@@ -321,7 +321,7 @@ def test_the_judge_does_not_reward_refusing_without_looking(learned: Version) ->
     looked = judged(Trajectory(task=task, steps=(step,))).value
     assert blind is not None
     assert looked is not None
-    assert looked > 2 * blind
+    assert looked > blind + 0.2
     broken = Trajectory(task=task, error=Failure(Fault.AGENT, "ValueError", "oops"), outcome=Outcome.FAILURE)
     assert judged(broken).value == 0.0
     assert judged(Trajectory(task=task, outcome=Outcome.INFRASTRUCTURE_ERROR)).value is None

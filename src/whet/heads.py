@@ -360,9 +360,11 @@ def judge(
 
     An accepted candidate scores its probability.  `unknown` scores the likelihood that there was
     nothing to find, `(1 - p of the best seen)` scaled to the rate at which users liked an `unknown`;
-    where nothing was looked at, the share of all rated runs in which `unknown` was right, so that
-    refusing without looking does not pay.  A run that failed by its own error scores 0; a failed
-    machine is not scored.
+    where nothing was looked at, the share of tasks that have nothing to find, so that refusing without
+    looking does not pay.  A run that failed by its own error scores 0; a failed machine is not scored.
+
+    The rate of liked refusals was measured on agents that looked as far as the recorded one: an agent
+    that looks at less is flattered when it refuses, so watch its share of `unknown`.
 
     Args:
         read: finds the decision in trajectories of another agent; the head's own resource by default.

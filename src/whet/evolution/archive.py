@@ -41,7 +41,7 @@ class Member:
     born: int = 0
     """Generation."""
     move: str = "start"
-    """What made it: `start`, `mutate`, `crossover`."""
+    """What made it: `start`, `sweep`, `mutate`, `crossover`, `merge`."""
     record: dict[str, Entry] = field(default_factory=dict)
     missing: int = 0
     """Rollouts that ended without a score: excluded from every mean."""

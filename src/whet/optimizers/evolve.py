@@ -32,7 +32,7 @@ from ..evolution.archive import (
     rungs,
     survivors,
 )
-from ..evolution.operators import Knob, crossover, knobs, mutate
+from ..evolution.operators import Knob, crossover, knobs, merge, mutate, sweep
 from ..evolution.targets import Domain, Path
 from ..loop import Context, Update
 from ..types import Bundle, Group, Json, Task, Version
@@ -46,19 +46,19 @@ class EvolveOptions:
     """Steps after which the search is done."""
     children: int = 12
     """Candidates proposed per generation (lambda)."""
-    parents: int = 6
+    parents: int = 10
     """Candidates kept as parents (mu)."""
     tasks: int = 240
     """At most so many training tasks are searched on, drawn once."""
-    probe: int = 16
+    probe: int = 24
     """Tasks on which behaviour is compared before anything else is spent; also the first rung."""
     growth: int = 3
     """Each rung has so many times the tasks of the one before, and 1 in so many candidates goes on."""
     n: int = 1
     """Rollouts per task and candidate; more only where the agent itself is random."""
-    crossover: float = 0.3
-    """Share of children with two parents."""
-    strength: float = 0.7
+    crossover: float = 0.4
+    """Share of children with two parents: half of them merged, half crossed."""
+    strength: float = 1.5
     """Mean number of knobs changed beyond the first."""
     together: bool = True
     """Change several resources in one child, or only one of them at a time."""
@@ -353,27 +353,39 @@ class _Run:
         )
 
     def _proposed(self, places: Sequence[Knob], rng: random.Random) -> list[Member]:
+        """New contents; in the first generation one per knob, so that no main effect waits for its turn."""
         search, options = self.search, self.options
-        parents = [search.archive.members[id].candidate for id in search.archive.population]
-        weights = [1.0 / (rank + 1) for rank in range(len(parents))]
+        born = search.generation + 1
         children: list[Member] = []
+        if born == 1:
+            every = sweep(self.start.candidate, places, rng)
+            children = [Member(child, born, "sweep") for child in every if search.archive.fresh(child)]
         for _ in range(options.children * 20):
-            if len(children) == options.children:
+            if len(children) >= options.children:
                 break
-            child, move = rng.choices(parents, weights)[0], "mutate"
-            if len(parents) > 1 and rng.random() < options.crossover:
-                child, move = crossover(child, rng.choice(parents), places, rng), "crossover"
-            if move == "mutate" or rng.random() < 0.5:
-                part = places
-                if not options.together:
-                    name = rng.choice(sorted({str(knob.path[0]) for knob in places}))
-                    part = [knob for knob in places if knob.path[0] == name]
-                child = mutate(child, part, rng, strength=options.strength)
+            child, move = self._child(places, rng)
             if search.archive.fresh(child):
-                children.append(Member(child, search.generation + 1, move))
+                children.append(Member(child, born, move))
             else:
                 search.repeats += 1
         return children
+
+    def _child(self, places: Sequence[Knob], rng: random.Random) -> tuple[Candidate, str]:
+        search, options = self.search, self.options
+        parents = [search.archive.members[id].candidate for id in search.archive.population]
+        child = rng.choices(parents, [1.0 / (rank + 1) for rank in range(len(parents))])[0]
+        if len(parents) > 1 and rng.random() < options.crossover:
+            other = rng.choice(parents)
+            if rng.random() < 0.5:
+                return merge(child, other, self.start.candidate, places), "merge"
+            child = crossover(child, other, places, rng)
+            if rng.random() < 0.5:
+                return child, "crossover"
+        part = places
+        if not options.together:
+            name = rng.choice(sorted({str(knob.path[0]) for knob in places}))
+            part = [knob for knob in places if knob.path[0] == name]
+        return mutate(child, part, rng, strength=options.strength), "mutate"
 
     @staticmethod
     def _alike(one: Member, other: Member, tasks: Sequence[str]) -> bool:

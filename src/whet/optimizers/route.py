@@ -105,8 +105,8 @@ class Route:
         if len(rows) < self.options.minimum:
             raise TrainingRefused(
                 f"route: {len(rows)} tasks were tried by two of {', '.join(self.arms)} with a score "
-                f"{self.score!r}; at least {self.options.minimum} are needed. Run every arm on the same tasks "
-                "and put its name into meta['arm']."
+                f"{self.score!r}; at least {self.options.minimum} are needed. Run every arm on the same "
+                "tasks and put its name into meta['arm']."
             )
         seed = context.rng.getrandbits(30)
         folds = self._folds(rows, seed)
