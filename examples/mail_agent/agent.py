@@ -101,7 +101,7 @@ def rank(clues, hits, inbox):
 
 
 def weigh(clues, mail, inbox, place, results):
-    """What speaks for and against a mail that has been read, as numbers."""
+    """What speaks for and against a mail that has been read, as numbers; None for what the question does not give."""
     worth = weights(clues["words"], inbox)
     there = [word for word in worth if tokens(word) <= tokens(mail.subject) | tokens(mail.body)]
     missing = [word for word in worth if word not in there]
@@ -110,13 +110,14 @@ def weigh(clues, mail, inbox, place, results):
         "words": len(worth),
         "missing": len(missing),
         "lacks": 1 - sum(worth[word] for word in there) if worth else 0.0,
-        "rarest_missing": min((inbox.frequency(word) for word in missing), default=-1),
-        "rarest_there": min((inbox.frequency(word) for word in there), default=-1),
+        "rarest_missing": min((inbox.frequency(word) for word in missing), default=None),
+        "rarest_there": min((inbox.frequency(word) for word in there), default=None),
         "in_subject": sum(tokens(word) <= tokens(mail.subject) for word in worth),
-        "title": -1.0 if clues["title"] is None else likeness(clues["title"], mail.subject),
+        "title": 1.0 if clues["title"] is None else likeness(clues["title"], mail.subject),
+        "quoted": int(clues["title"] is not None),
         "values": len(extract(clues["kind"], mail)),
-        "sender": -1 if clues["sender"] is None else int(sent_by(clues, mail.sender, mail.sender_name)),
-        "month": -1 if clues["month"] is None else int(sent_in(clues, mail.date)),
+        "sender": None if clues["sender"] is None else int(sent_by(clues, mail.sender, mail.sender_name)),
+        "month": None if clues["month"] is None else int(sent_in(clues, mail.date)),
         "place": place,
         "remaining": len(results) - place - 1,
         "rivals": sum(len(hit.matched) >= len(results[place].matched) for hit in results) - 1,
@@ -141,6 +142,6 @@ def acceptable(mail):
         mail["values"] >= 1
         and (mail["values"] == 1 or not RULE["one_value"])
         and mail["lacks"] <= RULE["lacks"]
-        and (mail["title"] < 0 or mail["title"] >= RULE["title"])
+        and mail["title"] >= RULE["title"]
         and (mail["sender"] != 0 or not RULE["same_sender"])
     )

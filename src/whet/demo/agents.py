@@ -24,7 +24,7 @@ from types import ModuleType
 from typing import Any, Protocol
 
 from .. import tracing
-from ..envs.email import World, extract
+from ..envs.email import Clues, World, extract
 from ..envs.email.slots import END, MAX_WORDS, TOKENS, InvalidSlot, SlotView
 from ..errors import InputError
 from ..heads import RouterTable, load_head
@@ -50,7 +50,7 @@ def load_agent() -> ModuleType:
         sys.path.insert(0, folder)
     agent = importlib.import_module("mail_agent.agent")
     if not hasattr(agent, "__whet__"):
-        tracing.attach(agent, "RULE", "PARSER", "decide")
+        tracing.attach(agent, "RULE", "PARSER", "decide", "parse")
         tracing.register_loader("head", load_head)
         agent.__whet__ = True  # type: ignore[attr-defined]
     return agent
@@ -182,6 +182,19 @@ class MailAgents:
 
     def __init__(self, world: World, models: Models | None = None) -> None:
         self.world, self.models, self.agent = world, models, load_agent()
+        self.true_clues: dict[str, Clues] = {}
+        """Question → what its maker meant, for measuring what parsing costs."""
+        tracing.register_loader("true clues", lambda version, original: self._meant)
+
+    def _meant(self, question: str, options: Mapping[str, Json]) -> dict[str, Json]:
+        clues = self.true_clues[question]
+        return {
+            "kind": clues.kind,
+            "words": [word.text for word in clues.words],
+            "sender": clues.sender.lstrip("@") if clues.sender else None,
+            "month": clues.month,
+            "title": clues.subject,
+        }
 
     def __call__(self, bundle: Bundle, seed: int, /) -> Policy:
         if "router" in bundle:

@@ -13,12 +13,13 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
 from ..data.splits import split
-from ..envs.email import MailEnv, Reading, World, derive, generate, read_mail
+from ..env import rollout
+from ..envs.email import Clues, MailEnv, Reading, World, derive, generate, read_mail
 from ..errors import InputError
 from ..evolution.targets import Target, find
 from ..loop import Experiment, Improvement, Progress, quiet
@@ -29,6 +30,7 @@ from ..types import Bundle, Json, Split, Task, Version, digest
 from . import scoring
 from .agents import MailAgents, agent_folder
 from .learning import Learning
+from .proof import Proof
 from .users import Users
 
 
@@ -36,13 +38,13 @@ from .users import Users
 class Sizes:
     """Budgets of the main job, as counts."""
 
-    users: int = 2400
+    users: int = 1_000
     """Questions that users ask the agent as it came; 40 % get a thumb."""
-    later_users: int = 1200
-    """Questions that users ask the tuned agent."""
+    later_users: int = 2_000
+    """Questions that users ask the tuned agent, half of them with its rule opened."""
     rollouts: int = 21_000
     """New attempts that each learner may make."""
-    generations: int = 24
+    generations: int = 80
     """Of the knob search at most."""
     cloned: int = 4_000
     """Recorded runs that the policy is cloned from."""
@@ -69,6 +71,10 @@ class JobOptions:
     output: Path = Path("whet-demo")
     sizes: Sizes = Sizes()
 
+    def public(self) -> dict[str, Json]:
+        """What asking the released agent needs to find its mail again."""
+        return {"mail": str(self.mail.resolve()) if self.mail else None, "seed": self.seed}
+
     def key(self) -> str:
         """What must be equal for a job to be resumed."""
         return digest(msgspec.to_builtins([str(self.mail), str(self.held_out), self.seed, self.fold, self.sizes]))
@@ -93,6 +99,14 @@ class Material:
     users: list[Task]
     validation: list[Task]
     gate: list[Task]
+
+    @property
+    def counts(self) -> str:
+        """How many questions there are, in words."""
+        return (
+            f"{len(self.users):,} questions to learn from, {len(self.validation):,} for validation, "
+            f"{len(self.gate):,} for the gate"
+        )
 
 
 def prepare(options: JobOptions) -> Material:
@@ -190,6 +204,9 @@ class Job:
         self.material = prepare(options)
         self.models = LocalModels()
         self.agents = MailAgents(self.material.world, self.models)
+        self.agents.true_clues.update(
+            {task.instruction: Clues.from_json(task.meta["clues"]) for task in self.material.gate}
+        )
         self.users = Users(seed=options.seed)
         self.timings: list[dict[str, Any]] = [self._timing("mail", self.begun, self.cpu)]
         self.checked = self._experiment("", scoring.REWARDS)
@@ -202,12 +219,14 @@ class Job:
         spent = {"seconds": time.perf_counter() - begun, "cpu_seconds": time.process_time() - cpu}
         return {"stage": stage, **spent, "rollouts": 0, **more}
 
-    @staticmethod
-    def _targets() -> dict[str, Target]:
-        places = {"rule": ("agent.py", "RULE"), "parser": ("parsing.py", "PARSER")}
+    TARGETS: ClassVar = {"rule": ("agent.py", "RULE"), "parser": ("parsing.py", "PARSER")}
+    """Resource → where it stands in the outside program."""
+
+    @classmethod
+    def _targets(cls) -> dict[str, Target]:
         return {
             resource: find((agent_folder() / "mail_agent" / file).read_text(encoding="utf-8"), name)
-            for resource, (file, name) in places.items()
+            for resource, (file, name) in cls.TARGETS.items()
         }
 
     def _experiment(self, label: str, rewards: Sequence[Reward]) -> Experiment:
@@ -261,3 +280,17 @@ def stored(improvement: Improvement, **more: Json) -> dict[str, Any]:
         "reason": improvement.reason,
         **more,
     }
+
+
+async def answer(question: str, bundle: Bundle, begun: Mapping[str, Json]) -> str:
+    """What the released agent says to a question, searching all the mail of the job that it comes from."""
+    mails = read_mail(Path(begun["mail"])).mails if begun["mail"] else generate(begun["seed"])
+    world = World(mails)
+    task = Task(instruction=question, initial_state={"mailboxes": list(world.mailboxes)}, meta={"kind": "date"})
+    agents = MailAgents(world, LocalModels())
+    run = await rollout(MailEnv(world), agents(bundle, 0), task, seed=0)
+    if run.error:
+        raise InputError(f"the agent failed: {run.error.message}")
+    said = run.output if isinstance(run.output, Mapping) else {}
+    source = "".join(f"\nfrom: {world.describe(id)}" for id in said.get("sources", ()))
+    return f"{said.get('text') or 'I do not know.'}{source}"

@@ -1,8 +1,7 @@
 """The learners of the main job, one after the other on one record and one budget of rollouts.
 
-    weak agent → users' thumbs → a judge
       rule    evolve tunes the agent's rule and parser, scored by the checker; and by the judge
-      head    a classifier decides what to accept, from the thumbs alone
+      head    a classifier decides what to accept, from users' thumbs alone; it is the judge too
       cloned  a small policy copies the better agents' successful work
       trained multi-turn GRPO improves the copy, scored by the checker; and by the judge
       route   a table sends each question to one of them
@@ -13,8 +12,10 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from ..envs.email import Inbox
 from ..envs.email.slots import TOKENS
 from ..errors import TrainingRefused
 from ..heads import Decided, judge
@@ -25,11 +26,11 @@ from ..optimizers.head import Head, HeadOptions
 from ..optimizers.route import Route
 from ..optimizers.sft import SFT, SFTOptions
 from ..reward import Reward
+from ..tracing import using
 from ..training.local import fresh
 from ..training.optim import OptimOptions
 from ..types import Budget, Bundle, Group, Json, Task, Trajectory, Version
 from . import scoring
-from .agents import parsed
 from .teachers import calls_of, lessons
 
 if TYPE_CHECKING:
@@ -53,6 +54,12 @@ class Learner:
     note: str = ""
 
 
+def opened(bundle: Bundle) -> Bundle:
+    """The agent with its accept rule opened, so that thumbs also cover what it would have refused."""
+    rule = {**bundle["rule"].content, "lacks": 0.9, "title": 0.0, "one_value": False, "same_sender": False}
+    return bundle.put(Version(resource="rule", content=rule))
+
+
 class Learning:
     """Runs the learners and keeps what each came to."""
 
@@ -67,19 +74,18 @@ class Learning:
         base = self.job.base
         self._add("weak", "nothing: as it came", base)
         self._add("naive", "nothing: BM25, first result", base.put(Version(resource="arm", content="naive")))
-        first = await self._asked("users", base, self.job.material.users[: self.sizes.users])
-        self.judge = (await self.job.stage("judge", lambda: self._head(base, first, "judge")))["bundle"]
-        judged = self.job._experiment("-judged", [*scoring.REWARDS, *self._judge_rewards()])
-        await self._evolved("rule (judge)", judged, "judge", "the judge made of thumbs")
+        users, later = self.job.material.users, self.job.material.users[-self.sizes.later_users :]
+        record = await self._asked("users", base, users[: self.sizes.users])
         rule = await self._evolved("rule", self.checked, "success", "the checker")
-        later = self.job.material.users[-self.sizes.later_users :]
-        second = await self._asked("later users", rule, later)
-        result = await self.job.stage("head", lambda: self._head(rule, second, "head", first))
-        head = result["bundle"]
-        self._add("head", f"{result['labels']} thumbs", head, result)
+        record += await self._asked("later users", rule, later[::2])
+        record += await self._asked("later users, rule opened", opened(rule), later[1::2])
+        result = await self.job.stage("head", lambda: self._head(rule, record))
+        head = self._add("head", f"{result['labels']} thumbs", result["bundle"], result)
+        judged = self.job._experiment("-judged", [*scoring.REWARDS, *self._judge_rewards()])
+        await self._evolved("rule (judge)", judged, "judge", "the head as judge")
         cloned = await self._cloned(rule, head)
-        await self._trained("trained (judge)", judged, "judge_reward", cloned, "the judge made of thumbs")
         trained = await self._trained("trained", self.checked, "reward", cloned, "the checker")
+        await self._trained("trained (judge)", judged, "judge_reward", cloned, "the head as judge")
         await self._routed(head, trained)
         return self
 
@@ -113,23 +119,26 @@ class Learning:
         by_id = {run.id: run for run in self.job.store.trajectories(ids=asked["runs"])}
         return [Group(by_id[id].task, (by_id[id],)) for id in asked["runs"]]
 
-    async def _head(
-        self, bundle: Bundle, groups: Sequence[Group], label: str, earlier: Sequence[Group] = ()
-    ) -> dict[str, Any]:
+    async def _head(self, rule: Bundle, record: Sequence[Group]) -> dict[str, Any]:
         from .job import stored
 
-        options = HeadOptions(at_least={"values": 1}, key="seen", unknowns="up")
-        recorded = [*earlier, *groups]
-        improvement = await self.checked.improve(
-            Head("decide", options), bundle=bundle, groups=recorded, label=label
+        options = HeadOptions(
+            key="seen",
+            unknowns="ignore",
+            # What the tuned rule refuses outright, no thumb has said anything about.
+            at_least={"values": 1, "title": rule["rule"].content["title"]},
+            monotone={"lacks": -1, "missing": -1, "title": 1, "sender": 1, "month": 1, "in_subject": 1},
         )
-        labels = sum(bool(run.feedback) for group in recorded for run in group.trajectories)
+        reading = rule.put(Version(resource="rule", content={**rule["rule"].content, "read": 2}))
+        improvement = await self.checked.improve(Head("decide", options), bundle=reading, groups=record, label="head")
+        labels = sum(bool(run.feedback) for group in record for run in group.trajectories)
         return stored(improvement, labels=labels)
 
     def _judge_rewards(self) -> list[Reward]:
-        version = self.judge["decide"] if "decide" in self.judge else None
-        if version is None:
-            raise TrainingRefused("the first thumbs teach no judge; ask more users (Sizes.users)")
+        bundle = self.learners["head"].bundle
+        if "decide" not in bundle:
+            raise TrainingRefused("the thumbs teach nothing, so there is no judge; ask more users (Sizes.users)")
+        version = bundle["decide"]
         judged = judge(version, read=self._decided)
 
         def judge_reward(trajectory: Trajectory) -> float | None:
@@ -142,8 +151,12 @@ class Learning:
     def _decided(self, trajectory: Trajectory) -> Decided | None:
         """What any of the agents had read when it decided, as the outside agent weighs it."""
         agent, inbox = self.job.agents.agent, self.job.material.world.inbox(trajectory.task)
-        # Always as the base agent parses and weighs: that is what the judge was trained on.
-        clues = parsed(agent, trajectory.task.instruction, self.job.base)
+        with using(self.learners["head"].bundle):  # as the judge reads, whoever is judged
+            return self._weighed(trajectory, agent, inbox)
+
+    @staticmethod
+    def _weighed(trajectory: Trajectory, agent: ModuleType, inbox: Inbox) -> Decided:
+        clues = agent.parse(trajectory.task.instruction, agent.PARSER)
         results: list[Any] = []
         seen: list[dict[str, float]] = []
         ids: list[str] = []
@@ -165,7 +178,7 @@ class Learning:
 
         async def search() -> dict[str, Any]:
             domains = {resource: target.domains for resource, target in self.job._targets().items()}
-            options = EvolveOptions(generations=self.sizes.generations, tasks=300, patience=6)
+            options = EvolveOptions(generations=self.sizes.generations, tasks=240, parents=16)
             optimizer = Evolve(("rule", "parser"), score, domains=domains, options=options)
             improvement = await experiment.improve(
                 optimizer,

@@ -86,7 +86,7 @@ def _figures(runs: Sequence[Trajectory]) -> dict[str, Any]:
         "idk_unanswerable": mean(float(rubric.returned_unknown) for _, rubric in rubrics if not rubric.answerable),
         "turns": mean(float(rubric.turns) for _, rubric in rubrics),
         "n": len(rubrics),
-        "interval": list(cluster_interval(successes, [one.task.group for one, _ in rubrics])),
+        "interval": list(cluster_interval(successes, [one.task.group for one, _ in rubrics], bounds=(0.0, 1.0))),
     }
 
 

@@ -361,6 +361,16 @@ class World:
         self.episodes: WeakValueDictionary[str, Inbox] = WeakValueDictionary()
         """Inboxes of the episodes under way, by the handle in their first observation."""
 
+    def describe(self, id: str) -> str:
+        """One line about a mail: who sent it, when and about what.
+
+        Raises:
+            NotFoundError: no mail has this id.
+        """
+        mail = self.index(self.mailboxes).read(id)
+        day = mail.date.date().isoformat() if mail.date else "no date"
+        return f"{mail.sender_name or mail.sender}, {day}: {mail.subject} {mail.id}"
+
     def index(self, mailboxes: Iterable[str]) -> MailIndex:
         """The index over these mailboxes, made when first asked for.
 

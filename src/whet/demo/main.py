@@ -1,0 +1,156 @@
+"""`whet demo`: sets the main job up, shows its progress, prints and writes the report."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from ..errors import InputError, MissingExtra, NotFoundError
+from ..store import Store
+from .report import print_report, write_html
+
+if TYPE_CHECKING:
+    from .job import JobOptions
+
+KEY = "demo/last"
+
+
+class Bars:
+    """Progress bars on standard error, one per thing under way: what, how far, what is left."""
+
+    def __init__(self, console: Console) -> None:
+        self.bars = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[figures]}", markup=False),
+            console=console,
+        )
+        self._known: dict[str, Any] = {}
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> Bars:
+        self.bars.__enter__()
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        self.bars.__exit__(*exception)
+
+    def __call__(self, what: str, done: int, total: int | None = None, **figures: float | str) -> None:
+        shown = "  ".join(
+            f"{name} {value:.3g}" if isinstance(value, float) else f"{name} {value}"
+            for name, value in list(figures.items())[:4]
+        )
+        with self._lock:
+            if what not in self._known:
+                self._known[what] = self.bars.add_task(what, total=total, figures="")
+            self.bars.update(self._known[what], completed=done, total=total, figures=shown)
+
+
+def run_demo(
+    *,
+    mail: Path | None,
+    held_out: Path | None,
+    seed: int,
+    fold: int | None,
+    store: Path | None,
+    output: Path,
+    resume: bool,
+    as_json: bool,
+) -> int:
+    """Run the main job, or go on with the last one; returns the exit code (0 also when the gate refuses).
+
+    Raises:
+        InputError: no usable mail; nothing to resume, or it was begun with other options.
+        MissingExtra: torch or lightgbm is not installed.
+        StoreError: the store cannot be written.
+    """
+    for folder in (mail, held_out):
+        if folder is not None and not folder.exists():
+            raise InputError(f"{folder} does not exist; --mail and --held-out take a maildir, an mbox or a folder of mails")
+    job_options = _options(mail, held_out, seed, fold, output)
+    console = Console(stderr=True)
+    output.mkdir(parents=True, exist_ok=True)
+    path = store or output / "whet.db"
+    with Store(path) as opened, Bars(console) as bars:
+        name = _name(opened, job_options, resume)
+        report = asyncio.run(_run(job_options, opened, name, bars))
+        opened.put_state(f"{name}/report", report)
+    page = output / "report.html"
+    write_html(report, page)
+    if as_json:
+        public = {key: report[key] for key in ("seed", "seconds", "cpu_seconds", "stages", "verdict")}
+        sys.stdout.write(msgspec.json.encode(public).decode() + "\n")
+    else:
+        print_report(report, Console())
+        console.print(f"report: {page}\nask it: whet demo --ask 'When ...?' --output {output}", markup=False)
+    return 0
+
+
+def _options(mail: Path | None, held_out: Path | None, seed: int, fold: int | None, output: Path) -> JobOptions:
+    _needs()
+    from .job import JobOptions
+
+    return JobOptions(mail=mail, held_out=held_out, seed=seed, fold=fold, output=output)
+
+
+def _needs() -> None:
+    """Say which extra is missing before anything has been begun."""
+    for package, extra in (("torch", "train"), ("lightgbm", "head")):
+        try:
+            __import__(package)
+        except ImportError as error:
+            raise MissingExtra(package, extra) from error
+
+
+def _name(store: Store, options: JobOptions, resume: bool) -> str:
+    """The job's name in the store: the last one's to go on with it, else a new one."""
+    last = store.state(KEY)
+    if resume:
+        if last is None:
+            raise InputError("there is no job to resume in this store; leave --resume out to begin one")
+        if last["key"] != options.key():
+            raise InputError(f"{last['name']} was begun with other options; repeat those, or leave --resume out")
+        return str(last["name"])
+    name = f"demo-{1 if last is None else last['number'] + 1}"
+    store.put_state(KEY, {"name": name, "number": int(name[5:]), "key": options.key(), **options.public()})
+    return name
+
+
+async def _run(options: JobOptions, store: Store, name: str, bars: Bars) -> dict[str, Any]:
+    import torch
+
+    from .job import Job
+
+    # One thread: at this size a second one costs more than it brings, and results stay the same everywhere.
+    torch.set_num_threads(1)
+    return await Job(options, store, name=name, progress=bars).run()
+
+
+def ask(question: str, *, store: Path | None, output: Path) -> int:
+    """Put a question to the released agent, over all the mail of its job; prints the answer and its source.
+
+    Raises:
+        NotFoundError: nothing has been released in this store.
+    """
+    path = store or output / "whet.db"
+    if not path.exists():
+        raise NotFoundError(f"there is no store at {path}; run `whet demo` first, or name it with --store")
+    with Store(path) as opened:
+        bundle, last = opened.live(), opened.state(KEY)
+        if bundle is None or last is None:
+            raise NotFoundError(f"nothing has been released in {path}: the gate promoted no agent, or no job has ended")
+        _needs()
+        from .job import answer
+
+        print(asyncio.run(answer(question, bundle, last)))
+    return 0

@@ -1,0 +1,267 @@
+"""Proof and release: every learner on mailboxes that nothing trained on, looked at once.
+
+What is proposed is chosen on validation, before the gate is looked at: the simplest agent that
+no other beats there.  The gate then decides about that one proposal: superior to the agent as it
+came, and superior to the tuned rule or not worse by a point, with guardrails on hallucination and
+on answers withheld.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from ..evolution.targets import diff, patch
+from ..gate import Guardrail, compare
+from ..heads import RouterTable
+from ..loop import means
+from ..types import Bundle, Group, Split, Trajectory, Verdict, Version
+from . import scoring
+from .agents import agent_folder
+
+if TYPE_CHECKING:
+    from .job import Job
+    from .learning import Learner, Learning
+
+ORDER = ("rule", "head", "trained", "route")
+"""From simple to complicated; a later one must beat the earlier ones on validation to be proposed."""
+WORTH = 0.005
+"""What a more complicated agent must gain on validation to be worth it."""
+LINES = ("weak", "naive", "rule", "rule (judge)", "head", "cloned", "trained", "trained (judge)", "route")
+
+
+class Proof:
+    """Judges what was learned and makes the report."""
+
+    def __init__(self, job: Job, learning: Learning) -> None:
+        self.job, self.learning = job, learning
+        self.learners = learning.learners
+
+    async def run(self) -> dict[str, Any]:
+        """The report; the released Bundle is live in the store if it was promoted."""
+        proposed, composition = await self._propose()
+        gate: dict[str, list[Group]] = {}
+        begun, cpu = time.perf_counter(), time.process_time()
+        for number, name in enumerate(LINES):
+            gate[name] = await self.job.checked.evaluate(self.learners[name].bundle, Split.GATE)
+            self.job.progress("gate", number + 1, len(LINES))
+        true_clues = await self._with_true_clues(self.learners["head"])
+        self.job.timings.append(self.job._timing("gate", begun, cpu, rollouts=(len(LINES) + 1) * len(gate["weak"])))
+        verdict, beside = self._verdicts(gate, proposed)
+        released = proposed if verdict.promote else "weak"
+        composition += beside
+        if verdict.promote:
+            self._release(self.learners[released].bundle, proposed, verdict)
+        report = self._report(gate, released, proposed, verdict, composition, true_clues)
+        return report
+
+    async def _propose(self) -> tuple[str, list[str]]:
+        """The proposal and, in sentences, why; by validation alone."""
+        success = {}
+        for name in ORDER:
+            groups = await self.job.checked.evaluate(self.learners[name].bundle)
+            success[name] = means(groups)["success"]
+        best, why = ORDER[0], []
+        for name in ORDER[1:]:
+            gain = success[name] - success[best]
+            if gain > WORTH:
+                why.append(f"{name} enters: {100 * gain:+.1f} points over {best} on validation")
+                best = name
+            else:
+                why.append(f"{name} is left out: {100 * gain:+.1f} points beside {best} on validation")
+        return best, why + self.learning.notes
+
+    def _verdicts(self, gate: dict[str, list[Group]], proposed: str) -> tuple[Verdict, list[str]]:
+        """The verdict against the agent as it came, and what stands beside it."""
+        trained = {task.group for task in (*self.job.checked.train, *self.job.checked.validation)}
+        rails = (
+            Guardrail(metric="hallucination", margin=0.02, higher_is_better=False),
+            Guardrail(metric="answered", margin=0.15),
+        )
+        new = gate[proposed]
+
+        def against(name: str, margin: float = 0.0, guardrails: Sequence[Guardrail] = ()) -> Verdict:
+            return compare(
+                gate[name], new, margin=margin, guardrails=guardrails, against=name, trained_groups=trained
+            )
+
+        verdict = against("weak", guardrails=rails)
+        beside = []
+        if proposed != "rule":
+            better, equal = against("rule"), against("rule", margin=0.01)
+            beside.append(_sentence(proposed, "the tuned rule", better))
+            if not better.promote and not equal.promote:
+                reason = "neither superior to the tuned rule nor shown to be within a point of it"
+                verdict = replace(verdict, promote=False, reasons=(*verdict.reasons, reason))
+        beside.append(_sentence(proposed, "naive", against("naive")))
+        cloned = compare(gate["cloned"], gate["trained"], against="cloned", trained_groups=trained)
+        beside.append(_sentence("trained", "cloned (best decoding of both)", cloned))
+        return verdict, beside
+
+    async def _with_true_clues(self, head: Learner) -> list[Group]:
+        """The head's agent with the question's true clues in place of its parser's: what parsing costs."""
+        gold = Version(resource="parse", kind="true clues", content={"from": "the question's maker"})
+        return await self.job.checked.evaluate(head.bundle.put(gold), Split.GATE)
+
+    def _release(self, bundle: Bundle, name: str, verdict: Verdict) -> None:
+        low, high = verdict.interval
+        reason = f"{name}: {verdict.effect:+.3f} [{low:+.3f}, {high:+.3f}] over weak, e-value {verdict.e_value:.3g}"
+        if self.job.store.live() != bundle:
+            self.job.store.set_live(bundle, reason=reason)
+        text = "".join(self.diffs(bundle).values())
+        (self.job.options.output / "agent.patch").write_text(text, encoding="utf-8")
+
+    def diffs(self, bundle: Bundle) -> dict[str, str]:
+        """Resource → patch to the example's source, as `git apply` takes it from the repository's root."""
+        found = {}
+        for resource, (file, name) in self.job.TARGETS.items():
+            source = (agent_folder() / "mail_agent" / file).read_text(encoding="utf-8")
+            if bundle[resource].content != self.job.base[resource].content:
+                changed = patch(source, name, bundle[resource].content)
+                found[resource] = diff(f"examples/mail_agent/{file}", source, changed)
+        return found
+
+    def _report(
+        self,
+        gate: dict[str, list[Group]],
+        released: str,
+        proposed: str,
+        verdict: Verdict,
+        composition: list[str],
+        true_clues: list[Group],
+    ) -> dict[str, Any]:
+        stages = {name: scoring.figures(groups) for name, groups in gate.items()}
+        lines = [self._line(name, stages[name], stages["weak"]) for name in LINES]
+        lines.append({**lines[LINES.index(released)], "name": "released", "learns_from": f"this is {released}"})
+        clues = scoring.figures(true_clues)
+        lines.append(
+            {
+                "name": "head, true clues",
+                "learns_from": "what parsing costs",
+                "figures": clues,
+                "rollouts": 0,
+                "lift": None,
+                "seconds": 0.0,
+            }
+        )
+        cost = (clues["mix"]["success"] or 0.0) - (stages["head"]["mix"]["success"] or 0.0)
+        composition.append(f"parsing the question costs {100 * cost:.1f} points (head with the true clues)")
+        bundle = self.learners[proposed].bundle
+        names = ("weak", "naive", "rule", "head", "cloned", "trained")
+        job = self.job
+        return {
+            "seed": job.options.seed,
+            "seconds": time.perf_counter() - job.begun,
+            "cpu_seconds": time.process_time() - job.cpu,
+            "stages": {**{name: stages[name] for name in names}, "released": stages[released]},
+            "verdict": msgspec.to_builtins(verdict),
+            "released": released,
+            "proposed": proposed,
+            "n": len(gate["weak"]),
+            "about": f"{job.material.about}; {job.material.counts}",
+            "held_out": ", ".join(job.material.held_out),
+            "learners": lines,
+            "composition": composition,
+            "owners": self._owners(gate, released),
+            "curves": self._curves(),
+            "diffs": self.diffs(bundle),
+            "importances": _importances(self.learners["head"].bundle),
+            "route": RouterTable.of(bundle["router"]).render() if "router" in bundle else "",
+            "examples": _examples(gate["weak"], gate[proposed]),
+            "timings": job.timings,
+            "notes": [f"{job.checked.unrecorded:,} training rollouts were run and, to keep the store small, not kept."],
+        }
+
+    def _line(self, name: str, figures: dict[str, Any], weak: dict[str, Any]) -> dict[str, Any]:
+        learner = self.learners[name]
+        lift = None
+        if learner.rollouts:
+            lift = (figures["mix"]["success"] - weak["mix"]["success"]) / learner.rollouts * 1000
+        return {
+            "name": name,
+            "learns_from": learner.learns_from,
+            "figures": figures,
+            "rollouts": learner.rollouts,
+            "lift": lift,
+            "seconds": learner.seconds,
+        }
+
+    def _owners(self, gate: dict[str, list[Group]], released: str) -> dict[str, Any]:
+        names = list(dict.fromkeys(["weak", "naive", "rule", "head", released]))
+        rows = []
+        for owner in sorted({group.task.group for group in gate["weak"]}):
+            cells = []
+            for name in names:
+                runs = [one for group in gate[name] if group.task.group == owner for one in group.trajectories]
+                value = scoring.mean(success for one in runs if (success := scoring.success(one)) is not None)
+                cells.append("–" if value is None else f"{100 * value:.1f}")
+            rows.append([owner, str(len(runs)), *cells])
+        return {"agents": names, "rows": rows}
+
+    def _curves(self) -> dict[str, dict[str, list[tuple[float, float]]]]:
+        def series(name: str, metric: str) -> list[tuple[float, float]]:
+            rows = self.learners[name].metrics
+            return [(float(index + 1), row[metric]) for index, row in enumerate(rows) if metric in row]
+
+        searched, trained = ("rule", "rule (judge)"), ("trained", "trained (judge)")
+        return {
+            "Knob search: best score by generation": {name: series(name, "best") for name in searched},
+            "GRPO: success while sampling": {name: series(name, "success") for name in trained},
+            "GRPO: success on validation, greedy": {name: series(name, "validation") for name in trained},
+            "GRPO: says unknown where there is an answer": {name: series(name, "unknown") for name in trained},
+            "GRPO: entropy": {name: series(name, "entropy") for name in trained},
+            "GRPO: share of groups without signal": {name: series(name, "no_signal") for name in trained},
+        }
+
+
+def _sentence(name: str, other: str, verdict: Verdict) -> str:
+    low, high = verdict.interval
+    return (
+        f"{name} against {other}: {100 * verdict.effect:+.1f} points [{100 * low:+.1f}, {100 * high:+.1f}], "
+        f"e-value {verdict.e_value:.3g}, n = {verdict.n}"
+    )
+
+
+def _importances(bundle: Bundle) -> list[tuple[str, float]]:
+    if "decide" not in bundle:
+        return []
+    shares = bundle["decide"].meta.get("importance", {})
+    return sorted(((name, 100 * share) for name, share in shares.items()), key=lambda row: -row[1])[:10]
+
+
+def _examples(before: Sequence[Group], after: Sequence[Group], count: int = 4) -> list[dict[str, str]]:
+    """Questions that were answered wrongly before and rightly now, and one the other way if there is one."""
+    better, worse = [], []
+    for old, new in zip(before, after, strict=True):
+        one, other = old.trajectories[0], new.trajectories[0]
+        change = (scoring.success(other) or 0.0) - (scoring.success(one) or 0.0)
+        if change:
+            (better if change > 0 else worse).append((old, one, other))
+    return [
+        {
+            "question": group.task.instruction,
+            "truth": "nothing to find" if group.task.answer is None else str(group.task.answer),
+            "before": told(one),
+            "after": told(other),
+        }
+        for group, one, other in (*better[:count], *worse[:1])
+    ]
+
+
+def told(trajectory: Trajectory) -> str:
+    """A run as lines of text: each tool call and what came of it."""
+    lines = []
+    for step in trajectory.steps:
+        if step.kind == "tool":
+            found = step.action or []
+            given = " ".join(f"{key}={value}" for key, value in step.observation.items())
+            lines.append(f"{step.name} {given} → {len(found)} found" if step.name == "search" else f"read {given}")
+        elif step.kind == "action" and isinstance(step.action, dict) and step.action.get("tool") != "answer":
+            lines.append(" ".join(f"{key}={value}" for key, value in step.action.items()))
+    output = trajectory.output if isinstance(trajectory.output, dict) else {}
+    lines.append(f"answers: {output.get('text', 'I do not know.')}")
+    return "\n".join(lines)
