@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,9 +24,13 @@ KEY = "demo/last"
 
 
 class Bars:
-    """Progress bars on standard error, one per thing under way: what, how far, what is left."""
+    """Progress on standard error: bars on a terminal, else a line as each thing under way ends.
+
+    It says what, how far, and what is left; the figures behind are those of the learner.
+    """
 
     def __init__(self, console: Console) -> None:
+        self.console = console
         self.bars = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
@@ -34,8 +39,11 @@ class Bars:
             TimeRemainingColumn(),
             TextColumn("{task.fields[figures]}", markup=False),
             console=console,
+            disable=not console.is_terminal,
         )
         self._known: dict[str, Any] = {}
+        self._said: dict[str, float] = {}
+        self._begun = time.perf_counter()
         self._lock = threading.Lock()
 
     def __enter__(self) -> Bars:
@@ -51,9 +59,20 @@ class Bars:
             for name, value in list(figures.items())[:4]
         )
         with self._lock:
+            if not self.console.is_terminal:
+                self._say(what, done, total, shown)
+                return
             if what not in self._known:
                 self._known[what] = self.bars.add_task(what, total=total, figures="")
             self.bars.update(self._known[what], completed=done, total=total, figures=shown)
+
+    def _say(self, what: str, done: int, total: int | None, shown: str) -> None:
+        now = time.perf_counter()
+        if done == total or now - self._said.get(what, self._begun) > 10:
+            self._said[what] = now
+            self.console.print(
+                f"[{now - self._begun:6.1f} s] {what} {done}/{total or '?'}  {shown}", markup=False, highlight=False
+            )
 
 
 def run_demo(
