@@ -17,7 +17,6 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from ..data.splits import split
 from ..env import rollout
 from ..envs.email import Clues, MailEnv, Reading, World, derive, generate, read_mail
 from ..errors import InputError
@@ -34,13 +33,16 @@ from .proof import Proof
 from .users import Users
 
 
+FOLDS = 3
+
+
 @dataclass(frozen=True, kw_only=True)
 class Sizes:
     """Budgets of the main job, as counts."""
 
-    users: int = 1_000
+    users: int = 600
     """Questions that users ask the agent as it came; 40 % get a thumb."""
-    later_users: int = 2_000
+    later_users: int = 2_200
     """Questions that users ask the tuned agent, half of them with its rule opened."""
     rollouts: int = 21_000
     """New attempts that each learner may make."""
@@ -67,7 +69,7 @@ class JobOptions:
     """Judge on the mailboxes of this folder instead of a split."""
     seed: int = 0
     fold: int | None = None
-    """Which split of the mailboxes; the seed's own if None."""
+    """Which hand of the mailboxes is judged, of FOLDS; the seed's own choice if None."""
     output: Path = Path("whet-demo")
     sizes: Sizes = Sizes()
 
@@ -115,25 +117,20 @@ def prepare(options: JobOptions) -> Material:
     Raises:
         InputError: no mail, or too few mailboxes to hold some out.
     """
-    problems = ""
     if options.mail is None:
         mails = generate(options.seed)
         about = f"A synthetic company of {len(mails):,} mails"
     else:
         reading = read_mail(options.mail)
-        mails, problems = reading.mails, _problems(reading)
-        about = f"{len(mails):,} mails from {options.mail.name}{problems}"
-    fold = options.seed if options.fold is None else options.fold
+        mails = list(reading.mails)
+        about = f"{len(mails):,} mails from {options.mail.name}{_problems(reading)}"
+    outside: list[str] = []
     if options.held_out is not None:
         judged = read_mail(options.held_out).mails
-        outside = {mail.mailbox for mail in judged}
-        known = [mail for mail in mails if mail.mailbox not in outside]
-        parts = _parts(World(known), fold, {Split.TRAIN: 0.75, Split.VALIDATION: 0.25, Split.GATE: 0.0})
-        parts[Split.GATE] = sorted(outside)
-        world = World([*known, *judged])
-    else:
-        world = World(mails)
-        parts = _parts(world, fold, {Split.TRAIN: 0.45, Split.VALIDATION: 0.2, Split.GATE: 0.35})
+        outside = sorted({mail.mailbox for mail in judged})
+        mails = [*(mail for mail in mails if mail.mailbox not in outside), *judged]
+    world = World(mails)
+    parts = _parts(world, options, outside)
     rng = random.Random(options.seed)
     tasks = {
         part: [
@@ -165,21 +162,58 @@ def prepare(options: JobOptions) -> Material:
     return material
 
 
-def _parts(world: World, fold: int, fractions: Mapping[Split, float]) -> dict[Split, list[str]]:
-    wanted = {part: share for part, share in fractions.items() if share > 0}
-    if len(world.mailboxes) < len(wanted):
+def _parts(world: World, options: JobOptions, judged: Sequence[str]) -> dict[Split, list[str]]:
+    """Mailboxes to learn from, for validation and for the gate; whole mailboxes, never mails.
+
+    `judged` are the held-out ones if they were given.  With a fold the mailboxes are dealt into FOLDS
+    hands of about equal size, and that hand is judged: over all folds each mailbox is judged once.
+    Else the seed chooses, with as many mailboxes on the gate's side as there are on the others, because
+    an interval clustered by mailbox needs several.
+    """
+    # By what can be asked, not by mails: a mailbox of pictures is large and yields nothing.
+    sizes = {
+        name: len(derive(world, mailboxes=[name], seed=0, tiers=("exact", "vague"), unanswerable=0))
+        for name in world.mailboxes
+    }
+    rng = random.Random(f"{options.seed}/mailboxes" if options.fold is None else "folds")
+    if not judged:
+        if len(sizes) < 3:
+            raise InputError(
+                f"{len(sizes)} mailbox(es) ({', '.join(sizes)}) cannot be split into train, validation and gate "
+                "without sharing one; give a folder with more mailboxes, or --held-out DIR"
+            )
+        if options.fold is not None:
+            judged = _dealt(sizes, FOLDS, rng)[options.fold % FOLDS]
+        else:
+            judged = _near(sizes, max(1, (len(sizes) + 1) // 2), 0.4, rng)
+    left = {name: size for name, size in sizes.items() if name not in judged}
+    if len(left) < 2:
         raise InputError(
-            f"{len(world.mailboxes)} mailbox(es) ({', '.join(world.mailboxes)}) cannot be split into "
-            f"{len(wanted)} parts without sharing one; give a folder with more mailboxes, or --held-out DIR"
+            f"{len(left)} mailbox(es) to learn from ({', '.join(left) or 'none'}): validation needs one of its own; "
+            "give --mail a folder with more mailboxes than --held-out"
         )
-    rows = [
-        Task(id=f"{name}/{index}", group=name) for name, mails in world.mailboxes.items() for index in range(len(mails))
-    ]
-    parts: dict[Split, set[str]] = {part: set() for part in fractions}
-    for task in split(rows, seed=fold, fractions=wanted, balanced=True):
-        assert task.split is not None
-        parts[task.split].add(task.group)
-    return {part: sorted(names) for part, names in parts.items()}
+    validation = _near(left, max(1, len(left) // 3), 0.25, rng)
+    train = [name for name in left if name not in validation]
+    return {Split.TRAIN: sorted(train), Split.VALIDATION: sorted(validation), Split.GATE: sorted(judged)}
+
+
+def _dealt(sizes: Mapping[str, int], hands: int, rng: random.Random) -> list[list[str]]:
+    """The mailboxes in hands of about equal size and number, the largest dealt first."""
+    names = sorted(sizes)
+    rng.shuffle(names)
+    dealt: list[list[str]] = [[] for _ in range(hands)]
+    for name in sorted(names, key=lambda name: -sizes[name]):
+        fewest = min(len(hand) for hand in dealt)
+        open_hands = [hand for hand in dealt if len(hand) == fewest]
+        min(open_hands, key=lambda hand: sum(sizes[one] for one in hand)).append(name)
+    return dealt
+
+
+def _near(sizes: Mapping[str, int], count: int, share: float, rng: random.Random) -> list[str]:
+    """`count` mailboxes that together hold about `share` of the questions: the nearest of 50 random draws."""
+    names, total = sorted(sizes), sum(sizes.values())
+    draws = [rng.sample(names, count) for _ in range(50)]
+    return min(draws, key=lambda draw: abs(sum(sizes[name] for name in draw) / total - share))
 
 
 def _problems(reading: Reading) -> str:

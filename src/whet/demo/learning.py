@@ -75,9 +75,10 @@ class Learning:
         self._add("weak", "nothing: as it came", base)
         self._add("naive", "nothing: BM25, first result", base.put(Version(resource="arm", content="naive")))
         users, later = self.job.material.users, self.job.material.users[-self.sizes.later_users :]
-        record = await self._asked("users", base, users[: self.sizes.users])
+        await self._asked("users", base, users[: self.sizes.users])
         rule = await self._evolved("rule", self.checked, "success", "the checker")
-        record += await self._asked("later users", rule, later[::2])
+        # The head learns from the tuned agent's users: the old one read the questions differently.
+        record = await self._asked("later users", rule, later[::2])
         record += await self._asked("later users, rule opened", opened(rule), later[1::2])
         result = await self.job.stage("head", lambda: self._head(rule, record))
         head = self._add("head", f"{result['labels']} thumbs", result["bundle"], result)

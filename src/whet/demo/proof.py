@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -50,14 +49,12 @@ class Proof:
             gate[name] = await self.job.checked.evaluate(self.learners[name].bundle, Split.GATE)
             self.job.progress("gate", number + 1, len(LINES))
         true_clues = await self._with_true_clues(self.learners["head"])
-        self.job.timings.append(self.job._timing("gate", begun, cpu, rollouts=(len(LINES) + 1) * len(gate["weak"])))
-        verdict, beside = self._verdicts(gate, proposed)
-        released = proposed if verdict.promote else "weak"
-        composition += beside
+        rollouts = (len(LINES) + 1) * len(gate["weak"])
+        self.job.timings.append(self.job._timing("gate", begun, cpu, rollouts=rollouts))
+        released, verdict, beside = self._judged(gate, proposed)
         if verdict.promote:
-            self._release(self.learners[released].bundle, proposed, verdict)
-        report = self._report(gate, released, proposed, verdict, composition, true_clues)
-        return report
+            self._release(self.learners[released].bundle, released, verdict)
+        return self._report(gate, released, proposed, verdict, composition + beside, true_clues)
 
     async def _propose(self) -> tuple[str, list[str]]:
         """The proposal and, in sentences, why; by validation alone."""
@@ -75,32 +72,38 @@ class Proof:
                 why.append(f"{name} is left out: {100 * gain:+.1f} points beside {best} on validation")
         return best, why + self.learning.notes
 
-    def _verdicts(self, gate: dict[str, list[Group]], proposed: str) -> tuple[Verdict, list[str]]:
-        """The verdict against the agent as it came, and what stands beside it."""
+    def _judged(self, gate: dict[str, list[Group]], proposed: str) -> tuple[str, Verdict, list[str]]:
+        """What is released, the verdict on it against the agent as it came, and what stands beside it.
+
+        Tests in a fixed order, each only when the one before it has passed, so that the chance of a false
+        release stays that of one test: the tuned rule against the agent as it came; then the proposal
+        against that agent, and against the rule: better, or shown not to be worse by a point.
+        """
         trained = {task.group for task in (*self.job.checked.train, *self.job.checked.validation)}
         rails = (
             Guardrail(metric="hallucination", margin=0.02, higher_is_better=False),
             Guardrail(metric="answered", margin=0.15),
         )
-        new = gate[proposed]
 
-        def against(name: str, margin: float = 0.0, guardrails: Sequence[Guardrail] = ()) -> Verdict:
+        def judged(new: str, old: str, margin: float = 0.0, guardrails: Sequence[Guardrail] = ()) -> Verdict:
             return compare(
-                gate[name], new, margin=margin, guardrails=guardrails, against=name, trained_groups=trained
+                gate[old], gate[new], margin=margin, guardrails=guardrails, against=old, trained_groups=trained
             )
 
-        verdict = against("weak", guardrails=rails)
-        beside = []
+        verdict = judged("rule", "weak", guardrails=rails)
+        beside = [_sentence("rule", "weak", verdict)]
+        released = "rule" if verdict.promote else "weak"
         if proposed != "rule":
-            better, equal = against("rule"), against("rule", margin=0.01)
-            beside.append(_sentence(proposed, "the tuned rule", better))
-            if not better.promote and not equal.promote:
-                reason = "neither superior to the tuned rule nor shown to be within a point of it"
-                verdict = replace(verdict, promote=False, reasons=(*verdict.reasons, reason))
-        beside.append(_sentence(proposed, "naive", against("naive")))
-        cloned = compare(gate["cloned"], gate["trained"], against="cloned", trained_groups=trained)
-        beside.append(_sentence("trained", "cloned (best decoding of both)", cloned))
-        return verdict, beside
+            over = judged(proposed, "weak", guardrails=rails)
+            better, equal = judged(proposed, "rule"), judged(proposed, "rule", margin=0.01)
+            beside += [_sentence(proposed, "weak", over), _sentence(proposed, "the tuned rule", better)]
+            if released == "rule" and over.promote and (better.promote or equal.promote):
+                released, verdict = proposed, over
+            else:
+                beside.append(f"{proposed} is not released: " + _why_not(released, over, better))
+        beside.append(_sentence(released, "naive", judged(released, "naive")))
+        beside.append(_sentence("trained", "cloned (best decoding of both)", judged("trained", "cloned")))
+        return released, verdict, beside
 
     async def _with_true_clues(self, head: Learner) -> list[Group]:
         """The head's agent with the question's true clues in place of its parser's: what parsing costs."""
@@ -150,7 +153,7 @@ class Proof:
         )
         cost = (clues["mix"]["success"] or 0.0) - (stages["head"]["mix"]["success"] or 0.0)
         composition.append(f"parsing the question costs {100 * cost:.1f} points (head with the true clues)")
-        bundle = self.learners[proposed].bundle
+        bundle = self.learners[released].bundle
         names = ("weak", "naive", "rule", "head", "cloned", "trained")
         job = self.job
         return {
@@ -170,8 +173,8 @@ class Proof:
             "curves": self._curves(),
             "diffs": self.diffs(bundle),
             "importances": _importances(self.learners["head"].bundle),
-            "route": RouterTable.of(bundle["router"]).render() if "router" in bundle else "",
-            "examples": _examples(gate["weak"], gate[proposed]),
+            "route": RouterTable.of(self.learners["route"].bundle["router"]).render(),
+            "examples": _examples(gate["weak"], gate[released]),
             "timings": job.timings,
             "notes": [f"{job.checked.unrecorded:,} training rollouts were run and, to keep the store small, not kept."],
         }
@@ -224,6 +227,14 @@ def _sentence(name: str, other: str, verdict: Verdict) -> str:
         f"{name} against {other}: {100 * verdict.effect:+.1f} points [{100 * low:+.1f}, {100 * high:+.1f}], "
         f"e-value {verdict.e_value:.3g}, n = {verdict.n}"
     )
+
+
+def _why_not(released: str, over: Verdict, better: Verdict) -> str:
+    if released != "rule":
+        return "the tuned rule itself was refused, and tests stop there"
+    if not over.promote:
+        return "not proven better than the agent as it came: " + " ".join(over.reasons)
+    return f"neither better than the tuned rule nor shown to be within a point of it (n = {better.n})"
 
 
 def _importances(bundle: Bundle) -> list[tuple[str, float]]:

@@ -11,6 +11,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
@@ -47,24 +48,29 @@ def _rows(report: Mapping[str, Any]) -> list[list[str]]:
 HEADS = (
     "agent",
     "learned from",
-    "success % (mix)",
+    "success % (mix) [95 %]",
     "hard",
     "hallucination %",
-    "says unknown %: rightly / wrongly",
+    "unknown %: right / wrong",
     "turns",
     "rollouts",
     "points per 1,000 rollouts",
     "seconds",
 )
+SHORT = ("agent", "success % [95 %]", "hard", "halluc.", "unknown r/w", "turns", "rollouts", "lift/1k", "s")
+"""The same for a terminal, without what each learned from."""
 
 
 def print_report(report: Mapping[str, Any], console: Console) -> None:
     """The table of all learners, what was released, and the verdict with its evidence."""
-    table = Table(title=f"On {report['n']} questions from mailboxes that nothing trained on: {report['held_out']}")
-    for head in HEADS:
-        table.add_column(head, justify="left" if head in HEADS[:2] else "right", overflow="fold")
+    console.print(
+        f"{report['n']} questions from mailboxes that nothing trained on: {report['held_out']}", markup=False
+    )
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for head in SHORT:
+        table.add_column(head, justify="left" if head == "agent" else "right", no_wrap=True)
     for line, row in zip(report["learners"], _rows(report), strict=True):
-        table.add_row(*row, style="bold" if line["name"] == "released" else None)
+        table.add_row(row[0], *row[2:], style="bold" if line["name"] == "released" else None)
     console.print(table)
     for reason in report["composition"]:
         console.print(f"  {reason}", markup=False)
