@@ -37,6 +37,7 @@ from .types import (
     Outcome,
     Preference,
     Split,
+    Step,
     Task,
     Trajectory,
     Verdict,
@@ -496,7 +497,10 @@ class _Agent:
             else:
                 # A thread of its own, so that an agent that waits for its model does not hold up the others.
                 value = await asyncio.to_thread(self._agent, *given, **arguments)
-        return Action(value, steps=[step for trajectory in records for step in trajectory.steps])
+        steps: list[Step] = []
+        for record in records:
+            steps.extend([record] if isinstance(record, Step) else record.steps)
+        return Action(value, steps=steps)
 
 
 class _Calls:
