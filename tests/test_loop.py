@@ -206,7 +206,7 @@ def test_calls_runs_an_agent_under_the_candidate_and_keeps_its_steps() -> None:
     assert means(asyncio.run(run.collect()))["exact"] == 0.0
     groups = asyncio.run(run.collect(right))
     assert means(groups)["exact"] == 1.0
-    assert [step.name for step in groups[0].trajectories[0].steps if step.kind == "tool"] == ["add"]
+    assert [step.name for step in groups[0].trajectories[0].steps if step.kind == "tool"][0].endswith("add")
 
     async def slow(question: str) -> int:
         await asyncio.sleep(0)
