@@ -44,18 +44,18 @@ class Sizes:
     """Questions that users ask the agent as it came; 40 % get a thumb."""
     later_users: int = 2_200
     """Questions that users ask the tuned agent, half of them with its rule opened."""
-    rollouts: int = 21_000
+    rollouts: int = 16_000
     """New attempts that each learner may make."""
     generations: int = 80
     """Of the knob search at most."""
     cloned: int = 4_000
     """Recorded runs that the policy is cloned from."""
-    grpo: int = 80
+    grpo: int = 60
     """GRPO steps at most, each of `grpo_tasks` questions with 8 attempts."""
     grpo_tasks: int = 32
     routed: int = 600
     """Questions on which the arms are compared for routing."""
-    validation: int = 400
+    validation: int = 600
     gate: int = 800
 
 
@@ -139,7 +139,7 @@ def prepare(options: JobOptions) -> Material:
                 world,
                 mailboxes=names,
                 seed=options.seed,
-                variants=1 if part is Split.GATE else 6 if part is Split.TRAIN else 2,
+                variants={Split.TRAIN: 6, Split.VALIDATION: 4, Split.GATE: 1}[part],
             )
         ]
         for part, names in parts.items()
@@ -192,7 +192,7 @@ def _parts(world: World, options: JobOptions, judged: Sequence[str]) -> dict[Spl
             f"{len(left)} mailbox(es) to learn from ({', '.join(left) or 'none'}): validation needs one of its own; "
             "give --mail a folder with more mailboxes than --held-out"
         )
-    validation = _near(left, max(1, len(left) // 3), 0.25, rng)
+    validation = _near(left, max(1, len(left) // 3), 0.3, rng)
     train = [name for name in left if name not in validation]
     return {Split.TRAIN: sorted(train), Split.VALIDATION: sorted(validation), Split.GATE: sorted(judged)}
 

@@ -243,7 +243,9 @@ class Learning:
                 greedy = bundle.put(Version(resource="decoding", content={"temperature": 0.0}))
                 return means(await self.checked.evaluate(greedy))["success"]
 
-            options = GRPOOptions(score=score, steps=self.sizes.grpo, unknown="unknown", seed=self.job.options.seed)
+            options = GRPOOptions(
+                score=score, steps=self.sizes.grpo, passes=2, unknown="unknown", seed=self.job.options.seed
+            )
             sampled = cloned.put(Version(resource="decoding", content={"temperature": 1.0}))
             improvement = await experiment.improve(
                 GRPO(options, models=self.job.models, validate=validated),
