@@ -5,12 +5,14 @@
       cloned  a small policy copies the better agents' successful work
       trained multi-turn GRPO improves the copy, scored by the checker; and by the judge
       route   a table sends each question to one of them
+
+A learner that refuses, because its record teaches nothing, ends the job no more than one that
+learns nothing: its line is what it started from, and the report says why.
 """
 
 from __future__ import annotations
 
-import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -36,6 +38,8 @@ from .teachers import calls_of, lessons
 if TYPE_CHECKING:
     from .job import Job
 
+NEEDS = {"rule": "rule", "head": "decide", "policy": "policy"}
+"""Arm → the resource without which a Bundle is not that agent."""
 TEMPERATURES = (0.0, 0.4, 0.7, 1.0)
 """Decodings that are compared on validation; 0 is greedy."""
 
@@ -80,15 +84,37 @@ class Learning:
         # The head learns from the tuned agent's users: the old one read the questions differently.
         record = await self._asked("later users", rule, later[::2])
         record += await self._asked("later users, rule opened", opened(rule), later[1::2])
-        result = await self.job.stage("head", lambda: self._head(rule, record))
-        head = self._add("head", f"{result['labels']} thumbs", result["bundle"], result)
-        judged = self.job._experiment("-judged", [*scoring.REWARDS, *self._judge_rewards()])
-        await self._evolved("rule (judge)", judged, "judge", "the head as judge")
+        labels = sum(bool(run.feedback) for group in record for run in group.trajectories)
+        result = await self._learned("head", rule, lambda: self._head(rule, record))
+        head = self._add("head", f"{labels} thumbs", result["bundle"], result)
+        judged = None
+        if "decide" in head:
+            judged = self.job._experiment("-judged", [*scoring.REWARDS, *self._judge_rewards(head["decide"])])
+            await self._evolved("rule (judge)", judged, "judge", "the head as judge")
+        else:
+            self.notes.append("there is no judge: the thumbs taught the head nothing")
         cloned = await self._cloned(rule, head)
         trained = await self._trained("trained", self.checked, "reward", cloned, "the checker")
-        await self._trained("trained (judge)", judged, "judge_reward", cloned, "the head as judge")
+        if judged is not None:
+            await self._trained("trained (judge)", judged, "judge_reward", cloned, "the head as judge")
         await self._routed(head, trained)
         return self
+
+    async def _learned(
+        self, name: str, start: Bundle, work: Callable[[], Awaitable[dict[str, Any]]]
+    ) -> dict[str, Any]:
+        """The stage's result; `start` unchanged, with the reason, if the learner refuses."""
+
+        async def tried() -> dict[str, Any]:
+            try:
+                return await work()
+            except TrainingRefused as refused:
+                return {"bundle": list(start.values()), "metrics": [], "rollouts": 0, "refused": str(refused)}
+
+        result = await self.job.stage(name, tried)
+        if "refused" in result:
+            self.notes.append(f"{name} learned nothing: {result['refused']}")
+        return result
 
     def _add(
         self, name: str, learns_from: str, bundle: Bundle, result: Mapping[str, Any] | None = None
@@ -132,14 +158,11 @@ class Learning:
         )
         reading = rule.put(Version(resource="rule", content={**rule["rule"].content, "read": 2}))
         improvement = await self.checked.improve(Head("decide", options), bundle=reading, groups=record, label="head")
-        labels = sum(bool(run.feedback) for group in record for run in group.trajectories)
-        return stored(improvement, labels=labels)
+        if "decide" not in improvement.bundle:
+            raise TrainingRefused(improvement.reason)  # reading further is for the head alone
+        return stored(improvement)
 
-    def _judge_rewards(self) -> list[Reward]:
-        bundle = self.learners["head"].bundle
-        if "decide" not in bundle:
-            raise TrainingRefused("the thumbs teach nothing, so there is no judge; ask more users (Sizes.users)")
-        version = bundle["decide"]
+    def _judge_rewards(self, version: Version) -> list[Reward]:
         judged = judge(version, read=self._decided)
 
         def judge_reward(trajectory: Trajectory) -> float | None:
@@ -190,7 +213,7 @@ class Learning:
             )
             return stored(improvement)
 
-        result = await self.job.stage(name, search)
+        result = await self._learned(name, self.job.base, search)
         return self._add(name, source, result["bundle"], result)
 
     async def _cloned(self, rule: Bundle, head: Bundle) -> Bundle:
@@ -215,7 +238,7 @@ class Learning:
             bundle, decoding = await self._decoded(improvement.bundle)
             return stored(replace(improvement, bundle=bundle, rollouts=len(groups)), decoding=decoding)
 
-        result = await self.job.stage("cloned", clone)
+        result = await self._learned("cloned", rule, clone)
         return self._add("cloned", "the head's and the rule's successful work", result["bundle"], result)
 
     async def _decoded(self, bundle: Bundle) -> tuple[Bundle, dict[str, float]]:
@@ -237,6 +260,8 @@ class Learning:
         from .job import stored
 
         async def train() -> dict[str, Any]:
+            if "policy" not in cloned:
+                raise TrainingRefused("nothing was cloned, so there is no policy to reinforce")
             await experiment.record_baseline(cloned)
 
             async def validated(bundle: Bundle) -> float:
@@ -258,7 +283,7 @@ class Learning:
             bundle, decoding = await self._decoded(improvement.bundle)
             return stored(replace(improvement, bundle=bundle), decoding=decoding)
 
-        result = await self.job.stage(name, train)
+        result = await self._learned(name, cloned, train)
         return self._add(name, source, result["bundle"], result)
 
     async def _routed(self, head: Bundle, trained: Bundle) -> None:
@@ -266,6 +291,7 @@ class Learning:
 
         async def route() -> dict[str, Any]:
             arms = {"rule": self.learners["rule"].bundle, "head": head, "policy": trained}
+            arms = {arm: bundle for arm, bundle in arms.items() if NEEDS[arm] in bundle}
             tasks = self.job.material.users[-self.sizes.routed :]
             runs: dict[str, list[Trajectory]] = {task.id: [] for task in tasks}
             for arm, bundle in arms.items():
@@ -279,6 +305,7 @@ class Learning:
             )
             return stored(replace(improvement, rollouts=len(arms) * len(tasks)))
 
-        result = await self.job.stage("route", route)
+        result = await self._learned("route", head, route)
         self._add("route", "outcomes of the three on the same questions", result["bundle"], result)
-        self.notes.append(result["reason"])
+        if "reason" in result:
+            self.notes.append(result["reason"])

@@ -6,6 +6,7 @@ import asyncio
 import sys
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,7 @@ from ..store import Store
 from .report import print_report, write_html
 
 if TYPE_CHECKING:
-    from .job import JobOptions
+    from .job import JobOptions, Sizes
 
 KEY = "demo/last"
 
@@ -85,8 +86,12 @@ def run_demo(
     output: Path,
     resume: bool,
     as_json: bool,
+    sizes: Sizes | None = None,
 ) -> int:
     """Run the main job, or go on with the last one; returns the exit code (0 also when the gate refuses).
+
+    Args:
+        sizes: the budgets, if not the full ones.
 
     Raises:
         InputError: no usable mail; nothing to resume, or it was begun with other options.
@@ -97,6 +102,8 @@ def run_demo(
         if folder is not None and not folder.exists():
             raise InputError(f"{folder} does not exist; --mail and --held-out take a maildir, an mbox or a folder of mails")
     job_options = _options(mail, held_out, seed, fold, output)
+    if sizes is not None:
+        job_options = replace(job_options, sizes=sizes)
     console = Console(stderr=True)
     output.mkdir(parents=True, exist_ok=True)
     path = store or output / "whet.db"

@@ -45,11 +45,12 @@ class Proof:
         proposed, composition = await self._propose()
         gate: dict[str, list[Group]] = {}
         begun, cpu = time.perf_counter(), time.process_time()
-        for number, name in enumerate(LINES):
+        names = [name for name in LINES if name in self.learners]
+        for number, name in enumerate(names):
             gate[name] = await self.job.checked.evaluate(self.learners[name].bundle, Split.GATE)
-            self.job.progress("gate", number + 1, len(LINES))
+            self.job.progress("gate", number + 1, len(names))
         true_clues = await self._with_true_clues(self.learners["head"])
-        rollouts = (len(LINES) + 1) * len(gate["weak"])
+        rollouts = (len(names) + 1) * len(gate["weak"])
         self.job.timings.append(self.job._timing("gate", begun, cpu, rollouts=rollouts))
         released, verdict, beside = self._judged(gate, proposed)
         if verdict.promote:
@@ -138,8 +139,8 @@ class Proof:
         true_clues: list[Group],
     ) -> dict[str, Any]:
         stages = {name: scoring.figures(groups) for name, groups in gate.items()}
-        lines = [self._line(name, stages[name], stages["weak"]) for name in LINES]
-        lines.append({**lines[LINES.index(released)], "name": "released", "learns_from": f"this is {released}"})
+        lines = [self._line(name, stages[name], stages["weak"]) for name in gate]
+        lines.append({**lines[list(gate).index(released)], "name": "released", "learns_from": f"this is {released}"})
         clues = scoring.figures(true_clues)
         lines.append(
             {
@@ -173,7 +174,7 @@ class Proof:
             "curves": self._curves(),
             "diffs": self.diffs(bundle),
             "importances": _importances(self.learners["head"].bundle),
-            "route": RouterTable.of(self.learners["route"].bundle["router"]).render(),
+            "route": _table_of(self.learners["route"].bundle),
             "examples": _examples(gate["weak"], gate[released]),
             "timings": job.timings,
             "notes": [f"{job.checked.unrecorded:,} training rollouts were run and, to keep the store small, not kept."],
@@ -210,7 +211,8 @@ class Proof:
             rows = self.learners[name].metrics
             return [(float(index + 1), row[metric]) for index, row in enumerate(rows) if metric in row]
 
-        searched, trained = ("rule", "rule (judge)"), ("trained", "trained (judge)")
+        searched = [name for name in ("rule", "rule (judge)") if name in self.learners]
+        trained = [name for name in ("trained", "trained (judge)") if name in self.learners]
         return {
             "Knob search: best score by generation": {name: series(name, "best") for name in searched},
             "GRPO: success while sampling": {name: series(name, "success") for name in trained},
@@ -235,6 +237,10 @@ def _why_not(released: str, over: Verdict, better: Verdict) -> str:
     if not over.promote:
         return "not proven better than the agent as it came: " + " ".join(over.reasons)
     return f"neither better than the tuned rule nor shown to be within a point of it (n = {better.n})"
+
+
+def _table_of(bundle: Bundle) -> str:
+    return RouterTable.of(bundle["router"]).render() if "router" in bundle else ""
 
 
 def _importances(bundle: Bundle) -> list[tuple[str, float]]:
