@@ -18,7 +18,11 @@ from whet.types import Budget, Bundle, Group, Json, Outcome, Split, Task, Trajec
 
 TASKS = [
     Task(instruction=f"{number} + 1", answer=number + 1, group=f"g{number // 4}", split=split)
-    for split, numbers in ((Split.TRAIN, range(0, 24)), (Split.VALIDATION, range(24, 36)), (Split.GATE, range(36, 96)))
+    for split, numbers in (
+        (Split.TRAIN, range(24)),
+        (Split.VALIDATION, range(24, 36)),
+        (Split.GATE, range(36, 96)),
+    )
     for number in numbers
 ]
 
@@ -68,9 +72,14 @@ class Climb:
         tried = 0 if context.state is None else context.state["tried"]
         self.rounds.append(context.rng.random())
         candidate = bundle.put(Version(resource="addend", content=tried - 1))
-        before, after = means(groups)["success"], means(await context.rollout(candidate, context.train, seed=tried))
+        before, after = (
+            means(groups)["success"],
+            means(await context.rollout(candidate, context.train, seed=tried)),
+        )
         better = candidate if after["success"] > before else bundle
-        return Update(bundle=better, state={"tried": tried + 1}, metrics={"best": max(before, after["success"])})
+        return Update(
+            bundle=better, state={"tried": tried + 1}, metrics={"best": max(before, after["success"])}
+        )
 
 
 def test_an_optimizer_never_sees_a_gate_task_and_cannot_ask_for_one() -> None:
@@ -78,7 +87,8 @@ def test_an_optimizer_never_sees_a_gate_task_and_cannot_ask_for_one() -> None:
     run = experiment()
     asyncio.run(run.improve(climb, rounds=2))
     gate = {task.id for task in TASKS if task.split is Split.GATE}
-    assert climb.seen and not climb.seen & gate
+    assert climb.seen
+    assert not climb.seen & gate
 
     class Cheat(Climb):
         async def step(self, bundle: Bundle, groups: Sequence[Group], context: Context) -> Update:
@@ -206,7 +216,7 @@ def test_calls_runs_an_agent_under_the_candidate_and_keeps_its_steps() -> None:
     assert means(asyncio.run(run.collect()))["exact"] == 0.0
     groups = asyncio.run(run.collect(right))
     assert means(groups)["exact"] == 1.0
-    assert [step.name for step in groups[0].trajectories[0].steps if step.kind == "tool"][0].endswith("add")
+    assert next(step.name for step in groups[0].trajectories[0].steps if step.kind == "tool").endswith("add")
 
     async def slow(question: str) -> int:
         await asyncio.sleep(0)

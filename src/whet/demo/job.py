@@ -32,7 +32,6 @@ from .learning import Learning
 from .proof import Proof
 from .users import Users
 
-
 FOLDS = 3
 
 
@@ -79,14 +78,18 @@ class JobOptions:
 
     def key(self) -> str:
         """What must be equal for a job to be resumed."""
-        return digest(msgspec.to_builtins([str(self.mail), str(self.held_out), self.seed, self.fold, self.sizes]))
+        return digest(
+            msgspec.to_builtins([str(self.mail), str(self.held_out), self.seed, self.fold, self.sizes])
+        )
 
 
 def mix(tasks: Sequence[Task], count: int, rng: random.Random) -> list[Task]:
     """At most `count` tasks in the proportion exact : vague : hard = 1 : 1 : 2, fewer where a tier has fewer."""
     by_tier = {tier: [task for task in tasks if task.meta["tier"] == tier] for tier in scoring.WEIGHTS}
     unit = min([count // 4, *(len(by_tier[tier]) // weight for tier, weight in scoring.WEIGHTS.items())])
-    chosen = [one for tier, weight in scoring.WEIGHTS.items() for one in rng.sample(by_tier[tier], unit * weight)]
+    chosen = [
+        one for tier, weight in scoring.WEIGHTS.items() for one in rng.sample(by_tier[tier], unit * weight)
+    ]
     rng.shuffle(chosen)
     return chosen
 
@@ -153,7 +156,11 @@ def prepare(options: JobOptions) -> Material:
         validation=mix(tasks[Split.VALIDATION], sizes.validation, rng),
         gate=mix(tasks[Split.GATE], sizes.gate, rng),
     )
-    for name, some in (("train", material.users), ("validation", material.validation), ("gate", material.gate)):
+    for name, some in (
+        ("train", material.users),
+        ("validation", material.validation),
+        ("gate", material.gate),
+    ):
         if len(some) < 40:
             raise InputError(
                 f"only {len(some)} questions for {name} from mailboxes {', '.join(parts[Split(name)])}; "
@@ -286,7 +293,10 @@ class Job:
         if done is None:
             begun, cpu = time.perf_counter(), time.process_time()
             result = msgspec.to_builtins(await work())
-            done = {"result": result, "timing": self._timing(name, begun, cpu, rollouts=result.get("rollouts", 0))}
+            done = {
+                "result": result,
+                "timing": self._timing(name, begun, cpu, rollouts=result.get("rollouts", 0)),
+            }
             self.store.put_state(key, done)
         self.timings.append(done["timing"])
         result = done["result"]
@@ -320,7 +330,9 @@ async def answer(question: str, bundle: Bundle, begun: Mapping[str, Json]) -> st
     """What the released agent says to a question, searching all the mail of the job that it comes from."""
     mails = read_mail(Path(begun["mail"])).mails if begun["mail"] else generate(begun["seed"])
     world = World(mails)
-    task = Task(instruction=question, initial_state={"mailboxes": list(world.mailboxes)}, meta={"kind": "date"})
+    task = Task(
+        instruction=question, initial_state={"mailboxes": list(world.mailboxes)}, meta={"kind": "date"}
+    )
     agents = MailAgents(world, LocalModels())
     run = await rollout(MailEnv(world), agents(bundle, 0), task, seed=0)
     if run.error:

@@ -157,7 +157,9 @@ class Learning:
             monotone={"lacks": -1, "missing": -1, "title": 1, "sender": 1, "month": 1, "in_subject": 1},
         )
         reading = rule.put(Version(resource="rule", content={**rule["rule"].content, "read": 2}))
-        improvement = await self.checked.improve(Head("decide", options), bundle=reading, groups=record, label="head")
+        improvement = await self.checked.improve(
+            Head("decide", options), bundle=reading, groups=record, label="head"
+        )
         if "decide" not in improvement.bundle:
             raise TrainingRefused(improvement.reason)  # reading further is for the head alone
         return stored(improvement)
