@@ -10,6 +10,7 @@ import signal
 import sys
 import threading
 from collections.abc import Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
 
@@ -17,13 +18,12 @@ import cyclopts
 import msgspec
 from cyclopts import Parameter
 
-from . import __version__
 from .errors import WhetError
 
 app = cyclopts.App(
     name="whet",
     help="Improve LLM agents from what they actually do: observe, evaluate, learn, prove, deploy.",
-    version=__version__,
+    version=lambda: version("whet"),
     help_format="plaintext",
     default_parameter=Parameter(negative=()),
 )
@@ -128,7 +128,10 @@ def serve(*, store: Path) -> int:
     for signal_ in (signal.SIGINT, signal.SIGTERM):
         signal.signal(signal_, lambda *_: stopped.set())
     with Store(store, serve=True) as opened:
-        print(f"{store}: serving, {opened.counts()['trajectories']:,} trajectories; stop with Ctrl-C", flush=True)
+        print(
+            f"{store}: serving, {opened.counts()['trajectories']:,} trajectories; stop with Ctrl-C",
+            flush=True,
+        )
         stopped.wait()
     return 0
 
@@ -161,8 +164,8 @@ def show(*, store: Path, json: bool = False) -> int:
         return 0
     for name, count in found["counts"].items():
         print(f"{name:32} {count:>10,}")
-    for name, version in found["live"].items():
-        print(f"live {name:27} {version}")
+    for name, id in found["live"].items():
+        print(f"live {name:27} {id}")
     for release in found["releases"]:
         print(f"released: {release.get('reason', '')}")
     return 0
@@ -176,7 +179,10 @@ def main(argv: Annotated[Sequence[str] | None, Parameter(parse=False)] = None) -
         print(f"error: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
-        print("stopped; what was acknowledged is kept. Go on with the same command and --resume", file=sys.stderr)
+        print(
+            "stopped; what was acknowledged is kept. Go on with the same command and --resume",
+            file=sys.stderr,
+        )
         sys.exit(130)
     sys.exit(code if isinstance(code, int) else 0)
 

@@ -28,8 +28,6 @@ from ..training.local import LocalModels
 from ..types import Bundle, Json, Split, Task, Version, digest
 from . import scoring
 from .agents import MailAgents, agent_folder
-from .learning import Learning
-from .proof import Proof
 from .users import Users
 
 FOLDS = 3
@@ -303,11 +301,6 @@ class Job:
         if "bundle" in result:
             result = {**result, "bundle": bundle_from(result["bundle"])}
         return result
-
-    async def run(self) -> dict[str, Any]:
-        """All stages; returns the report."""
-        learned = await Learning(self).run()
-        return await Proof(self, learned).run()
 
 
 def bundle_from(rows: Sequence[Json]) -> Bundle:

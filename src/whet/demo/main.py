@@ -168,13 +168,13 @@ def _name(store: Store, options: JobOptions, resume: bool) -> str:
 
 
 async def _run(options: JobOptions, store: Store, name: str, bars: Bars) -> dict[str, Any]:
-    import torch
-
+    from ..training.local import use_threads
     from .job import Job
+    from .proof import run_job
 
-    # One thread: at this size a second one costs more than it brings, and results stay the same everywhere.
-    torch.set_num_threads(1)
-    return await Job(options, store, name=name, progress=bars).run()
+    # At this size a second thread costs more than it brings, and with one the results are the same everywhere.
+    use_threads(1)
+    return await run_job(Job(options, store, name=name, progress=bars))
 
 
 def ask(question: str, *, store: Path | None, output: Path) -> int:

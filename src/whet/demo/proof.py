@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -21,16 +21,19 @@ from ..loop import means
 from ..types import Bundle, Group, Split, Trajectory, Verdict, Version
 from . import scoring
 from .agents import agent_folder
-
-if TYPE_CHECKING:
-    from .job import Job
-    from .learning import Learner, Learning
+from .job import Job
+from .learning import Learner, Learning
 
 ORDER = ("rule", "head", "trained", "route")
 """From simple to complicated; a later one must beat the earlier ones on validation to be proposed."""
 WORTH = 0.005
 """What a more complicated agent must gain on validation to be worth it."""
 LINES = ("weak", "naive", "rule", "rule (judge)", "head", "cloned", "trained", "trained (judge)", "route")
+
+
+async def run_job(job: Job) -> dict[str, Any]:
+    """All stages of a job; returns the report."""
+    return await Proof(job, await Learning(job).run()).run()
 
 
 class Proof:
