@@ -108,7 +108,8 @@ class NaivePolicy:
 def parsed(agent: ModuleType, question: str, bundle: Bundle) -> Mapping[str, Json]:
     """The question's clues, as the agent's parser reads them under `bundle`."""
     with tracing.using(bundle):
-        return agent.parse(question, agent.PARSER)
+        clues: Mapping[str, Json] = agent.parse(question, agent.PARSER)
+        return clues
 
 
 class SlotPolicy:

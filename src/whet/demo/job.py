@@ -297,10 +297,10 @@ class Job:
             }
             self.store.put_state(key, done)
         self.timings.append(done["timing"])
-        result = done["result"]
-        if "bundle" in result:
-            result = {**result, "bundle": bundle_from(result["bundle"])}
-        return result
+        found: dict[str, Any] = done["result"]
+        if "bundle" in found:
+            found = {**found, "bundle": bundle_from(found["bundle"])}
+        return found
 
 
 def bundle_from(rows: Sequence[Json]) -> Bundle:

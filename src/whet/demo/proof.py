@@ -268,7 +268,8 @@ def _importances(bundle: Bundle) -> list[tuple[str, float]]:
 
 def _examples(before: Sequence[Group], after: Sequence[Group], count: int = 4) -> list[dict[str, str]]:
     """Questions that were answered wrongly before and rightly now, and one the other way if there is one."""
-    better, worse = [], []
+    better: list[tuple[Group, Trajectory, Trajectory]] = []
+    worse: list[tuple[Group, Trajectory, Trajectory]] = []
     for old, new in zip(before, after, strict=True):
         one, other = old.trajectories[0], new.trajectories[0]
         change = (scoring.success(other) or 0.0) - (scoring.success(one) or 0.0)
