@@ -2,9 +2,10 @@
 
 import sys
 
-import whet
 from mail_agent import agent
 from mail_agent.tools import Inbox
+
+import whet
 
 whet.attach(agent, "RULE", "PARSER", "decide")
 agent.answer = whet.trace("runs.db")(agent.answer)

@@ -98,6 +98,7 @@ def command_lines(page: Path) -> Iterator[tuple[int, list[str]]]:
 def refused(words: list[str]) -> str | None:
     """Why the command line does not accept these words, None if it does; nothing is executed."""
     from cyclopts import CycloptsError, ValidationError
+
     from whet.cli import app
 
     try:

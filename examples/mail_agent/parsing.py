@@ -9,29 +9,28 @@ MONTHS = (
 SHORT_STOP = set("the a an of in on at to for from by with and or is was were did does do what when who which".split())
 LONG_STOP = SHORT_STOP | set(
     """
-    about above after again ago all also any anyone anything around asked back be been before being below between
-    bring can come comes concerning could day during each ever find found gave get gets give gives given go got had
-    has have he her hers him his how i if into it its just know let like look looking mail mails email emails e-mail
-    mention mentioned mentions mentioning message messages me my name named need no not note now our out over own
-    person please recall regarding remember said say says see send sender sends sent she should show so some somebody
-    someone something specify specified state stated tell than that their them then there these they thing this those
-    told until up us use wants we went whom whose will wrote write written would you your where why subject line
-    title titled called headed number phone telephone call reach dial fax much dollar dollars amount sum cost price
-    figure value money date dates deadline dated author wondering quoted listed include included includes contain
-    contained contains refer refers referred referring came reached word words put inbox there's that's what's i'm
-    here more one full exact exactly month year sometime early late mid as because heading writing vaguely believe
-    believed stood stand under calling somewhere happen happens according thing things arrived use used using some
-    writes tells sum prices costs am sure sent mailed emailed quote calendar inside many ago long talk it's
-    they're author's whose my mine went
+    about after again ago all also any asked back be been being below between can come concerning could day
+    each ever find gave get gets give gives given go got had has have he her hers him his how i if into it
+    its just know let like look looking mail mails emails e-mail mention mentioned mentions mentioning
+    message messages me my name named need no not now our out over own person please recall regarding
+    remember said say says see send sender sends sent she should so some somebody someone something specify
+    specified state stated tell than that their them then there these they thing this those until up us use
+    we went whom whose will wrote write written would you your where why subject line title titled called
+    headed number phone telephone call dial much dollar dollars amount sum cost price figure value money
+    date dates deadline author quoted listed include included contain refers referring came reached word
+    words put inbox there's that's what's i'm here more one exact exactly month sometime as because heading
+    writing vaguely believe believed stood under calling somewhere happen happens according things arrived
+    used writes tells prices costs am sure mailed emailed quote calendar inside many long talk it's they're
+    author's time arrive down think
     """.split()
 )
 
 KINDS = (
-    ("phone", r"\bphone|\btelephone|\bfax\b|\bdial\b|\bnumber (to|can|do|should|would|could|did|was|is)\b|\bcall\b"),
+    ("phone", r"\bphone|\btelephone|\bdial\b|\bnumber\b|\b(can|could|should) I call\b"),
     ("amount", r"\bhow (much|many)\b|\bdollar|\bamount\b|\$|\bprice\b|\bcost\b|\bsum\b|\bmoney\b"),
     ("subject", r"\bsubject\b|\btitled?\b|\bheading\b|\bheaded\b"),
     ("sender", r"\bwho\b|\bwhom\b|\bwhose\b|\bsender\b|\bauthor\b|\bwhich person\b"),
-    ("date", r"\bdate\b|\bdeadline\b|\bwhen (is|are|does|will)\b|\bday is\b"),
+    ("date", r"\bdate\b|\bdeadline\b|\bwhen (is|are|does|will)\b|\bday is\b|\bday did\b.*\bname\b"),
     ("date_sent", r"\bwhen\b|\bday\b|\bhow long ago\b"),
 )
 

@@ -17,7 +17,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from .errors import BudgetExceeded, ContractError, EnvError, ModelError
 from .policy import Action, FunctionPolicy, Policy
-from .types import Budget, Failure, Fault, Json, Outcome, Step, Task, Trajectory, Usage, canonical, new_id
+from .types import Budget, Failure, Fault, Json, Outcome, Step, Task, Trajectory, canonical, new_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -340,5 +340,4 @@ __all__ = [
     "Transition",
     "check_env",
     "rollout",
-    "usage",
 ]

@@ -37,6 +37,7 @@ from .types import (
     Outcome,
     Preference,
     Split,
+    Step,
     Task,
     Trajectory,
     Verdict,
@@ -132,6 +133,7 @@ class Optimizer(Protocol):
         """
         ...
 
+
 @dataclass(frozen=True, kw_only=True)
 class Improvement:
     """What `Experiment.improve` came back with."""
@@ -154,7 +156,9 @@ class Improvement:
             before = self.parent.get(name)
             if before is None or before.id != version.id:
                 old = _readable(before.content) if before else []
-                parts += difflib.unified_diff(old, _readable(version.content), f"a/{name}", f"b/{name}", lineterm="")
+                parts += difflib.unified_diff(
+                    old, _readable(version.content), f"a/{name}", f"b/{name}", lineterm=""
+                )
         return "\n".join(parts)
 
 
@@ -204,7 +208,9 @@ class Experiment:
     ) -> None:
         made = policy or getattr(env, "policy", None)
         if made is None:
-            raise InputError("this env brings no policy: give Experiment(policy=...), a function of (bundle, seed)")
+            raise InputError(
+                "this env brings no policy: give Experiment(policy=...), a function of (bundle, seed)"
+            )
         self.env, self.rewards, self.seed, self.store, self.name = env, tuple(rewards), seed, store, name
         self.policy: PolicyFactory = made
         self.limits, self.concurrency, self.record, self.progress = limits, concurrency, record, progress
@@ -221,7 +227,9 @@ class Experiment:
             task.group for task in (*self.train, *self.validation)
         }
         if shared:
-            raise GateError(f"groups on both sides of the gate: {sorted(shared)[:5]}. Split by group, not by row.")
+            raise GateError(
+                f"groups on both sides of the gate: {sorted(shared)[:5]}. Split by group, not by row."
+            )
         self._evaluated: dict[tuple[str, str, int], list[Group]] = {}
 
     @property
@@ -295,7 +303,9 @@ class Experiment:
         """Trajectories of `bundle` on one split, the same seeds for every bundle; run once and remembered."""
         key = (bundle.id, split.value, n)
         if key not in self._evaluated:
-            tasks = {Split.TRAIN: self.train, Split.VALIDATION: self.validation, Split.GATE: self._gate}[split]
+            tasks = {Split.TRAIN: self.train, Split.VALIDATION: self.validation, Split.GATE: self._gate}[
+                split
+            ]
             self._evaluated[key] = await self._run(bundle, tasks, n, seed=0, phase=split.value)
         return self._evaluated[key]
 
@@ -345,7 +355,12 @@ class Experiment:
         finished = False
         if saved is not None:
             live = Bundle([msgspec.convert(version, Version) for version in saved["bundle"]])
-            state, metrics, reason, finished = saved["state"], list(saved["metrics"]), saved["reason"], saved["done"]
+            state, metrics, reason, finished = (
+                saved["state"],
+                list(saved["metrics"]),
+                saved["reason"],
+                saved["done"],
+            )
             meter.settle(**saved["spent"])
             before = saved["before"]
         folder = self.folder / key.removeprefix(f"{self.name}/").replace("/", "-")
@@ -354,12 +369,17 @@ class Experiment:
             if finished:
                 break
             context = self._context(number, key, meter, folder, state)
-            fresh = groups if groups is not None else await self._fresh(optimizer, live, tasks, context, number)
+            fresh = (
+                groups if groups is not None else await self._fresh(optimizer, live, tasks, context, number)
+            )
             update = await optimizer.step(live, fresh, context)
             live, state, reason, finished = update.bundle, update.state, update.reason, update.done
             metrics.append({**update.metrics, "rollouts": meter.spent["rollouts"]})
             self.progress(label or optimizer.name, number + 1, rounds, **_shown(update.metrics))
-            spent = time.perf_counter() - begun + before["seconds"], time.process_time() - cpu + before["cpu_seconds"]
+            spent = (
+                time.perf_counter() - begun + before["seconds"],
+                time.process_time() - cpu + before["cpu_seconds"],
+            )
             resumable = not isinstance(state, Mapping) or state.get("resumable", True)
             if self.store is not None and (resumable or finished):
                 checkpoint = {
@@ -469,7 +489,11 @@ class _Call:
 
     def reset(self, task: Task, seed: int) -> Json:
         self._open = True
-        return {"instruction": task.instruction, **task.initial_state} if task.initial_state else task.instruction
+        return (
+            {"instruction": task.instruction, **task.initial_state}
+            if task.initial_state
+            else task.instruction
+        )
 
     def step(self, action: Json) -> StepResult:
         if not self._open:
@@ -496,7 +520,10 @@ class _Agent:
             else:
                 # A thread of its own, so that an agent that waits for its model does not hold up the others.
                 value = await asyncio.to_thread(self._agent, *given, **arguments)
-        return Action(value, steps=[step for trajectory in records for step in trajectory.steps])
+        steps: list[Step] = []
+        for record in records:
+            steps.extend([record] if isinstance(record, Step) else record.steps)
+        return Action(value, steps=steps)
 
 
 class _Calls:

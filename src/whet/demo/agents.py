@@ -78,7 +78,9 @@ class AgentPolicy:
         with tracing.using(self.bundle), tracing.collecting() as collected:
             text = self.agent.answer(observation["question"], inbox)
         steps = [
-            Step(kind="tool", name=call.tool, observation=call.arguments, action=call.found, id=f"call{number}")
+            Step(
+                kind="tool", name=call.tool, observation=call.arguments, action=call.found, id=f"call{number}"
+            )
             for number, call in enumerate(inbox.log)
         ]
         said, _, source = text.partition("\nSource: ")
@@ -106,7 +108,8 @@ class NaivePolicy:
 def parsed(agent: ModuleType, question: str, bundle: Bundle) -> Mapping[str, Json]:
     """The question's clues, as the agent's parser reads them under `bundle`."""
     with tracing.using(bundle):
-        return agent.parse(question, agent.PARSER)
+        clues: Mapping[str, Json] = agent.parse(question, agent.PARSER)
+        return clues
 
 
 class SlotPolicy:
@@ -211,7 +214,9 @@ class MailAgents:
                 raise InputError("this Bundle needs a local model: pip install 'whet[train]'")
             return SlotPolicy(self.agent, self.world, bundle, self.models, seed)
         # Without its head, the agent decides by its own rule.
-        kept = bundle if name == "head" else Bundle([one for one in bundle.values() if one.resource != "decide"])
+        kept = (
+            bundle if name == "head" else Bundle([one for one in bundle.values() if one.resource != "decide"])
+        )
         return AgentPolicy(self.agent, self.world, kept)
 
     def features(self, task: Task, bundle: Bundle) -> dict[str, str]:

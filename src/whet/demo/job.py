@@ -28,10 +28,7 @@ from ..training.local import LocalModels
 from ..types import Bundle, Json, Split, Task, Version, digest
 from . import scoring
 from .agents import MailAgents, agent_folder
-from .learning import Learning
-from .proof import Proof
 from .users import Users
-
 
 FOLDS = 3
 
@@ -44,18 +41,18 @@ class Sizes:
     """Questions that users ask the agent as it came; 40 % get a thumb."""
     later_users: int = 2_200
     """Questions that users ask the tuned agent, half of them with its rule opened."""
-    rollouts: int = 21_000
+    rollouts: int = 16_000
     """New attempts that each learner may make."""
     generations: int = 80
     """Of the knob search at most."""
     cloned: int = 4_000
     """Recorded runs that the policy is cloned from."""
-    grpo: int = 80
+    grpo: int = 60
     """GRPO steps at most, each of `grpo_tasks` questions with 8 attempts."""
     grpo_tasks: int = 32
     routed: int = 600
     """Questions on which the arms are compared for routing."""
-    validation: int = 400
+    validation: int = 600
     gate: int = 800
 
 
@@ -79,14 +76,18 @@ class JobOptions:
 
     def key(self) -> str:
         """What must be equal for a job to be resumed."""
-        return digest(msgspec.to_builtins([str(self.mail), str(self.held_out), self.seed, self.fold, self.sizes]))
+        return digest(
+            msgspec.to_builtins([str(self.mail), str(self.held_out), self.seed, self.fold, self.sizes])
+        )
 
 
 def mix(tasks: Sequence[Task], count: int, rng: random.Random) -> list[Task]:
     """At most `count` tasks in the proportion exact : vague : hard = 1 : 1 : 2, fewer where a tier has fewer."""
     by_tier = {tier: [task for task in tasks if task.meta["tier"] == tier] for tier in scoring.WEIGHTS}
     unit = min([count // 4, *(len(by_tier[tier]) // weight for tier, weight in scoring.WEIGHTS.items())])
-    chosen = [one for tier, weight in scoring.WEIGHTS.items() for one in rng.sample(by_tier[tier], unit * weight)]
+    chosen = [
+        one for tier, weight in scoring.WEIGHTS.items() for one in rng.sample(by_tier[tier], unit * weight)
+    ]
     rng.shuffle(chosen)
     return chosen
 
@@ -139,7 +140,7 @@ def prepare(options: JobOptions) -> Material:
                 world,
                 mailboxes=names,
                 seed=options.seed,
-                variants=1 if part is Split.GATE else 6 if part is Split.TRAIN else 2,
+                variants={Split.TRAIN: 6, Split.VALIDATION: 4, Split.GATE: 1}[part],
             )
         ]
         for part, names in parts.items()
@@ -153,7 +154,11 @@ def prepare(options: JobOptions) -> Material:
         validation=mix(tasks[Split.VALIDATION], sizes.validation, rng),
         gate=mix(tasks[Split.GATE], sizes.gate, rng),
     )
-    for name, some in (("train", material.users), ("validation", material.validation), ("gate", material.gate)):
+    for name, some in (
+        ("train", material.users),
+        ("validation", material.validation),
+        ("gate", material.gate),
+    ):
         if len(some) < 40:
             raise InputError(
                 f"only {len(some)} questions for {name} from mailboxes {', '.join(parts[Split(name)])}; "
@@ -192,7 +197,7 @@ def _parts(world: World, options: JobOptions, judged: Sequence[str]) -> dict[Spl
             f"{len(left)} mailbox(es) to learn from ({', '.join(left) or 'none'}): validation needs one of its own; "
             "give --mail a folder with more mailboxes than --held-out"
         )
-    validation = _near(left, max(1, len(left) // 3), 0.25, rng)
+    validation = _near(left, max(1, len(left) // 3), 0.3, rng)
     train = [name for name in left if name not in validation]
     return {Split.TRAIN: sorted(train), Split.VALIDATION: sorted(validation), Split.GATE: sorted(judged)}
 
@@ -286,18 +291,16 @@ class Job:
         if done is None:
             begun, cpu = time.perf_counter(), time.process_time()
             result = msgspec.to_builtins(await work())
-            done = {"result": result, "timing": self._timing(name, begun, cpu, rollouts=result.get("rollouts", 0))}
+            done = {
+                "result": result,
+                "timing": self._timing(name, begun, cpu, rollouts=result.get("rollouts", 0)),
+            }
             self.store.put_state(key, done)
         self.timings.append(done["timing"])
-        result = done["result"]
-        if "bundle" in result:
-            result = {**result, "bundle": bundle_from(result["bundle"])}
-        return result
-
-    async def run(self) -> dict[str, Any]:
-        """All stages; returns the report."""
-        learned = await Learning(self).run()
-        return await Proof(self, learned).run()
+        found: dict[str, Any] = done["result"]
+        if "bundle" in found:
+            found = {**found, "bundle": bundle_from(found["bundle"])}
+        return found
 
 
 def bundle_from(rows: Sequence[Json]) -> Bundle:
@@ -320,7 +323,9 @@ async def answer(question: str, bundle: Bundle, begun: Mapping[str, Json]) -> st
     """What the released agent says to a question, searching all the mail of the job that it comes from."""
     mails = read_mail(Path(begun["mail"])).mails if begun["mail"] else generate(begun["seed"])
     world = World(mails)
-    task = Task(instruction=question, initial_state={"mailboxes": list(world.mailboxes)}, meta={"kind": "date"})
+    task = Task(
+        instruction=question, initial_state={"mailboxes": list(world.mailboxes)}, meta={"kind": "date"}
+    )
     agents = MailAgents(world, LocalModels())
     run = await rollout(MailEnv(world), agents(bundle, 0), task, seed=0)
     if run.error:

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..envs.email import Inbox
 from ..envs.email.slots import TOKENS
@@ -33,10 +33,8 @@ from ..training.local import fresh
 from ..training.optim import OptimOptions
 from ..types import Budget, Bundle, Group, Json, Task, Trajectory, Version
 from . import scoring
+from .job import Job, stored
 from .teachers import calls_of, lessons
-
-if TYPE_CHECKING:
-    from .job import Job
 
 NEEDS = {"rule": "rule", "head": "decide", "policy": "policy"}
 """Arm → the resource without which a Bundle is not that agent."""
@@ -147,8 +145,6 @@ class Learning:
         return [Group(by_id[id].task, (by_id[id],)) for id in asked["runs"]]
 
     async def _head(self, rule: Bundle, record: Sequence[Group]) -> dict[str, Any]:
-        from .job import stored
-
         options = HeadOptions(
             key="seen",
             unknowns="ignore",
@@ -157,7 +153,9 @@ class Learning:
             monotone={"lacks": -1, "missing": -1, "title": 1, "sender": 1, "month": 1, "in_subject": 1},
         )
         reading = rule.put(Version(resource="rule", content={**rule["rule"].content, "read": 2}))
-        improvement = await self.checked.improve(Head("decide", options), bundle=reading, groups=record, label="head")
+        improvement = await self.checked.improve(
+            Head("decide", options), bundle=reading, groups=record, label="head"
+        )
         if "decide" not in improvement.bundle:
             raise TrainingRefused(improvement.reason)  # reading further is for the head alone
         return stored(improvement)
@@ -198,8 +196,6 @@ class Learning:
         return Decided(seen, None)
 
     async def _evolved(self, name: str, experiment: Experiment, score: str, source: str) -> Bundle:
-        from .job import stored
-
         async def search() -> dict[str, Any]:
             domains = {resource: target.domains for resource, target in self.job._targets().items()}
             options = EvolveOptions(generations=self.sizes.generations, tasks=240, parents=16)
@@ -217,8 +213,6 @@ class Learning:
         return self._add(name, source, result["bundle"], result)
 
     async def _cloned(self, rule: Bundle, head: Bundle) -> Bundle:
-        from .job import stored
-
         async def clone() -> dict[str, Any]:
             tasks = self.job.material.users[: self.sizes.cloned]
             groups = await self.checked.collect(head, tasks, seed=1)
@@ -257,8 +251,6 @@ class Learning:
     async def _trained(
         self, name: str, experiment: Experiment, score: str, cloned: Bundle, source: str
     ) -> Bundle:
-        from .job import stored
-
         async def train() -> dict[str, Any]:
             if "policy" not in cloned:
                 raise TrainingRefused("nothing was cloned, so there is no policy to reinforce")
@@ -268,7 +260,9 @@ class Learning:
                 greedy = bundle.put(Version(resource="decoding", content={"temperature": 0.0}))
                 return means(await self.checked.evaluate(greedy))["success"]
 
-            options = GRPOOptions(score=score, steps=self.sizes.grpo, unknown="unknown", seed=self.job.options.seed)
+            options = GRPOOptions(
+                score=score, steps=self.sizes.grpo, passes=2, unknown="unknown", seed=self.job.options.seed
+            )
             sampled = cloned.put(Version(resource="decoding", content={"temperature": 1.0}))
             improvement = await experiment.improve(
                 GRPO(options, models=self.job.models, validate=validated),
@@ -285,8 +279,6 @@ class Learning:
         return self._add(name, source, result["bundle"], result)
 
     async def _routed(self, head: Bundle, trained: Bundle) -> None:
-        from .job import stored
-
         async def route() -> dict[str, Any]:
             arms = {"rule": self.learners["rule"].bundle, "head": head, "policy": trained}
             arms = {arm: bundle for arm, bundle in arms.items() if NEEDS[arm] in bundle}

@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 
 from ..errors import InputError, MissingExtra, NotFoundError
 from ..store import Store
@@ -72,7 +79,9 @@ class Bars:
         if done == total or now - self._said.get(what, self._begun) > 10:
             self._said[what] = now
             self.console.print(
-                f"[{now - self._begun:6.1f} s] {what} {done}/{total or '?'}  {shown}", markup=False, highlight=False
+                f"[{now - self._begun:6.1f} s] {what} {done}/{total or '?'}  {shown}",
+                markup=False,
+                highlight=False,
             )
 
 
@@ -100,7 +109,9 @@ def run_demo(
     """
     for folder in (mail, held_out):
         if folder is not None and not folder.exists():
-            raise InputError(f"{folder} does not exist; --mail and --held-out take a maildir, an mbox or a folder of mails")
+            raise InputError(
+                f"{folder} does not exist; --mail and --held-out take a maildir, an mbox or a folder of mails"
+            )
     job_options = _options(mail, held_out, seed, fold, output)
     if sizes is not None:
         job_options = replace(job_options, sizes=sizes)
@@ -122,7 +133,9 @@ def run_demo(
     return 0
 
 
-def _options(mail: Path | None, held_out: Path | None, seed: int, fold: int | None, output: Path) -> JobOptions:
+def _options(
+    mail: Path | None, held_out: Path | None, seed: int, fold: int | None, output: Path
+) -> JobOptions:
     _needs()
     from .job import JobOptions
 
@@ -145,7 +158,9 @@ def _name(store: Store, options: JobOptions, resume: bool) -> str:
         if last is None:
             raise InputError("there is no job to resume in this store; leave --resume out to begin one")
         if last["key"] != options.key():
-            raise InputError(f"{last['name']} was begun with other options; repeat those, or leave --resume out")
+            raise InputError(
+                f"{last['name']} was begun with other options; repeat those, or leave --resume out"
+            )
         return str(last["name"])
     name = f"demo-{1 if last is None else last['number'] + 1}"
     store.put_state(KEY, {"name": name, "number": int(name[5:]), "key": options.key(), **options.public()})
@@ -153,13 +168,13 @@ def _name(store: Store, options: JobOptions, resume: bool) -> str:
 
 
 async def _run(options: JobOptions, store: Store, name: str, bars: Bars) -> dict[str, Any]:
-    import torch
-
+    from ..training.local import use_threads
     from .job import Job
+    from .proof import run_job
 
-    # One thread: at this size a second one costs more than it brings, and results stay the same everywhere.
-    torch.set_num_threads(1)
-    return await Job(options, store, name=name, progress=bars).run()
+    # At this size a second thread costs more than it brings, and with one the results are the same everywhere.
+    use_threads(1)
+    return await run_job(Job(options, store, name=name, progress=bars))
 
 
 def ask(question: str, *, store: Path | None, output: Path) -> int:
@@ -174,7 +189,9 @@ def ask(question: str, *, store: Path | None, output: Path) -> int:
     with Store(path) as opened:
         bundle, last = opened.live(), opened.state(KEY)
         if bundle is None or last is None:
-            raise NotFoundError(f"nothing has been released in {path}: the gate promoted no agent, or no job has ended")
+            raise NotFoundError(
+                f"nothing has been released in {path}: the gate promoted no agent, or no job has ended"
+            )
         _needs()
         from .job import answer
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -21,16 +21,19 @@ from ..loop import means
 from ..types import Bundle, Group, Split, Trajectory, Verdict, Version
 from . import scoring
 from .agents import agent_folder
-
-if TYPE_CHECKING:
-    from .job import Job
-    from .learning import Learner, Learning
+from .job import Job
+from .learning import Learner, Learning
 
 ORDER = ("rule", "head", "trained", "route")
 """From simple to complicated; a later one must beat the earlier ones on validation to be proposed."""
 WORTH = 0.005
 """What a more complicated agent must gain on validation to be worth it."""
 LINES = ("weak", "naive", "rule", "rule (judge)", "head", "cloned", "trained", "trained (judge)", "route")
+
+
+async def run_job(job: Job) -> dict[str, Any]:
+    """All stages of a job; returns the report."""
+    return await Proof(job, await Learning(job).run()).run()
 
 
 class Proof:
@@ -88,7 +91,12 @@ class Proof:
 
         def judged(new: str, old: str, margin: float = 0.0, guardrails: Sequence[Guardrail] = ()) -> Verdict:
             return compare(
-                gate[old], gate[new], margin=margin, guardrails=guardrails, against=old, trained_groups=trained
+                gate[old],
+                gate[new],
+                margin=margin,
+                guardrails=guardrails,
+                against=old,
+                trained_groups=trained,
             )
 
         verdict = judged("rule", "weak", guardrails=rails)
@@ -140,7 +148,9 @@ class Proof:
     ) -> dict[str, Any]:
         stages = {name: scoring.figures(groups) for name, groups in gate.items()}
         lines = [self._line(name, stages[name], stages["weak"]) for name in gate]
-        lines.append({**lines[list(gate).index(released)], "name": "released", "learns_from": f"this is {released}"})
+        lines.append(
+            {**lines[list(gate).index(released)], "name": "released", "learns_from": f"this is {released}"}
+        )
         clues = scoring.figures(true_clues)
         lines.append(
             {
@@ -177,7 +187,9 @@ class Proof:
             "route": _table_of(self.learners["route"].bundle),
             "examples": _examples(gate["weak"], gate[released]),
             "timings": job.timings,
-            "notes": [f"{job.checked.unrecorded:,} training rollouts were run and, to keep the store small, not kept."],
+            "notes": [
+                f"{job.checked.unrecorded:,} training rollouts were run and, to keep the store small, not kept."
+            ],
         }
 
     def _line(self, name: str, figures: dict[str, Any], weak: dict[str, Any]) -> dict[str, Any]:
@@ -200,7 +212,9 @@ class Proof:
         for owner in sorted({group.task.group for group in gate["weak"]}):
             cells = []
             for name in names:
-                runs = [one for group in gate[name] if group.task.group == owner for one in group.trajectories]
+                runs = [
+                    one for group in gate[name] if group.task.group == owner for one in group.trajectories
+                ]
                 value = scoring.mean(success for one in runs if (success := scoring.success(one)) is not None)
                 cells.append("–" if value is None else f"{100 * value:.1f}")
             rows.append([owner, str(len(runs)), *cells])
@@ -217,7 +231,9 @@ class Proof:
             "Knob search: best score by generation": {name: series(name, "best") for name in searched},
             "GRPO: success while sampling": {name: series(name, "success") for name in trained},
             "GRPO: success on validation, greedy": {name: series(name, "validation") for name in trained},
-            "GRPO: says unknown where there is an answer": {name: series(name, "unknown") for name in trained},
+            "GRPO: says unknown where there is an answer": {
+                name: series(name, "unknown") for name in trained
+            },
             "GRPO: entropy": {name: series(name, "entropy") for name in trained},
             "GRPO: share of groups without signal": {name: series(name, "no_signal") for name in trained},
         }
@@ -252,7 +268,8 @@ def _importances(bundle: Bundle) -> list[tuple[str, float]]:
 
 def _examples(before: Sequence[Group], after: Sequence[Group], count: int = 4) -> list[dict[str, str]]:
     """Questions that were answered wrongly before and rightly now, and one the other way if there is one."""
-    better, worse = [], []
+    better: list[tuple[Group, Trajectory, Trajectory]] = []
+    worse: list[tuple[Group, Trajectory, Trajectory]] = []
     for old, new in zip(before, after, strict=True):
         one, other = old.trajectories[0], new.trajectories[0]
         change = (scoring.success(other) or 0.0) - (scoring.success(one) or 0.0)
@@ -276,7 +293,9 @@ def told(trajectory: Trajectory) -> str:
         if step.kind == "tool":
             found = step.action or []
             given = " ".join(f"{key}={value}" for key, value in step.observation.items())
-            lines.append(f"{step.name} {given} → {len(found)} found" if step.name == "search" else f"read {given}")
+            lines.append(
+                f"{step.name} {given} → {len(found)} found" if step.name == "search" else f"read {given}"
+            )
         elif step.kind == "action" and isinstance(step.action, dict) and step.action.get("tool") != "answer":
             lines.append(" ".join(f"{key}={value}" for key, value in step.action.items()))
     output = trajectory.output if isinstance(trajectory.output, dict) else {}

@@ -86,11 +86,14 @@ def print_report(report: Mapping[str, Any], console: Console) -> None:
     for reason in verdict["reasons"]:
         console.print(f"  {reason}", markup=False)
     console.print(
-        f"seed {report['seed']}, {report['seconds']:.0f} s ({report['cpu_seconds']:.0f} CPU-seconds)", markup=False
+        f"seed {report['seed']}, {report['seconds']:.0f} s ({report['cpu_seconds']:.0f} CPU-seconds)",
+        markup=False,
     )
 
 
-def chart(name: str, series: Mapping[str, Sequence[tuple[float, float]]], width: int = 460, height: int = 200) -> str:
+def chart(
+    name: str, series: Mapping[str, Sequence[tuple[float, float]]], width: int = 460, height: int = 200
+) -> str:
     """An SVG line chart of `series` name → (x, y) points; `""` when there is nothing to draw."""
     points = [point for line in series.values() for point in line]
     if len(points) < 2:
@@ -141,7 +144,9 @@ svg .g{stroke:#e4e4e4}.add{color:#2a6f2a}.del{color:#a33}h2{margin-top:2.2rem}
 """
 
 
-def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], wide: int = 1, bold: int | None = None) -> str:
+def _table(
+    heads: Sequence[str], rows: Sequence[Sequence[str]], wide: int = 1, bold: int | None = None
+) -> str:
     def cell(tag: str, index: int, text: str) -> str:
         return f"<{tag}{' class=w' if index < wide else ''}>{escape(str(text))}</{tag}>"
 
@@ -203,7 +208,9 @@ def html(report: Mapping[str, Any]) -> str:
         parts.append(f"<h3>{escape(name)}</h3>{_diff(text)}")
     if report["importances"]:
         parts.append("<h3>What the head looks at</h3>")
-        parts.append(_table(["feature", "gain"], [[name, f"{gain:.0f}"] for name, gain in report["importances"]]))
+        parts.append(
+            _table(["feature", "gain"], [[name, f"{gain:.0f}"] for name, gain in report["importances"]])
+        )
     if report["route"]:
         parts.append(f"<h3>Who takes which question</h3><pre>{escape(report['route'])}</pre>")
     parts.append("<h2>Before and after</h2>")

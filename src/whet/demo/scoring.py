@@ -83,10 +83,14 @@ def _figures(runs: Sequence[Trajectory]) -> dict[str, Any]:
         "success": mean(successes),
         "hallucination": mean(float(rubric.hallucination) for _, rubric in rubrics),
         "idk_answerable": mean(float(rubric.returned_unknown) for _, rubric in rubrics if rubric.answerable),
-        "idk_unanswerable": mean(float(rubric.returned_unknown) for _, rubric in rubrics if not rubric.answerable),
+        "idk_unanswerable": mean(
+            float(rubric.returned_unknown) for _, rubric in rubrics if not rubric.answerable
+        ),
         "turns": mean(float(rubric.turns) for _, rubric in rubrics),
         "n": len(rubrics),
-        "interval": list(cluster_interval(successes, [one.task.group for one, _ in rubrics], bounds=(0.0, 1.0))),
+        "interval": list(
+            cluster_interval(successes, [one.task.group for one, _ in rubrics], bounds=(0.0, 1.0))
+        ),
     }
 
 
@@ -98,4 +102,6 @@ def mean(values: Iterable[float]) -> float | None:
 
 def shape(figures: Mapping[str, Mapping[str, Any]]) -> str:
     """One line for the log: success and hallucination by tier."""
-    return "  ".join(f"{tier} {one['success']:.3f}/{one['hallucination']:.3f}" for tier, one in figures.items())
+    return "  ".join(
+        f"{tier} {one['success']:.3f}/{one['hallucination']:.3f}" for tier, one in figures.items()
+    )

@@ -44,7 +44,9 @@ def as_slots(trajectory: Trajectory, world: World, agent: ModuleType, bundle: Bu
         if action is None:
             return None
         ids = [IDS[token] for token in action]
-        steps.append(Step(action=" ".join(action), tokens=Tokens(tuple(context), tuple(ids), (0.0,) * len(ids))))
+        steps.append(
+            Step(action=" ".join(action), tokens=Tokens(tuple(context), tuple(ids), (0.0,) * len(ids)))
+        )
         context += ids
         context += [IDS[token] for token in _seen(view, inbox, call)]
     return replace(trajectory, steps=tuple(steps))
@@ -53,7 +55,9 @@ def as_slots(trajectory: Trajectory, world: World, agent: ModuleType, bundle: Bu
 def _seen(view: SlotView, inbox: Inbox, call: Mapping[str, Json]) -> list[str]:
     if call["tool"] == "search":
         given = {name: call[name] for name in ("sender", "month") if call.get(name)}
-        return view.observe_search([hit.id for hit in inbox.search(call["words"], match=call["match"], **given)])
+        return view.observe_search(
+            [hit.id for hit in inbox.search(call["words"], match=call["match"], **given)]
+        )
     return view.observe_read(call["id"]) if call["tool"] == "read" else []
 
 

@@ -320,8 +320,8 @@ def attach(module: ModuleType, *names: str) -> None:
     """Rebind constants and functions of a program to handles, by name.
 
     A text, dict, list or tuple becomes a `resource`, a function an `evolve`d one whose calls are
-    recorded as steps; the resource's name is the attribute's in lower case.  What another module imported from this one before
-    stays as it was.
+    recorded as steps; the resource's name is the attribute's in lower case.  What another module
+    imported from this one before stays as it was.
 
     Raises:
         InputError: no such name, or one that cannot be a resource; nothing was rebound.

@@ -10,12 +10,19 @@ from collections import OrderedDict
 from pathlib import Path
 from weakref import WeakValueDictionary
 
+import torch
+
 from ..errors import InputError, NotFoundError
 from ..types import Json, Version
 from . import model
 from .learner import Learner
 from .model import Decoder, ModelOptions
 from .sampler import Sampler
+
+
+def use_threads(count: int) -> None:
+    """How many threads torch computes with, in this process."""
+    torch.set_num_threads(count)
 
 
 def fresh(

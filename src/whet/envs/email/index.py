@@ -323,7 +323,13 @@ class Inbox:
             until=until,
             without=self.without,
         )
-        given: dict[str, Any] = {"words": list(words), "match": match, "sender": sender, "month": month, "year": year}
+        given: dict[str, Any] = {
+            "words": list(words),
+            "match": match,
+            "sender": sender,
+            "month": month,
+            "year": year,
+        }
         given |= {"since": since and since.isoformat(), "until": until and until.isoformat()}
         given = {name: value for name, value in given.items() if value is not None}
         self.log.append(ToolCall("search", given, [hit.id for hit in found]))

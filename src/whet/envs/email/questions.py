@@ -173,7 +173,9 @@ class _Mailbox(_Bench):
     def remembered(self, words: Sequence[str], count: int, rng: random.Random) -> list[str]:
         """At most `count` of a mail's words: people remember what was particular, so rare ones more often."""
         postings = self.index.postings
-        return sorted(words, key=lambda word: rng.random() ** float(len(postings[word])) ** 0.5, reverse=True)[:count]
+        return sorted(
+            words, key=lambda word: rng.random() ** float(len(postings[word])) ** 0.5, reverse=True
+        )[:count]
 
     def facts(self, seed: int) -> list[Fact]:
         """The mailbox's facts: every phone, amount and date, and a third as many of each other kind."""
@@ -345,9 +347,7 @@ class _Maker:
             own = self.box.words(self._row(fact))[1]
             if len(own) < 2:
                 return None
-            words = tuple(
-                ClueWord(word, "body") for word in self.box.remembered(own, rng.randint(2, 4), rng)
-            )
+            words = tuple(ClueWord(word, "body") for word in self.box.remembered(own, rng.randint(2, 4), rng))
             return Clues(kind=fact.kind, words=words, sender=fact.mail.sender, sender_form="address")
         subject = plain_subject(fact.mail.subject)
         parts = tokens(subject)

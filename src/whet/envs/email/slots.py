@@ -71,7 +71,9 @@ class SlotView:
         self.kind: Kind = clues["kind"]
         self.inbox = inbox
         # Rare words first: they carry most, and the order itself tells the policy which.
-        known = sorted(dict.fromkeys(clues["words"]), key=lambda word: (inbox.frequency(word) or 10_000, word))
+        known = sorted(
+            dict.fromkeys(clues["words"]), key=lambda word: (inbox.frequency(word) or 10_000, word)
+        )
         self.words: list[str] = known[:MAX_WORDS]
         self.sender: str | None = clues["sender"]
         self.month: int | None = clues["month"]
@@ -131,7 +133,11 @@ class SlotView:
         mail = self.inbox.index.read(id)
         missing, weight = self._fit(id)
         values = len(extract(self.kind, mail))
-        seen = [f"values{min(values, 2)}", f"lacks{min(len(missing), 5)}", f"weight{_bucket(weight, _WEIGHT)}"]
+        seen = [
+            f"values{min(values, 2)}",
+            f"lacks{min(len(missing), 5)}",
+            f"weight{_bucket(weight, _WEIGHT)}",
+        ]
         if missing:
             rarest = min(self.inbox.frequency(word) for word in missing)
             seen.append(f"f{_bucket(rarest, _FREQUENCY)}")

@@ -148,7 +148,8 @@ class MailEnv:
 
     def _account(self) -> None:
         """Count what was done with the inbox since the last step by somebody other than this Env."""
-        assert self._inbox is not None and self._task is not None
+        assert self._inbox is not None
+        assert self._task is not None
         evidence = self._task.meta.get("evidence")
         for call in self._inbox.log[self._accounted :]:
             self._episode.turns += 1
