@@ -128,7 +128,7 @@ def run_demo(
         public = {key: report[key] for key in ("seed", "seconds", "cpu_seconds", "stages", "verdict")}
         sys.stdout.write(msgspec.json.encode(public).decode() + "\n")
     else:
-        print_report(report, Console())
+        print_report(report, Console(width=None if sys.stdout.isatty() else 110))
         console.print(f"report: {page}\nask it: whet demo --ask 'When ...?' --output {output}", markup=False)
     return 0
 
