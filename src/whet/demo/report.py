@@ -73,7 +73,9 @@ def print_report(report: Mapping[str, Any], console: Console) -> None:
         table.add_column(head, justify="left" if head == "agent" else "right", no_wrap=True)
     for line, row in zip(report["learners"], _rows(report), strict=True):
         cells = dict(zip(SHORT, [row[0], *row[2:]], strict=True))
-        table.add_row(*(cells[head] for head in columns), style="bold" if line["name"] == "released" else None)
+        table.add_row(
+            *(cells[head] for head in columns), style="bold" if line["name"] == "released" else None
+        )
     console.print(table)
     for reason in report["composition"]:
         console.print(f"  {reason}", markup=False)
