@@ -12,13 +12,13 @@ RULE = {
     "use_month": True,  # likewise for the month
     "relax": True,  # search again with any word and no filter when nothing is found
     "order": "relevance",  # relevance | words | clues: in which order results are read
-    "rarity": 0.0,  # 0.0..1.0: how much more a rare word weighs than a common one
-    "sender_weight": 0.2,  # 0.0..1.0: weight of the right sender, beside the words' 1
-    "month_weight": 0.2,  # 0.0..1.0: likewise for the month
-    "read": 1,  # 1..4: how many results to read
-    "sure": 0.0,  # 0.0..0.6: a mail that lacks no more of the words' weight is taken without reading on
-    "lacks": 0.9,  # 0.0..0.9: how much of the words' weight an accepted mail may lack
-    "title": 0.0,  # 0.0 | 0.2 | 0.4 | 1.0: how alike its subject must be to one that the question quotes
+    "rarity": 0.0,  # 0.0 | 0.25 | 0.5 | 1.0: how much more a rare word weighs than a common one
+    "sender_weight": 0.2,  # 0.0 | 0.1 | 0.2 | 0.4: weight of the right sender, beside the words' 1
+    "month_weight": 0.2,  # 0.0 | 0.1 | 0.2 | 0.4: likewise for the month
+    "read": 1,  # 1 | 2 | 3: how many results to read
+    "sure": 0.0,  # 0.0 | 0.1 | 0.2 | 0.3: a mail that lacks no more of the words' weight is taken without reading on
+    "lacks": 0.9,  # 0.1 | 0.2 | 0.3 | 0.4 | 0.5 | 0.6 | 0.9: how much of the words' weight an accepted mail may lack
+    "title": 0.0,  # 0.0 | 1.0: how alike its subject must be to one that the question quotes
     "one_value": False,  # accept only a mail that holds exactly one value of the kind asked for
     "same_sender": False,  # accept only mail of the named sender
 }

@@ -35,7 +35,7 @@ KINDS = (
 )
 
 PARSER = {
-    "min_length": 2,  # 2..6: shorter words are dropped
+    "min_length": 2,  # 2 | 3 | 4: shorter words are dropped
     "stop_words": "short",  # short | long
     "sender": "address",  # address | phrase | name: where a sender is looked for
     "month": False,  # read month names as a filter, not as words

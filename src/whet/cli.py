@@ -60,7 +60,7 @@ def demo(
     seed
         Of everything random.
     fold
-        Which third of the mailboxes is judged (0, 1 or 2); the seed chooses if left out.
+        Which half of the mailboxes is judged (0 or 1); the seed chooses if left out.
     store
         The record of the run; whet.db in the output folder if left out.
     output

@@ -30,7 +30,7 @@ from . import scoring
 from .agents import MailAgents, agent_folder
 from .users import Users
 
-FOLDS = 3
+FOLDS = 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,8 +41,8 @@ class Sizes:
     """Questions that users ask the agent as it came; 40 % get a thumb."""
     later_users: int = 2_200
     """Questions that users ask the tuned agent, half of them with its rule opened."""
-    rollouts: int = 16_400
-    """New attempts that each learner may make."""
+    rollouts: int = 24_000
+    """New attempts that each learner may make at most."""
     generations: int = 80
     """Of the knob search at most."""
     cloned: int = 4_000

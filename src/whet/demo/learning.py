@@ -198,7 +198,9 @@ class Learning:
     async def _evolved(self, name: str, experiment: Experiment, score: str, source: str) -> Bundle:
         async def search() -> dict[str, Any]:
             domains = {resource: target.domains for resource, target in self.job._targets().items()}
-            options = EvolveOptions(generations=self.sizes.generations, tasks=240, parents=16)
+            options = EvolveOptions(
+                generations=self.sizes.generations, tasks=300, parents=8, children=24, crossover=0.5
+            )
             optimizer = Evolve(("rule", "parser"), score, domains=domains, options=options)
             improvement = await experiment.improve(
                 optimizer,

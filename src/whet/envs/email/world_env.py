@@ -71,6 +71,7 @@ class MailEnv:
         self._reward = reward
         self._task: Task | None = None
         self._inbox: Inbox | None = None
+        self._handle = ""
         self._accounted = 0
         """Entries of the inbox's log that are counted in the episode."""
         self._episode = _Episode()
@@ -83,6 +84,7 @@ class MailEnv:
         while handle in self.world.episodes:  # the same rollout twice at once
             handle += "+"
         self.world.episodes[handle] = inbox
+        self._handle = handle
         return {
             "question": task.instruction,
             "episode": handle,
@@ -185,6 +187,7 @@ class MailEnv:
 
     def _end(self, rubric: Rubric, observation: dict[str, Json], *, attempted: bool = True) -> StepResult:
         self._episode.ended = True
+        self.world.episodes.pop(self._handle, None)
         rubric = replace(rubric, turns=self._episode.turns, **self._episode.marks)
         if not attempted:
             # Neither a malformed call nor running out of turns is an answer of "unknown".
