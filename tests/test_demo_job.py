@@ -207,6 +207,7 @@ def test_a_job_stopped_between_and_within_stages_comes_to_the_same_result(ran: R
     async def stopped() -> dict[str, Any]:
         await run_until(options, "users", SIZES.users)  # runs and thumbs are recorded, the stage is not
         await run_until(options, "rule", 2)  # in the middle of the search
+        await run_until(options, "sft", 2)  # in the middle of cloning
         await run_until(options, "grpo", 2)  # in the middle of training, beyond its last checkpoint
         with Store(tmp_path / "whet.db") as store:
             before = {one.id for one in store.trajectories()}

@@ -126,7 +126,7 @@ class Controls:
         print(f"seed {self.seed}: {name}: {self.found[-1].verdict or note}", file=sys.stderr, flush=True)
 
     async def _knobs(self, resource: str) -> Bundle:
-        domains = {name: target.domains for name, target in self.job._targets().items()}
+        domains = {resource: self.job._targets()[resource].domains}
         options = EvolveOptions(generations=self.sizes.generations, tasks=240, parents=16)
         optimizer = Shuffled(Evolve((resource,), "success", domains=domains, options=options), self.seed)
         improvement = await self.job.checked.improve(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -129,7 +130,6 @@ def _stage(output: Path) -> str:
 
 
 def _clean(output: Path) -> Path:
-    output.mkdir(parents=True, exist_ok=True)
-    for old in output.glob("whet.db*"):
-        old.unlink()
+    shutil.rmtree(output, ignore_errors=True)
+    output.mkdir(parents=True)
     return output

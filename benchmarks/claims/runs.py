@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -79,11 +80,9 @@ def run_all(
 
 
 def _run(options: Sequence[str], output: Path) -> float:
-    output.mkdir(parents=True, exist_ok=True)
-    for old in output.glob("whet.db*"):
-        old.unlink()
+    shutil.rmtree(output, ignore_errors=True)
+    output.mkdir(parents=True)
     written = output / "figures.json"
-    written.unlink(missing_ok=True)
     with (output / "figures.part").open("wb") as out, (output / "log").open("wb") as log:
         process = subprocess.Popen([*COMMAND, *options], stdout=out, stderr=log)
         _, status, usage = os.wait4(process.pid, 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -30,8 +31,7 @@ SMALL = Sizes(
 def learning(seed: int, output: Path, sizes: Sizes) -> Iterator[Learning]:
     """A fresh job's Learning, with nothing done yet."""
     use_threads(1)
-    output.mkdir(parents=True, exist_ok=True)
-    for old in output.glob("whet.db*"):
-        old.unlink()
+    shutil.rmtree(output, ignore_errors=True)
+    output.mkdir(parents=True)
     with Store(output / "whet.db") as store:
         yield Learning(Job(JobOptions(seed=seed, output=output, sizes=sizes), store, name="claims"))
