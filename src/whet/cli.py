@@ -9,10 +9,11 @@ from __future__ import annotations
 import signal
 import sys
 import threading
+import time
 from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import cyclopts
 import msgspec
@@ -26,6 +27,7 @@ app = cyclopts.App(
     version=lambda: version("whet"),
     help_format="plaintext",
     default_parameter=Parameter(negative=()),
+    suppress_keyboard_interrupt=False,
 )
 
 OUTPUT = Path("whet-demo")
@@ -154,10 +156,13 @@ def show(*, store: Path, json: bool = False) -> int:
         raise NotFoundError(f"there is no store at {store}")
     with Store(store) as opened:
         live = opened.live()
-        found = {
+        found: dict[str, Any] = {
             "counts": opened.counts(),
             "live": live.ids if live is not None else {},
-            "releases": msgspec.to_builtins(opened.history()),
+            "releases": [
+                {"id": one.id, "at": one.at, "bundle": one.bundle.ids, "reason": one.reason}
+                for one in opened.history()
+            ],
         }
     if json:
         print(msgspec.json.encode(found).decode())
@@ -167,7 +172,8 @@ def show(*, store: Path, json: bool = False) -> int:
     for name, id in found["live"].items():
         print(f"live {name:27} {id}")
     for release in found["releases"]:
-        print(f"released: {release.get('reason', '')}")
+        day = time.strftime("%Y-%m-%d %H:%M", time.localtime(release["at"]))
+        print(f"released {day}: {release['reason']}")
     return 0
 
 

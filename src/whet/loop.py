@@ -186,8 +186,8 @@ class Experiment:
         limits: of one rollout (`steps`, `seconds`).
         concurrency: rollouts under way at once.
         folder: for artifacts such as weights.
-        record: share of an optimizer's own rollouts that is stored, chosen by seed (what
-            `collect` and `evaluate` run is always stored); the rest is counted.
+        record: share of the rollouts made for learning, an optimizer's own and those on validation, that
+            is stored, chosen by seed; the rest is counted. What `collect` and `gate` run is always stored.
     """
 
     def __init__(
@@ -306,7 +306,8 @@ class Experiment:
             tasks = {Split.TRAIN: self.train, Split.VALIDATION: self.validation, Split.GATE: self._gate}[
                 split
             ]
-            self._evaluated[key] = await self._run(bundle, tasks, n, seed=0, phase=split.value)
+            share = 1.0 if split is Split.GATE else self.record
+            self._evaluated[key] = await self._run(bundle, tasks, n, seed=0, phase=split.value, share=share)
         return self._evaluated[key]
 
     async def record_baseline(self, bundle: Bundle | None = None) -> dict[str, float]:

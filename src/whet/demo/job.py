@@ -41,13 +41,13 @@ class Sizes:
     """Questions that users ask the agent as it came; 40 % get a thumb."""
     later_users: int = 2_200
     """Questions that users ask the tuned agent, half of them with its rule opened."""
-    rollouts: int = 16_000
+    rollouts: int = 16_400
     """New attempts that each learner may make."""
     generations: int = 80
     """Of the knob search at most."""
     cloned: int = 4_000
     """Recorded runs that the policy is cloned from."""
-    grpo: int = 60
+    grpo: int = 64
     """GRPO steps at most, each of `grpo_tasks` questions with 8 attempts."""
     grpo_tasks: int = 32
     routed: int = 600

@@ -263,7 +263,7 @@ class Learning:
                 return means(await self.checked.evaluate(greedy))["success"]
 
             options = GRPOOptions(
-                score=score, steps=self.sizes.grpo, passes=2, unknown="unknown", seed=self.job.options.seed
+                score=score, steps=self.sizes.grpo, unknown="unknown", seed=self.job.options.seed
             )
             sampled = cloned.put(Version(resource="decoding", content={"temperature": 1.0}))
             improvement = await experiment.improve(

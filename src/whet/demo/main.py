@@ -21,7 +21,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from ..errors import InputError, MissingExtra, NotFoundError
+from ..errors import InputError, MissingExtra, NotFoundError, StoreError
 from ..store import Store
 from .report import print_report, write_html
 
@@ -82,6 +82,7 @@ class Bars:
                 f"[{now - self._begun:6.1f} s] {what} {done}/{total or '?'}  {shown}",
                 markup=False,
                 highlight=False,
+                soft_wrap=True,
             )
 
 
@@ -112,11 +113,17 @@ def run_demo(
             raise InputError(
                 f"{folder} does not exist; --mail and --held-out take a maildir, an mbox or a folder of mails"
             )
+    output = output.resolve()  # weights are found again from any working directory
     job_options = _options(mail, held_out, seed, fold, output)
     if sizes is not None:
         job_options = replace(job_options, sizes=sizes)
     console = Console(stderr=True)
-    output.mkdir(parents=True, exist_ok=True)
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreError(
+            f"the output folder {output} cannot be made: {error.strerror}; give another --output"
+        ) from error
     path = store or output / "whet.db"
     with Store(path) as opened, Bars(console) as bars:
         name = _name(opened, job_options, resume)
@@ -128,7 +135,7 @@ def run_demo(
         public = {key: report[key] for key in ("seed", "seconds", "cpu_seconds", "stages", "verdict")}
         sys.stdout.write(msgspec.json.encode(public).decode() + "\n")
     else:
-        print_report(report, Console())
+        print_report(report, Console(width=None if sys.stdout.isatty() else 110))
         console.print(f"report: {page}\nask it: whet demo --ask 'When ...?' --output {output}", markup=False)
     return 0
 

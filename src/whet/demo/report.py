@@ -58,6 +58,7 @@ HEADS = (
     "seconds",
 )
 SHORT = ("agent", "success % [95 %]", "hard", "halluc.", "unknown r/w", "turns", "rollouts", "lift/1k", "s")
+NARROW = ("agent", "success % [95 %]", "halluc.", "unknown r/w", "turns", "rollouts")
 """The same for a terminal, without what each learned from."""
 
 
@@ -67,10 +68,14 @@ def print_report(report: Mapping[str, Any], console: Console) -> None:
         f"{report['n']} questions from mailboxes that nothing trained on: {report['held_out']}", markup=False
     )
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for head in SHORT:
+    columns = SHORT if console.width >= 100 else NARROW
+    for head in columns:
         table.add_column(head, justify="left" if head == "agent" else "right", no_wrap=True)
     for line, row in zip(report["learners"], _rows(report), strict=True):
-        table.add_row(row[0], *row[2:], style="bold" if line["name"] == "released" else None)
+        cells = dict(zip(SHORT, [row[0], *row[2:]], strict=True))
+        table.add_row(
+            *(cells[head] for head in columns), style="bold" if line["name"] == "released" else None
+        )
     console.print(table)
     for reason in report["composition"]:
         console.print(f"  {reason}", markup=False)
