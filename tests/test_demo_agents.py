@@ -145,12 +145,18 @@ def test_work_on_a_mail_that_was_not_shown_has_no_form_by_slot(world: World, run
 
 
 def thumbed(count: int, success: float) -> list[Trajectory]:
-    task, score = Task(instruction="?"), Score("success", success)
-    return [Trajectory(task=task, id=f"run{k}", started=0.0).scored(score) for k in range(count)]
+    runs = (
+        Trajectory(task=Task(instruction="?", id=f"{k}"), id=f"run{k}", started=0.0) for k in range(count)
+    )
+    return [run.scored(Score("success", success)) for run in runs]
 
 
-def test_thumbs_depend_on_the_run_and_the_seed_alone() -> None:
+def test_thumbs_depend_on_the_question_the_agent_and_the_seed_alone() -> None:
     rated = [Users(seed=3).thumb(one) for one in thumbed(200, 1.0)]
+    again = [Users(seed=3).thumb(replace(one, id=f"another {one.id}")) for one in thumbed(200, 1.0)]
+    assert [thumb and thumb.value for thumb in rated] == [thumb and thumb.value for thumb in again]
+    other = [Users(seed=3).thumb(replace(one, versions={"rule": "another"})) for one in thumbed(200, 1.0)]
+    assert [thumb and thumb.value for thumb in rated] != [thumb and thumb.value for thumb in other]
     assert rated == [Users(seed=3).thumb(one) for one in thumbed(200, 1.0)]
     assert rated != [Users(seed=4).thumb(one) for one in thumbed(200, 1.0)]
 

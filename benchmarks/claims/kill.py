@@ -122,9 +122,11 @@ def _stage(output: Path) -> str:
         return ""
     with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=30)) as database:
         try:
-            keys = [key for (key,) in database.execute("SELECT key FROM states ORDER BY rowid")]
-        except sqlite3.OperationalError:
-            return ""
+            keys = [key for (key,) in database.execute("SELECT key FROM states ORDER BY at")]
+        except sqlite3.OperationalError as error:
+            if "no such table" in str(error):
+                return ""
+            raise
     stages = [key.partition("/stage/")[2] for key in keys if "/stage/" in key]
     return "" if "demo/last" not in keys else stages[-1] if stages else "none"
 

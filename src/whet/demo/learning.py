@@ -221,7 +221,9 @@ class Learning:
             groups += await self.checked.collect(rule, tasks[: len(tasks) // 2], seed=2)
             taught = lessons(groups, self.job.material.world, self.job.agents.agent, rule)
             folder = self.checked.folder / "fresh"
-            shutil.rmtree(folder, ignore_errors=True)  # of a job that was stopped here; the seed makes it again
+            shutil.rmtree(
+                folder, ignore_errors=True
+            )  # of a job that was stopped here; the seed makes it again
             seed = self.job.options.seed
             start = rule.put(
                 fresh("policy", folder, vocab_size=len(TOKENS), seed=seed),
