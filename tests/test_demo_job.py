@@ -22,7 +22,8 @@ pytest.importorskip("lightgbm")
 from whet import Store
 from whet.demo.job import Job, JobOptions, Sizes
 from whet.demo.main import ask, run_demo
-from whet.envs.email import generate, write
+from whet.demo.proof import run_job
+from whet.envs.email import generate, same, write
 from whet.errors import InputError, NotFoundError
 
 SIZES = Sizes(
@@ -171,9 +172,9 @@ def test_the_released_agent_is_asked_over_its_own_mail(ran: Ran, capsys: pytest.
         runs = [one for one in store.trajectories(experiment="demo-1/gate") if one.task.answer is not None]
     solved = next(one for one in runs if one.score("success") == 1 and one.task.meta["tier"] == "exact")
     assert ask(solved.task.instruction, store=None, output=ran.output) == 0
-    said = capsys.readouterr().out
-    assert str(solved.task.answer) in said
-    assert "from: " in said
+    said, _, source = capsys.readouterr().out.partition("\nfrom: ")
+    assert same(solved.task.meta["kind"], said, str(solved.task.answer))
+    assert source.strip()
 
 
 def test_asking_where_nothing_was_released_says_what_to_do(tmp_path: Path) -> None:
@@ -197,7 +198,7 @@ async def run_until(options: JobOptions, what: str, at: int) -> None:
             raise Stopped
 
     with Store(options.output / "whet.db") as store, pytest.raises(Stopped):
-        await Job(options, store, name="demo-1", progress=watch).run()
+        await run_job(Job(options, store, name="demo-1", progress=watch))
 
 
 def test_a_job_stopped_between_and_within_stages_comes_to_the_same_result(ran: Ran, tmp_path: Path) -> None:
@@ -206,10 +207,11 @@ def test_a_job_stopped_between_and_within_stages_comes_to_the_same_result(ran: R
     async def stopped() -> dict[str, Any]:
         await run_until(options, "users", SIZES.users)  # runs and thumbs are recorded, the stage is not
         await run_until(options, "rule", 2)  # in the middle of the search
+        await run_until(options, "sft", 2)  # in the middle of cloning
         await run_until(options, "grpo", 2)  # in the middle of training, beyond its last checkpoint
         with Store(tmp_path / "whet.db") as store:
             before = {one.id for one in store.trajectories()}
-            report = await Job(options, store, name="demo-1").run()
+            report = await run_job(Job(options, store, name="demo-1"))
             assert before <= {one.id for one in store.trajectories()}
         return report
 

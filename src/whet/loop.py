@@ -416,6 +416,9 @@ class Experiment:
         return await context.rollout(bundle, drawn, optimizer.group_size, seed=number)
 
     def _context(self, number: int, key: str, meter: Meter, folder: Path, state: Json) -> Context:
+        # Chance must not hang on what the experiment is called: a second job in a store is the first one again.
+        label = key.removeprefix(f"{self.name}/")
+
         async def allowed(
             bundle: Bundle,
             tasks: Sequence[Task],
@@ -427,7 +430,7 @@ class Experiment:
             self._refuse_gate(tasks)
             meter.reserve(rollouts=len(tasks) * n)
             return await self._run(
-                bundle, tasks, n, seed=self._seed(key, seed), phase=key, prefix=prefix, share=self.record
+                bundle, tasks, n, seed=self._seed(label, seed), phase=key, prefix=prefix, share=self.record
             )
 
         return Context(
@@ -435,7 +438,7 @@ class Experiment:
             train=self.train,
             validation=self.validation,
             meter=meter,
-            rng=random.Random(self._seed(key, number)),
+            rng=random.Random(self._seed(label, number)),
             folder=folder,
             progress=self.progress,
             baseline=self.baseline,

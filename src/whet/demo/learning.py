@@ -12,6 +12,7 @@ learns nothing: its line is what it started from, and the report says why.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import ModuleType
@@ -222,6 +223,9 @@ class Learning:
             groups += await self.checked.collect(rule, tasks[: len(tasks) // 2], seed=2)
             taught = lessons(groups, self.job.material.world, self.job.agents.agent, rule)
             folder = self.checked.folder / "fresh"
+            shutil.rmtree(
+                folder, ignore_errors=True
+            )  # of a job that was stopped here; the seed makes it again
             seed = self.job.options.seed
             start = rule.put(
                 fresh("policy", folder, vocab_size=len(TOKENS), seed=seed),

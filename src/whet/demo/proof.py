@@ -31,6 +31,9 @@ WORTH = 0.005
 ALPHA = 0.05
 LINES = ("weak", "naive", "rule", "rule (judge)", "head", "cloned", "trained", "trained (judge)", "route")
 
+TRUE_CLUES = "head, true clues"
+"""Line of the head's agent with the question's own clues in place of its parser."""
+
 
 async def run_job(job: Job) -> dict[str, Any]:
     """All stages of a job; returns the report."""
@@ -148,7 +151,7 @@ class Proof:
         clues = scoring.figures(true_clues)
         lines.append(
             {
-                "name": "head, true clues",
+                "name": TRUE_CLUES,
                 "learns_from": "what parsing costs",
                 "figures": clues,
                 "rollouts": 0,
@@ -168,6 +171,8 @@ class Proof:
             "stages": {**{name: stages[name] for name in names}, "released": stages[released]},
             "verdict": msgspec.to_builtins(verdict),
             "released": released,
+            "bundles": {name: self.learners[name].bundle.ids for name in gate}
+            | {TRUE_CLUES: true_clues[0].trajectories[0].versions},
             "proposed": proposed,
             "n": len(gate["weak"]),
             "about": f"{job.material.about}; {job.material.counts}",

@@ -23,9 +23,11 @@ class Users:
     def thumb(self, trajectory: Trajectory) -> Feedback | None:
         """The user's thumb on one run, up (1) or down (-1), or None.
 
-        It depends on the trajectory's id and the seed alone, so it is the same after a restart.
+        It depends on the seed, the question and which agent was asked, so it is the same after a restart
+        and in a second job on the same store.
         """
-        rng = random.Random(digest((self.seed, trajectory.id)))
+        asked = (self.seed, trajectory.task.id, trajectory.seed, dict(trajectory.versions))
+        rng = random.Random(digest(asked))
         rates, wrong, flip = rng.random() < self.rate, rng.random() < self.noise, rng.random() < 0.5
         success = trajectory.score("success")
         if not rates or success is None:

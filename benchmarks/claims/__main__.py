@@ -1,0 +1,111 @@
+"""`scripts/claims COMMAND`: measures what the project claims and writes it into docs/claims.md.
+
+Every command runs the product as a user would, keeps each run's store and log under --folder, and
+replaces its own section of the page.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import folds
+from kill import kill
+from world import SMALL
+
+from whet.demo.job import FOLDS, Sizes
+from whet.demo.main import run_demo
+
+DATA = Path(__file__).resolve().parents[3] / "shared" / "data" / "enron_mail"
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="scripts/claims", description=__doc__)
+    parser.add_argument("--folder", type=Path, default=Path("runs/claims"), help="where runs are kept")
+    commands = parser.add_subparsers(dest="command", required=True)
+
+    def command(name: str, about: str) -> argparse.ArgumentParser:
+        return commands.add_parser(name, help=about, description=about)
+
+    mail = command("mail", "The main job on real mail, over folds of the owners and seeds.")
+    mail.add_argument("--mail", type=Path, default=DATA, help="a folder of mails")
+    mail.add_argument("--folds", type=int, default=FOLDS, choices=range(1, FOLDS + 1))
+    synthetic = command("synthetic", "The main job on a synthetic company per seed.")
+    for one in (mail, synthetic):
+        one.add_argument("--seeds", type=int, default=3)
+        one.add_argument("--jobs", type=int, default=2, help="runs at once")
+        one.add_argument("--reuse", action="store_true", help="take finished runs in the folder as they are")
+    controls = command("controls", "Each learner without its information must improve nothing.")
+    controls.add_argument("--seeds", type=int, default=3)
+    null = command(
+        "aa", "A sampled policy against itself, watched continuously; the best of null candidates."
+    )
+    null.add_argument("--pairings", type=int, default=1_000)
+    null.add_argument("--trials", type=int, default=200)
+    null.add_argument("--candidates", type=int, default=20)
+    killed = command("kill", "kill -9 at random moments, then --resume.")
+    killed.add_argument("--times", type=int, default=10)
+    killed.add_argument("--seed", type=int, default=0)
+    for one in (controls, null):
+        one.add_argument("--small", action="store_true", help="a job of half a minute, to try it out")
+    killed.add_argument("--full", action="store_true", help="the whole job, not one of half a minute")
+    small = commands.add_parser("small")  # what `kill` kills
+    small.add_argument("--seed", type=int, default=0)
+    small.add_argument("--output", type=Path, required=True)
+    small.add_argument("--resume", action="store_true")
+    return parser
+
+
+def main() -> int:
+    """Run one command."""
+    options = _parser().parse_args()
+    folder: Path = options.folder
+    match options.command:
+        case "mail":
+            seeds = range(options.seeds)
+            folds.mail(
+                folder,
+                data=options.mail,
+                folds=options.folds,
+                seeds=seeds,
+                parallel=options.jobs,
+                reuse=options.reuse,
+            )
+        case "synthetic":
+            folds.synthetic(folder, seeds=range(options.seeds), parallel=options.jobs, reuse=options.reuse)
+        case "controls":
+            from controls import controls
+
+            controls(folder, seeds=range(options.seeds), sizes=SMALL if options.small else Sizes())
+        case "aa":
+            from null import aa
+
+            aa(
+                folder,
+                pairings=options.pairings,
+                trials=options.trials,
+                candidates=options.candidates,
+                # Fewer lessons leave a policy that never succeeds, which is equal to itself for a dull reason.
+                sizes=replace(SMALL, cloned=2_500, validation=200) if options.small else Sizes(),
+            )
+        case "kill":
+            kill(folder, times=options.times, seed=options.seed, full=options.full)
+        case "small":
+            return run_demo(
+                mail=None,
+                held_out=None,
+                seed=options.seed,
+                fold=None,
+                store=None,
+                output=options.output,
+                resume=options.resume,
+                as_json=True,
+                sizes=SMALL,
+            )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,55 @@
+"""docs/claims.md: one section per measurement, each with its date and its command."""
+
+from __future__ import annotations
+
+import fcntl
+import shlex
+import sys
+from collections.abc import Sequence
+from datetime import date
+from pathlib import Path
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "claims.md"
+INTRODUCTION = """# Claims
+
+What was measured, when, and with which command. `scripts/claims COMMAND` measures a section again and
+replaces it; nothing here is written by hand. Intervals are 95 %, clustered by mailbox.
+"""
+
+
+def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """A Markdown table, columns after the first to the right."""
+    return [
+        "| " + " | ".join(heads) + " |",
+        "|" + "|".join(["---", *["---:"] * (len(heads) - 1)]) + "|",
+        *("| " + " | ".join(row) + " |" for row in rows),
+        "",
+    ]
+
+
+def percent(value: float | None, *, signed: bool = False) -> str:
+    """A share in percent, or a dash."""
+    return "–" if value is None else f"{100 * value:{'+' if signed else ''}.1f}"
+
+
+def points(effect: float, interval: Sequence[float]) -> str:
+    """A difference of two shares with its interval, in points."""
+    return f"{100 * effect:+.1f} [{100 * interval[0]:+.1f}, {100 * interval[1]:+.1f}]"
+
+
+def publish(heading: str, lines: Sequence[str], *, page: Path = PAGE) -> None:
+    """Print a section and put it into the page in place of the one of that heading."""
+    command = shlex.join(["scripts/claims", *sys.argv[1:]])
+    section = "\n".join(
+        [f"## {heading}", "", f"{date.today().isoformat()}, `{command}`", "", *lines]
+    ).rstrip()
+    print(section)
+    page.parent.mkdir(parents=True, exist_ok=True)
+    with page.with_suffix(".lock").open("w") as lock:  # two measurements may end at once
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        old = page.read_text(encoding="utf-8") if page.exists() else INTRODUCTION
+        head, *sections = old.split("\n## ")
+        kept = {text.partition("\n")[0].strip(): f"## {text.strip()}" for text in sections}
+        kept[heading] = section
+        page.write_text("\n\n".join([head.strip(), *kept.values()]) + "\n", encoding="utf-8")
+    page.with_suffix(".lock").unlink(missing_ok=True)

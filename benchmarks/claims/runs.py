@@ -1,0 +1,192 @@
+"""Runs of the main job as processes of their own, and what their stores say about each question."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from whet import Store
+from whet.demo.scoring import rubric_of
+from whet.gate import Result
+from whet.types import Trajectory
+
+COMMAND = [sys.executable, "-m", "whet.cli", "demo", "--json"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """What one agent did on one question."""
+
+    question: str
+    """Mailbox, fact and tier: equal in all seeds that ask for the same."""
+    mailbox: str
+    tier: str
+    answerable: bool
+    success: float
+    hallucination: float
+    unknown: float
+    turns: float
+
+
+Table = Mapping[str, Mapping[str, Row]]
+"""Agent → task id → Row."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ran:
+    """One job that has ended."""
+
+    seed: int
+    fold: int | None
+    report: Mapping[str, Any]
+    table: Table
+    seconds: float
+    peak: float
+    """Resident memory at most, GB; 0 where the run is an earlier one."""
+
+
+def run_all(
+    jobs: Sequence[tuple[int, int | None]], *, folder: Path, mail: Path | None, parallel: int, reuse: bool
+) -> list[Ran]:
+    """Run the job for each (seed, fold), `parallel` at once.
+
+    Raises:
+        subprocess.CalledProcessError: a job failed; its log lies in its folder.
+    """
+
+    def one(job: tuple[int, int | None]) -> Ran:
+        seed, fold = job
+        output = folder / f"seed{seed}{'' if fold is None else f'-fold{fold}'}"
+        peak = 0.0
+        if not (reuse and (output / "figures.json").exists()):
+            options = ["--seed", str(seed), "--output", str(output)]
+            options += [] if mail is None else ["--mail", str(mail)]
+            options += [] if fold is None else ["--fold", str(fold)]
+            peak = _run(options, output)
+        print(f"seed {seed}, fold {fold}: done in {output}", file=sys.stderr, flush=True)
+        return replace(read(output), seed=seed, fold=fold, peak=peak)
+
+    with ThreadPoolExecutor(parallel) as pool:
+        return list(pool.map(one, jobs))
+
+
+def _run(options: Sequence[str], output: Path) -> float:
+    shutil.rmtree(output, ignore_errors=True)
+    output.mkdir(parents=True)
+    written = output / "figures.json"
+    with (output / "figures.part").open("wb") as out, (output / "log").open("wb") as log:
+        process = subprocess.Popen([*COMMAND, *options], stdout=out, stderr=log)
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        print((output / "log").read_text()[-2000:], file=sys.stderr)
+        raise subprocess.CalledProcessError(process.returncode, process.args)
+    (output / "figures.part").rename(written)
+    return usage.ru_maxrss / 1e6  # kilobytes on Linux
+
+
+def read(output: Path) -> Ran:
+    """What a finished job left in its folder."""
+    with Store(output / "whet.db") as store:
+        name = store.state("demo/last")["name"]
+        report = store.state(f"{name}/report")
+        runs = list(store.trajectories(experiment=f"{name}/gate"))
+    by_bundle: dict[str, dict[str, Row]] = {}
+    for run in runs:
+        by_bundle.setdefault(_key(run.versions), {})[run.task.id] = _row(run)
+    table = {agent: by_bundle[_key(ids)] for agent, ids in report["bundles"].items()}
+    table["released"] = table[report["released"]]
+    printed = msgspec.json.decode((output / "figures.json").read_bytes())
+    assert printed["stages"] == report["stages"], f"{output}: the store's figures are not those printed"
+    return Ran(
+        seed=report["seed"], fold=None, report=report, table=table, seconds=report["seconds"], peak=0.0
+    )
+
+
+def _key(versions: Mapping[str, str]) -> str:
+    return "/".join(f"{resource}={id}" for resource, id in sorted(versions.items()))
+
+
+def _row(run: Trajectory) -> Row:
+    rubric = rubric_of(run)
+    if rubric is None:  # it broke before it ended: no success, and nothing was said
+        return Row(
+            question=_question(run),
+            mailbox=run.task.group,
+            tier=run.task.meta["tier"],
+            answerable=run.task.answer is not None,
+            success=0.0,
+            hallucination=0.0,
+            unknown=0.0,
+            turns=float(len(run.steps)),
+        )
+    return Row(
+        question=_question(run),
+        mailbox=run.task.group,
+        tier=run.task.meta["tier"],
+        answerable=rubric.answerable,
+        success=float(rubric.success),
+        hallucination=float(rubric.hallucination),
+        unknown=float(rubric.returned_unknown),
+        turns=float(rubric.turns),
+    )
+
+
+def _question(run: Trajectory) -> str:
+    meta = run.task.meta
+    return f"{run.task.group}/{meta['fact']}/{meta['tier']}/{meta['unanswerable']}"
+
+
+def pooled(runs: Sequence[Ran]) -> dict[str, dict[str, Row]]:
+    """The folds of one seed as one table, each question once.
+
+    Raises:
+        ValueError: two folds judged the same question.
+    """
+    tables: dict[str, dict[str, Row]] = {}
+    for agent in set.intersection(*(set(run.table) for run in runs)):
+        rows = tables.setdefault(agent, {})
+        for run in runs:
+            if rows.keys() & run.table[agent].keys():
+                raise ValueError(f"two folds of seed {run.seed} judged the same question")
+            rows |= run.table[agent]
+    return tables
+
+
+def averaged(tables: Sequence[Table], *, apart: bool) -> dict[str, list[Result]]:
+    """Agent → one Result per distinct question, the mean over the seeds that asked it.
+
+    Args:
+        apart: the seeds are different worlds (synthetic mail), so nothing is the same question.
+    """
+    found: dict[str, list[Result]] = {}
+    for agent in sorted(set.intersection(*(set(table) for table in tables))):
+        gathered: dict[str, list[tuple[str, float]]] = {}
+        for number, table in enumerate(tables):
+            for row in table[agent].values():
+                world = f"{number}:" if apart else ""
+                gathered.setdefault(world + row.question, []).append((world + row.mailbox, row.success))
+        found[agent] = [
+            Result(
+                task=task, group=rows[0][0], scores={"success": sum(value for _, value in rows) / len(rows)}
+            )
+            for task, rows in sorted(gathered.items())
+        ]
+    return found
+
+
+def results(rows: Mapping[str, Row]) -> list[Result]:
+    """One seed's rows as the gate takes them."""
+    return [
+        Result(task=task, group=row.mailbox, scores={"success": row.success})
+        for task, row in sorted(rows.items())
+    ]
