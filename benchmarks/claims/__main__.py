@@ -7,6 +7,7 @@ replaces its own section of the page.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +19,10 @@ from world import SMALL
 from whet.demo.job import FOLDS, Sizes
 from whet.demo.main import run_demo
 
-DATA = Path(__file__).resolve().parents[3] / "shared" / "data" / "enron_mail"
+DATA = (
+    Path(os.environ.get("WHET_DATA") or Path(__file__).resolve().parents[3] / "shared" / "data")
+    / "enron_mail"
+)
 
 
 def _parser() -> argparse.ArgumentParser:

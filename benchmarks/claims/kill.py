@@ -61,7 +61,7 @@ def kill(folder: Path, *, times: int, seed: int, full: bool) -> None:
     expected = _finish(whole, seed=seed, full=full, resume=False)
     seconds = time.perf_counter() - begun
     rng = random.Random(f"kill/{seed}")
-    rows, good = [], 0
+    rows, good, late = [], 0, 0
     for number in range(times):
         output = _clean(folder / f"killed{number}")
         # One moment in each of `times` equal parts of the run, so that they do not fall together.
@@ -73,6 +73,7 @@ def kill(folder: Path, *, times: int, seed: int, full: bool) -> None:
         lost = len(before - _recorded(output))
         same = all(found[key] == expected[key] for key in ("seed", "stages", "verdict"))
         good += same and not lost and not lost_at_once
+        late += bool(before)
         rows.append(
             [
                 f"{moment:.1f}",
@@ -86,7 +87,8 @@ def kill(folder: Path, *, times: int, seed: int, full: bool) -> None:
     size = "full" if full else "small"
     lines = [
         f"Synthetic mail, seed {seed}, the {size} job ({seconds:.0f} s uninterrupted), killed once in each run "
-        f"and resumed: {good} of {times} with the same stages and verdict as the uninterrupted run and nothing lost.",
+        f"and resumed: {good} of {times} with the same stages and verdict as the uninterrupted run and nothing lost; "
+        f"{late} of the kills came after trajectories had been committed.",
         "",
         *table(
             ("killed at, s", "last stage ended", "trajectories committed", "of them lost", "same figures"),
