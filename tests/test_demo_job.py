@@ -30,6 +30,7 @@ SIZES = Sizes(
     users=200,
     later_users=900,
     rollouts=4_000,
+    searched=100,
     generations=8,
     cloned=600,
     grpo=4,

@@ -43,6 +43,8 @@ class Sizes:
     """Questions that users ask the tuned agent, half of them with its rule opened."""
     rollouts: int = 24_000
     """New attempts that each learner may make at most."""
+    searched: int = 300
+    """Questions that the knob search tries its candidates on."""
     generations: int = 80
     """Of the knob search at most."""
     cloned: int = 4_000
