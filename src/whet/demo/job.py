@@ -241,7 +241,7 @@ class Job:
 
     def __init__(self, options: JobOptions, store: Store, *, name: str, progress: Progress = quiet) -> None:
         self.options, self.store, self.name, self.progress = options, store, name, progress
-        self.begun, self.cpu = time.perf_counter(), time.process_time()
+        begun, cpu = time.perf_counter(), time.process_time()
         self.material = prepare(options)
         self.models = LocalModels()
         self.agents = MailAgents(self.material.world, self.models)
@@ -249,7 +249,7 @@ class Job:
             {task.instruction: Clues.from_json(task.meta["clues"]) for task in self.material.gate}
         )
         self.users = Users(seed=options.seed)
-        self.timings: list[dict[str, Any]] = [self._timing("mail", self.begun, self.cpu)]
+        self.timings: list[dict[str, Any]] = [self._timing("mail", begun, cpu)]
         self.checked = self._experiment("", scoring.REWARDS)
         self.base = Bundle(
             Version(resource=resource, content=target.value) for resource, target in self._targets().items()

@@ -166,8 +166,8 @@ class Proof:
         job = self.job
         return {
             "seed": job.options.seed,
-            "seconds": time.perf_counter() - job.begun,
-            "cpu_seconds": time.process_time() - job.cpu,
+            "seconds": sum(row["seconds"] for row in job.timings),
+            "cpu_seconds": sum(row["cpu_seconds"] for row in job.timings),
             "stages": {**{name: stages[name] for name in names}, "released": stages[released]},
             "verdict": msgspec.to_builtins(verdict),
             "released": released,
