@@ -90,7 +90,8 @@ class Proof:
         trained = {task.group for task in (*self.job.checked.train, *self.job.checked.validation)}
         rails = (
             Guardrail(metric="hallucination", margin=0.02, higher_is_better=False),
-            Guardrail(metric="answered", margin=0.15),
+            # Against a collapse to "I don't know", which costs .9: owners differ too much for a finer one.
+            Guardrail(metric="answered", margin=0.3),
         )
 
         def judged(new: str, old: str, **more: Any) -> Verdict:
