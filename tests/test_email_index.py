@@ -190,7 +190,11 @@ def test_inbox_withholds_counts_and_records() -> None:
         ("read", ["2"]),
         ("read", None),
     ]
-    assert inbox.log[1].arguments == {"id": "2"}
+    assert [call.arguments for call in inbox.log] == [
+        {"words": ["lunch", "contract"], "match": "all", "month": 4},
+        {"id": "2"},
+        {"id": "1"},
+    ]
 
 
 def test_world_makes_one_index_per_set_of_mailboxes() -> None:
