@@ -12,6 +12,7 @@ Bundle too (`arm`, or a learned `router`), so that whatever is released is one B
     decoding    value     its temperature
     arm         value     rule · head · policy · naive
     router      router    table: which arm takes which question
+    parse       true clues  only to measure what parsing costs: the question maker's own
 """
 
 from __future__ import annotations
