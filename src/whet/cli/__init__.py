@@ -1,0 +1,36 @@
+"""The command line: parse, call, print.
+
+One module per family of commands; each is imported here and adds its commands to `app`.
+Nothing heavy is imported until a command needs it.  What a user can mend is one line on standard
+error and an exit code of its own (`errors.py`); anything else is a bug and keeps its traceback.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from ..errors import WhetError
+from . import loop, record
+from .app import app
+
+__all__ = ["app", "loop", "main", "record"]
+
+
+def main(argv: Annotated[Sequence[str] | None, Parameter(parse=False)] = None) -> None:
+    """Entry point of the `whet` command; exits with the command's code."""
+    try:
+        code = app(argv, result_action="return_value")
+    except WhetError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        print(
+            "stopped; what was acknowledged is kept. Go on with the same command and --resume",
+            file=sys.stderr,
+        )
+        sys.exit(130)
+    sys.exit(code if isinstance(code, int) else 0)

@@ -1,0 +1,5 @@
+"""`python -m whet.cli`."""
+
+from . import main
+
+main()

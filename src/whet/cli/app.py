@@ -1,0 +1,17 @@
+"""The `whet` command that every family of commands adds itself to."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+
+import cyclopts
+from cyclopts import Parameter
+
+app = cyclopts.App(
+    name="whet",
+    help="Improve LLM agents from what they actually do: observe, evaluate, learn, prove, deploy.",
+    version=lambda: version("whet"),
+    help_format="plaintext",
+    default_parameter=Parameter(negative=()),
+    suppress_keyboard_interrupt=False,
+)

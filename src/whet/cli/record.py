@@ -1,0 +1,75 @@
+"""`whet serve` and `whet show`: the record of what agents did."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from .app import app
+
+
+@app.command
+def serve(*, store: Path) -> int:
+    """Own a store: other processes on this machine record through it until it is stopped.
+
+    Parameters
+    ----------
+    store
+        The file; made if it does not exist.
+    """
+    from ..store import Store
+
+    stopped = threading.Event()
+    for signal_ in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(signal_, lambda *_: stopped.set())
+    with Store(store, serve=True) as opened:
+        print(
+            f"{store}: serving, {opened.counts()['trajectories']:,} trajectories; stop with Ctrl-C",
+            flush=True,
+        )
+        stopped.wait()
+    return 0
+
+
+@app.command
+def show(*, store: Path, json: bool = False) -> int:
+    """Say what a store holds: how much of each kind, what is live, and what was released when.
+
+    Parameters
+    ----------
+    store
+        The file.
+    json
+        Print one JSON object.
+    """
+    from ..errors import NotFoundError
+    from ..store import Store
+
+    if not store.exists():
+        raise NotFoundError(f"there is no store at {store}")
+    with Store(store) as opened:
+        live = opened.live()
+        found: dict[str, Any] = {
+            "counts": opened.counts(),
+            "live": live.ids if live is not None else {},
+            "releases": [
+                {"id": one.id, "at": one.at, "bundle": one.bundle.ids, "reason": one.reason}
+                for one in opened.history()
+            ],
+        }
+    if json:
+        print(msgspec.json.encode(found).decode())
+        return 0
+    for name, count in found["counts"].items():
+        print(f"{name:32} {count:>10,}")
+    for name, id in found["live"].items():
+        print(f"live {name:27} {id}")
+    for release in found["releases"]:
+        day = time.strftime("%Y-%m-%d %H:%M", time.localtime(release["at"]))
+        print(f"released {day}: {release['reason']}")
+    return 0
