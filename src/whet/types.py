@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -245,6 +245,34 @@ class Trajectory:
     def scored(self, *scores: Score) -> Trajectory:
         """A copy with these scores added."""
         return replace(self, scores={**self.scores, **{score.name: score for score in scores}})
+
+
+class Span(NamedTuple):
+    """One OpenTelemetry span, log record or gateway call as it arrived: its raw body beside what is searched.
+
+    A tuple, because a server makes tens of thousands of them a second.
+    """
+
+    trace: bytes
+    """16 bytes."""
+    id: bytes
+    """8 bytes; with `trace` and `encoding` what makes a repeated one recognisable.  A log record has none of
+    its own and is given the first 8 bytes of its body's hash."""
+    parent: bytes
+    """8 bytes, or b"" for a root; for a log record or a gateway call the span that it happened in."""
+    started: int
+    """Unix time in nanoseconds."""
+    ended: int
+    """Unix time in nanoseconds; 0 while it has not ended."""
+    name: str
+    body: bytes
+    """As `encoding` says; read when it is asked for."""
+    encoding: str
+    """`span` and `log` (protobuf), `span+json` and `log+json` (OTLP/JSON), `call+json` (the gateway's)."""
+    context: bytes = b""
+    """Resource and scope in the same encoding; the same for many spans."""
+    run: str | None = None
+    """Explicit id of the run, where one was given."""
 
 
 @dataclass(frozen=True, slots=True)
