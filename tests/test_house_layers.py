@@ -28,6 +28,7 @@ LEVELS = {
     "gate": 5,
     "verdict": 5,
     "data": 5,
+    "replay": 5,
     "search": 4.5,
     "env": 4,
     "reward": 3,
