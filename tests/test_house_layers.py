@@ -35,6 +35,7 @@ LEVELS = {
     "policy": 3,
     "heads": 2,
     "tracing": 2,
+    "wiring": 2,
     "sandbox": 1,
     "store": 1,
     "models": 1,

@@ -14,10 +14,10 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from ..errors import WhetError
-from . import loop, record, replay
+from . import loop, record, replay, wiring
 from .app import app
 
-__all__ = ["app", "loop", "main", "record", "replay"]
+__all__ = ["app", "loop", "main", "record", "replay", "wiring"]
 
 
 def main(argv: Annotated[Sequence[str] | None, Parameter(parse=False)] = None) -> None:
