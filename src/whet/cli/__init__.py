@@ -14,10 +14,10 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from ..errors import WhetError
-from . import loop, record
+from . import evolve, loop, record
 from .app import app
 
-__all__ = ["app", "loop", "main", "record"]
+__all__ = ["app", "evolve", "loop", "main", "record"]
 
 
 def main(argv: Annotated[Sequence[str] | None, Parameter(parse=False)] = None) -> None:

@@ -132,6 +132,7 @@ class Search:
         journal: where the search is recorded and replayed from; None to keep nothing.
         meter: budget; an evaluation is a rollout.
         progress: told every committed record.
+        seeds: programs judged before the first proposal and entered beside the start.
     """
 
     start: Program
@@ -142,6 +143,7 @@ class Search:
     journal: Journal | None = None
     meter: Meter = field(default_factory=Meter)
     progress: Callable[[Record], None] | None = None
+    seeds: Sequence[Program] = ()
     _shapes: set[str] = field(default_factory=set)
     _committed: set[str] = field(default_factory=set)
     _behaviours: set[str] = field(default_factory=set)
@@ -216,6 +218,12 @@ class Search:
             recorded = self._record(_Child(0, "start", Draw(_nobody(self.start), None), self.start), judged)
             recorded = replace(recorded, parent=None)
         self._enter(recorded)
+        for place, seed in enumerate(self.seeds, 1):
+            known = self.journal.load(-place) if self.journal else None
+            if known is None:
+                child = _Child(-place, "checkpoint", Draw(self._members[0], None, island=place), seed)
+                known = replace(self._record(child, await self.judge.score(seed)), evaluated=True)
+            self._enter(known)
 
     def _over(self, number: int) -> str:
         """Why nothing more is proposed, "" if there is no reason; known from what is committed."""
@@ -360,7 +368,7 @@ class Search:
                 self._history.append((record.number, record.score))
             self._members[record.number] = judged
             self.population.add(judged)
-        if record.number:
+        if record.number > 0:
             self._bandit.learn(
                 record.operator, cost=record.cost, evaluated=record.evaluated, improved=improved, gain=gain
             )
