@@ -262,7 +262,9 @@ def test_a_rule_that_cannot_be_used_is_refused(name: str, pattern: str) -> None:
 @settings(max_examples=150, deadline=None)
 @given(
     st.sampled_from(sorted(SECRETS)),
-    st.dictionaries(st.text(max_size=8), st.one_of(st.text(max_size=40), st.integers(0, 2**63 - 1)), max_size=5),
+    st.dictionaries(
+        st.text(max_size=8), st.one_of(st.text(max_size=40), st.integers(0, 2**63 - 1)), max_size=5
+    ),
     st.text(max_size=60),
     st.text(max_size=60),
 )
