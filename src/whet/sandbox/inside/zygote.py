@@ -392,6 +392,8 @@ def main() -> None:
     try:
         if plan["become"] is not None:
             kernel.become(plan["become"])
+        if plan["isolate"]:
+            kernel.die_with_parent()  # a change of user forgets it
         for name in plan["modules"]:
             importlib.import_module(name)
     except BaseException as error:
