@@ -105,8 +105,9 @@ def map_ids(inside_uid: int, inside_gid: int, outside_uid: int, outside_gid: int
         ("uid_map", f"{inside_uid} {outside_uid} 1"),
         ("gid_map", f"{inside_gid} {outside_gid} 1"),
     ):
-        with open(f"/proc/self/{name}", "w") as file:
-            file.write(text)
+        descriptor = os.open(f"/proc/self/{name}", os.O_WRONLY)
+        os.write(descriptor, text.encode())
+        os.close(descriptor)
 
 
 def _prctl(option: int, value: int, what: str) -> None:
