@@ -201,7 +201,7 @@ class Search:
                     break
                 work = self._replay(recorded) if recorded else self._work(self._propose(number))
                 tasks[number] = asyncio.create_task(work)
-            for left in range(max(1, number - self.options.in_flight + 1), number + 1):
+            for left in sorted(tasks):
                 await self._commit(tasks, left)
         finally:
             for task in tasks.values():
