@@ -14,10 +14,10 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from ..errors import WhetError
-from . import loop, record
+from . import loop, record, server
 from .app import app
 
-__all__ = ["app", "loop", "main", "record"]
+__all__ = ["app", "loop", "main", "record", "server"]
 
 
 def main(argv: Annotated[Sequence[str] | None, Parameter(parse=False)] = None) -> None:

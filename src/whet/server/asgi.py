@@ -26,6 +26,7 @@ from ..errors import (
     StoreError,
     WhetError,
 )
+from ..store.codec import plain
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -77,7 +78,7 @@ class Response:
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
-_encoder = msgspec.json.Encoder()
+_encoder = msgspec.json.Encoder(enc_hook=plain)
 _decoders: dict[Any, msgspec.json.Decoder[Any]] = {}
 
 
@@ -213,6 +214,22 @@ class Request:
             self._query = {name: values[-1] for name, values in found.items()}
         return self._query
 
+    def asked(self, name: str, type: Any, default: Any = None) -> Any:
+        """A query parameter as a value of `type`, `default` if it was not given.
+
+        Raises:
+            InputError: it is no such value.
+        """
+        text = self.query.get(name)
+        if text is None:
+            return default
+        try:
+            return msgspec.convert(text, type, strict=False)
+        except msgspec.ValidationError as exception:
+            raise InputError(
+                f"the query parameter {name}={text[:100]!r} cannot be used: {exception}"
+            ) from exception
+
     async def body(self, limit: int | None = None) -> bytes:
         """The whole body.
 
@@ -252,7 +269,11 @@ class Request:
             InputError: it is no JSON, is nested too deeply, or does not fit the type; the message says where.
             Refused: too large.
         """
-        value: Body = parse(await self.body(limit), type, nesting=self.nesting)
+        return self.parsed(await self.body(limit), type)
+
+    def parsed(self, body: bytes, type: type[Body]) -> Body:
+        """As `json`, of a body that has been read."""
+        value: Body = parse(body, type, nesting=self.nesting)
         return value
 
     async def disconnected(self) -> None:

@@ -1,0 +1,86 @@
+"""`whet serve`: the record, its queue and its gateway over HTTP."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .app import app
+
+if TYPE_CHECKING:
+    from ..server import Role
+
+
+@app.command
+def serve(
+    *,
+    store: Path,
+    host: str = "127.0.0.1",
+    port: int = 4777,
+    token: str | None = None,
+    allow_host: tuple[str, ...] = (),
+    open_legacy: bool = False,
+) -> int:
+    """Serve a store over HTTP, and own it: other processes on this machine record through it too.
+
+    Agents send traces, workers fetch tasks, people give feedback.  Every request needs a token, on
+    this machine too; the tokens are made at the first start and kept beside the store.  Ctrl-C
+    answers what is under way, then stops.
+
+    Parameters
+    ----------
+    store
+        The file; made if it does not exist.
+    host
+        Address to listen on.
+    port
+        0 takes any that is free and prints it.
+    token
+        The one token to accept, for everything, instead of those kept beside the store.
+    allow_host
+        A name that clients may call this server by, beside localhost; repeat it for several.
+    open_legacy
+        Serve the task, resource and rollout routes of the Agent Lightning 0.1 protocol without a
+        token, to this machine only: its client cannot send one.
+    """
+    from ..server import Access, Server, run, standard
+    from ..store import Store
+
+    stopped = threading.Event()
+    for signal_ in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(signal_, lambda *_: stopped.set())
+    with Store(store, serve=True) as opened:
+        tokens, said = _tokens(store, token)
+        access = Access(tokens, hosts=(host, *allow_host))
+        parts = standard(opened, access.limits, open_legacy=open_legacy)
+        server = Server(access, parts, host=host, port=port)
+
+        def ready(url: str) -> None:
+            count = opened.counts()["trajectories"]
+            print(f"{store}: serving, {count:,} trajectories, on {url}; stop with Ctrl-C\n{said}", flush=True)
+
+        cut = run(server, stopped, ready)
+        if cut:
+            print(f"{cut} requests did not end in time and were cut off", flush=True)
+    return 0
+
+
+def _tokens(store: Path, given: str | None) -> tuple[dict[Role, str], str]:
+    """The tokens to accept, and what to tell the user of them."""
+    from ..server import Role, make_tokens, new_tokens, token_file, tokens_of
+
+    if given is not None:
+        return {Role.ADMIN: given}, "token: as given"
+    if str(store) == ":memory:":
+        made = new_tokens()
+        return made, f"token (admin), for as long as this runs: {made[Role.ADMIN]}"
+    found = tokens_of(store)
+    if found:
+        return found, f"tokens: {token_file(store)}"
+    made = make_tokens(store)
+    return (
+        made,
+        f"token (admin): {made[Role.ADMIN]}\nkept, with those for read and write, in {token_file(store)}",
+    )

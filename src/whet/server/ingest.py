@@ -1,0 +1,158 @@
+"""What comes in: native trajectories, and OpenTelemetry traces and logs.
+
+A request is answered once what it carried is committed and synced; what was accepted can be read
+at once.  One malformed item refuses its whole request and nothing of it is stored, except where
+OTLP has its own word for that, partial success.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Sequence
+from concurrent.futures import Future
+from typing import Annotated, Any
+
+import msgspec
+
+from ..errors import InputError
+from ..store import Store
+from ..types import Outcome, Trajectory
+from .asgi import Refused, Request, Response, Role, Route, answer
+
+WAITING = 48 * 1024 * 1024
+"""Bytes that may wait for the disk before further ones are refused; less than the record's own
+limit, beyond which it would hold up the loop instead."""
+PAGE = 1_000
+"""Most items of one answer."""
+
+Id = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
+Page = Annotated[int, msgspec.Meta(ge=1, le=PAGE)]
+
+
+class Backlog:
+    """Bounds what waits for the disk: a slow one makes clients wait and retry, not memory grow."""
+
+    def __init__(self, limit: int = WAITING) -> None:
+        self._limit, self._waiting = limit, 0
+
+    async def durable(self, future: Future[Any], size: int) -> Any:
+        """Wait until what was submitted is committed, and return the future's result."""
+        self._waiting += size
+        try:
+            return await asyncio.wrap_future(future)
+        finally:
+            self._waiting -= size
+
+    def admit(self) -> None:
+        """Let a request in if not too much waits already.
+
+        Raises:
+            Refused: 503.
+        """
+        if self._waiting > self._limit:
+            raise Refused(
+                503,
+                "disk_busy",
+                "the disk does not keep up; try again in a second",
+                headers={"retry-after": "1"},
+            )
+
+
+class Recorded(msgspec.Struct, forbid_unknown_fields=True):
+    """Trajectories to record."""
+
+    trajectories: list[Trajectory]
+    experiment: str | None = None
+
+
+class Stored(msgspec.Struct):
+    """What was stored, by id, in the order given."""
+
+    ids: list[str]
+
+
+class Found(msgspec.Struct):
+    """Some of what is in the record."""
+
+    trajectories: list[Trajectory]
+
+
+class Trajectories:
+    """Native trajectories, in and out.
+
+    Args:
+        store: the record.
+        backlog: shared by all that write.
+    """
+
+    def __init__(self, store: Store, backlog: Backlog | None = None) -> None:
+        self._store, self._backlog = store, backlog or Backlog()
+        self.routes: Sequence[Route] = (
+            Route(
+                method="POST",
+                path="/api/trajectories",
+                handler=self._put,
+                role=Role.WRITE,
+                summary="Record trajectories; one whose id is known is left as it is",
+                request=Recorded,
+                response=Stored,
+            ),
+            Route(
+                method="GET",
+                path="/api/trajectories",
+                handler=self._list,
+                role=Role.READ,
+                summary="Trajectories in the order in which they were recorded",
+                response=Found,
+                query={
+                    "experiment": str,
+                    "since": float,
+                    "outcome": Outcome,
+                    "run": str,
+                    "limit": Page,
+                },
+            ),
+            Route(
+                method="GET",
+                path="/api/trajectories/{id}",
+                handler=self._get,
+                role=Role.READ,
+                summary="One trajectory, by its id or its run's",
+                response=Trajectory,
+            ),
+        )
+
+    @contextlib.asynccontextmanager
+    async def lifespan(self) -> AsyncIterator[None]:
+        """Nothing runs."""
+        yield
+
+    async def _put(self, request: Request) -> Response:
+        self._backlog.admit()
+        body = await request.body()
+        given: Recorded = request.parsed(body, Recorded)
+        for one in given.trajectories:
+            if not 0 < len(one.id) <= 200:
+                raise InputError(f"a trajectory's id must have 1 to 200 characters, not {len(one.id)}")
+        future = self._store.submit(*given.trajectories, experiment=given.experiment)
+        await self._backlog.durable(future, len(body))
+        return answer(Stored([one.id for one in given.trajectories]))
+
+    async def _list(self, request: Request) -> Response:
+        outcome, run = request.asked("outcome", Outcome), request.asked("run", str)
+        found = await asyncio.to_thread(
+            lambda: list(
+                self._store.trajectories(
+                    experiment=request.asked("experiment", str),
+                    ids=None if run is None else [run],
+                    since=request.asked("since", float),
+                    outcome=outcome,
+                    limit=request.asked("limit", Page, 100),
+                )
+            )
+        )
+        return answer(Found(found))
+
+    async def _get(self, request: Request) -> Response:
+        return answer(await asyncio.to_thread(self._store.trajectory, request.params["id"]))

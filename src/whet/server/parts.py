@@ -1,0 +1,25 @@
+"""The parts that `whet serve` is made of, in one place."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+
+from ..store import Store
+from .asgi import Part, Route
+from .auth import Limits
+from .ingest import Backlog, Trajectories
+from .openapi import OpenAPI
+
+
+def standard(store: Store, limits: Limits | None = None, *, open_legacy: bool = False) -> list[Part]:
+    """Everything that is served over one store.
+
+    Args:
+        store: owned by this process.
+        limits: those of the server's Access.
+        open_legacy: also the Agent Lightning 0.1 routes, without a token and to this machine only.
+    """
+    limits, backlog = limits or Limits(), Backlog()
+    parts: list[Part] = [Trajectories(store, backlog)]
+    routes: list[Route] = [route for part in parts for route in part.routes]
+    return [*parts, OpenAPI(routes, version=version("whet"))]
