@@ -84,3 +84,52 @@ def _tokens(store: Path, given: str | None) -> tuple[dict[Role, str], str]:
         made,
         f"token (admin): {made[Role.ADMIN]}\nkept, with those for read and write, in {token_file(store)}",
     )
+
+
+@app.command
+def work(
+    agent: str,
+    *,
+    url: str,
+    token: str,
+    concurrency: int = 8,
+    processes: int = 1,
+    lease: float = 60.0,
+    mode: tuple[Literal["train", "val", "test"], ...] = (),
+    limit: int | None = None,
+    json: bool = False,
+) -> int:
+    """Run an agent on the rollouts that a server gives out, until Ctrl-C.
+
+    What the agent raises is recorded as a failure of its rollout; when the machine or the model
+    endpoint fails, the rollout is given out again.  Ctrl-C finishes what is under way; a second one
+    gives it back.
+
+    Parameters
+    ----------
+    agent
+        MODULE:NAME of a function, or of a class with `training_rollout`.
+    url
+        Of `whet serve`.
+    token
+        One with the role write.
+    concurrency
+        Rollouts at once in each process.
+    processes
+        Processes.
+    lease
+        Seconds that the server waits for a sign of life before it gives a rollout to another worker.
+    mode
+        Take only these; repeat it for several.
+    limit
+        Stop after so many rollouts in each process.
+    json
+        Print what was done as one JSON object a process.
+    """
+    from ..worker.main import work_here, work_in_processes
+
+    if processes > 1:
+        return work_in_processes(processes)
+    return work_here(
+        agent, url=url, token=token, concurrency=concurrency, lease=lease, modes=mode, limit=limit, json=json
+    )
