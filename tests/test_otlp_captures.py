@@ -124,7 +124,9 @@ def assert_as_expected(spans: list[Span], expected: dict[str, Any]) -> None:
 
 
 def test_every_capture_is_in_the_list(otel: Path) -> None:
-    assert sorted(path.name.removesuffix(".expected.json") for path in otel.glob("*.expected.json")) == CAPTURES
+    assert (
+        sorted(path.name.removesuffix(".expected.json") for path in otel.glob("*.expected.json")) == CAPTURES
+    )
 
 
 @pytest.mark.parametrize("capture", CAPTURES)

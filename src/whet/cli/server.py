@@ -1,16 +1,20 @@
-"""`whet serve`: the record, its queue and its gateway over HTTP."""
+"""`whet serve` and `whet work`: the record, its queue and its gateway over HTTP, and who works on it."""
 
 from __future__ import annotations
 
 import signal
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Literal
 
+from cyclopts import Parameter
+
+from ..errors import InputError
 from .app import app
 
 if TYPE_CHECKING:
     from ..server import Role
+    from ..worker import Tally
 
 
 @app.command
@@ -19,7 +23,7 @@ def serve(
     store: Path,
     host: str = "127.0.0.1",
     port: int = 4777,
-    token: str | None = None,
+    token: Annotated[str | None, Parameter(env_var="WHET_TOKEN")] = None,
     allow_host: tuple[str, ...] = (),
     open_legacy: bool = False,
 ) -> int:
@@ -91,7 +95,7 @@ def work(
     agent: str,
     *,
     url: str,
-    token: str,
+    token: Annotated[str | None, Parameter(env_var="WHET_TOKEN")] = None,
     concurrency: int = 8,
     processes: int = 1,
     lease: float = 60.0,
@@ -126,10 +130,33 @@ def work(
     json
         Print what was done as one JSON object a process.
     """
-    from ..worker.main import work_here, work_in_processes
+    from ..worker.main import summary, work_here, work_in_processes
 
-    if processes > 1:
-        return work_in_processes(processes)
+    if token is None:
+        raise InputError("no token: give --token, or set WHET_TOKEN; whet serve says where its tokens are")
+    if processes != 1:
+        given = [agent, "--url", url, "--concurrency", str(concurrency), "--lease", str(lease)]
+        given += [part for one in mode for part in ("--mode", one)]
+        given += [] if limit is None else ["--limit", str(limit)]
+        return work_in_processes(processes, [*given, *(["--json"] if json else [])], token)
+
+    def done(tally: Tally) -> None:
+        if json:
+            print(summary(tally).decode(), flush=True)
+            return
+        print(
+            f"{tally.succeeded:,} rollouts done, {tally.failed:,} of them failed; {tally.retried:,} handed back, "
+            f"{tally.stale:,} taken over by other workers, {tally.lost:,} lost",
+            flush=True,
+        )
+
     return work_here(
-        agent, url=url, token=token, concurrency=concurrency, lease=lease, modes=mode, limit=limit, json=json
+        agent,
+        url=url,
+        token=token,
+        concurrency=concurrency,
+        lease=lease,
+        modes=mode,
+        limit=limit,
+        done=done,
     )

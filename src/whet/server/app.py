@@ -122,6 +122,11 @@ class Server:
         self._lifespans = contextlib.AsyncExitStack()
 
     @property
+    def active(self) -> int:
+        """Requests under way, long polls among them."""
+        return len(self._active)
+
+    @property
     def url(self) -> str:
         """Where it listens; the port is right once it has started."""
         host = {"0.0.0.0": "127.0.0.1", "::": "[::1]", "": "127.0.0.1"}.get(self.host, self.host)

@@ -22,6 +22,7 @@ from ..errors import (
     InputError,
     ModelError,
     NotFoundError,
+    StaleLeaseError,
     StoreBusyError,
     StoreError,
     WhetError,
@@ -101,22 +102,19 @@ _STATUS: tuple[tuple[type[WhetError], int, str], ...] = (
     (NotFoundError, 404, "not_found"),
     (InputError, 400, "invalid_request"),
     (StoreBusyError, 409, "busy"),
+    (StaleLeaseError, 409, "stale_lease"),
     (StoreError, 503, "store_unavailable"),
     (ModelError, 502, "model_error"),
 )
 
 
 def refusal_of(error: WhetError) -> Response:
-    """The Response that an error of `whet.errors` becomes.
-
-    A subclass may say its own with class attributes `status` (int) and `kind` (str).
-    """
+    """The Response that an error of `whet.errors` becomes."""
     if isinstance(error, Refused):
         return refusal(error.status, error.kind, str(error), error.headers)
     for family, status, kind in _STATUS:
         if isinstance(error, family):
-            own, word = getattr(error, "http_status", status), getattr(error, "kind", kind)
-            return refusal(own, word, str(error))
+            return refusal(status, kind, str(error))
     return refusal(500, "error", str(error))
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import Future
 from typing import Annotated, Any
 
@@ -17,8 +17,11 @@ import msgspec
 
 from ..errors import InputError
 from ..store import Store
-from ..types import Outcome, Trajectory
+from ..tracing import otlp
+from ..tracing.protobuf import write_field
+from ..types import Outcome, Span, Trajectory
 from .asgi import Refused, Request, Response, Role, Route, answer
+from .auth import Limits
 
 WAITING = 48 * 1024 * 1024
 """Bytes that may wait for the disk before further ones are refused; less than the record's own
@@ -156,3 +159,93 @@ class Trajectories:
 
     async def _get(self, request: Request) -> Response:
         return answer(await asyncio.to_thread(self._store.trajectory, request.params["id"]))
+
+
+PROTOBUF, JSON = "application/x-protobuf", "application/json"
+_LARGE = 512 * 1024
+"""Bytes beyond which a request is read in a thread, so that others get their turn."""
+
+
+class OTLP:
+    """OTLP over HTTP: `/v1/traces` and `/v1/logs`, protobuf and JSON, gzip or plain.
+
+    Args:
+        store: the record, owned by this process.
+        limits: the server's.
+        backlog: shared by all that write.
+        redact: applied to the spans of each request before they are stored.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        limits: Limits,
+        backlog: Backlog | None = None,
+        *,
+        redact: Callable[[Sequence[Span]], Sequence[Span]] | None = None,
+    ) -> None:
+        self._store, self._backlog, self._redact = store, backlog or Backlog(), redact
+        self._limit = limits.body
+        self._limits = otlp.Limits(spans=limits.spans, nesting=limits.nesting)
+        self.accepted = self.rejected = 0
+        """Spans and log records since the start."""
+        self.routes: Sequence[Route] = tuple(
+            Route(
+                method="POST",
+                path=path,
+                handler=handler,
+                role=Role.WRITE,
+                summary=f"OTLP {what}; acknowledged once durable, a repeated one is stored once",
+                request_media=(PROTOBUF, JSON),
+            )
+            for path, handler, what in (
+                ("/v1/traces", self._traces, "spans"),
+                ("/v1/logs", self._logs, "log records"),
+            )
+        )
+
+    @contextlib.asynccontextmanager
+    async def lifespan(self) -> AsyncIterator[None]:
+        """Nothing runs."""
+        yield
+
+    async def _traces(self, request: Request) -> Response:
+        return await self._export(request, logs=False)
+
+    async def _logs(self, request: Request) -> Response:
+        return await self._export(request, logs=True)
+
+    async def _export(self, request: Request, *, logs: bool) -> Response:
+        media = (request.header("content-type") or "").partition(";")[0].strip().lower()
+        if media not in (PROTOBUF, JSON):
+            raise Refused(
+                415, "unsupported_media_type", f"content-type {media[:100]!r}: send {PROTOBUF} or {JSON}"
+            )
+        self._backlog.admit()
+        body = await request.body()
+        size = len(body)
+        try:
+            if size > _LARGE:
+                found = await asyncio.to_thread(self._read, request, body, media, logs)
+            else:
+                found = self._read(request, body, media, logs)
+        except InputError as error:
+            if media == JSON:
+                raise
+            # The protocol wants a google.rpc.Status here: its field 2 is the message.
+            return Response(400, write_field(2, str(error).encode("utf-8", "replace")), PROTOBUF)
+        if found.spans:
+            await self._backlog.durable(self._store.spans.put(found.spans), size)
+        self.accepted += len(found.spans)
+        self.rejected += found.rejected
+        said = otlp.partial_success(found.rejected, "; ".join(found.reasons), json=media == JSON, logs=logs)
+        return Response(200, said, media)
+
+    def _read(self, request: Request, body: bytes, media: str, logs: bool) -> otlp.Decoded:
+        encoding = (request.header("content-encoding") or "identity").strip().lower()
+        if encoding == "gzip":
+            body = otlp.gunzip(body, self._limit)
+        elif encoding != "identity":
+            raise InputError(f"content-encoding {encoding[:100]!r} is not taken: send gzip or nothing")
+        found = otlp.decode(body, json=media == JSON, logs=logs, limits=self._limits)
+        return found if self._redact is None else found._replace(spans=list(self._redact(found.spans)))

@@ -7,8 +7,10 @@ from importlib.metadata import version
 from ..store import Store
 from .asgi import Part, Route
 from .auth import Limits
-from .ingest import Backlog, Trajectories
+from .ingest import OTLP, Backlog, Trajectories
+from .legacy import Legacy
 from .openapi import OpenAPI
+from .queue import Queue
 
 
 def standard(store: Store, limits: Limits | None = None, *, open_legacy: bool = False) -> list[Part]:
@@ -20,6 +22,11 @@ def standard(store: Store, limits: Limits | None = None, *, open_legacy: bool = 
         open_legacy: also the Agent Lightning 0.1 routes, without a token and to this machine only.
     """
     limits, backlog = limits or Limits(), Backlog()
-    parts: list[Part] = [Trajectories(store, backlog)]
+    parts: list[Part] = [
+        Trajectories(store, backlog),
+        OTLP(store, limits, backlog),
+        Queue(store, limits),
+        Legacy(store, open=open_legacy),
+    ]
     routes: list[Route] = [route for part in parts for route in part.routes]
     return [*parts, OpenAPI(routes, version=version("whet"))]

@@ -59,7 +59,9 @@ def load(spec: str) -> Any:
     try:
         found: Any = importlib.import_module(module)
     except Exception as exception:
-        raise InputError(f"{module} cannot be imported: {type(exception).__name__}: {exception}") from exception
+        raise InputError(
+            f"{module} cannot be imported: {type(exception).__name__}: {exception}"
+        ) from exception
     for part in name.split("."):
         if not hasattr(found, part):
             raise InputError(f"{module} has no {name!r}")
@@ -160,7 +162,5 @@ class _Lit:
             done = trajectory_of(reported(result, id), task, id, versions=bundle.ids)
         except Exception as exception:
             failure = Failure(Fault.AGENT, type(exception).__name__, str(exception))
-            done = Trajectory(
-                task=task, id=id, outcome=Outcome.FAILURE, error=failure, versions=bundle.ids
-            )
+            done = Trajectory(task=task, id=id, outcome=Outcome.FAILURE, error=failure, versions=bundle.ids)
         return _finish(lease, replace(done, started=began, seconds=time.perf_counter() - clock))

@@ -17,7 +17,20 @@ import msgspec
 from ..errors import InputError, StoreError
 from ..store.codec import plain
 from ..types import Json, Lease
-from .wire import Beat, Beaten, Claim, Claimed, Finish, FinishMany, Held, Result, Results, Snapshot
+from .wire import (
+    Beat,
+    Beaten,
+    Claim,
+    Claimed,
+    Finish,
+    FinishMany,
+    Held,
+    Result,
+    Results,
+    Snapshot,
+    Withdraw,
+    Withdrawn,
+)
 
 T = TypeVar("T")
 
@@ -36,7 +49,9 @@ class Client:
         on_trouble: told, once for each time that it begins, why the server cannot be reached.
     """
 
-    def __init__(self, url: str, token: str, *, on_trouble: Callable[[str], None] = lambda text: None) -> None:
+    def __init__(
+        self, url: str, token: str, *, on_trouble: Callable[[str], None] = lambda text: None
+    ) -> None:
         if not url.startswith(("http://", "https://")):
             raise InputError(f"{url!r} is no URL of a server; it begins with http:// or https://")
         self.url, self._on_trouble = url.rstrip("/"), on_trouble
@@ -58,6 +73,14 @@ class Client:
         """
         # Not repeated here: the worker asks again anyway, and may have been told to stop meanwhile.
         return (await self._post("/api/rollouts/claim", claim, Claimed, wait=claim.wait)).leases
+
+    async def withdraw(self, worker: str) -> None:
+        """Have this worker's waiting claims answered at once.
+
+        Raises:
+            StoreError, InputError: as `claim`.
+        """
+        await self._post("/api/rollouts/withdraw", Withdraw(worker), Withdrawn)
 
     async def finish(self, finished: Sequence[Finish], *, patience: float) -> list[Result]:
         """Report what became of rollouts; repeated for up to `patience` seconds.

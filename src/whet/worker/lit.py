@@ -143,7 +143,7 @@ def reported(result: Any, rollout_id: str) -> Report:
     """
     if result is None:
         return Report(rollout_id)
-    if isinstance(result, bool) or isinstance(result, int | float):
+    if isinstance(result, bool | int | float):
         return Report(rollout_id, final_reward=float(result))
     if isinstance(result, list):
         return _listed(result, rollout_id)
@@ -168,11 +168,15 @@ def _listed(result: Sequence[Any], rollout_id: str) -> Report:
 
 def _triplet(one: Any) -> Triplet:
     if not hasattr(one, "prompt") or not hasattr(one, "response"):
-        raise TypeError(f"a rollout returned a list with {type(one).__name__}; Triplets or dicts are expected")
+        raise TypeError(
+            f"a rollout returned a list with {type(one).__name__}; Triplets or dicts are expected"
+        )
     return Triplet(one.prompt, one.response, one.reward, dict(one.metadata or {}))
 
 
-def trajectory_of(report: Report, task: Task, id: str, *, versions: Mapping[str, str] | None = None) -> Trajectory:
+def trajectory_of(
+    report: Report, task: Task, id: str, *, versions: Mapping[str, str] | None = None
+) -> Trajectory:
     """A report as a Trajectory: each triplet a Step, the final reward a Score.
 
     A reward that is missing stays missing: the Score has the value None and says why.

@@ -69,7 +69,11 @@ class Worker:
         if not 1 <= concurrency <= MOST:
             raise InputError(f"a worker runs 1 to {MOST} rollouts at once, not {concurrency}")
         self._attempt, self._client, self._name, self._report = attempt, client, name, report
-        self._concurrency, self._lease, self._modes = concurrency, lease, None if modes is None else list(modes)
+        self._concurrency, self._lease, self._modes = (
+            concurrency,
+            lease,
+            None if modes is None else list(modes),
+        )
         self.tally = Tally()
         self._running: dict[int, tuple[Lease, asyncio.Task[None]]] = {}
         """Fence → what is under way; fences are unique."""
@@ -130,8 +134,7 @@ class Worker:
                 n = free if left is None else min(free, left)
                 claiming = asyncio.create_task(self._claim(n))
                 await asyncio.wait([stop, claiming], return_when=asyncio.FIRST_COMPLETED)
-                # One that is under way when we are told to stop is heard out: it may bring leases.
-                leases = await claiming if claiming.done() else await self._withdrawn(claiming)
+                leases = await (claiming if claiming.done() else self._withdrawn(claiming))
                 for lease in leases:
                     task = asyncio.create_task(self._one(lease))
                     self._running[lease.fence] = (lease, task)
@@ -149,11 +152,12 @@ class Worker:
             return ()
 
     async def _withdrawn(self, claiming: asyncio.Task[Sequence[Lease]]) -> Sequence[Lease]:
-        """Take a waiting claim back.  The server notices that nobody listens and claims nothing for us."""
-        claiming.cancel()
+        """Take a waiting claim back and hear it out: it may just have been given something."""
         try:
-            return await claiming
-        except asyncio.CancelledError:
+            await self._client.withdraw(self._name)
+            return await asyncio.wait_for(claiming, RETRY * 5)
+        except (StoreError, InputError, TimeoutError):
+            claiming.cancel()
             return ()
 
     async def _one(self, lease: Lease) -> None:
@@ -167,11 +171,17 @@ class Worker:
             finish = _released(lease, "the worker was stopped")
         except (StoreError, InputError) as exception:
             finish = Finish(
-                lease.rollout.id, lease.fence, None, Failure(Fault.STORE, type(exception).__name__, str(exception))
+                lease.rollout.id,
+                lease.fence,
+                None,
+                Failure(Fault.STORE, type(exception).__name__, str(exception)),
             )
         except Exception as exception:  # a bug of ours must not take the other rollouts with it
             finish = Finish(
-                lease.rollout.id, lease.fence, None, Failure(Fault.ENVIRONMENT, type(exception).__name__, str(exception))
+                lease.rollout.id,
+                lease.fence,
+                None,
+                Failure(Fault.ENVIRONMENT, type(exception).__name__, str(exception)),
             )
         self._undelivered[lease.fence] = Held(finish.id, finish.fence)
         self._running.pop(lease.fence, None)
@@ -227,7 +237,6 @@ class Worker:
                 self.tally.succeeded += 1
                 if finish.trajectory is not None and finish.trajectory.outcome is Outcome.FAILURE:
                     self.tally.failed += 1
-
 
     async def _apart(self, batch: list[Finish], refusal: InputError) -> None:
         """Something in a batch was refused: the others shall not pay for it, and its rollout learns why."""

@@ -65,6 +65,19 @@ class Claimed(msgspec.Struct):
     leases: Sequence[Lease]
 
 
+class Withdraw(Request):
+    """A worker that is told to stop takes its waiting claims back: each answers at once, empty, or
+    with what it had just been given.  Cutting the connection would leave that in doubt."""
+
+    worker: Id
+
+
+class Withdrawn(msgspec.Struct):
+    """How many claims were waiting."""
+
+    claims: int
+
+
 class Held(Request):
     """One lease, named by its rollout and its fence."""
 
@@ -98,6 +111,21 @@ class FinishMany(Request):
     """What became of several."""
 
     finished: Annotated[list[Finish], msgspec.Meta(max_length=MOST)]
+
+
+class OneBeat(Request):
+    """Keep the one lease that the path names."""
+
+    fence: int
+    lease: Seconds = 60.0
+
+
+class OneFinish(Request):
+    """What became of the one rollout that the path names."""
+
+    fence: int
+    trajectory: Trajectory | None = None
+    error: Failure | None = None
 
 
 class Result(msgspec.Struct):
