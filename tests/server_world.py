@@ -38,10 +38,14 @@ class World:
 
 
 @contextmanager
-def world(path: str | Path = ":memory:", *, open_legacy: bool = False, **limits: Any) -> Iterator[World]:
+def world(
+    path: str | Path = ":memory:", *, open_legacy: bool = False, grace: float = 2.0, **limits: Any
+) -> Iterator[World]:
     given = Limits(**limits)
     with Store(path) as store:
-        server = Server(Access(TOKENS, limits=given), standard(store, given, open_legacy=open_legacy))
+        server = Server(
+            Access(TOKENS, limits=given), standard(store, given, open_legacy=open_legacy, grace=grace)
+        )
         with running(server) as url, httpx2.Client(base_url=url, timeout=20) as http:
             yield World(server, store, url, http)
         assert server.bugs == 0

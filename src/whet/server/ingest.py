@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Sequence
+import threading
+from collections.abc import AsyncIterator, Sequence
 from concurrent.futures import Future
 from typing import Annotated, Any
 
@@ -18,8 +19,10 @@ import msgspec
 from ..errors import InputError
 from ..store import Store
 from ..tracing import otlp
+from ..tracing.assemble import Assembler
 from ..tracing.protobuf import write_field
-from ..types import Outcome, Span, Trajectory
+from ..tracing.redact import Redactor
+from ..types import Outcome, Trajectory
 from .asgi import Refused, Request, Response, Role, Route, answer
 from .auth import Limits
 
@@ -87,10 +90,13 @@ class Trajectories:
     Args:
         store: the record.
         backlog: shared by all that write.
+        redactor: takes secrets out before they are stored.
     """
 
-    def __init__(self, store: Store, backlog: Backlog | None = None) -> None:
-        self._store, self._backlog = store, backlog or Backlog()
+    def __init__(
+        self, store: Store, backlog: Backlog | None = None, *, redactor: Redactor | None = None
+    ) -> None:
+        self._store, self._backlog, self._redactor = store, backlog or Backlog(), redactor
         self.routes: Sequence[Route] = (
             Route(
                 method="POST",
@@ -138,7 +144,10 @@ class Trajectories:
         for one in given.trajectories:
             if not 0 < len(one.id) <= 200:
                 raise InputError(f"a trajectory's id must have 1 to 200 characters, not {len(one.id)}")
-        future = self._store.submit(*given.trajectories, experiment=given.experiment)
+        kept = given.trajectories
+        if self._redactor is not None:
+            kept = [self._redactor.trajectory(one) for one in kept]
+        future = self._store.submit(*kept, experiment=given.experiment)
         await self._backlog.durable(future, len(body))
         return answer(Stored([one.id for one in given.trajectories]))
 
@@ -173,7 +182,7 @@ class OTLP:
         store: the record, owned by this process.
         limits: the server's.
         backlog: shared by all that write.
-        redact: applied to the spans of each request before they are stored.
+        redactor: takes secrets out of spans before they are stored.
     """
 
     def __init__(
@@ -182,9 +191,9 @@ class OTLP:
         limits: Limits,
         backlog: Backlog | None = None,
         *,
-        redact: Callable[[Sequence[Span]], Sequence[Span]] | None = None,
+        redactor: Redactor | None = None,
     ) -> None:
-        self._store, self._backlog, self._redact = store, backlog or Backlog(), redact
+        self._store, self._backlog, self._redactor = store, backlog or Backlog(), redactor
         self._limit = limits.body
         self._limits = otlp.Limits(spans=limits.spans, nesting=limits.nesting)
         self.accepted = self.rejected = 0
@@ -248,4 +257,34 @@ class OTLP:
         elif encoding != "identity":
             raise InputError(f"content-encoding {encoding[:100]!r} is not taken: send gzip or nothing")
         found = otlp.decode(body, json=media == JSON, logs=logs, limits=self._limits)
-        return found if self._redact is None else found._replace(spans=list(self._redact(found.spans)))
+        if self._redactor is None:
+            return found
+        return found._replace(spans=[self._redactor.span(span) for span in found.spans])
+
+
+class Assembly:
+    """Turns the spans that arrive into trajectories, in a thread of its own, while it is served.
+
+    Args:
+        store: the record, owned by this process.
+        grace: seconds without an arrival after which a run whose root has ended is complete.
+    """
+
+    routes: Sequence[Route] = ()
+
+    def __init__(self, store: Store, *, grace: float = 2.0) -> None:
+        self._assembler = Assembler(store, grace)
+
+    @contextlib.asynccontextmanager
+    async def lifespan(self) -> AsyncIterator[None]:
+        """Assembles; what is not complete when the server stops is taken up at its next start."""
+        stop = threading.Event()
+        thread = threading.Thread(
+            target=self._assembler.run, args=(stop,), name="whet-assembler", daemon=True
+        )
+        thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            await asyncio.to_thread(thread.join)

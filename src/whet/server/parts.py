@@ -5,26 +5,31 @@ from __future__ import annotations
 from importlib.metadata import version
 
 from ..store import Store
+from ..tracing.redact import Redactor
 from .asgi import Part, Route
 from .auth import Limits
-from .ingest import OTLP, Backlog, Trajectories
+from .ingest import OTLP, Assembly, Backlog, Trajectories
 from .legacy import Legacy
 from .openapi import OpenAPI
 from .queue import Queue
 
 
-def standard(store: Store, limits: Limits | None = None, *, open_legacy: bool = False) -> list[Part]:
+def standard(
+    store: Store, limits: Limits | None = None, *, open_legacy: bool = False, grace: float = 2.0
+) -> list[Part]:
     """Everything that is served over one store.
 
     Args:
         store: owned by this process.
         limits: those of the server's Access.
         open_legacy: also the Agent Lightning 0.1 routes, without a token and to this machine only.
+        grace: seconds of silence after which a run whose root has ended becomes a trajectory.
     """
-    limits, backlog = limits or Limits(), Backlog()
+    limits, backlog, redactor = limits or Limits(), Backlog(), Redactor()
     parts: list[Part] = [
-        Trajectories(store, backlog),
-        OTLP(store, limits, backlog),
+        Trajectories(store, backlog, redactor=redactor),
+        OTLP(store, limits, backlog, redactor=redactor),
+        Assembly(store, grace=grace),
         Queue(store, limits),
         Legacy(store, open=open_legacy),
     ]

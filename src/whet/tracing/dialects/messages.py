@@ -112,8 +112,8 @@ def message(value: Json) -> list[Message]:
         [
             *([{"type": "reasoning", "content": value["reasoning_content"]}] if _said(value) else []),
             *(parts if isinstance(parts, list) else [parts]),
-            *({"type": "tool_call", **each} for each in _dicts(calls)),
-            *([{"type": "tool_call", **single}] if isinstance(single, dict) else []),
+            *({**each, "type": "tool_call"} for each in _dicts(calls)),
+            *([{**single, "type": "tool_call"}] if isinstance(single, dict) else []),
         ],
     )
 

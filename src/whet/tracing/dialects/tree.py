@@ -84,7 +84,7 @@ def grow(pairs: Iterable[tuple[Content, Reading]]) -> list[Node]:
     for node in ordered:
         _promote(node)
     for node in ordered:
-        if node.reading.kind == AGENT and node.into is None:
+        if node.reading.kind == AGENT and node.into is None and not node.members:
             _merge_run(node)
     _merge_calls(ordered)
     _merge_twins(ordered)
