@@ -21,7 +21,10 @@ from server_world import TOKENS, World, world
 import whet
 from whet.errors import InputError, ModelError
 from whet.server import Role
-from whet.worker import Client, LitAgent, PromptTemplate, Tally, Triplet, Worker, attempt, load
+from whet.worker import LitAgent, PromptTemplate, Triplet
+from whet.worker.agent import attempt, load
+from whet.worker.client import Client
+from whet.worker.run import Tally, Worker
 
 
 def add(here: World, count: int, **given: Any) -> list[str]:

@@ -14,7 +14,7 @@ from .app import app
 
 if TYPE_CHECKING:
     from ..server import Role
-    from ..worker import Tally
+    from ..worker.run import Tally
 
 
 @app.command

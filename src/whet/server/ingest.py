@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import sys
 import threading
+import traceback
 from collections.abc import AsyncIterator, Sequence
 from concurrent.futures import Future
 from typing import Annotated, Any
@@ -288,3 +290,12 @@ class Assembly:
         finally:
             stop.set()
             await asyncio.to_thread(thread.join)
+
+    def _run(self, stop: threading.Event) -> None:
+        while not stop.is_set():
+            try:
+                self._assembler.run(stop)
+            except Exception:  # one run that nobody foresaw must not end the assembling of all others
+                print("whet: the assembler failed; it goes on", file=sys.stderr)
+                traceback.print_exc()
+                stop.wait(1.0)

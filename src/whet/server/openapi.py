@@ -5,15 +5,14 @@ Types of bodies are described by msgspec from the same types that decode them.
 
 from __future__ import annotations
 
-import contextlib
 import re
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
 from ..types import Json
-from .asgi import Request, Response, Role, Route, answer
+from .asgi import Route
 
 _PARAMETER = re.compile(r"\{(\w+)\}")
 
@@ -111,35 +110,3 @@ def operation_id(route: Route) -> str:
     """A name for a route that is unique and says what it is: `post_api_rollouts_id_finish`."""
     words = re.sub(r"[^A-Za-z0-9]+", "_", route.path).strip("_").lower()
     return f"{route.method.lower()}_{words}"
-
-
-class OpenAPI:
-    """Serves the document at `/openapi.json`.
-
-    Args:
-        parts_routes: every other route; its own is added.
-        version: of whet.
-    """
-
-    def __init__(self, parts_routes: Sequence[Route], *, version: str) -> None:
-        own = Route(
-            method="GET",
-            path="/openapi.json",
-            handler=self._document,
-            role=Role.READ,
-            summary="This document",
-            response=dict,
-        )
-        self.routes: Sequence[Route] = (own,)
-        self._routes, self._version = (*parts_routes, own), version
-        self._made: Response | None = None
-
-    @contextlib.asynccontextmanager
-    async def lifespan(self) -> AsyncIterator[None]:
-        """Nothing runs."""
-        yield
-
-    async def _document(self, request: Request) -> Response:
-        if self._made is None:
-            self._made = answer(document(self._routes, version=self._version))
-        return self._made

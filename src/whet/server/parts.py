@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from importlib.metadata import version
-
 from ..store import Store
 from ..tracing.redact import Redactor
-from .asgi import Part, Route
+from .asgi import Part
 from .auth import Limits
+from .feedback import FeedbackPart
 from .ingest import OTLP, Assembly, Backlog, Trajectories
 from .legacy import Legacy
-from .openapi import OpenAPI
 from .queue import Queue
 
 
@@ -26,12 +24,11 @@ def standard(
         grace: seconds of silence after which a run whose root has ended becomes a trajectory.
     """
     limits, backlog, redactor = limits or Limits(), Backlog(), Redactor()
-    parts: list[Part] = [
+    return [
         Trajectories(store, backlog, redactor=redactor),
         OTLP(store, limits, backlog, redactor=redactor),
         Assembly(store, grace=grace),
         Queue(store, limits),
+        FeedbackPart(store, redactor=redactor),
         Legacy(store, open=open_legacy),
     ]
-    routes: list[Route] = [route for part in parts for route in part.routes]
-    return [*parts, OpenAPI(routes, version=version("whet"))]
