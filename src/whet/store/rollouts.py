@@ -19,7 +19,7 @@ from .writer import Value, Writes
 
 _ROLLOUT = (
     "SELECT r.id, r.task_id, t.body, r.mode, r.resources, r.max_attempts, r.created, r.meta, r.status, "
-    "r.attempts, r.trajectory, r.error, r.done FROM rollouts r LEFT JOIN tasks t ON t.id = r.task_id "
+    "r.attempts, r.trajectory, r.error, r.done, r.seq FROM rollouts r LEFT JOIN tasks t ON t.id = r.task_id "
 )
 LOST = Failure(Fault.ENVIRONMENT, "LeaseExpired", "nothing was heard of its worker until the lease ran out")
 BROKEN = Failure(Fault.ENVIRONMENT, "InfrastructureError", "its trajectory ended as an infrastructure error")
@@ -88,11 +88,9 @@ def written(reports: Sequence[Report]) -> Writes:
 
 def claimed(source: Access, taken: Mapping[int, int]) -> dict[str, Rollout]:
     """Rollouts that were just claimed, from their place and the number of the attempt, as they will be recorded."""
-    rows = source.rows(
-        _ROLLOUT.replace("r.done", "r.seq") + "WHERE r.seq IN (SELECT value FROM json_each(?))",
-        [json(list(taken))],
-    )
-    return {row[0]: decode_rollout(*row[:8], "running", taken[row[12]], *row[10:12]) for row in rows}
+    rows = source.rows(_ROLLOUT + "WHERE r.seq IN (SELECT value FROM json_each(?))", [json(list(taken))])
+    values = [[*row[:8], "running", taken[row[13]], *row[10:12]] for row in rows]
+    return {row[0]: decode_rollout(*row) for row in values}
 
 
 def find(source: Access, where: str, values: Sequence[Value]) -> list[tuple[int | None, Rollout]]:
