@@ -49,7 +49,7 @@ def names(trajectory: Trajectory) -> list[str]:
 def test_a_run_is_written_once_its_root_has_ended_and_it_is_quiet(store: Store) -> None:
     assembler = Assembler(store, grace=2.0)
     now = arrive(store, *decoded(FIRST, SECOND))
-    assert assembler.step(now + 60) == 0, "children came and their root did not"
+    assert assembler.step(now + 50) == 0, "children came and their root did not"
     now = arrive(store, *decoded(ROOT))
     assert assembler.step(now) == 0, "it is not quiet yet"
     assert assembler.step(now + 2.1) == 1
