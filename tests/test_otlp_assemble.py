@@ -195,11 +195,15 @@ def test_the_loop_runs_until_it_is_told_to_stop(store: Store) -> None:
         while not store.counts()["trajectories"]:
             assert time.monotonic() < deadline, assembler.failure
             stop.wait(0.01)
+        arrive(store, call(run="last", parent="elsewhere", trace=bytes(range(16, 32))))
     finally:
         stop.set()
         thread.join(20)
     assert not thread.is_alive()
     assert assembler.failure is None
+    assert store.trajectory("last").meta["notes"] == [NO_ROOT], (
+        "nothing more will come: it is written as it is"
+    )
 
 
 # -- whet show trajectories -------------------------------------------------------------------

@@ -87,13 +87,15 @@ class Assembler:
         return self.step(math.inf)
 
     def run(self, stop: threading.Event, *, every: float = 0.25) -> None:
-        """Step every `every` seconds until `stop` is set.
+        """Step every `every` seconds until `stop` is set, then write what has arrived, complete or not.
 
         A record that cannot be written (a full disk) ends nothing: `failure` says so until it can.
         """
-        while not stop.wait(every):
+        stopping = False
+        while not stopping:
+            stopping = stop.wait(every)
             try:
-                self.step()
+                self.step(math.inf if stopping else None)
                 self.failure = None
             except StoreError as exception:
                 self.failure = str(exception)
