@@ -68,13 +68,14 @@ def trajectory_id(trace: bytes, run: str | None) -> str:
 
 
 def _once(spans: Iterable[Span]) -> list[Span]:
-    """Each span once; of one that came twice, what ended last."""
+    """Each span once, by start; of one that came twice, what ended last."""
     kept: dict[tuple[bytes, bytes, str], Span] = {}
     for span in spans:
         key = (span.trace, span.id, span.encoding.partition("+")[0])
         if key not in kept or span.ended > kept[key].ended:
             kept[key] = span
-    return list(kept.values())
+    # In one order whatever that of arrival: among equals, what lasted longer is around the other.
+    return sorted(kept.values(), key=lambda span: (span.started, -span.ended, span.trace, span.id))
 
 
 def _runs(spans: list[Span]) -> dict[tuple[str | None, bytes], list[Span]]:
