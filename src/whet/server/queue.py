@@ -175,7 +175,12 @@ class Queue:
             )
             for one in given.rollouts
         ]
-        return answer(wire.Added(await asyncio.wrap_future(self._store.queue.add(rollouts))))
+        batch = self._store.batch()
+        batch.add_rollouts(
+            *rollouts
+        )  # not through the queue: this works where another process owns the file too
+        await asyncio.wrap_future(batch.submit())
+        return answer(wire.Added([one.id for one in rollouts]))
 
     async def _claim(self, request: Request) -> Response:
         claim = await request.json(wire.Claim)
