@@ -22,6 +22,7 @@ from ..store import Store
 from ..types import Json
 from ..worker.lit import Report, bundle_of, input_of, served, trajectory_of
 from .asgi import Request, Response, Role, Route, answer
+from .bridge import settled
 
 LEASE = 300.0
 """Seconds until a rollout that was not reported goes to another worker; this client cannot send a
@@ -107,7 +108,7 @@ class Legacy:
         yield
 
     async def _task(self, request: Request) -> Response:
-        leases = await asyncio.wrap_future(self._store.queue.claim("agent-lightning-0.1", n=1, lease=LEASE))
+        leases = await settled(self._store.queue.claim("agent-lightning-0.1", n=1, lease=LEASE))
         if not leases:
             return answer(WorkIfAny(False))
         rollout, fence = leases[0].rollout, leases[0].fence
@@ -157,7 +158,7 @@ class Legacy:
         trajectory = trajectory_of(
             report, rollout.task, f"{id}.{fence}", versions=bundle_of(found).ids, run=id
         )
-        await asyncio.wrap_future(self._store.queue.finish(id, int(fence), trajectory=trajectory))
+        await settled(self._store.queue.finish(id, int(fence), trajectory=trajectory))
         self._under.pop(int(fence), None)
         return answer(Acknowledged("ok", f"Rollout {report.rollout_id} received and stored."))
 

@@ -24,6 +24,7 @@ from ..types import Lease, Mode, Rollout, Split, Status, Task, new_id
 from ..worker import wire
 from .asgi import Request, Response, Role, Route, answer
 from .auth import Limits
+from .bridge import settled
 
 ATTACH = 1.0
 """Seconds between attempts to own the file, where another process does."""
@@ -179,7 +180,7 @@ class Queue:
         batch.add_rollouts(
             *rollouts
         )  # not through the queue: this works where another process owns the file too
-        await asyncio.wrap_future(batch.submit())
+        await settled(batch.submit())
         return answer(wire.Added([one.id for one in rollouts]))
 
     async def _claim(self, request: Request) -> Response:
@@ -221,18 +222,14 @@ class Queue:
 
     async def _claimed(self, claim: wire.Claim) -> list[Lease]:
         queue = self._store.queue
-        return await asyncio.wrap_future(
-            queue.claim(claim.worker, n=claim.n, lease=claim.lease, modes=claim.modes)
-        )
+        return await settled(queue.claim(claim.worker, n=claim.n, lease=claim.lease, modes=claim.modes))
 
     async def _heartbeat(self, request: Request) -> Response:
         beat = await request.json(wire.Beat)
         until: list[float | None] = []
         for held in beat.leases:
             try:
-                kept = await asyncio.wrap_future(
-                    self._store.queue.heartbeat(held.id, held.fence, lease=beat.lease)
-                )
+                kept = await settled(self._store.queue.heartbeat(held.id, held.fence, lease=beat.lease))
                 until.append(kept)
             except StaleLeaseError:
                 until.append(None)
@@ -240,15 +237,13 @@ class Queue:
 
     async def _beat(self, request: Request) -> Response:
         held = await request.json(wire.OneBeat)
-        until = await asyncio.wrap_future(
-            self._store.queue.heartbeat(request.params["id"], held.fence, lease=held.lease)
-        )
+        until = await settled(self._store.queue.heartbeat(request.params["id"], held.fence, lease=held.lease))
         return answer(wire.Beaten([until]))
 
     async def _finish_many(self, request: Request) -> Response:
         given = await request.json(wire.FinishMany)
         reports = [Finish(one.id, one.fence, one.trajectory, one.error) for one in given.finished]
-        problems = await asyncio.wrap_future(self._store.queue.finish_many(reports))
+        problems = await settled(self._store.queue.finish_many(reports))
         return answer(
             wire.Results([_result(one.id, problem) for one, problem in zip(reports, problems, strict=True)])
         )
@@ -257,12 +252,12 @@ class Queue:
         one = await request.json(wire.OneFinish)
         id = request.params["id"]
         future = self._store.queue.finish(id, one.fence, trajectory=one.trajectory, error=one.error)
-        await asyncio.wrap_future(future)
+        await settled(future)
         return answer(wire.Result(id, True))
 
     async def _cancel(self, request: Request) -> Response:
         id = request.params["id"]
-        await asyncio.wrap_future(self._store.queue.cancel(id))
+        await settled(self._store.queue.cancel(id))
         return answer(self._store.queue.get(id))
 
     async def _get(self, request: Request) -> Response:
