@@ -179,34 +179,40 @@ def test_an_api_goes_to_the_upstream_that_speaks_it(store: Store) -> None:
 def test_a_run_keeps_its_bundle_through_a_swap_and_a_new_run_gets_the_new_one(store: Store) -> None:
     before, after = bundle(system_prompt="old"), bundle(system_prompt="new")
     store.set_live(before)
-    with ScriptedServer(lambda request: request.messages[0]["content"]) as upstream:
-        with world(upstream, store=store) as made:
-            assert ask(made, "first") == "old"
-            store.set_live(after)
-            assert admin(made, "POST", "/swap")["live"] == after.ids
-            assert (ask(made, "first"), ask(made, "second")) == ("old", "new")
-            assert made.calls("first")[1]["versions"] == before.ids
-            assert made.call("second")["versions"] == after.ids
+    with (
+        ScriptedServer(lambda request: request.messages[0]["content"]) as upstream,
+        world(upstream, store=store) as made,
+    ):
+        assert ask(made, "first") == "old"
+        store.set_live(after)
+        assert admin(made, "POST", "/swap")["live"] == after.ids
+        assert (ask(made, "first"), ask(made, "second")) == ("old", "new")
+        assert made.calls("first")[1]["versions"] == before.ids
+        assert made.call("second")["versions"] == after.ids
 
 
 def test_a_release_by_another_process_is_followed(store: Store) -> None:
-    with ScriptedServer(lambda request: request.messages[0]["content"]) as upstream:
-        with world(upstream, store=store) as made:
-            store.set_live(bundle(system_prompt="released"))
-            deadline = time.monotonic() + 20
-            while made.gateway.assignments.swaps < 1 and time.monotonic() < deadline:
-                time.sleep(0.02)
-            while not made.gateway.status().live and time.monotonic() < deadline:
-                time.sleep(0.02)
-            assert ask(made) == "released"
+    with (
+        ScriptedServer(lambda request: request.messages[0]["content"]) as upstream,
+        world(upstream, store=store) as made,
+    ):
+        store.set_live(bundle(system_prompt="released"))
+        deadline = time.monotonic() + 20
+        while made.gateway.assignments.swaps < 1 and time.monotonic() < deadline:
+            time.sleep(0.02)
+        while not made.gateway.status().live and time.monotonic() < deadline:
+            time.sleep(0.02)
+        assert ask(made) == "released"
 
 
 def test_a_run_goes_on_with_its_bundle_after_a_restart(tmp_path: Path) -> None:
-    with ScriptedServer(lambda request: request.messages[0]["content"]) as upstream:
-        with Store(tmp_path / "runs.db") as store:
-            store.set_live(bundle(system_prompt="old"))
-            with world(upstream, store=store) as made:
-                assert ask(made, "first") == "old"
+    with (
+        ScriptedServer(lambda request: request.messages[0]["content"]) as upstream,
+        Store(tmp_path / "runs.db") as store,
+    ):
+        store.set_live(bundle(system_prompt="old"))
+        with world(upstream, store=store) as made:
+            assert ask(made, "first") == "old"
         with Store(tmp_path / "runs.db") as store:
             store.set_live(bundle(system_prompt="new"))
             with world(upstream, store=store) as made:
@@ -216,14 +222,16 @@ def test_a_run_goes_on_with_its_bundle_after_a_restart(tmp_path: Path) -> None:
 def test_a_run_is_assigned_versions_before_it_begins_and_not_after(store: Store) -> None:
     candidate, other = version("system_prompt", "candidate"), version("system_prompt", "other")
     store.put_versions(candidate, other)
-    with ScriptedServer(lambda request: request.messages[0]["content"]) as upstream:
-        with world(upstream, store=store) as made:
-            assert admin(made, "PUT", "/runs/r1", {"versions": [candidate.id]})["http"] == 200
-            assert ask(made, "r1") == "candidate"
-            assert admin(made, "PUT", "/runs/r1", {"versions": [candidate.id]})["http"] == 200
-            assert admin(made, "PUT", "/runs/r1", {"versions": [other.id]})["http"] == 409
-            assert admin(made, "PUT", "/runs/r2", {"versions": ["nope"]})["http"] == 404
-            assert ask(made, "r1") == "candidate"
+    with (
+        ScriptedServer(lambda request: request.messages[0]["content"]) as upstream,
+        world(upstream, store=store) as made,
+    ):
+        assert admin(made, "PUT", "/runs/r1", {"versions": [candidate.id]})["http"] == 200
+        assert ask(made, "r1") == "candidate"
+        assert admin(made, "PUT", "/runs/r1", {"versions": [candidate.id]})["http"] == 200
+        assert admin(made, "PUT", "/runs/r1", {"versions": [other.id]})["http"] == 409
+        assert admin(made, "PUT", "/runs/r2", {"versions": ["nope"]})["http"] == 404
+        assert ask(made, "r1") == "candidate"
 
 
 def test_the_chooser_decides_for_new_runs(store: Store) -> None:
@@ -232,10 +240,12 @@ def test_the_chooser_decides_for_new_runs(store: Store) -> None:
     def choose(run: str) -> Bundle | None:
         return candidate if run.startswith("canary") else None
 
-    with ScriptedServer(lambda request: request.messages[0]["content"]) as upstream:
-        with world(upstream, store=store, choose=choose) as made:
-            assert (ask(made, "canary-1"), ask(made, "r1")) == ("canary", "hello")
-            assert made.call("canary-1")["versions"] == candidate.ids
+    with (
+        ScriptedServer(lambda request: request.messages[0]["content"]) as upstream,
+        world(upstream, store=store, choose=choose) as made,
+    ):
+        assert (ask(made, "canary-1"), ask(made, "r1")) == ("canary", "hello")
+        assert made.call("canary-1")["versions"] == candidate.ids
 
 
 def test_calls_under_way_during_a_swap_end_on_the_version_that_they_began_with(store: Store) -> None:
@@ -325,18 +335,21 @@ def test_draining_waits_for_what_is_under_way(store: Store) -> None:
         gate.wait(20)
         return "late"
 
-    with ScriptedServer(script) as upstream, world(upstream, store=store) as made:
-        with ThreadPoolExecutor(2) as pool:
-            running = pool.submit(ask, made)
-            deadline = time.monotonic() + 20
-            while not upstream.requests and time.monotonic() < deadline:
-                time.sleep(0.01)
-            early = admin(made, "POST", "/drain", {"seconds": 0.05})
-            assert (early["http"], early["in_flight"], early["paused"]) == (504, 1, True)
-            drained = pool.submit(admin, made, "POST", "/drain")
-            gate.set()
-            assert drained.result(20)["in_flight"] == 0
-            assert running.result(20) == "late"
+    with (
+        ScriptedServer(script) as upstream,
+        world(upstream, store=store) as made,
+        ThreadPoolExecutor(2) as pool,
+    ):
+        running = pool.submit(ask, made)
+        deadline = time.monotonic() + 20
+        while not upstream.requests and time.monotonic() < deadline:
+            time.sleep(0.01)
+        early = admin(made, "POST", "/drain", {"seconds": 0.05})
+        assert (early["http"], early["in_flight"], early["paused"]) == (504, 1, True)
+        drained = pool.submit(admin, made, "POST", "/drain")
+        gate.set()
+        assert drained.result(20)["in_flight"] == 0
+        assert running.result(20) == "late"
         admin(made, "POST", "/resume")
         assert ask(made, "r2") == "late"
 

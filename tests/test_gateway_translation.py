@@ -121,9 +121,10 @@ def test_a_stream_told_as_responses_says_what_the_plain_answer_says(
     streamed, events = told("responses", answer, chunks(answer, cuts, mixed=mixed))
     plain = without_ids(FROM_CHAT["responses"](answer, {"model": "m"}))
     found = without_ids(streamed)
-    assert [item | {"status": ""} for item in found.pop("output")] == [
-        item | {"status": ""} for item in plain.pop("output")
-    ]
+    items, wanted = (
+        [item | {"status": ""} for item in response.pop("output")] for response in (found, plain)
+    )
+    assert (sorted(map(str, items)) == sorted(map(str, wanted))) if mixed else (items == wanted)
     assert found == plain
     assert [event["sequence_number"] for event in events] == list(range(len(events)))
 
