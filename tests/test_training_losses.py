@@ -165,7 +165,7 @@ def test_the_rest_is_updated_as_torchs_adamw_does():
     name = "model.embed_tokens.weight"
     oracle = torch.nn.Parameter(decoder.weight(name).detach().clone())
     theirs = torch.optim.AdamW([oracle], lr=1e-2, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.1)
-    ours = MuonAdamW(decoder, OptimOptions(learning_rate=1e-2, weight_decay=0.1))
+    ours = MuonAdamW(decoder.weights(), OptimOptions(learning_rate=1e-2, weight_decay=0.1))
     generator = torch.Generator().manual_seed(0)
     for _ in range(5):
         gradient = torch.randn(oracle.shape, generator=generator)
@@ -177,7 +177,7 @@ def test_the_rest_is_updated_as_torchs_adamw_does():
 
 def test_long_gradients_are_scaled_down():
     decoder = build(ModelOptions(hidden=16, layers=1, heads=2, kv_heads=1, ffn=16), 9, 0)
-    ours = MuonAdamW(decoder, OptimOptions(max_norm=2.0))
+    ours = MuonAdamW(decoder.weights(), OptimOptions(max_norm=2.0))
     for parameter in decoder.parameters():
         parameter.grad = torch.ones_like(parameter)
     assert ours.gradient_norm() == pytest.approx(math.sqrt(decoder.count()), rel=1e-5)
@@ -200,4 +200,6 @@ def test_optimizer_state_of_another_model_is_refused():
         build(ModelOptions(hidden=16, layers=n, heads=2, kv_heads=1, ffn=16), 9, 0) for n in (1, 2)
     )
     with pytest.raises(InputError, match="another model"):
-        MuonAdamW(small, OptimOptions()).restore(MuonAdamW(large, OptimOptions()).state(), 3)
+        MuonAdamW(small.weights(), OptimOptions()).restore(
+            MuonAdamW(large.weights(), OptimOptions()).state(), 3
+        )

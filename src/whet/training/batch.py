@@ -10,7 +10,7 @@ never tokenised again, so what is trained on is what was sampled.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -34,6 +34,10 @@ class Merged:
     """Of the targets, as sampled; NaN where the record has none."""
     advantages: list[float] = field(default_factory=list)
     """Of the targets; empty for supervised training."""
+    calls: list[int] = field(default_factory=list)
+    """Of the targets: which step of the trajectory wrote it."""
+    extra: dict[str, list[float]] = field(default_factory=dict)
+    """Of the targets: whatever else a method keeps for each, such as returns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +78,7 @@ def merge(trajectory: Trajectory, unit: int = 0) -> tuple[list[Merged], Counts]:
     """
     sequences: list[Merged] = []
     calls = forked = unmerged = 0
-    for step in trajectory.steps:
+    for number, step in enumerate(trajectory.steps):
         tokens = step.tokens
         if tokens is None or not tokens.output_ids:
             continue
@@ -95,6 +99,7 @@ def merge(trajectory: Trajectory, unit: int = 0) -> tuple[list[Merged], Counts]:
             if tokens.mask is None or tokens.mask[offset]:
                 into.targets.append(start + offset)
                 into.logprobs.append(logprob)
+                into.calls.append(number)
     counts = Counts(
         calls,
         len(sequences),
@@ -146,20 +151,58 @@ class Part:
     """(N,) trajectory of each target"""
     tokens: int
     """Without padding."""
+    extra: Mapping[str, Tensor] = field(default_factory=dict)
+    """(N,) each"""
 
 
-def parts(sequences: Sequence[Merged], part_tokens: int = 4096) -> list[Part]:
-    """Cut into padded parts of at most this many tokens (one sequence at least), shortest first.
+def parts(
+    sequences: Sequence[Merged], part_tokens: int = 4096, *, block: Callable[[Merged], int] | None = None
+) -> list[Part]:
+    """Cut into padded parts of at most this many tokens (one block at least), shortest first.
 
     Sequences without a target are left out: nothing is learned from them.
+
+    Args:
+        block: sequences for which it gives the same number stay in one part, as a loss needs that
+            compares them (a pair) or sums over them (a trajectory); None lets each stand alone.
     """
-    order = sorted((s for s in sequences if s.targets), key=lambda sequence: len(sequence.ids))
-    found, begin = [], 0
-    for end in range(1, len(order) + 1):
-        if end == len(order) or (end + 1 - begin) * len(order[end].ids) > part_tokens:
-            found.append(_part(order[begin:end]))
-            begin = end
-    return found
+    blocks: dict[int, list[Merged]] = {}
+    for number, sequence in enumerate(one for one in sequences if one.targets):
+        blocks.setdefault(number if block is None else block(sequence), []).append(sequence)
+    order = sorted(blocks.values(), key=_longest)
+    found: list[Part] = []
+    open_: list[Merged] = []
+    for one in order:
+        if open_ and (len(open_) + len(one)) * _longest(one) > part_tokens:
+            found.append(_part(open_))
+            open_ = []
+        open_.extend(one)
+    return [*found, _part(open_)] if open_ else found
+
+
+def by_unit(sequence: Merged) -> int:
+    """The `block` that keeps the sequences of a trajectory in one part."""
+    return sequence.unit
+
+
+def _longest(sequences: Sequence[Merged]) -> int:
+    return max(len(sequence.ids) for sequence in sequences)
+
+
+def marked(sequence: Merged, positions: Sequence[int], **extra: list[float]) -> Merged:
+    """A sequence whose targets are read *at* these positions instead of written there.
+
+    A head that scores what has been said so far looks at the state of the token itself; a Part asks for
+    the state that predicts a target, so the target is the token after it, or one that is appended (which
+    causal attention keeps from touching anything before it).
+    """
+    return Merged(
+        sequence.unit,
+        [*sequence.ids, 0],
+        [position + 1 for position in positions],
+        [0.0] * len(positions),
+        extra=extra,
+    )
 
 
 def _part(sequences: Sequence[Merged]) -> Part:
@@ -177,6 +220,8 @@ def _part(sequences: Sequence[Merged]) -> Part:
     logprobs = np.concatenate([sequence.logprobs for sequence in sequences])
     advantages = np.concatenate([s.advantages or [0.0] * len(s.targets) for s in sequences])
     units = np.repeat([sequence.unit for sequence in sequences], counts)
+    names = sorted({name for sequence in sequences for name in sequence.extra})
+    extra = {name: np.concatenate([s.extra[name] for s in sequences]) for name in names}
     return Part(
         ids=torch.from_numpy(ids),
         wanted=torch.from_numpy(wanted - 1),
@@ -186,6 +231,7 @@ def _part(sequences: Sequence[Merged]) -> Part:
         advantages=torch.from_numpy(advantages.astype(np.float32)),
         units=torch.from_numpy(units),
         tokens=sum(len(sequence.ids) for sequence in sequences),
+        extra={name: torch.from_numpy(values.astype(np.float32)) for name, values in extra.items()},
     )
 
 

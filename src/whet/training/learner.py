@@ -12,27 +12,36 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol, TypeVar
 from weakref import WeakSet
 
 import torch
-import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..errors import InputError, TrainingRefused
 from ..types import Json, Version, new_id
 from . import model
 from .batch import Part
-from .forward import fuse, hidden_states
 from .losses import cross_entropy
-from .model import Decoder
+from .network import Network, saved, target_outputs
 from .optim import MuonAdamW, OptimOptions
-from .sampler import Sampler
+
+T = TypeVar("T")
 
 Loss = Callable[[Tensor, Part], Tensor]
 """(N, vocabulary) log-probabilities of a Part's targets → a scalar to be minimised."""
+
+
+class Refreshed(Protocol):
+    """What samples from the weights and must hear of their change."""
+
+    def refresh(self, policy_version: str | None = None) -> None:
+        """Take up weights that were changed in place."""
+        ...
+
 
 _FILE_NAME = re.compile(r"[0-9a-z-]+\.safetensors")
 
@@ -53,15 +62,31 @@ class Learner:
     Args:
         decoder: owned from here on.
         policy_version: updates made before, by whatever trained these weights first.
+        heads: trained and saved with it, and no part of the policy's Version.
     """
 
-    def __init__(self, decoder: Decoder, options: OptimOptions, *, policy_version: int = 0) -> None:
+    def __init__(
+        self,
+        decoder: Network,
+        options: OptimOptions,
+        *,
+        policy_version: int = 0,
+        heads: Mapping[str, nn.Module] | None = None,
+    ) -> None:
         self.decoder = decoder
-        self.optimizer = MuonAdamW(decoder, options)
+        self.heads = dict(heads or {})
+        self.optimizer = MuonAdamW(decoder.weights() | self._head_weights(), options)
         self.policy_version = policy_version
         self.handle = new_id()
-        self.samplers: WeakSet[Sampler] = WeakSet()
+        self.samplers: WeakSet[Refreshed] = WeakSet()
         """Told when the weights change."""
+
+    def _head_weights(self) -> dict[str, nn.Parameter]:
+        return {
+            f"head.{name}.{inner}": weight
+            for name, head in self.heads.items()
+            for inner, weight in head.named_parameters()
+        }
 
     @property
     def updates(self) -> int:
@@ -83,11 +108,35 @@ class Learner:
         Raises:
             TrainingRefused: the loss or gradient is not finite; the weights are unchanged.
         """
+        total, norm = self.descend(
+            parts, lambda part: loss(logprobs(self.decoder, part, temperature), part), rate=rate
+        )
+        return Updated(total, norm, rate, sum(part.tokens for part in parts))
+
+    def descend(
+        self, items: Iterable[T], objective: Callable[[T], Tensor], *, rate: float
+    ) -> tuple[float, float]:
+        """One optimizer step on the sum of an objective over any items; its value and the gradient's length.
+
+        Raises:
+            TrainingRefused: the objective or gradient is not finite, or memory ran out; the weights are
+                unchanged.
+        """
         total = 0.0
-        for part in parts:
-            value = loss(logprobs(self.decoder, part, temperature), part)
-            value.backward()  # type: ignore[no-untyped-call]
-            total += value.item()
+        try:
+            for item in items:
+                value = objective(item)
+                value.backward()  # type: ignore[no-untyped-call]
+                total += value.item()
+        except (MemoryError, RuntimeError) as error:
+            self.optimizer.clear()
+            if not _out_of_memory(error):
+                raise
+            raise TrainingRefused(
+                f"out of memory at update {self.updates}: {str(error).splitlines()[0]:.200}. Nothing was "
+                "changed. Lower part_tokens (what is computed at once) first, then minibatch or batch, "
+                "then train LoRA instead of full weights."
+            ) from error
         norm = self.optimizer.gradient_norm()
         if not (math.isfinite(total) and math.isfinite(norm)):
             self.optimizer.clear()
@@ -99,7 +148,7 @@ class Learner:
         self.policy_version += 1
         for sampler in self.samplers:
             sampler.refresh(str(self.policy_version))
-        return Updated(total, norm, rate, sum(part.tokens for part in parts))
+        return total, norm
 
     def live(self, resource: str) -> Version:
         """The Version of the weights as they are now, good until the next update and in this process."""
@@ -113,8 +162,7 @@ class Learner:
     def checkpoint(self, resource: str, folder: Path, parent: str | None, meta: dict[str, Json]) -> Version:
         """Write the weights under `folder` and return their Version."""
         path = folder / f"weights-{new_id()}"
-        model.save(self.decoder, path)
-        return model.weights_version(resource, path, parent, {**meta, "policy_version": self.policy_version})
+        return saved(self.decoder, resource, path, parent, {**meta, "policy_version": self.policy_version})
 
     def save(self, folder: Path, extra: dict[str, Tensor] | None = None) -> Json:
         """Write weights, moments and `extra` to one file; what is returned finds it again in that folder."""
@@ -123,6 +171,7 @@ class Learner:
         tensors: dict[str, Tensor] = {
             f"weights/{name}": weight for name, weight in self.decoder.weights().items()
         }
+        tensors |= {f"heads/{name}": weight for name, weight in self._head_weights().items()}
         tensors |= {f"optimizer/{name}": tensor for name, tensor in self.optimizer.state().items()}
         tensors |= {f"extra/{name}": tensor for name, tensor in (extra or {}).items()}
         model.save_tensors(tensors, path)
@@ -154,6 +203,10 @@ class Learner:
         if model.sha256(path) != saved["sha256"]:
             raise InputError(f"{path} was changed since it was saved; resume from an earlier state")
         self.decoder.copy_from(_under("weights/", tensors))
+        heads = _under("heads/", tensors)
+        with torch.no_grad():
+            for name, weight in self._head_weights().items():
+                weight.copy_(heads[name])
         self.optimizer.restore(_under("optimizer/", tensors), int(saved["updates"]))
         self.policy_version = int(saved["policy_version"])
         for sampler in self.samplers:
@@ -165,12 +218,20 @@ def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
 
 
-def logprobs(decoder: Decoder, part: Part, temperature: float = 1.0) -> Tensor:
+def _out_of_memory(error: Exception) -> bool:
+    # On the CPU torch raises a plain RuntimeError ("can't allocate memory"), on a GPU OutOfMemoryError.
+    return isinstance(error, MemoryError) or ("memory" in str(error) and "alloc" in str(error).lower())
+
+
+def logprobs(network: Network, part: Part, temperature: float = 1.0) -> Tensor:
     """(N, vocabulary) log-probabilities at the targets of a Part; under autograd unless switched off."""
-    fused = fuse(decoder)
-    states = hidden_states(fused, part.ids, part.wanted).flatten(0, 1)[part.packed]
-    logits = F.linear(states, fused.head)
+    logits = target_outputs(network, part)[1]
     return torch.log_softmax(logits if temperature == 1.0 else logits / temperature, dim=-1)
+
+
+def chosen_logprobs(network: Network, part: Part, temperature: float = 1.0) -> Tensor:
+    """(N,) log-probability of each target."""
+    return logprobs(network, part, temperature).gather(1, part.targets.unsqueeze(1)).squeeze(1)
 
 
 def cloning_loss(step_parts: Sequence[Part]) -> Loss:
@@ -182,11 +243,11 @@ def cloning_loss(step_parts: Sequence[Part]) -> Loss:
 
 
 @torch.no_grad()
-def mean_loss(decoder: Decoder, parts: Iterable[Part]) -> float:
+def mean_loss(network: Network, parts: Iterable[Part]) -> float:
     """Cross-entropy per target, in nats."""
     total, count = 0.0, 0
     for part in parts:
-        chosen = logprobs(decoder, part).gather(1, part.targets.unsqueeze(1))
+        chosen = logprobs(network, part).gather(1, part.targets.unsqueeze(1))
         total -= float(chosen.sum())
         count += len(part.targets)
     return total / max(1, count)

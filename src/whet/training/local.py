@@ -14,9 +14,12 @@ import torch
 
 from ..errors import InputError, NotFoundError
 from ..types import Json, Version
-from . import model
+from . import huggingface, model
+from .generation import CausalSampler
+from .huggingface import LoRAOptions
 from .learner import Learner
 from .model import Decoder, ModelOptions
+from .network import Network, copied, saved
 from .sampler import Sampler
 
 
@@ -40,6 +43,27 @@ def fresh(
     return model.weights_version(resource, folder, meta={**meta, "seed": seed, "policy_version": 0})
 
 
+def adopted(resource: str, source: str | Path, folder: Path, *, lora: LoRAOptions | None = None) -> Version:
+    """A pretrained model as the Version to begin with: its own folder, or fresh LoRA factors beside it.
+
+    Args:
+        source: folder or name of a transformers causal LM, or folder of a decoder of ours.
+        folder: where the factors are written; not touched for full weights.
+
+    Raises:
+        InputError, NotFoundError, MissingExtra: as `huggingface.load`.
+    """
+    where = Path(source)
+    if lora is None and huggingface.is_ours(where):
+        return model.weights_version(resource, where, meta={"policy_version": 0})
+    network = huggingface.load(source, lora=lora)
+    meta: dict[str, Json] = {"policy_version": 0, "source": str(source)}
+    if lora is None and where.is_dir():
+        content = {"path": str(where.resolve()), "sha256": huggingface.digest_of(where)}
+        return Version(resource=resource, kind="weights", content=content, meta=meta)
+    return saved(network, resource, Path(folder), None, meta)
+
+
 class LocalModels:
     """Weights in this process, by Version id.
 
@@ -51,7 +75,7 @@ class LocalModels:
 
     def __init__(self, keep: int = 4) -> None:
         self._keep = keep
-        self._samplers: OrderedDict[tuple[str, bool, float], Sampler] = OrderedDict()
+        self._samplers: OrderedDict[tuple[str, bool, float], Sampler | CausalSampler] = OrderedDict()
         self._learners: WeakValueDictionary[str, Learner] = WeakValueDictionary()
 
     @classmethod
@@ -69,7 +93,9 @@ class LocalModels:
         """The learner of this handle, None if it is not in this process (any more)."""
         return self._learners.get(handle)
 
-    def sampler(self, version: Version, *, greedy: bool = False, temperature: float = 1.0) -> Sampler:
+    def sampler(
+        self, version: Version, *, greedy: bool = False, temperature: float = 1.0
+    ) -> Sampler | CausalSampler:
         """The sampler of these weights, shared by all who ask for the same.
 
         Raises:
@@ -82,7 +108,10 @@ class LocalModels:
         sampler = self._samplers.get(key)
         if sampler is None:
             decoder = live.decoder if live else self.decoder(version)
-            sampler = Sampler(decoder, greedy=greedy, temperature=temperature, policy_version=made)
+            if isinstance(decoder, Decoder):
+                sampler = Sampler(decoder, greedy=greedy, temperature=temperature, policy_version=made)
+            else:
+                sampler = CausalSampler(decoder, greedy=greedy, temperature=temperature, policy_version=made)
             if live:
                 live.samplers.add(sampler)
             self._samplers[key] = sampler
@@ -91,7 +120,7 @@ class LocalModels:
         self._samplers.move_to_end(key)
         return sampler
 
-    def decoder(self, version: Version) -> Decoder:
+    def decoder(self, version: Version) -> Network:
         """A copy of these weights, the caller's to change.
 
         Raises:
@@ -99,15 +128,18 @@ class LocalModels:
         """
         live = self._live(version)
         if live:
-            decoder = Decoder(live.decoder.options, live.decoder.vocab_size)
-            decoder.copy_from(live.decoder.weights())
-            return decoder
-        return model.load(Path(version.content["path"]), sha=version.content["sha256"])
+            return copied(live.decoder)
+        content, folder = version.content, Path(version.content["path"])
+        if version.kind == "adapter":
+            return huggingface.load_adapter(folder, content["base"], sha=content["sha256"])
+        if huggingface.is_ours(folder) or not folder.is_dir():
+            return model.load(folder, sha=content["sha256"])
+        return huggingface.load(folder, sha=content["sha256"])
 
     def _live(self, version: Version) -> Learner | None:
         content = version.content
         if (
-            version.kind != "weights"
+            version.kind not in ("weights", "adapter")
             or not isinstance(content, dict)
             or not ({"live", "path"} & set(content))
         ):

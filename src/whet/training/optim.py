@@ -17,10 +17,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..errors import InputError
-from .model import Decoder
 
 Schedule = Literal["constant", "linear", "cosine"]
 
@@ -37,6 +36,8 @@ class OptimOptions:
     """Share of the learning rate left at the end."""
     warmup: int = 0
     """Steps over which the learning rate rises from 0."""
+    muon: bool = True
+    """Muon for the hidden matrices; False for AdamW everywhere, as pretrained weights were made with."""
     momentum: float = 0.95
     """Muon's; Nesterov."""
     betas: tuple[float, float] = (0.9, 0.95)
@@ -81,18 +82,26 @@ def orthogonalise(matrices: Tensor, steps: int = 5) -> Tensor:
     return result
 
 
-class MuonAdamW:
-    """Updates a decoder in place from the gradients on its parameters."""
+_NOT_HIDDEN = ("embed", "head", "lora_")
 
-    def __init__(self, decoder: Decoder, options: OptimOptions) -> None:
+
+class MuonAdamW:
+    """Updates parameters in place from the gradients on them.
+
+    Args:
+        weights: name → parameter; matrices that are neither an embedding, a head nor a factor of a LoRA
+            (whose product is the matrix) are Muon's.
+    """
+
+    def __init__(self, weights: Mapping[str, nn.Parameter], options: OptimOptions) -> None:
         self.options = options
         self.steps = 0
         self._muon: dict[tuple[int, ...], list[str]] = {}
         self._adam: list[str] = []
-        self._weights = decoder.weights()
+        self._weights = dict(weights)
         self._state: dict[str, Tensor] = {}
         for name, weight in self._weights.items():
-            if weight.ndim == 2 and "embed" not in name:
+            if weight.ndim == 2 and options.muon and not any(word in name for word in _NOT_HIDDEN):
                 self._muon.setdefault(tuple(weight.shape), []).append(name)
                 self._state[f"{name}/momentum"] = torch.zeros_like(weight.data)
             else:

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from .batch import Part
 from .learner import logprobs
-from .losses import Aggregation, clipped, entropy, exact_kl, k3, token_weights
-from .model import Decoder
+from .losses import Aggregation, Ratio, clipped, entropy, exact_kl, k3, log_ratios, token_weights
+from .network import Network
 
 
 @dataclass(kw_only=True)
@@ -30,10 +30,12 @@ class PolicyLoss:
     clip_high: float = 0.28
     entropy_bonus: float = 0.0
     kl_coefficient: float = 0.0
-    reference: Decoder | None = None
+    reference: Network | None = None
     """What the KL is to; None neither penalises nor measures it."""
     temperature: float = 1.0
     completion_length: int | None = None
+    ratio: Ratio = "token"
+    """What the importance ratio is taken of; anything but `token` needs each trajectory in one part."""
     sums: dict[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -42,9 +44,10 @@ class PolicyLoss:
     def __call__(self, scores: Tensor, part: Part) -> Tensor:
         """(N, vocabulary) log-probabilities now → the part's share of the loss."""
         chosen = scores.gather(1, part.targets.unsqueeze(1)).squeeze(1)
-        each, held_back = clipped(
-            chosen, part.logprobs, part.advantages, low=self.clip_low, high=self.clip_high
-        )
+        before = part.logprobs
+        if self.ratio != "token":
+            before = chosen - log_ratios(chosen, part.logprobs, part.units, self.ratio)
+        each, held_back = clipped(chosen, before, part.advantages, low=self.clip_low, high=self.clip_high)
         weights = token_weights(
             part.units, self.aggregation, all_units=self._units, completion_length=self.completion_length
         )

@@ -23,10 +23,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..errors import InputError, ModelError
+from ..errors import InputError
 from ..types import Tokens, Usage
 from .cache import Cache
 from .forward import Fused, fuse
+from .line import Line
 from .model import Decoder
 
 
@@ -166,7 +167,6 @@ class Sampler:
         self.greedy = greedy
         self.temperature = temperature
         self.policy_version = policy_version
-        self.max_batch = max_batch
         self.max_length = decoder.options.max_length
         self.vocab_size = decoder.vocab_size
         self.generation = 0
@@ -174,9 +174,7 @@ class Sampler:
         self.prompt_tokens = self.output_tokens = self.batches = 0
         self.cache = Cache(decoder.options)
         self._fused: Fused | None = None
-        self._waiting: list[_Request] = []
-        self._seen = 0
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._line: Line[_Request] = Line(self._generate, failed=self._undo, max_batch=max_batch)
 
     def session(self, seed: int) -> Session:
         """A fresh session that draws from `seed` alone."""
@@ -190,34 +188,11 @@ class Sampler:
 
     def enqueue(self, request: _Request) -> None:
         """Put a request in line; called by sessions."""
-        loop = request.future.get_loop()
-        if self._loop is not loop:  # none is due here, though a loop that ended may have left some in line
-            self._loop, self._waiting, self._seen = loop, [], 0
-            loop.call_soon(self._settle)
-        self._waiting.append(request)
+        self._line.enqueue(request)
 
-    def _settle(self) -> None:
-        """Flush once a pass of the event loop has brought no new request."""
-        assert self._loop is not None
-        if self._seen < len(self._waiting) < self.max_batch:
-            self._seen = len(self._waiting)
-            self._loop.call_soon(self._settle)
-            return
-        self._loop = None
-        # whoever was cancelled meanwhile, alone or with its whole loop, is waiting no more
-        requests = [request for request in self._waiting if not request.future.done()]
-        self._waiting = []
-        for start in range(0, len(requests), self.max_batch):
-            part = requests[start : start + self.max_batch]
-            try:
-                self._generate(part)
-            except Exception as error:  # out of memory, say: the machine's failure, not the policy's
-                for request in part:
-                    request.session.cached = 0
-                    del request.session.context[request.prompt_length :]
-                    failure = ModelError(f"sampling failed: {error!r}")
-                    failure.__cause__ = error
-                    request.future.set_exception(failure)
+    def _undo(self, request: _Request) -> None:
+        request.session.cached = 0
+        del request.session.context[request.prompt_length :]
 
     @torch.inference_mode()
     def _generate(self, requests: list[_Request]) -> None:

@@ -1,12 +1,13 @@
-"""Losses and advantages of weight methods, over packed targets.
+"""Policy-gradient losses and advantages, over packed targets.
 
-Every policy-gradient variant here is one sum, Σ wᵢ · lᵢ over the tokens that
-the policy chose.  The variants differ in the weights (`token_weights`) and in
-the advantages (`advantages`), so no loss has a flag for another's.
+Every variant here is one sum, Σ wᵢ · lᵢ over the tokens that the policy chose.
+The variants differ in the weights (`token_weights`), in the advantages
+(`advantages`) and in what the probability ratio is of (`log_ratios`), so no loss
+has a flag for another's.
 
 Sources: GRPO, Shao et al. 2024 (DeepSeekMath); Dr. GRPO, Liu et al. 2025; DAPO,
-Yu et al. 2025 (clip-higher, token-level sum); RLOO, Ahmadian et al. 2024; the
-aggregations are named and defined as in TRL 1.16.
+Yu et al. 2025 (clip-higher, token-level sum); GSPO, Zheng et al. 2025; RLOO,
+Ahmadian et al. 2024; the aggregations are named and defined as in TRL 1.16.
 """
 
 from __future__ import annotations
@@ -18,11 +19,12 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from ..errors import InputError
+from ...errors import InputError
 
 Baseline = Literal["group", "leave_one_out", "none"]
 Scale = Literal["none", "group"]
 Aggregation = Literal["grpo", "bnpo", "dr_grpo", "dapo"]
+Ratio = Literal["token", "sequence", "trajectory"]
 
 
 def advantages(
@@ -103,6 +105,24 @@ def token_weights(
 def cross_entropy(logprobs: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
     """−Σ w log p(target), of (N, vocabulary) log-probabilities."""
     return -(logprobs.gather(1, targets.unsqueeze(1)).squeeze(1) * weights).sum()
+
+
+def log_ratios(logprobs: Tensor, old: Tensor, units: Tensor, level: Ratio = "token") -> Tensor:
+    """log π − log π_old of what the importance ratio is taken of, on every token of it, (N,).
+
+    Args:
+        units: (N,) trajectory of each token; all tokens of one must be here.
+        level: `token` each by itself (GRPO, PPO); `sequence` the mean over the trajectory's tokens
+            (GSPO); `trajectory` their sum, the whole of it being one action (RLOO).
+    """
+    each = logprobs - old
+    if level == "token":
+        return each
+    unique, places = torch.unique(units, return_inverse=True)
+    sums = each.new_zeros(len(unique)).index_add(0, places, each)
+    if level == "sequence":
+        sums = sums / torch.bincount(places, minlength=len(unique))
+    return sums[places]
 
 
 def clipped(

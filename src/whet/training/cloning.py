@@ -1,0 +1,207 @@
+"""Supervised training on action tokens: what cloning, STaR, DAgger and AWR have in common.
+
+Trajectories are chosen (deduplicated by their tokens, capped by task, because easy
+tasks otherwise dominate), a share of the tasks is kept aside for early stopping, and
+the weights of the epoch with the lowest loss there are what remains.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from ..errors import InputError, TrainingRefused
+from ..loop import Context
+from ..types import Bundle, Group, Outcome, Trajectory, Version, digest
+from .batch import Counts, Merged, Part, merge, minibatches, parts
+from .learner import Learner, Loss, cloning_loss, mean_loss
+from .local import LocalModels
+from .losses import cross_entropy
+from .optim import OptimOptions
+
+
+@dataclass(frozen=True, kw_only=True)
+class CloneOptions:
+    """How to train on trajectories as they are."""
+
+    resource: str = "policy"
+    """Name of the weights in the Bundle."""
+    per_task: int | None = None
+    """Trajectories of one task at most; None for all."""
+    epochs: int = 4
+    """Passes over the trajectories."""
+    batch: int = 64
+    """Trajectories in one update."""
+    validation_share: float = 0.1
+    """Share of the tasks whose trajectories are kept aside for early stopping."""
+    patience: int = 2
+    """Epochs without a lower validation loss before it stops; the best weights are kept."""
+    part_tokens: int = 4096
+    """Padded tokens computed at once; changes speed and memory only."""
+    seed: int = 0
+    """Of the order of the trajectories."""
+    optim: OptimOptions = field(default_factory=lambda: OptimOptions(learning_rate=3e-3))
+    """How weights are updated."""
+
+    def __post_init__(self) -> None:
+        if self.epochs < 1 or self.batch < 1 or self.patience < 1 or not 0 <= self.validation_share < 1:
+            raise InputError(
+                f"epochs, batch and patience must be 1 or more, validation_share in [0, 1): {self}"
+            )
+
+
+Chosen = tuple[str, tuple[list[Merged], Counts]]
+"""A task's id, and one trajectory of it as sequences."""
+
+
+def starting(bundle: Bundle, resource: str) -> Version:
+    """The weights of a Bundle.
+
+    Raises:
+        InputError: it has none of that name.
+    """
+    if resource not in bundle:
+        raise InputError(
+            f"the bundle has no resource {resource!r}, only {sorted(bundle)}; "
+            "put one there with whet.training.local.fresh(...)"
+        )
+    return bundle[resource]
+
+
+def learner_of(models: LocalModels, version: Version, optim: OptimOptions) -> Learner:
+    """A learner that begins with these weights."""
+    made = int(version.meta.get("policy_version", 0))
+    return Learner(models.decoder(version), optim, policy_version=made)
+
+
+def succeeded(trajectory: Trajectory, score: str | None = None, threshold: float = 0.5) -> bool | None:
+    """Whether its outcome is success, or its score reaches the threshold; None if nothing has judged it."""
+    if score is not None:
+        value = trajectory.score(score)
+        return None if value is None else value >= threshold
+    return trajectory.outcome is Outcome.SUCCESS if trajectory.outcome.counts else None
+
+
+def choose(
+    groups: Iterable[Group], passes: Callable[[Trajectory], bool | None], per_task: int | None = None
+) -> tuple[list[Chosen], dict[str, float]]:
+    """The trajectories to train on, and how many were left out for what.
+
+    Args:
+        passes: None if nothing has judged a trajectory, False if it is filtered out.
+
+    Raises:
+        TrainingRefused: none is left.
+    """
+    chosen: list[Chosen] = []
+    left = {"unjudged": 0, "filtered": 0, "without_tokens": 0, "repeated": 0, "over_cap": 0}
+    seen: set[str] = set()
+    taken: dict[str, int] = {}
+    for trajectory in (trajectory for group in groups for trajectory in group.trajectories):
+        verdict = passes(trajectory)
+        if not verdict:
+            left["unjudged" if verdict is None else "filtered"] += 1
+            continue
+        merged = merge(trajectory, len(chosen))
+        if not merged[1].targets:
+            left["without_tokens"] += 1
+            continue
+        task = trajectory.task.id
+        content = digest([task, [[s.ids, s.targets] for s in merged[0]]])
+        if content in seen:
+            left["repeated"] += 1
+        elif per_task is not None and taken.get(task, 0) >= per_task:
+            left["over_cap"] += 1
+        else:
+            seen.add(content)
+            taken[task] = taken.get(task, 0) + 1
+            chosen.append((task, merged))
+    if not chosen:
+        raise TrainingRefused(
+            f"no trajectory to clone: {', '.join(f'{count} {name}' for name, count in left.items())}. "
+            "Collect from an agent that succeeds, or look at the filter (keep, score, threshold)."
+        )
+    return chosen, {name: float(count) for name, count in left.items()}
+
+
+def divide(chosen: list[Chosen], share: float) -> tuple[list[Chosen], list[Chosen]]:
+    """By the hash of the task, so that no task is on both sides and a resumed run splits alike."""
+    aside = {task for task, _ in chosen if int(digest(["validation", task]), 16) < share * 16**16}
+    held = [item for item in chosen if item[0] in aside]
+    if len(held) == len(chosen):
+        return chosen, []
+    return [item for item in chosen if item[0] not in aside], held
+
+
+async def clone(
+    learner: Learner, chosen: list[Chosen], options: CloneOptions, context: Context
+) -> dict[str, float]:
+    """Train on these to the end; what was measured.
+
+    Raises:
+        TrainingRefused: a loss that is not finite, or memory ran out.
+    """
+    train, held = divide(chosen, options.validation_share)
+    counts = sum((merged[1] for _, merged in train), Counts())
+    sequences = [sequence for _, (found, _) in train for sequence in found]
+    validation = parts([s for _, (found, _) in held for s in found], options.part_tokens)
+    figures = await fit(learner, sequences, validation, options, context)
+    return figures | {
+        "trajectories": len(train),
+        "validation_trajectories": len(held),
+        "tokens": counts.tokens,
+        "targets": counts.targets,
+        "calls_merged": counts.merged,
+        "calls_forked": counts.forked,
+    }
+
+
+async def fit(
+    learner: Learner,
+    sequences: list[Merged],
+    validation: list[Part],
+    options: CloneOptions,
+    context: Context,
+    *,
+    loss_of: Callable[[Sequence[Part]], Loss] = cloning_loss,
+) -> dict[str, float]:
+    """Epochs over these sequences, until the validation loss rises or the last one is done."""
+    units = len({sequence.unit for sequence in sequences})
+    per_epoch = -(-units // options.batch)
+    total = options.epochs * per_epoch
+    best, best_weights, worse, losses = float("inf"), None, 0, [0.0]
+    epoch = 0
+    for epoch in range(1, options.epochs + 1):
+        losses = []
+        for batch in minibatches(sequences, options.batch, random.Random(f"{options.seed}/{epoch}")):
+            cut = parts(batch, options.part_tokens)
+            rate = options.optim.rate(learner.updates, total)
+            losses.append(learner.update(cut, loss_of(cut), rate=rate).loss)
+            context.progress("cloning", learner.updates, total, loss=losses[-1])
+            await asyncio.sleep(0)  # a long computation in an event loop others live in too
+        if not validation:
+            continue
+        loss = mean_loss(learner.decoder, validation)
+        if loss < best:
+            best, worse = loss, 0
+            best_weights = {name: w.detach().clone() for name, w in learner.decoder.weights().items()}
+        else:
+            worse += 1
+            if worse >= options.patience:
+                break
+    if best_weights is not None:
+        learner.decoder.copy_from(best_weights)
+    figures = {
+        "loss": sum(losses) / len(losses),
+        "epochs": float(epoch),
+        "updates": float(learner.updates),
+    }
+    return figures | ({"validation_loss": best} if validation else {})
+
+
+def weighted_loss(step_parts: Sequence[Part]) -> Loss:
+    """Cross-entropy with each target's advantage as its weight, mean over the targets of these parts."""
+    count = sum(len(part.targets) for part in step_parts)
+    return lambda scores, part: cross_entropy(scores, part.targets, part.advantages / count)

@@ -1,0 +1,349 @@
+"""Causal language models of transformers as networks: full weights or LoRA, safetensors only.
+
+A model is given by folder, or by a name that is already in the local cache or can be
+fetched.  It computes logits only where targets are, if a probe at loading shows that
+its backbone and output layer alone give what its whole forward gives (some models scale
+or cap their logits); otherwise it computes them everywhere.  Frozen weights are shared
+between a network and its copies, so the reference of a LoRA run costs its factors alone.
+
+It will not run code that came with a model (`trust_remote_code`), nor read pickles.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import torch
+from torch import Tensor, nn
+
+from ..errors import InputError, MissingExtra, NotFoundError
+from ..types import Json, Version, new_id
+from . import model as ours
+from .batch import Part
+
+ADAPTER, ADAPTER_CONFIG = "adapter_model.safetensors", "adapter_config.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoRAOptions:
+    """Low-rank factors beside frozen weights (Hu et al. 2021), by peft."""
+
+    rank: int = 16
+    """Width of the factors."""
+    alpha: int = 32
+    """The factors' product is scaled by alpha / rank."""
+    targets: tuple[str, ...] = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+    """Names of the layers that get factors; those a model does not have are passed over."""
+    seed: int = 0
+    """Of the factors' first weights; their product begins at zero."""
+
+    def __post_init__(self) -> None:
+        if self.rank < 1 or not self.targets:
+            raise InputError(f"LoRA needs a rank of 1 or more and a layer to go beside; got {self}")
+
+
+class CausalLM:
+    """A transformers model as a Network.
+
+    Args:
+        model: owned from here on; with peft factors or without.
+        base: what the factors stand beside, as `{"path", "sha256"}`; None for full weights.
+    """
+
+    def __init__(self, model: Any, *, base: Mapping[str, Json] | None = None) -> None:
+        self.model = model.eval()  # dropout would make a ratio of 1 something else
+        self.base = dict(base) if base else None
+        config = model.config.get_text_config()
+        self.vocab_size = int(model.get_output_embeddings().weight.shape[0])
+        self.hidden = int(config.hidden_size)
+        self.max_length = int(getattr(config, "max_position_embeddings", None) or 2**31)
+        self._split = self._splits()
+
+    @property
+    def adapted(self) -> bool:
+        """Whether it trains LoRA factors rather than its own weights."""
+        return self.base is not None
+
+    @property
+    def device(self) -> torch.device:
+        """Where its weights are."""
+        found: torch.device = self.model.get_input_embeddings().weight.device
+        return found
+
+    def weights(self) -> dict[str, nn.Parameter]:
+        """Name → parameter of all that is trained, in a fixed order."""
+        return {name: weight for name, weight in self.model.named_parameters() if weight.requires_grad}
+
+    def copy_from(self, weights: Mapping[str, Tensor]) -> None:
+        """Take these values for what is trained.
+
+        Raises:
+            InputError: a name or a shape does not fit.
+        """
+        own = self.weights()
+        odd = sorted(set(own) ^ set(weights))
+        odd += [name for name in own if name in weights and own[name].shape != weights[name].shape]
+        if odd:
+            raise InputError(f"these weights belong to another model: {', '.join(odd[:3])} does not fit")
+        with torch.no_grad():
+            for name, parameter in own.items():
+                parameter.copy_(weights[name])
+
+    def copy(self) -> CausalLM:
+        """The same network with trained weights of its own; what is frozen is shared."""
+        frozen = {id(weight): weight for weight in self.model.parameters() if not weight.requires_grad}
+        return CausalLM(copy.deepcopy(self.model, frozen), base=self.base)
+
+    def _backbone(self) -> Any:
+        inner = self.model.get_base_model() if self.adapted else self.model
+        return getattr(inner, inner.base_model_prefix, None)
+
+    def _splits(self) -> bool:
+        """Whether backbone and output layer alone give the whole model's logits."""
+        backbone = self._backbone()
+        if backbone is None:
+            return False
+        ids = torch.arange(min(8, self.vocab_size), device=self.device).unsqueeze(0)
+        with torch.no_grad():
+            whole = self.model(input_ids=ids, use_cache=False).logits
+            states = backbone(input_ids=ids, use_cache=False).last_hidden_state
+            return torch.allclose(self.model.get_output_embeddings()(states), whole, rtol=1e-3, atol=1e-4)
+
+    def target_outputs(self, part: Part) -> tuple[Tensor, Tensor]:
+        """(N, hidden) states and (N, vocabulary) logits at the targets of a Part."""
+        ids, wanted = part.ids.to(self.device), part.wanted.to(self.device)
+        packed = part.packed.to(self.device)
+        if self._split:
+            states = self._backbone()(input_ids=ids, use_cache=False).last_hidden_state
+            picked = _at(states, wanted)[packed]
+            logits = self.model.get_output_embeddings()(picked)
+        else:
+            out = self.model(input_ids=ids, use_cache=False, output_hidden_states=True)
+            picked = _at(out.hidden_states[-1], wanted)[packed]
+            logits = _at(out.logits, wanted)[packed]
+        return picked.float().to(part.ids.device), logits.float().to(part.ids.device)
+
+    def save(self, folder: Path) -> None:
+        """Write what is trained, as transformers or peft keep it, to a folder that is whole or not there.
+
+        Raises:
+            InputError: the folder holds something already.
+        """
+        folder = Path(folder)
+        if folder.is_dir() and any(folder.iterdir()):
+            raise InputError(f"{folder} is not empty; weights are immutable and get a folder of their own")
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        partial = folder.with_name(f".{folder.name}.{new_id()}")
+        try:
+            self.model.save_pretrained(partial, max_shard_size="1000GB")
+            for file in partial.iterdir():
+                with open(file, "rb") as opened:
+                    os.fsync(opened.fileno())
+            os.replace(partial, folder)
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
+
+    def version(self, resource: str, folder: Path, parent: str | None, meta: Mapping[str, Json]) -> Version:
+        """The Version of what `save` wrote."""
+        if not self.adapted:
+            return ours.weights_version(resource, folder, parent, meta)
+        content = {
+            "path": str(Path(folder).resolve()),
+            "sha256": ours.sha256(Path(folder) / ADAPTER),
+            "base": self.base,
+        }
+        same = Version(resource=resource, kind="adapter", content={**content, "path": ""}).id
+        return Version(
+            resource=resource, kind="adapter", content=content, parent=parent, meta=dict(meta), id=same
+        )
+
+
+def _at(values: Tensor, wanted: Tensor) -> Tensor:
+    """(B, L, W) at (B, Q) positions → (B · Q, W)."""
+    index = wanted.unsqueeze(-1).expand(-1, -1, values.shape[-1])
+    return values.gather(1, index).flatten(0, 1)
+
+
+def load(source: str | Path, *, sha: str | None = None, lora: LoRAOptions | None = None) -> CausalLM:
+    """A causal LM from a folder, or by name from the cache or the hub.
+
+    Args:
+        sha: expected digest of its weights (`digest_of`); None to take what is there.
+        lora: train fresh factors beside it; None trains all of its weights.
+
+    Raises:
+        NotFoundError: no such folder, and no such model in the cache or within reach.
+        InputError: it holds pickles and no safetensors, is no causal LM, or was changed.
+        MissingExtra: transformers or peft is not installed.
+    """
+    folder = Path(source)
+    if folder.is_dir():
+        _refuse_pickles(folder)
+        if sha is not None and (found := digest_of(folder)) != sha:
+            raise InputError(f"the weights in {folder} were changed: sha256 {found[:12]}, not {sha[:12]}")
+    try:
+        from transformers import AutoModelForCausalLM  # seconds to import
+    except ImportError as error:
+        raise MissingExtra("transformers", "train") from error
+    try:
+        model = AutoModelForCausalLM.from_pretrained(
+            str(source), use_safetensors=True, trust_remote_code=False, dtype=torch.float32
+        )
+    except (OSError, ValueError) as error:
+        raise _not_loaded(source, error) from error
+    if lora is None:
+        return CausalLM(model)
+    if not folder.is_dir():
+        folder = Path(model.config._name_or_path)
+    base = {"path": str(folder.resolve() if folder.is_dir() else source), "sha256": None}
+    if folder.is_dir():
+        base["sha256"] = digest_of(folder)
+    return CausalLM(_with_factors(model, lora), base=base)
+
+
+def load_adapter(folder: Path, base: Mapping[str, Json], *, sha: str | None = None) -> CausalLM:
+    """A model with the LoRA factors that `CausalLM.save` wrote, ready to train on.
+
+    Raises:
+        NotFoundError, InputError, MissingExtra: as `load`.
+    """
+    if not (folder / ADAPTER).is_file():
+        raise NotFoundError(f"no {ADAPTER} in {folder}; was the adapter moved, or saved on another machine?")
+    if sha is not None and (found := ours.sha256(folder / ADAPTER)) != sha:
+        raise InputError(f"the adapter in {folder} was changed: sha256 {found[:12]}, not {sha[:12]}")
+    whole = load(str(base["path"]), sha=base["sha256"])
+    try:
+        from peft import PeftModel  # seconds to import
+    except ImportError as error:
+        raise MissingExtra("peft", "train") from error
+    return CausalLM(PeftModel.from_pretrained(whole.model, str(folder), is_trainable=True), base=base)
+
+
+def _with_factors(model: Any, options: LoRAOptions) -> Any:
+    try:
+        from peft import LoraConfig, get_peft_model  # seconds to import
+    except ImportError as error:
+        raise MissingExtra("peft", "train") from error
+    present = {name.rpartition(".")[2] for name, _ in model.named_modules()}
+    targets = [name for name in options.targets if name in present]
+    if not targets:
+        raise InputError(
+            f"this model has none of the layers {', '.join(options.targets)}; name some of its own in "
+            f"LoRAOptions(targets=...), it has {', '.join(sorted(present - {''})[:12])}"
+        )
+    config = LoraConfig(
+        r=options.rank, lora_alpha=options.alpha, target_modules=targets, lora_dropout=0.0, bias="none"
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(options.seed)
+        return get_peft_model(model, config)
+
+
+def digest_of(folder: Path) -> str:
+    """SHA-256 over the safetensors files of a folder, in the order of their names."""
+    files = sorted(folder.glob("*.safetensors"))
+    if not files:
+        raise NotFoundError(f"no .safetensors file in {folder}")
+    if len(files) == 1:
+        return ours.sha256(files[0])
+    return hashlib.sha256("".join(ours.sha256(file) for file in files).encode()).hexdigest()
+
+
+def _refuse_pickles(folder: Path) -> None:
+    if any(folder.glob("*.safetensors")):
+        return
+    pickles = sorted(
+        file.name for suffix in ("*.bin", "*.pt", "*.pth", "*.ckpt") for file in folder.glob(suffix)
+    )
+    if pickles:
+        raise InputError(
+            f"{folder} holds its weights as {pickles[0]}, a pickle, which can run code when it is read. "
+            "Convert it where you trust it (safetensors.torch.save_model), or take a copy in safetensors."
+        )
+    raise NotFoundError(f"no .safetensors file in {folder}; is it the folder of a model?")
+
+
+def _not_loaded(source: str | Path, error: Exception) -> InputError:
+    text = str(error).strip().splitlines()
+    why = text[0][:200] if text else type(error).__name__
+    if Path(source).exists():
+        return InputError(f"{source} could not be loaded as a causal language model: {why}")
+    return NotFoundError(
+        f"there is no folder {source}, and no model of that name in the cache or within reach ({why}). "
+        f"Fetch it where there is a network (hf download {source} --local-dir DIR) and give the folder's path."
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class RoundTrip:
+    """Whether generated tokens survive a chat template."""
+
+    survives: bool
+    first: int | None = None
+    """Index of the first id that differs, None if none does."""
+    reason: str = ""
+
+
+def round_trip(
+    tokenizer: Any, messages: Sequence[Mapping[str, Json]], output_ids: Sequence[int]
+) -> RoundTrip:
+    """Whether an answer that was generated as `output_ids` is still those ids when the template renders it.
+
+    Agents send messages, not tokens: if the next turn's prompt holds other ids for the answer than were
+    sampled, its calls fork instead of merging, and training on text would train on what was never said.
+
+    Args:
+        tokenizer: of transformers, with a chat template.
+        messages: what the answer followed.
+        output_ids: of the answer, end-of-turn token included or not.
+
+    Raises:
+        InputError: the tokenizer has no chat template, or the template cannot render these messages.
+    """
+    if not getattr(tokenizer, "chat_template", None):
+        raise InputError(
+            "this tokenizer has no chat template, so messages cannot become tokens; set tokenizer.chat_template"
+        )
+    ends = {tokenizer.eos_token_id}
+    kept = [number for number in output_ids if number not in ends]
+    text = tokenizer.decode(kept, skip_special_tokens=False)
+
+    def rendered(given: Sequence[Mapping[str, Json]], *, open_: bool) -> list[int]:
+        made = tokenizer.apply_chat_template(list(given), tokenize=False, add_generation_prompt=open_)
+        ids: list[int] = tokenizer(made, add_special_tokens=False)["input_ids"]
+        return ids
+
+    try:
+        prompt = rendered(messages, open_=True)
+        whole = rendered([*messages, {"role": "assistant", "content": text}], open_=False)
+    except Exception as error:  # templates raise whatever jinja raises
+        raise InputError(f"the chat template cannot render these messages: {error}") from error
+    expected = [*prompt, *kept]
+    for index, wanted in enumerate(expected):
+        if index >= len(whole) or whole[index] != wanted:
+            where = "prompt" if index < len(prompt) else "answer"
+            seen = tokenizer.decode(whole[index : index + 3]) if index < len(whole) else "nothing"
+            return RoundTrip(
+                False,
+                index,
+                f"the {where} differs from id {index} on: {tokenizer.decode([wanted])!r} was sampled or "
+                f"prompted, the template gives {seen!r}. Send token ids, or mend the template.",
+            )
+    return RoundTrip(True)
+
+
+def is_ours(folder: Path) -> bool:
+    """Whether a folder holds a decoder of our own."""
+    try:
+        config = msgspec.json.decode((folder / ours.CONFIG).read_bytes())
+    except (OSError, msgspec.DecodeError):
+        return False
+    return isinstance(config, dict) and "whet" in config

@@ -1,0 +1,104 @@
+"""What a learner trains, whoever computes it: our decoder, or a causal LM of transformers.
+
+A `Network` has named parameters, gives states and logits at the targets of a
+Part, copies itself and writes itself to a folder.  `Head` is what is put on the
+states where a number is wanted: a value, a score, a step's quality.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ..types import Json, Version
+from . import model
+from .batch import Part
+from .forward import fuse, hidden_states
+from .huggingface import CausalLM
+from .model import Decoder
+
+Network = Decoder | CausalLM
+
+
+def target_outputs(network: Network, part: Part) -> tuple[Tensor, Tensor]:
+    """(N, hidden) states and (N, vocabulary) logits at the targets of a Part, in one pass."""
+    if isinstance(network, Decoder):
+        fused = fuse(network)
+        states = hidden_states(fused, part.ids, part.wanted).flatten(0, 1)[part.packed]
+        return states, F.linear(states, fused.head)
+    return network.target_outputs(part)
+
+
+def target_states(network: Network, part: Part) -> Tensor:
+    """(N, hidden) states at the targets of a Part."""
+    if isinstance(network, Decoder):
+        return hidden_states(fuse(network), part.ids, part.wanted).flatten(0, 1)[part.packed]
+    return network.target_outputs(part)[0]
+
+
+def width(network: Network) -> int:
+    """Width of its states."""
+    return network.options.hidden if isinstance(network, Decoder) else network.hidden
+
+
+def longest(network: Network) -> int:
+    """The longest context that it takes, in tokens."""
+    return network.options.max_length if isinstance(network, Decoder) else network.max_length
+
+
+def copied(network: Network) -> Network:
+    """The same network with weights of its own."""
+    if isinstance(network, Decoder):
+        made = Decoder(network.options, network.vocab_size)
+        made.copy_from(network.weights())
+        return made
+    return network.copy()
+
+
+def saved(
+    network: Network, resource: str, folder: Path, parent: str | None, meta: Mapping[str, Json]
+) -> Version:
+    """Write it to `folder`, which must not exist, and return its Version."""
+    if isinstance(network, Decoder):
+        model.save(network, folder)
+        return model.weights_version(resource, folder, parent, meta)
+    network.save(folder)
+    return network.version(resource, folder, parent, meta)
+
+
+class Head(nn.Module):
+    """A number from each state: linear, or through one layer of `width` units.
+
+    Its last layer begins at zero, so that at first everything is worth the same and an advantage is
+    the reward itself.
+
+    Args:
+        hidden: width of the states.
+        width: units of the layer between; None for none.
+        seed: of that layer's weights.
+    """
+
+    def __init__(self, hidden: int, width: int | None = None, *, seed: int = 0) -> None:
+        super().__init__()
+        self.inner: nn.Linear | None = None
+        if width is not None:
+            self.inner = nn.Linear(hidden, width)
+            generator = torch.Generator().manual_seed(seed)
+            with torch.no_grad():
+                self.inner.weight.normal_(0.0, hidden**-0.5, generator=generator)
+                self.inner.bias.zero_()
+        self.out = nn.Linear(width or hidden, 1)
+        with torch.no_grad():
+            self.out.weight.zero_()
+            self.out.bias.zero_()
+
+    def forward(self, states: Tensor) -> Tensor:
+        """(..., hidden) → (...)."""
+        if self.inner is not None:
+            states = torch.tanh(self.inner(states))
+        value: Tensor = self.out(states).squeeze(-1)
+        return value

@@ -1,0 +1,394 @@
+"""Rounds of reinforcement learning: what every on-policy weight method has in common.
+
+One `step` of a `Rounds` is one round: refuse what would mean nothing, turn groups
+into sequences with an advantage on every token (`_credit`), make the optimizer
+steps (`_learn`), watch for collapse, checkpoint and validate where due.  GRPO,
+RLOO, REINFORCE and PPO differ in those two methods and in their options.
+
+It refuses to start without a recorded baseline or from a policy that hardly ever
+succeeds.  It stops by itself when the policy collapses (`alarms.py`), and then
+returns the best validated weights, else the last ones before the alarm.
+
+Weights change at every step and are written at checkpoints.  Between them the
+Update's Bundle holds a live Version, and its state cannot be resumed from in
+another process: `state["resumable"]` says which can.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Generic, TypeVar
+
+import msgspec
+from torch import nn
+
+from ..errors import InputError, TrainingRefused
+from ..loop import Context, Update
+from ..types import Bundle, Group, Json, Version
+from .alarms import AlarmOptions, Stop, check
+from .batch import Part, by_unit, minibatches, parts
+from .credit import Credited, staleness
+from .learner import Learner, Updated
+from .local import LocalModels
+from .losses import Aggregation, Ratio
+from .network import Network, copied
+from .optim import OptimOptions
+from .policy_gradient import PolicyLoss
+
+Validate = Callable[[Bundle], Awaitable[float]]
+"""Success of a Bundle on validation tasks, the higher the better."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoundOptions:
+    """How to train from rewards, whatever the method."""
+
+    resource: str = "policy"
+    """Name of the weights in the Bundle."""
+    score: str | None = None
+    """Score to learn from; None for the sum of the step rewards."""
+    steps: int = 100
+    """Rounds in all; learning rate and entropy bonus fall over them."""
+    group_size: int = 8
+    """Trajectories per task."""
+    success: str = "success"
+    """Name in the recorded baseline that the competence floor is for."""
+    floor: float = 0.05
+    """Lowest baseline to start from: a policy that never succeeds has nothing to reinforce."""
+    aggregation: Aggregation = "dapo"
+    """How token losses are averaged: `grpo`, `bnpo`, `dr_grpo` or `dapo`."""
+    completion_length: int | None = None
+    """Constant of `dr_grpo`: the longest output in tokens."""
+    ratio: Ratio = "token"
+    """What the importance ratio is taken of: a `token`, a `sequence`'s mean (GSPO), a `trajectory`'s sum."""
+    clip_low: float = 0.2
+    """How far a probability ratio may fall below 1."""
+    clip_high: float = 0.28
+    """How far it may rise above 1."""
+    entropy_bonus: float = 0.02
+    """Weight of the mean token entropy at first; falls to zero over the steps."""
+    kl_coefficient: float = 0.0
+    """Weight of the divergence from the first weights."""
+    kl_every: int = 10
+    """Steps between measurements of that divergence, where it is no part of the loss."""
+    passes: int = 1
+    """Times each batch of trajectories is learned from."""
+    minibatch: int | None = None
+    """Trajectories in one update; None for all."""
+    max_staleness: int | None = None
+    """Updates that may lie between sampling and learning; older trajectories are left out and counted."""
+    temperature: float = 1.0
+    """What the trajectories were sampled at."""
+    checkpoint_every: int = 10
+    """Rounds between checkpoints: weights on disk, a Version, a state that resumes."""
+    patience: int | None = None
+    """Checkpoints without better validation before it stops; None goes on to the end."""
+    unknown: str | None = None
+    """Score that says whether the policy gave up on an answerable task, for the alarm."""
+    alarms: AlarmOptions = field(default_factory=AlarmOptions)
+    """When to stop because the policy collapses."""
+    part_tokens: int = 4096
+    """Padded tokens computed at once; changes speed and memory only."""
+    seed: int = 0
+    """Of the order of minibatches."""
+    optim: OptimOptions = field(default_factory=OptimOptions)
+    """How weights are updated."""
+
+    def __post_init__(self) -> None:
+        if min(self.steps, self.passes, self.checkpoint_every, self.kl_every, self.minibatch or 1) < 1:
+            raise InputError(
+                f"steps, passes, minibatch, checkpoint_every and kl_every must be 1 or more: {self}"
+            )
+        if self.group_size < 1 or (self.max_staleness is not None and self.max_staleness < 0):
+            raise InputError(f"group_size must be 1 or more and max_staleness 0 or more: {self}")
+        if self.aggregation == "dr_grpo" and not self.completion_length:
+            raise InputError("aggregation dr_grpo needs completion_length, the longest output in tokens")
+        if self.ratio != "token" and self.aggregation != "grpo":
+            raise InputError(
+                f"ratio {self.ratio} is one number for each trajectory, so aggregation must be grpo, "
+                f"the mean over trajectories; it is {self.aggregation}"
+            )
+
+
+Options = TypeVar("Options", bound=RoundOptions)
+
+
+@dataclass(kw_only=True)
+class Run:
+    """What goes from step to step; saved as Update.state."""
+
+    start: dict[str, Json]
+    """The Version that training began with."""
+    handle: str = ""
+    policy_version: int = 0
+    round: int = 0
+    saved: Json = None
+    """What Learner.save returned last."""
+    older: list[str] = field(default_factory=list)
+    """Files of earlier saves that are still there."""
+    first: dict[str, float] = field(default_factory=dict)
+    held: dict[str, int] = field(default_factory=dict)
+    best: float | None = None
+    best_version: dict[str, Json] | None = None
+    good_version: dict[str, Json] | None = None
+    """The last checkpoint at which no alarm was counting."""
+    worse: int = 0
+    resumable: bool = False
+
+
+class Rounds(Generic[Options]):
+    """The shared part of an on-policy Optimizer; one `step` is one round of trajectories.
+
+    Args:
+        models: where weights live; the process's own if None.  Policies must sample from the same.
+        validate: asked at the start and at every checkpoint; the best one is what `done` returns.
+    """
+
+    name: str
+    on_policy = True
+    ordered = False
+    needs_groups = True
+    """Whether a group of one has no baseline."""
+
+    def __init__(
+        self,
+        options: Options,
+        *,
+        models: LocalModels | None = None,
+        validate: Validate | None = None,
+    ) -> None:
+        self.options: Options = options
+        self.models = models or LocalModels.shared()
+        self.group_size = self.options.group_size
+        self._validate = validate
+        self._learner: Learner | None = None
+        self._reference: Network | None = None
+
+    async def step(self, bundle: Bundle, groups: Sequence[Group], context: Context) -> Update:
+        """Learn from one round of groups.
+
+        Raises:
+            TrainingRefused: no recorded baseline, a base policy under the floor, no reward at all,
+                groups of one, or a loss that is not finite.
+            InputError: a reward that is not finite, calls without log-probabilities, a Bundle
+                without weights, or a state that cannot be resumed from.
+        """
+        options = self.options
+        self._refuse(bundle, context)
+        run = self._begin(bundle, context)
+        assert self._learner is not None
+        if run.round == 0 and self._validate is not None:
+            run.best, run.best_version = await self._validate(bundle), run.start
+        groups, late = fresh_enough(groups, self._learner.policy_version, options.max_staleness)
+        credited = self._credit(groups)
+        self._refuse_groups(credited, groups)
+        metrics = credited.metrics
+        if options.max_staleness is not None:
+            metrics["stale"] = float(late)
+        age = staleness(groups, self._learner.policy_version)
+        if age is not None:
+            metrics["staleness"] = age
+        metrics |= await self._learn(self._learner, credited, run)
+        run.round += 1
+        run.first = run.first or {name: metrics[name] for name in ("success", "unknown") if name in metrics}
+        run.held, stop = check(options.alarms, metrics, run.first, run.held)
+        context.progress(self.name, run.round, options.steps, **_shown(metrics))
+        return await self._finish(bundle, context, run, metrics, stop)
+
+    def _refuse(self, bundle: Bundle, context: Context) -> None:
+        options = self.options
+        if options.resource not in bundle:
+            raise InputError(
+                f"the bundle has no resource {options.resource!r}, only {sorted(bundle)}; "
+                "put one there with whet.training.local.fresh(...)"
+            )
+        if context.baseline is None:
+            raise TrainingRefused(
+                "no baseline is recorded, so nobody could tell whether training helped. "
+                "Measure the bundle before training and pass Context(baseline=...)."
+            )
+        value = context.baseline.get(options.success)
+        if value is None:
+            raise TrainingRefused(
+                f"the recorded baseline has {sorted(context.baseline)} and no {options.success!r}; "
+                "record it, or name another one in the option `success`."
+            )
+        if not value >= options.floor:
+            raise TrainingRefused(
+                f"the base policy's {options.success} is {value:.3g}, under the floor of {options.floor:g}: "
+                "there is hardly anything to reinforce. Clone good trajectories first (SFT)."
+            )
+
+    def _refuse_groups(self, credited: Credited, groups: Sequence[Group]) -> None:
+        if "reward" not in credited.metrics:
+            what = f"the score {self.options.score!r}" if self.options.score else "a step reward"
+            raise TrainingRefused(f"none of the {len(groups)} groups has {what}; nothing to learn from")
+        if self.needs_groups and all(len(group.trajectories) < 2 for group in groups):
+            raise TrainingRefused(
+                f"all {len(groups)} groups are of one trajectory, which has no baseline; "
+                f"collect {self.options.group_size} of each task"
+            )
+
+    def _begin(self, bundle: Bundle, context: Context) -> Run:
+        """The run so far, with its learner: new, still in memory, or restored from the last checkpoint."""
+        version = bundle[self.options.resource]
+        if context.state is None:
+            start = self.models.decoder(version)
+            self._learner = Learner(
+                start,
+                self.options.optim,
+                policy_version=int(version.meta.get("policy_version", 0)),
+                heads=self._heads(start),
+            )
+            self._reference = self.models.decoder(version)
+            self.models.add(self._learner)
+            return Run(start=msgspec.to_builtins(version))
+        try:
+            run = msgspec.convert(context.state, Run)
+        except msgspec.ValidationError as error:
+            raise InputError(f"this is no state of {self.name}: {error}") from error
+        live = self._learner
+        if live and live.handle == run.handle and live.policy_version == run.policy_version:
+            return run
+        if not run.resumable:
+            raise InputError(
+                f"round {run.round} was not a checkpoint, and its weights are gone with the process. "
+                'Resume from the last Update whose state["resumable"] is true.'
+            )
+        start = self.models.decoder(version)
+        self._learner = Learner(start, self.options.optim, heads=self._heads(start))
+        reference = self._learner.restore(context.folder, run.saved)
+        self._reference = copied(self._learner.decoder)
+        self._reference.copy_from(reference)
+        self.models.add(self._learner)
+        return run
+
+    def _heads(self, network: Network) -> Mapping[str, nn.Module]:
+        """What is trained beside the policy; nothing unless a method says so."""
+        return {}
+
+    def _credit(self, groups: Sequence[Group]) -> Credited:
+        """Sequences with an advantage on every token, and what was left out."""
+        raise NotImplementedError
+
+    def _loss(self, cut: Sequence[Part], run: Run, measures: bool) -> PolicyLoss:
+        """The loss of one optimizer step over these parts."""
+        options = self.options
+        return PolicyLoss(
+            parts=cut,
+            aggregation=options.aggregation,
+            clip_low=options.clip_low,
+            clip_high=options.clip_high,
+            entropy_bonus=options.entropy_bonus * max(0.0, 1.0 - run.round / options.steps),
+            kl_coefficient=options.kl_coefficient,
+            reference=self._reference if options.kl_coefficient > 0 or measures else None,
+            temperature=options.temperature,
+            completion_length=options.completion_length,
+            ratio=options.ratio,
+        )
+
+    def _update(self, learner: Learner, cut: Sequence[Part], loss: PolicyLoss, rate: float) -> Updated:
+        """One optimizer step."""
+        return learner.update(cut, loss, rate=rate, temperature=self.options.temperature)
+
+    async def _learn(self, learner: Learner, credited: Credited, run: Run) -> dict[str, float]:
+        """The optimizer steps of one round; what they measured, the last one's where there are several."""
+        options = self.options
+        if not credited.sequences:
+            return {"updates": 0.0}
+        measured: dict[str, float] = {}
+        updates = 0
+        rng = random.Random(f"{options.seed}/{run.round}")
+        rate = options.optim.rate(run.round, options.steps)
+        block = None if options.ratio == "token" else by_unit
+        for _ in range(options.passes):
+            for batch in minibatches(credited.sequences, options.minibatch, rng):
+                cut = parts(batch, options.part_tokens, block=block)
+                if not cut:
+                    continue
+                loss = self._loss(cut, run, updates == 0 and run.round % options.kl_every == 0)
+                updated = self._update(learner, cut, loss, rate)
+                measured |= loss.metrics | {"loss": updated.loss, "gradient_norm": updated.gradient_norm}
+                updates += 1
+                await asyncio.sleep(0)  # a long computation in an event loop others live in too
+        return measured | {
+            "updates": float(updates),
+            "learning_rate": rate,
+        }
+
+    async def _finish(
+        self, bundle: Bundle, context: Context, run: Run, metrics: dict[str, float], stop: Stop | None
+    ) -> Update:
+        """Checkpoint and validate where due, and say whether it is over."""
+        options, learner, reason = self.options, self._learner, stop.reason if stop else ""
+        assert learner is not None
+        last = run.round >= options.steps
+        if not (last or reason or run.round % options.checkpoint_every == 0):
+            run = replace(run, handle=learner.handle, policy_version=learner.policy_version, resumable=False)
+            live = learner.live(options.resource)
+            return Update(bundle=bundle.put(live), state=msgspec.to_builtins(run), metrics=metrics)
+        version = learner.checkpoint(
+            options.resource,
+            context.folder,
+            run.start["id"],
+            {"method": self.name, "seed": options.seed, "round": run.round},
+        )
+        run = self._save(replace(run, handle=learner.handle, policy_version=learner.policy_version), context)
+        now = bundle.put(version)
+        if self._validate is not None and not (stop and stop.collapsed):
+            metrics["validation"] = value = await self._validate(now)
+            if run.best is None or value > run.best:
+                run = replace(run, best=value, best_version=msgspec.to_builtins(version), worse=0)
+            else:
+                run = replace(run, worse=run.worse + 1)
+            if options.patience is not None and run.worse >= options.patience:
+                reason = f"no better validation than {run.best:.3g} for {run.worse} checkpoints"
+        if stop and stop.collapsed:
+            now = bundle.put(msgspec.convert(run.best_version or run.good_version or run.start, Version))
+        elif not any(count for sign, count in run.held.items() if sign != "no_signal"):
+            run = replace(run, good_version=msgspec.to_builtins(version))
+        if last and not reason:
+            reason = f"all {options.steps} rounds done"
+        if reason and run.best_version is not None:
+            now = bundle.put(msgspec.convert(run.best_version, Version))
+        return Update(
+            bundle=now, state=msgspec.to_builtins(run), metrics=metrics, done=bool(reason), reason=reason
+        )
+
+    def _save(self, run: Run, context: Context) -> Run:
+        """Write what resuming needs; the save before it stays, in case this Update is never recorded."""
+        assert self._learner is not None
+        assert self._reference is not None
+        before = [run.saved["file"]] if run.saved else []
+        self._learner.forget(context.folder, run.older)
+        reference: dict[str, Any] = dict(self._reference.weights())
+        saved = self._learner.save(context.folder, reference)
+        return replace(run, saved=saved, older=before, resumable=True)
+
+
+def fresh_enough(
+    groups: Sequence[Group], policy_version: int, limit: int | None
+) -> tuple[Sequence[Group], int]:
+    """The groups without trajectories sampled more than `limit` updates ago, and how many those were.
+
+    A trajectory is as old as its oldest call; calls that do not say are taken for fresh.
+    """
+    if limit is None:
+        return groups, 0
+    kept = []
+    for group in groups:
+        ages = [staleness([Group(group.task, [one])], policy_version) for one in group.trajectories]
+        young = [
+            one for one, age in zip(group.trajectories, ages, strict=True) if age is None or age <= limit
+        ]
+        kept.append(Group(group.task, young))
+    before, after = (sum(len(group.trajectories) for group in some) for some in (groups, kept))
+    return [group for group in kept if group.trajectories], before - after
+
+
+def _shown(metrics: dict[str, float]) -> dict[str, float]:
+    names = ("reward", "success", "unknown", "entropy", "kl", "no_signal")
+    return {name: metrics[name] for name in names if name in metrics}
