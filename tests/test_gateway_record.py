@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
 import httpx2
 import msgspec
 import openai
@@ -14,7 +19,7 @@ from whet.models.base import Completion
 from whet.server.gateway import Upstream
 from whet.server.gateway.identity import trace_of
 from whet.store import Store
-from whet.types import Tokens, Usage
+from whet.types import Span, Tokens, Usage
 
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 SAMPLED = Completion(
@@ -231,7 +236,7 @@ def test_a_policy_version_may_stand_in_a_header() -> None:
 
 
 def test_spans_are_redacted_before_they_are_written() -> None:
-    def redact(spans):  # type: ignore[no-untyped-def]
+    def redact(spans: Sequence[Span]) -> Sequence[Span]:
         return [span._replace(body=span.body.replace(b"hello", b"[gone]")) for span in spans]
 
     with ScriptedServer("fine") as upstream, world(upstream, redact=redact) as made:
@@ -240,11 +245,9 @@ def test_spans_are_redacted_before_they_are_written() -> None:
 
 
 def test_an_answer_does_not_wait_for_its_record() -> None:
-    import threading
-
     gate = threading.Event()
 
-    def slow(spans):  # type: ignore[no-untyped-def]
+    def slow(spans: Sequence[Span]) -> Sequence[Span]:
         gate.wait(20)
         return spans
 
@@ -256,11 +259,14 @@ def test_an_answer_does_not_wait_for_its_record() -> None:
         assert made.gateway.status().recorded == 1
 
 
-def test_what_was_recorded_outlives_the_server(tmp_path) -> None:  # type: ignore[no-untyped-def]
-    with Store(tmp_path / "runs.db") as store, ScriptedServer("fine") as upstream:
-        with world(upstream, store=store) as made:
-            for number in range(5):
-                post(made, f"/run/{number}", x_whet_token=TOKEN)
+def test_what_was_recorded_outlives_the_server(tmp_path: Path) -> None:
+    with (
+        Store(tmp_path / "runs.db") as store,
+        ScriptedServer("fine") as upstream,
+        world(upstream, store=store) as made,
+    ):
+        for number in range(5):
+            post(made, f"/run/{number}", x_whet_token=TOKEN)
     with Store(tmp_path / "runs.db") as store:
         for number in range(5):
             (span,) = store.spans.run(str(number))
@@ -278,7 +284,7 @@ def test_what_was_recorded_outlives_the_server(tmp_path) -> None:  # type: ignor
     ],
     ids=str,
 )
-def test_an_upstream_that_cannot_be_one_is_refused(given: dict) -> None:  # type: ignore[type-arg]
+def test_an_upstream_that_cannot_be_one_is_refused(given: dict[str, Any]) -> None:
     with pytest.raises(InputError):
         Upstream(**given)
 
