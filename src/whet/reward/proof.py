@@ -31,6 +31,9 @@ from .variants import Row
 MOST_ROWS = 24
 """Known answers that are used; more would say the same for more time."""
 
+MOST_FUNCTIONS = 12
+"""Functions of a program that are made to answer wrongly."""
+
 INVARIANCES: Mapping[str, Callable[[str], str]] = {
     "whitespace": lambda text: f"  {text}\n",
     "case": str.swapcase,
@@ -53,7 +56,6 @@ BUILT_IN = tuple(
 """Known answers for an evaluator that comes with none."""
 
 _NEEDED = {"mutated": 0.8}
-_NEEDED_OF_PROGRAMS = {"mutated": 0.5}
 _NEEDED_ELSE = 0.9
 _SMALLEST_AUC = 0.7
 
@@ -262,7 +264,8 @@ async def _of_programs(evaluator: Evaluator, program: str, pool: Pool) -> Proof:
     notes = ("program and evaluator share a process: its scores may steer a search, and promote nothing",)
     if not _scores_the_original(evidence):
         return _concluded(evaluator, evidence, notes=notes, co_resident=True)
-    _ranks(evidence, _NEEDED_OF_PROGRAMS)
+    await _degrade(evaluator, program, evidence, pool)
+    _ranks(evidence, _NEEDED)
     again = await _judge_program(evaluator, cases[0], pool)
     written = await _judge_program(evaluator, _Case("same", 0, same), pool)
     _same(
@@ -276,6 +279,25 @@ async def _of_programs(evaluator: Evaluator, program: str, pool: Pool) -> Proof:
         "the same program, formatted, scored differently",
     )
     return _concluded(evaluator, evidence, notes=notes, co_resident=True)
+
+
+async def _degrade(evaluator: Evaluator, program: str, evidence: _Evidence, pool: Pool) -> None:
+    """Add programs that answer wrongly in one function, for each function that the evaluator looks at."""
+    good = evidence.originals[0].score or 0.0
+    reached = []
+    for name in variants.functions(program)[:MOST_FUNCTIONS]:
+        failed = await _judge_program(evaluator, _Case("mutated", 0, variants.failing(program, name)), pool)
+        if failed.score is None or failed.score < good - evidence.tolerance:
+            reached.append(name)
+    if not reached:
+        evidence.checks.append(
+            Check("mutated", False, "no function of the program makes a difference to the score")
+        )
+    for name in reached:
+        for text in variants.degraded(program, name):
+            case = _Case("mutated", 0, text)
+            evidence.cases.append(case)
+            evidence.judged.append(await _judge_program(evaluator, case, pool))
 
 
 async def _judge_program(evaluator: Evaluator, case: _Case, pool: Pool) -> _Judged:

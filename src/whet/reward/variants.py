@@ -163,49 +163,89 @@ def _statements(source: str) -> Body:
     return lambda node: ast.parse(source).body
 
 
-_FLIPS: dict[type[ast.AST], type[ast.AST]] = {
-    ast.Lt: ast.GtE,
-    ast.Gt: ast.LtE,
-    ast.LtE: ast.Gt,
-    ast.GtE: ast.Lt,
-    ast.Eq: ast.NotEq,
-    ast.NotEq: ast.Eq,
-    ast.Add: ast.Sub,
-    ast.Sub: ast.Add,
-    ast.Mult: ast.Add,
-    ast.Div: ast.Mult,
-    ast.And: ast.Or,
-    ast.Or: ast.And,
-    ast.In: ast.NotIn,
-    ast.NotIn: ast.In,
-}
+_DEGRADE = """
+def _degraded(value):
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, (int, float)):
+        return value * -3 + 1
+    if isinstance(value, str):
+        return value[::-1] + "?"
+    if isinstance(value, (list, tuple)):
+        return type(value)([*value[1:], _degraded(value[0])]) if len(value) else type(value)([None])
+    if isinstance(value, dict) and value:
+        return {**value, next(iter(value)): _degraded(next(iter(value.values())))}
+    return 1 if value is None else None
 
 
-def _places(tree: ast.Module) -> Iterator[tuple[int, str]]:
-    """Where a program can be changed: (number of the node in walking order, what is done to it)."""
-    for number, node in enumerate(ast.walk(tree)):
-        if isinstance(node, ast.Compare) and type(node.ops[0]) in _FLIPS:
-            yield number, "compare"
-        elif isinstance(node, ast.BinOp | ast.BoolOp) and type(node.op) in _FLIPS:
-            yield number, "operate"
-        elif isinstance(node, ast.Constant) and type(node.value) in (int, float):
-            yield number, "number"
-        elif isinstance(node, ast.Return) and node.value is not None:
-            yield number, "return"
+def _worse(every):
+    import functools, inspect
+    calls = [0]
+
+    def wrap(function):
+        if inspect.iscoroutinefunction(function):
+            async def inner(*args, **named):
+                value = await function(*args, **named)
+                calls[0] += 1
+                return value if every and calls[0] % every == 0 else _degraded(value)
+        else:
+            def inner(*args, **named):
+                value = function(*args, **named)
+                calls[0] += 1
+                return value if every and calls[0] % every == 0 else _degraded(value)
+        return functools.wraps(function)(inner)
+    return wrap
 
 
-def _changed(tree: ast.Module, number: int, what: str) -> str:
-    tree = copy.deepcopy(tree)
-    node = next(node for count, node in enumerate(ast.walk(tree)) if count == number)
-    if isinstance(node, ast.Compare):
-        node.ops[0] = _FLIPS[type(node.ops[0])]()  # type: ignore[call-overload]
-    elif isinstance(node, ast.BinOp | ast.BoolOp):
-        node.op = _FLIPS[type(node.op)]()  # type: ignore[assignment]
-    elif isinstance(node, ast.Constant) and isinstance(node.value, int | float):
-        node.value = node.value + 1 if not isinstance(node.value, bool) else not node.value
-    elif isinstance(node, ast.Return):
-        node.value = ast.Constant(None)
+def _failing(function):
+    def inner(*args, **named):
+        raise RuntimeError("this function fails when it is called")
+    return inner
+"""
+
+
+def functions(source: str) -> list[str]:
+    """Names of the functions and methods of a program, as `name` and `Class.name`; no dunders."""
+    tree = ast.parse(source)
+    found = []
+    for node in tree.body:
+        inner = node.body if isinstance(node, ast.ClassDef) else [node]
+        prefix = f"{node.name}." if isinstance(node, ast.ClassDef) else ""
+        for one in inner:
+            if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef) and not one.name.startswith("__"):
+                found.append(prefix + one.name)
+    return found
+
+
+def _decorated(source: str, name: str, decorator: str) -> str:
+    """The program with one function wrapped, closest to its body."""
+    tree = ast.parse(source)
+    outer, _, inner = name.rpartition(".")
+    bodies = [node.body for node in tree.body if isinstance(node, ast.ClassDef) and node.name == outer]
+    for node in bodies[0] if outer else tree.body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == inner:
+            node.decorator_list.append(ast.parse(decorator, mode="eval").body)
+    first = next(
+        (
+            number
+            for number, node in enumerate(tree.body)
+            if not (isinstance(node, ast.ImportFrom) and node.module == "__future__")
+            and not (number == 0 and isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant))
+        ),
+        len(tree.body),
+    )
+    tree.body[first:first] = ast.parse(_DEGRADE).body
     return ast.unparse(ast.fix_missing_locations(tree))
+
+
+def failing(source: str, name: str) -> str:
+    """The program in which this one function raises: where its score stays, the function is not judged."""
+    return _decorated(source, name, "_failing")
+
+
+def degraded(source: str, name: str) -> list[str]:
+    """The program in which this one function answers wrongly: always, and every other time."""
+    return [_decorated(source, name, f"_worse({every})") for every in (0, 2)]
 
 
 _PEEK = """
@@ -254,17 +294,9 @@ def _indented(source: str) -> str:
     return "".join(f"    {line}\n" for line in source.strip().splitlines())
 
 
-def programs(source: str, *, mutants: int = 6) -> Iterator[tuple[str, str]]:
-    """Family and worse program, made of a known-good one.
-
-    Args:
-        mutants: how many single changes of an operator, a number or a returned value, spread evenly.
-    """
+def programs(source: str) -> Iterator[tuple[str, str]]:
+    """Family and worse program, made of a known-good one; `degraded` makes the mutated ones."""
     tree = ast.parse(source)
-    places = list(_places(tree))
-    step = max(1, len(places) // mutants)
-    for number, what in places[::step][:mutants]:
-        yield "mutated", _changed(tree, number, what)
     for value in ("None", "0", "1", "True", "''", "[]"):
         yield "constant", _with_bodies(tree, _statements(f"return {value}"))
     yield "empty", ""
