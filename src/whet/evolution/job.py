@@ -12,7 +12,6 @@ import ast
 import importlib.util
 import json
 import os
-import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
@@ -31,7 +30,7 @@ from ..types import Budget, Json, digest
 from .edits import EDITS
 from .engine import Found, Search, SearchOptions
 from .journal import Journal, Record
-from .judging import Evaluator, Judge
+from .judging import WARM, Evaluator, Judge
 from .openevolve import Config, ModelConfig, read_checkpoint, read_config, write_checkpoint
 from .population import Best, Front, Islands, Population
 from .program import Program, regions
@@ -117,8 +116,8 @@ async def run_job(
     """
     started = time.monotonic()
     config = read_config(job.config) if job.config else Config(iterations=100)
-    start, evaluator = _read(job.program), Evaluator.read(job.evaluator)
     output = job.output or job.program.parent / "whet_output"
+    start, evaluator = _read(job.program), Evaluator.read(job.evaluator, without=output)
     output.mkdir(parents=True, exist_ok=True)
     options = _options(job, config, start)
     judging = replace(config.judge, timeout=job.timeout or config.judge.timeout)
@@ -244,7 +243,7 @@ def _pool(
 
 
 def _modules(start: Program, evaluator: Evaluator) -> tuple[str, ...]:
-    """Installed packages that the program or its evaluator imports: loaded once, not per evaluation."""
+    """What the program and its evaluator import and is installed: loaded once, not per evaluation."""
     roots: dict[str, None] = {}
     texts = [start.text] if start.main.endswith(".py") else []
     given = evaluator.parts[evaluator.main]
@@ -256,9 +255,9 @@ def _modules(start: Program, evaluator: Evaluator) -> tuple[str, ...]:
             elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
                 roots[node.module.split(".")[0]] = None
     beside = {name.split("/")[0].removesuffix(".py") for name in evaluator.parts}
-    found = []
+    found = list(WARM)
     for root in roots:
-        if root in sys.stdlib_module_names or root in beside or root == "openevolve":
+        if root in beside or root in ("openevolve", "__future__"):
             continue
         try:
             known = importlib.util.find_spec(root) is not None
@@ -266,7 +265,7 @@ def _modules(start: Program, evaluator: Evaluator) -> tuple[str, ...]:
             known = False
         if known:
             found.append(root)
-    return tuple(found)
+    return tuple(dict.fromkeys(found))
 
 
 def _run_id(
