@@ -47,6 +47,8 @@ class Job:
     iterations: int | None = None
     seconds: float | None = None
     """Wall-clock time after which nothing more is proposed."""
+    cpu_seconds: float | None = None
+    """The same for the CPU time of candidates and search together."""
     offline: bool = False
     """Ask no model, whatever is configured."""
     edits: bool = True
@@ -167,7 +169,8 @@ def _read(path: Path) -> Program:
 
 
 def _options(job: Job, config: Config, start: Program) -> SearchOptions:
-    iterations = job.iterations if job.iterations is not None else None if job.seconds else config.iterations
+    timed = job.seconds is not None or job.cpu_seconds is not None
+    iterations = job.iterations if job.iterations is not None or timed else config.iterations
     if iterations is not None and iterations < 1:
         raise InputError(f"--iterations {iterations}: it must be at least 1")
     workers = job.workers or config.workers
@@ -179,6 +182,7 @@ def _options(job: Job, config: Config, start: Program) -> SearchOptions:
         edits=tuple(EDITS) if job.edits and start.main.endswith(".py") else (),
         target=job.target,
         patience=config.patience,
+        cpu_seconds=job.cpu_seconds,
         max_length=max(config.max_length, 2 * len(start.text)),
     )
 
@@ -276,7 +280,7 @@ def _run_id(
     for each in decides:
         if isinstance(each, SearchOptions):
             # Neither does where one stops change what was found before.
-            each = replace(each, iterations=None, workers=1, target=None, patience=None)
+            each = replace(each, iterations=None, workers=1, target=None, patience=None, cpu_seconds=None)
         elif isinstance(each, list):
             each = [program.id for program in each]
         plain.append(msgspec.to_builtins(each))
