@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from whet.tracing.dialects import NO_MODEL_CALL, form, survey
+from whet.tracing.dialects import form, survey
 from whet.tracing.otlp import decode
 from whet.types import Span
 

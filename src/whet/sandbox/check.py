@@ -13,7 +13,7 @@ import os
 import socket
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -156,7 +156,7 @@ def _daemon(result: Result, bait: _Bait) -> str:
     return "" if result.value == "left" else _ok(result) or f"it answered {result.value!r}"
 
 
-_JUDGES: dict[str, Callable[[Result, _Bait], str]] = {
+JUDGES: dict[str, Callable[[Result, _Bait], str]] = {
     "read_host_files": _nothing,
     "read_host_environment": _no_host_value,
     "write_outside": _nothing,
@@ -180,8 +180,11 @@ _JUDGES: dict[str, Callable[[Result, _Bait], str]] = {
 """Attack → what it comes to, judged outside; the empty string if it was stopped."""
 
 
-async def attacks(sandbox: Sandbox | Local) -> list[Attack]:
-    """Run every attack against a sandbox configured like this one, with limits of the check's own.
+async def attacks(sandbox: Sandbox | Local, *, only: Collection[str] = ()) -> list[Attack]:
+    """Run the attacks against a sandbox configured like this one, with limits of the check's own.
+
+    Args:
+        only: names of attacks; all of JUDGES if empty.  Against `Local` some do damage.
 
     Raises:
         SandboxError: it cannot be started at all; says how to mend it.
@@ -191,7 +194,9 @@ async def attacks(sandbox: Sandbox | Local) -> list[Attack]:
     with _baited(sandbox) as bait:
         async with UncheckedPool(replace(sandbox, limits=LIMITS)) as pool:
             before = await pool.processes()
-            for name, judge in _JUDGES.items():
+            for name, judge in JUDGES.items():
+                if only and name not in only:
+                    continue
                 began = time.monotonic()
                 seconds = _LOOP_SECONDS if name == "endless_loop" else None
                 result = await pool.call(source, "attack", [name, bait.told], seconds=seconds)

@@ -199,15 +199,17 @@ def with_bubblewrap(program: str, python: Interpreter, paths: Sequence[str], pla
 
 def with_namespaces(python: Interpreter, paths: Sequence[str], plan: str) -> list[str]:
     """The command around a zygote where there is no bubblewrap: `inside.enter`, by the same rules."""
+    bound = binds(python, paths)
     told = {
         "root": as_root(),
         "user": UNPRIVILEGED,
-        "binds": [(one.path, one.link) for one in binds(python, paths)],
+        "binds": [(one.path, one.link) for one in bound],
         "library": [str(INSIDE), f"{LIBRARY}/inside"],
         "devices": _DEVICES,
         "box": BOX,
+        "temporary": f"{BOX}/tmp" if has_temporary(bound) else "",
         "environment": environment(python),
         "command": start_zygote(python, LIBRARY, plan),
     }
     source = _ENTER.format(library=str(INSIDE.parent))
-    return [sys.executable, "-I", "-S", "-B", "-c", source, msgspec.json.encode(told).decode()]
+    return [python.executable, "-I", "-S", "-B", "-c", source, msgspec.json.encode(told).decode()]

@@ -65,6 +65,8 @@ class Result:
     """The end of what it printed, standard output before standard error."""
     killed_by: str | None = None
     """`wall`, `cpu`, `memory`, `output` or `signal N`; None for one that came to its own end."""
+    exit_code: int | None = None
+    """Of a process that ended itself instead of answering."""
     co_resident: bool = False
     """The judge sat in one process with the judged: it may steer a search, and promotes nothing."""
     trusted_only: bool = False

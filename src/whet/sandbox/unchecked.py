@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
 
@@ -191,7 +192,10 @@ class UncheckedPool:
             stream: told `o` or `e` and what was printed, as it comes.
         """
         spec = _spec(source, path, "script", argv)
-        return await self._once(spec, b"[[], {}]", None, stream=stream)
+        result = await self._once(spec, b"[[], {}]", None, stream=stream)
+        if result.exit_code is None or result.killed_by is not None:
+            return result
+        return replace(result, value=result.exit_code, failure=None)
 
     async def processes(self) -> list[int]:
         """Ids of the processes inside one of the pool's zygotes, itself and the evaluation it keeps ready."""
@@ -261,7 +265,7 @@ def _judged(meta: dict[str, Any], body: bytes, allowed: float, limits: Limits) -
     killed = meta["killed"]
     if killed.startswith("exit "):
         message = f"the program ended its process with code {killed[5:]} before it answered"
-        return found | {"failure": Failure(Fault.AGENT, "Ended", message)}
+        return found | {"failure": Failure(Fault.AGENT, "Ended", message), "exit_code": int(killed[5:])}
     name, message = {
         "wall": ("Timeout", f"no answer within {allowed:g} s"),
         "cpu": ("CpuLimit", f"more than {limits.cpu_seconds:g} s of CPU time"),

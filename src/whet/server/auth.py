@@ -79,9 +79,14 @@ def tokens_of(store: str | os.PathLike[str]) -> dict[Role, str]:
         ) from exception
 
 
+def new_tokens() -> dict[Role, str]:
+    """A fresh token for each role, 256 bits each."""
+    return {role: f"whet-{role.name.lower()}-{secrets.token_urlsafe(32)}" for role in Role}
+
+
 def make_tokens(store: str | os.PathLike[str]) -> dict[Role, str]:
     """Make a token for each role and keep them beside the store, readable by this user alone."""
-    made = {role: f"whet-{role.name.lower()}-{secrets.token_urlsafe(32)}" for role in Role}
+    made = new_tokens()
     path = token_file(store)
     body = msgspec.json.format(
         msgspec.json.encode({role.name.lower(): token for role, token in made.items()})

@@ -4,27 +4,13 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import Future
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Protocol
 
-from ..types import Bundle, Feedback, Json, Preference, Task, Trajectory, Version, digest, new_id
-from .codec import encode, encode_json
+from ..types import Bundle, Feedback, Json, Preference, Rollout, Task, Trajectory, Version, digest, new_id
+from .codec import encode, encode_json, encode_rollout
+from .releases import Release
 from .writer import Value, Writes
-
-
-@dataclass(frozen=True, slots=True)
-class Release:
-    """One entry in the history of what was live under a name."""
-
-    id: str
-    name: str
-    bundle: Bundle
-    previous: str | None
-    """`id` of the release that a rollback of this one goes back to."""
-    at: float
-    """Unix time in seconds."""
-    reason: str
 
 
 class Target(Protocol):
@@ -88,6 +74,8 @@ class Batch:
                     bundle,
                     each.outcome.value,
                     each.started,
+                    each.session,
+                    each.subject,
                     encode(each),
                 )
             )
@@ -96,7 +84,7 @@ class Batch:
 
     def add_feedback(self, *feedback: Feedback) -> None:
         """See `Store.add_feedback`."""
-        self._add("feedback", [(each.id, each.run, each.at, encode(each)) for each in feedback])
+        self._add("feedback", [(each.id, each.run, each.at, each.session, encode(each)) for each in feedback])
 
     def put_tasks(self, *tasks: Task) -> None:
         """See `Store.put_tasks`."""
@@ -105,6 +93,11 @@ class Batch:
             for each in tasks
         ]
         self._add("task", rows)
+
+    def add_rollouts(self, *rollouts: Rollout) -> None:
+        """Queue rollouts and record their tasks; one whose id is already known stays as it stands."""
+        self.put_tasks(*{each.task.id: each.task for each in rollouts}.values())
+        self._add("rollout", [encode_rollout(each) for each in rollouts])
 
     def put_versions(self, *versions: Version) -> None:
         """See `Store.put_versions`."""
@@ -129,5 +122,5 @@ class Batch:
         release = Release(new_id(), name, bundle, previous, time.time(), reason)
         self.put_versions(*bundle.values())
         ids = encode_json([version.id for version in bundle.values()])
-        self._add("bundle", [(release.id, name, previous, release.at, reason, ids)])
+        self._add("bundle", [(release.id, name, bundle.id, previous, release.at, reason, ids)])
         return release

@@ -17,13 +17,11 @@ import sqlite3
 import threading
 import time
 import weakref
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
-from urllib.parse import quote
 
 import msgspec
 
@@ -34,17 +32,23 @@ from ..types import (
     Json,
     Outcome,
     Preference,
+    Rollout,
     Split,
     Task,
     Trajectory,
     Version,
 )
 from . import spool
-from .batch import Batch, Release
+from .batch import Batch
 from .client import Client
 from .codec import decode
 from .owner import Owner, claim, failure
+from .queue import Queue
+from .reader import Readers
+from .releases import Release, Resources, history, release_before
 from .schema import TABLES
+from .segments import SEGMENT
+from .spans import Spans
 from .writer import Link, LinkLost, Value, Writer, Writes
 
 PATIENCE = 30.0
@@ -65,6 +69,7 @@ class Store:
     Args:
         path: the file, made if it does not exist, or ":memory:" (gone at close; the fake for tests).
         serve: this process is the store's server; a second one is refused.
+        segment: spans in a time segment; a repeated span is recognised across two of them.
 
     Raises:
         StoreError: folder missing, no permission, not a store, damaged.
@@ -72,14 +77,18 @@ class Store:
         StoreBusyError: `serve` is set and another server runs on this file.
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, serve: bool = False) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, serve: bool = False, segment: int = SEGMENT) -> None:
         given = os.fspath(path)
         self.path = given if given == ":memory:" else os.path.realpath(given)
-        self._readers: deque[sqlite3.Connection] = deque()
+        self._readers = Readers(self.path)
         self._closed = False
+        self._segment = segment
         self._closing: list[Callable[[], None]] = []
         self._start = threading.Lock()
         self._server: int | None = None
+        self._queue: Queue | None = None
+        self.spans = Spans(self)
+        self.resources = Resources(self)
         if serve and not self.in_memory:
             self._server = claim(self.path + ".server")
             if self._server is None:
@@ -122,8 +131,7 @@ class Store:
         for callback in self._closing:
             callback()
         self._closed = True
-        while self._readers:  # first, so that the writer is the last and leaves no WAL behind
-            self._readers.pop().close()
+        self._readers.close()  # first, so that the writer is the last and leaves no WAL behind
         if self._writer is not None:
             self._writer.close()
         self._release_server()
@@ -131,6 +139,24 @@ class Store:
     def before_close(self, callback: Callable[[], None]) -> None:
         """Have `callback` called when the store closes, while it can still be written to."""
         self._closing.append(callback)
+
+    @property
+    def queue(self) -> Queue:
+        """The work to hand out; only the process that owns the file has it.
+
+        Raises:
+            StoreError: another process owns the file, or the store is closed.
+        """
+        with self._start:
+            if self._queue is None:
+                link = None if self._closed or self._writer is None else self._writer.link
+                if not isinstance(link, Owner):
+                    raise StoreError(
+                        f"{self.path} is owned by process {self._holder()}; only it hands out work. Ask its server, "
+                        "or add work through the store (`Store.add_rollouts`)."
+                    )
+                self._queue = Queue(self, link)
+            return self._queue
 
     # -- writing ------------------------------------------------------------------------------
 
@@ -147,7 +173,7 @@ class Store:
         """Record trajectories; returns once they are durable.
 
         One whose id is already stored is left as it is, or with `replace` overwritten (when it
-        has been scored since).
+        has been scored since, or spans of it came late); `revisions` has what it was before.
 
         Raises:
             InputError: something in one of them has no JSON form; none was recorded.
@@ -171,6 +197,15 @@ class Store:
         """Record tasks; one already stored takes the new split, group and content."""
         with self.batch() as batch:
             batch.put_tasks(*tasks)
+
+    def add_rollouts(self, *rollouts: Rollout) -> None:
+        """Queue work and record its tasks; from any process.  A rollout whose id is known stays as it stands.
+
+        Raises:
+            InputError: an unknown mode, no attempt allowed, or something has no JSON form.
+        """
+        with self.batch() as batch:
+            batch.add_rollouts(*rollouts)
 
     def put_versions(self, *versions: Version) -> None:
         """Record Versions; one already stored stays as it is, for its id is its content."""
@@ -198,17 +233,16 @@ class Store:
         Raises:
             NotFoundError: nothing was live before.
         """
-        releases = {release.id: release for release in self.history(name)}
-        current = next(reversed(releases.values()), None)
-        before = releases.get(current.previous) if current and current.previous else None
-        if before is None:
-            raise NotFoundError(f"nothing was live as {name!r} before what is live now; see `Store.history`.")
+        before = release_before(self.history(name), name)
         with self.batch() as batch:
             batch.set_live(before.bundle, name, reason=reason, previous=before.previous)
         return before.bundle
 
-    def write(self, writes: Writes) -> Future[None]:
-        """Queue encoded writes that commit together; what Batch and the spool use.
+    def write(self, writes: Writes, size: int | None = None) -> Future[None]:
+        """Queue encoded writes that commit together; what Batch, Spans and the spool use.
+
+        Args:
+            size: their bytes, where known.
 
         Raises:
             StoreError: the store is closed.
@@ -221,7 +255,7 @@ class Store:
                 if self._writer is None:
                     self._writer = Writer(self._connect)
                 writer = self._writer
-        return writer.submit(writes)
+        return writer.submit(writes, size)
 
     def absorb(self) -> int:
         """Take in what tracing spooled while no owner could be reached; returns the rows taken in.
@@ -270,7 +304,7 @@ class Store:
         last, left = 0, limit
         while left is None or left > 0:
             size = _PAGE if left is None else min(_PAGE, left)
-            page = self._rows(query, [last, *values, size])
+            page = self.rows(query, [last, *values, size])
             said = self._feedback({key for _, id, run, _ in page for key in (id, run) if key})
             for seq, id, run, body in page:
                 last = seq
@@ -296,8 +330,13 @@ class Store:
         """What people said, of one run or of all, in the order in which it was recorded."""
         where = "" if run is None else "WHERE run = ?"
         values: list[Value] = [] if run is None else [run]
-        for (body,) in self._rows(f"SELECT body FROM feedback {where} ORDER BY seq", values):
+        for (body,) in self.rows(f"SELECT body FROM feedback {where} ORDER BY seq", values):
             yield decode(body, Feedback)
+
+    def revisions(self, id: str) -> list[Trajectory]:
+        """What a trajectory was before it was overwritten, oldest first; empty if it never was."""
+        found = self.rows("SELECT body FROM trajectory_revisions WHERE id = ? ORDER BY seq", [id])
+        return [decode(body, Trajectory) for (body,) in found]
 
     def tasks(self, *, split: Split | None = None, ids: Sequence[str] | None = None) -> Iterator[Task]:
         """Tasks in the order in which they were first recorded."""
@@ -323,7 +362,7 @@ class Store:
 
     def state(self, key: str, default: Json = None) -> Json:
         """The value kept under `key`, else `default`."""
-        rows = self._rows("SELECT body FROM states WHERE key = ?", [key])
+        rows = self.rows("SELECT body FROM states WHERE key = ?", [key])
         return msgspec.json.decode(rows[0][0]) if rows else default
 
     def live(self, name: str = "live") -> Bundle | None:
@@ -333,25 +372,12 @@ class Store:
 
     def history(self, name: str = "live", *, last: int | None = None) -> list[Release]:
         """What was live under `name`, oldest first; the last entry is live now."""
-        rows = self._rows(
-            "SELECT id, previous, at, reason, body FROM bundles WHERE name = ? ORDER BY seq DESC LIMIT ?",
-            [name, -1 if last is None else last],
-        )
-        releases = []
-        for id, previous, at, reason, body in reversed(rows):
-            wanted = msgspec.json.decode(body, type=list[str])
-            found = Bundle(self.versions(ids=wanted))
-            if len(found) != len(wanted):
-                raise StoreError(
-                    f"{self.path}: Versions of release {id} of {name!r} are missing from the record."
-                )
-            releases.append(Release(id, name, found, previous, at, reason))
-        return releases
+        return history(self, name, last)
 
     def counts(self) -> dict[str, int]:
         """Table → rows, and `trajectories.<outcome>` → rows."""
-        found = {table: int(self._rows(f"SELECT count(*) FROM {table}")[0][0]) for table in TABLES}
-        for outcome, count in self._rows("SELECT outcome, count(*) FROM trajectories GROUP BY outcome"):
+        found = {table: int(self.rows(f"SELECT count(*) FROM {table}")[0][0]) for table in TABLES}
+        for outcome, count in self.rows("SELECT outcome, count(*) FROM trajectories GROUP BY outcome"):
             found[f"trajectories.{outcome}"] = count
         return found
 
@@ -360,12 +386,12 @@ class Store:
     def _connect(self, writer: Writer) -> Link:
         """Become the owner, or reach it."""
         if self.in_memory:
-            return Owner(self.path, None, writer.submit)
+            return Owner(self.path, None, writer.submit, segment=self._segment)
         deadline = time.monotonic() + PATIENCE
         while True:
             lock = claim(self.path + ".lock")
             if lock is not None:
-                owner = Owner(self.path, lock, writer.submit)
+                owner = Owner(self.path, lock, writer.submit, segment=self._segment)
                 try:
                     owner.listen()
                 except BaseException:
@@ -389,33 +415,22 @@ class Store:
                     return found
         return "unknown"
 
-    def _rows(self, query: str, values: Sequence[Value] = ()) -> list[Any]:
+    def rows(self, query: str, values: Sequence[Value] = ()) -> list[Any]:
+        """All rows of a read-only query; what Spans, Queue and Resources use.
+
+        Raises:
+            StoreError: the store is closed, damaged or not readable.
+        """
+        if not self.in_memory:
+            return self._readers.rows(query, values)
+        link = self._writer.link if self._writer and not self._closed else None
+        if not isinstance(link, Owner):
+            raise StoreError("the store is closed, and what lay in memory is gone.")
         try:
-            if self.in_memory:
-                link = self._writer.link if self._writer and not self._closed else None
-                if not isinstance(link, Owner):
-                    raise StoreError("the store is closed, and what lay in memory is gone.")
-                with link.mutex:
-                    return link.connection.execute(query, values).fetchall()
-            if self._closed:
-                raise StoreError(f"{self.path} is closed. Open it again with whet.Store(path).")
-            connection = self._readers.pop() if self._readers else self._reader()
-            try:
-                rows = connection.execute(query, values).fetchall()
-            except BaseException:
-                connection.close()
-                raise
-            self._readers.append(connection)
-            return rows
+            with link.mutex:
+                return link.connection.execute(query, values).fetchall()
         except sqlite3.Error as exception:
             raise failure(self.path, exception) from exception
-
-    def _reader(self) -> sqlite3.Connection:
-        connection = sqlite3.connect(
-            f"file:{quote(self.path)}?mode=ro", uri=True, isolation_level=None, check_same_thread=False
-        )
-        connection.execute("PRAGMA busy_timeout = 10000")
-        return connection
 
     def _all(
         self, noun: type[Noun], table: str, *, ids: Sequence[str] | None = None, **equal: Value
@@ -431,7 +446,7 @@ class Store:
             values.append(_listed(ids))
         query = f"SELECT seq, body FROM {table} WHERE {' AND '.join(where)} ORDER BY seq LIMIT {_PAGE}"
         last = 0
-        while page := self._rows(query, [last, *values]):
+        while page := self.rows(query, [last, *values]):
             for last, body in page:  # noqa: B007 - `last` is where the next page begins
                 yield decode(body, noun)
 
@@ -439,7 +454,7 @@ class Store:
         said: dict[str, list[Feedback]] = {}
         if runs:
             query = f"SELECT run, body FROM feedback WHERE run IN {_LISTED} ORDER BY seq"
-            for run, body in self._rows(query, [_listed(runs)]):
+            for run, body in self.rows(query, [_listed(runs)]):
                 said.setdefault(run, []).append(decode(body, Feedback))
         return said
 
@@ -454,8 +469,9 @@ class Store:
             _inherited.append(self._writer)
             self._writer.link.forget()
             self._writer = None
-        _inherited.append(self._readers)
-        self._readers = deque()
+        _inherited.append((self._readers, self._queue))
+        self._readers = Readers(self.path)
+        self._queue = None
         self._start = threading.Lock()
         self._release_server()
 

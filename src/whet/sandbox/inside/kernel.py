@@ -13,16 +13,10 @@ import signal
 NEWNS, NEWCGROUP, NEWUTS, NEWIPC = 0x00020000, 0x02000000, 0x04000000, 0x08000000
 NEWUSER, NEWPID, NEWNET = 0x10000000, 0x20000000, 0x40000000
 
-MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REMOUNT = 1, 2, 4, 8, 32
-MS_NOATIME, MS_NODIRATIME, MS_BIND, MS_REC, MS_PRIVATE, MS_RELATIME = (
-    1024,
-    2048,
-    4096,
-    16384,
-    1 << 18,
-    1 << 21,
-)
-MNT_DETACH = 2
+MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC = 1, 2, 4, 8
+MS_BIND, MS_REC, MS_PRIVATE = 4096, 16384, 1 << 18
+ATTR_RDONLY, ATTR_NOSUID, ATTR_NODEV = 1, 2, 4
+_MNT_DETACH = 2
 
 _SET_DUMPABLE, _SET_NO_NEW_PRIVS, _SET_PDEATHSIG = 4, 38, 1
 _CAPABILITY_VERSION_3 = 0x20080522
@@ -85,10 +79,23 @@ def mount(source: str, target: str, kind: str, flags: int, options: str = "") ->
     _checked(result, f"mount {kind or source} on {target}")
 
 
-def pivot(root: str) -> None:
-    """Make `root`, the working directory, the root of this mount namespace and let go of the old one."""
-    _checked(_libc.syscall(number_of("pivot_root"), root.encode(), root.encode()), "pivot_root")
-    _checked(_libc.umount2(b".", MNT_DETACH), "umount the old root")
+def set_mount_attributes(target: str, attributes: int, *, recursive: bool) -> None:
+    """Add attributes such as read-only to a mount, or to all that is mounted below it."""
+    given = (ctypes.c_uint64 * 4)(attributes, 0, 0, 0)
+    at_fdcwd, at_recursive, size = -100, 0x8000, 32
+    flags = at_recursive if recursive else 0
+    done = _libc.syscall(442, at_fdcwd, target.encode(), flags, ctypes.byref(given), size)
+    _checked(done, f"mount_setattr on {target}")
+
+
+def pivot(root: str, old: str) -> None:
+    """Make `root` the root of this mount namespace and put the old one at `old`, which lies in it."""
+    _checked(_libc.syscall(number_of("pivot_root"), root.encode(), old.encode()), f"pivot_root to {root}")
+
+
+def detach(target: str) -> None:
+    """Let go of a mount and everything below it."""
+    _checked(_libc.umount2(target.encode(), _MNT_DETACH), f"umount of {target}")
 
 
 def map_ids(inside_uid: int, inside_gid: int, outside_uid: int, outside_gid: int) -> None:
@@ -98,8 +105,9 @@ def map_ids(inside_uid: int, inside_gid: int, outside_uid: int, outside_gid: int
         ("uid_map", f"{inside_uid} {outside_uid} 1"),
         ("gid_map", f"{inside_gid} {outside_gid} 1"),
     ):
-        with open(f"/proc/self/{name}", "w") as file:
-            file.write(text)
+        descriptor = os.open(f"/proc/self/{name}", os.O_WRONLY)
+        os.write(descriptor, text.encode())
+        os.close(descriptor)
 
 
 def _prctl(option: int, value: int, what: str) -> None:

@@ -22,6 +22,7 @@ import signal
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from typing import Any
 
 from . import frames, kernel, seccomp, worker
@@ -64,10 +65,14 @@ def _limit(limits: dict[str, Any], address_space: int, isolated: bool) -> None:
 def _stage(files: dict[str, Any], folder: str) -> None:
     """Write the staged files; names were checked outside, and cannot leave the box anyway."""
     for name, content in files.items():
-        path = os.path.join(folder, name)
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        with open(path, "wb") as file:
-            file.write(content.encode() if isinstance(content, str) else base64.b64decode(content[0]))
+        if "/" in name:
+            os.makedirs(os.path.dirname(os.path.join(folder, name)), exist_ok=True)
+        raw = content.encode() if isinstance(content, str) else base64.b64decode(content[0])
+        descriptor = os.open(f"{folder}/{name}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        left = memoryview(raw)
+        while left:
+            left = left[os.write(descriptor, left) :]
+        os.close(descriptor)
 
 
 class Evaluation:
@@ -78,7 +83,7 @@ class Evaluation:
         address_space: bytes of address space that one process may have.
     """
 
-    def __init__(self, plan: dict[str, Any], address_space: int, code: bytes) -> None:
+    def __init__(self, plan: dict[str, Any], address_space: int) -> None:
         self.plan, self.limits = plan, plan["limits"]
         self.folder = plan["box"] if plan["isolate"] else tempfile.mkdtemp(dir=plan["box"])
         request_end, self._requests = os.pipe()
@@ -89,11 +94,12 @@ class Evaluation:
         spaces = kernel.NEWUSER | kernel.NEWPID | kernel.NEWNS
         self.pid = kernel.fork_into(spaces) if plan["isolate"] else os.fork()
         if self.pid == 0:
-            self._child((request_end, answer_end, out_end, err_end), address_space, code, ids)
+            self._child((request_end, answer_end, out_end, err_end), address_space, ids)
         for descriptor in (request_end, answer_end, out_end, err_end):
             os.close(descriptor)
         for descriptor in (self._requests, self._answers, self._out, self._err):
             os.set_blocking(descriptor, False)
+        self._shut_in = False
         self._incoming = bytearray()
         self.printed = {self._out: bytearray(), self._err: bytearray()}
         self._total_printed = 0
@@ -101,7 +107,7 @@ class Evaluation:
         self.cpu = 0.0
         self.status: int | None = None
 
-    def _child(self, ends: tuple[int, ...], address_space: int, code: bytes, ids: tuple[int, int]) -> None:
+    def _child(self, ends: tuple[int, ...], address_space: int, ids: tuple[int, int]) -> None:
         """In the fork: shut everything, say that it is ready, then become the staged code."""
         status = 1
         try:
@@ -116,34 +122,32 @@ class Evaluation:
             os.closerange(5, 256)
             if self.plan["isolate"]:
                 _fresh_namespaces(self.folder, self.limits["file_bytes"], ids)
-            for name in ("code", "tmp"):
-                os.mkdir(os.path.join(self.folder, name))
-            os.chdir(os.path.join(self.folder, "code"))
+            code, temporary = f"{self.folder}/code", f"{self.folder}/tmp"
+            os.mkdir(code)
+            os.mkdir(temporary)
+            os.chdir(code)
+            tempfile.tempdir = None
+            os.environ["HOME"] = os.environ["TMPDIR"] = temporary
+            sys.path.insert(0, code)
             _limit(self.limits, address_space, self.plan["isolate"])
             if self.plan["isolate"]:
                 kernel.drop_capabilities()
-                kernel.forbid_new_privileges()
-                seccomp.install(code)
+                seccomp.install(seccomp.FINAL)
             frames.write(_ANSWERS, _READY)
         except BaseException as error:
             frames.write(_ANSWERS, f"{type(error).__name__}: {error}".encode())
             os._exit(1)
         try:
-            self._become_the_program()
+            self._become_the_program(code)
             status = 0
         finally:
             os._exit(status)
 
-    def _become_the_program(self) -> None:
+    def _become_the_program(self, code: str) -> None:
         first = frames.read(_REQUESTS)
         if first is None:
             return
         spec = json.loads(first)
-        code, temporary = os.getcwd(), os.path.join(self.folder, "tmp")
-        tempfile.tempdir = None
-        os.environ.update(HOME=temporary, TMPDIR=temporary)
-        sys.path.insert(0, code)
-        importlib.invalidate_caches()
         staged = worker.attempt(_stage, spec["files"], code)
         if staged is not None:
             frames.read(_REQUESTS)
@@ -155,13 +159,21 @@ class Evaluation:
 
     def ready(self, seconds: float) -> str:
         """Wait until it is shut in; the empty string, or what failed on the way."""
+        if self._shut_in:
+            return ""
         answer, killed = self.exchange([], seconds)
         if answer == _READY:
+            self._shut_in = True
             return ""
         return (answer or killed.encode() or b"the forked process died").decode("utf-8", "replace")
 
-    def exchange(self, messages: list[bytes], seconds: float) -> tuple[bytes | None, str]:
+    def exchange(
+        self, messages: list[bytes], seconds: float, meanwhile: Callable[[], None] | None = None
+    ) -> tuple[bytes | None, str]:
         """Send messages and wait for one answer.
+
+        Args:
+            meanwhile: called once while the program is at work.
 
         Returns:
             The answer and "", or None and what ended the wait: `wall`, `output`, or "" for its end.
@@ -172,8 +184,11 @@ class Evaluation:
         poller = select.poll()
         for descriptor in (self._answers, *self.printed):
             poller.register(descriptor, select.POLLIN)
+        outgoing = self._send(outgoing)
         if outgoing:
             poller.register(self._requests, select.POLLOUT)
+        if meanwhile is not None:
+            meanwhile()
         while True:
             left = deadline - time.monotonic()
             if left <= 0:
@@ -204,7 +219,7 @@ class Evaluation:
 
     def _send(self, outgoing: memoryview) -> memoryview:
         try:
-            return outgoing[os.write(self._requests, outgoing) :]
+            return outgoing[os.write(self._requests, outgoing) :] if outgoing else outgoing
         except BlockingIOError:
             return outgoing
         except BrokenPipeError:
@@ -241,22 +256,27 @@ class Evaluation:
         return text[-self.plan["tail_bytes"] :]
 
     def cpu_seconds(self) -> float:
-        """Of its first process so far; of everything it waited for once it is over."""
-        if self.status is None:
-            try:
-                return time.clock_gettime((~self.pid << 3) | 2)
-            except OSError:
-                return self.cpu
-        return self.cpu
+        """Of its first process so far; of everything that it waited for, too, once it is reaped."""
+        if self.status is not None:
+            return self.cpu
+        try:
+            return time.clock_gettime((~self.pid << 3) | 2)
+        except OSError:
+            return 0.0
 
-    def end(self) -> None:
-        """Kill it and whatever it started, and wait until they are gone."""
+    def kill(self) -> None:
+        """Kill it and whatever it started; `reap` waits until they are gone."""
         if self.status is not None:
             return
         if not self.plan["isolate"]:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.pid, signal.SIGKILL)
         os.kill(self.pid, signal.SIGKILL)
+
+    def reap(self) -> None:
+        """Wait until a killed evaluation is gone with all that it had."""
+        if self.status is not None:
+            return
         _, self.status, used = os.wait4(self.pid, 0)
         self.cpu = used.ru_utime + used.ru_stime
         for descriptor in self.printed:
@@ -292,12 +312,12 @@ class Zygote:
         with open("/proc/self/statm", "rb") as file:
             pages = int(file.read().split()[0])
         self.address_space = pages * resource.getpagesize() + plan["limits"]["memory"]
-        self.code = seccomp.program() if plan["isolate"] else b""
         self._spare: Evaluation | None = None
+        self._dying: list[Evaluation] = []
 
     def serve(self) -> None:
         """Until the outside closes the channel."""
-        failed = self._prepare()
+        failed = self._ready()
         self._say(ready=not failed, error=failed, python=sys.version.split()[0])
         while True:
             request = frames.read(self.channel)
@@ -305,23 +325,34 @@ class Zygote:
                 return
             asked, body = request[:1], request[1:]
             if asked == b"p":
+                self._reap()
                 self._say(processes=sorted(int(name) for name in os.listdir("/proc") if name.isdigit()))
             elif asked == b"o":
                 self._evaluation(body)
-                self._prepare()
 
-    def _prepare(self) -> str:
-        """Have the next evaluation forked and shut in; what failed, or the empty string."""
+    def _ready(self) -> str:
+        """Have an evaluation shut in and waiting; what failed, or the empty string."""
         try:
-            self._spare = Evaluation(self.plan, self.address_space, self.code)
+            if self._spare is None:
+                self._spare = Evaluation(self.plan, self.address_space)
         except OSError as error:
-            self._spare = None
             return str(error)
         failed = self._spare.ready(10.0)
         if failed:
-            self._spare.end()
+            self._spare.kill()
+            self._dying.append(self._spare)
             self._spare = None
         return failed
+
+    def _ahead(self) -> None:
+        """While an evaluation runs: clear away the last one and fork the next, without waiting for it."""
+        self._reap()
+        with contextlib.suppress(OSError):  # asked again, and then reported, when it is needed
+            self._spare = Evaluation(self.plan, self.address_space)
+
+    def _reap(self) -> None:
+        while self._dying:
+            self._dying.pop().reap()
 
     def _say(self, body: bytes = b"", **meta: Any) -> None:
         frames.write(self.channel, b"r" + json.dumps(meta).encode())
@@ -330,44 +361,40 @@ class Zygote:
 
     def _evaluation(self, spec: bytes) -> None:
         """Serve the calls of one opened program until it is closed or over."""
-        evaluation, failed = self._spare, ""
-        if evaluation is None:
-            failed = self._prepare()
-            evaluation = self._spare
-        first = [spec]
-        if json.loads(spec)["mode"] == "script" and evaluation is not None:
-            evaluation.stream = lambda kind, part: frames.write(self.channel, kind + part)
+        failed = self._ready()
+        evaluation, self._spare = self._spare, None
         over: dict[str, Any] = {}
+        if evaluation is None:
+            over = {"answered": False, "broken": failed, "seconds": 0, "cpu": 0, "printed": ""}
+        elif json.loads(spec)["mode"] == "script":
+            evaluation.stream = lambda kind, part: frames.write(self.channel, kind + part)
+        first = [spec]
         while True:
             request = frames.read(self.channel)
             if request is None or request[:1] == b"e":
                 break
-            last = request[:1] == b"l"
-            seconds = json.loads(request[1:17])
-            given = request[17:]
+            seconds, given = json.loads(request[1:17]), request[17:]
             if evaluation is None or over:
-                self._say(
-                    **(over or {"answered": False, "broken": failed, "seconds": 0, "cpu": 0, "printed": ""})
-                )
+                self._say(**over)
             else:
-                over = self._call(evaluation, [*first, given], seconds, last)
+                over = self._call(evaluation, [*first, given], seconds)
             first = []
-            if last:
+            if request[:1] == b"l":
                 break
         if evaluation is not None:
-            evaluation.end()
+            evaluation.kill()
+            self._dying.append(evaluation)
 
-    def _call(
-        self, evaluation: Evaluation, messages: list[bytes], seconds: float, last: bool
-    ) -> dict[str, Any]:
+    def _call(self, evaluation: Evaluation, messages: list[bytes], seconds: float) -> dict[str, Any]:
         """One call; the answer to give to all further ones, if it ended the evaluation."""
         began, before = time.monotonic(), evaluation.cpu_seconds()
-        answer, killed = evaluation.exchange(messages, seconds)
+        meanwhile = self._ahead if self._spare is None else None
+        answer, killed = evaluation.exchange(messages, seconds, meanwhile)
         taken = time.monotonic() - began
-        if last or answer is None:
-            evaluation.end()
-        if answer is None and not killed:
-            killed = evaluation.died_of()
+        if answer is None:
+            evaluation.kill()
+            evaluation.reap()
+            killed = killed or evaluation.died_of()
         meta = {
             "answered": answer is not None,
             "killed": killed,
@@ -376,7 +403,7 @@ class Zygote:
             "printed": evaluation.tail(),
         }
         self._say(answer or b"", **meta)
-        return {} if answer is not None else {**meta, "seconds": 0, "cpu": 0, "printed": "", "over": True}
+        return {} if answer is not None else {**meta, "seconds": 0, "cpu": 0, "printed": ""}
 
 
 def main() -> None:
@@ -392,6 +419,10 @@ def main() -> None:
     try:
         if plan["become"] is not None:
             kernel.become(plan["become"])
+        if plan["isolate"]:
+            kernel.die_with_parent()  # a change of user forgets it
+            kernel.forbid_new_privileges()
+            seccomp.install(seccomp.program())
         for name in plan["modules"]:
             importlib.import_module(name)
     except BaseException as error:

@@ -68,13 +68,14 @@ def trajectory_id(trace: bytes, run: str | None) -> str:
 
 
 def _once(spans: Iterable[Span]) -> list[Span]:
-    """Each span once; of one that came twice, what ended last."""
+    """Each span once, by start; of one that came twice, what ended last."""
     kept: dict[tuple[bytes, bytes, str], Span] = {}
     for span in spans:
         key = (span.trace, span.id, span.encoding.partition("+")[0])
         if key not in kept or span.ended > kept[key].ended:
             kept[key] = span
-    return list(kept.values())
+    # In one order whatever that of arrival: among equals, what lasted longer is around the other.
+    return sorted(kept.values(), key=lambda span: (span.started, -span.ended, span.trace, span.id))
 
 
 def _runs(spans: list[Span]) -> dict[tuple[str | None, bytes], list[Span]]:
@@ -264,14 +265,10 @@ def _fill(whole: Reading, other: Reading) -> None:
 
 def _name_arguments(found: list[Node]) -> None:
     """A tool whose span lost the names of its arguments, or has none: what the call to it said."""
-    asked = {
-        call["id"]: call["arguments"]
-        for node in found
-        if node.reading.output is not None
-        for call in node.reading.output.get("tool_calls", ())
-        if call["id"]
-    }
+    asked: dict[str, Json] = {}  # by models so far: some servers number their calls anew in each answer
     for node in found:
+        for call in (node.reading.output or {}).get("tool_calls", ()):
+            asked[call["id"] or ""] = call["arguments"]
         tool = node.reading
         if tool.kind != TOOL or (isinstance(tool.arguments, dict) and tool.tool_call_id):
             continue
@@ -285,7 +282,7 @@ def _name_arguments(found: list[Node]) -> None:
             tool.tool_call_id = tool.tool_call_id or (id if isinstance(id, str) else None)
             if not isinstance(tool.arguments, dict):
                 tool.arguments = given[0]["args"]
-        if not isinstance(tool.arguments, dict) and tool.tool_call_id in asked:
+        if not isinstance(tool.arguments, dict) and tool.tool_call_id and tool.tool_call_id in asked:
             tool.arguments = asked[tool.tool_call_id]
 
 
@@ -295,9 +292,12 @@ def _fits(value: Json, arguments: Json) -> bool:
 
 def _steps(found: list[Node]) -> list[Step]:
     ids: dict[int, str] = {}
+    taken: set[str] = set()
     for node in found:
-        short = node.content.span.id.hex()
-        ids[id(node)] = short if short not in ids.values() else f"{node.content.span.trace.hex()}:{short}"
+        span = node.content.span
+        short = span.id.hex()  # unique in its trace; a run may be several traces
+        ids[id(node)] = short if short not in taken else f"{span.trace.hex()}:{short}"
+        taken.add(short)
     agents: dict[int, str] = {}
     made: list[Step] = []
     errors: dict[tuple[str, str], Fault] = {}
@@ -331,16 +331,16 @@ def _step(
         "tool_call_id": reading.tool_call_id,
         "usage": reading.usage if reading.kind != AGENT else None,
         "aggregate_usage": reading.aggregate,
-        "output": None if reading.result is None else {"text": reading.result},
         "transcript": reading.transcript if reading.kind == AGENT else None,
         **{key: value for key, value in reading.extra.items() if key != "workflow"},
     }
     if reading.others and "choices" not in info:
         info["choices"] = [{"output": each} for each in (reading.output, *reading.others)]
+    spoken = reading.kind in (AGENT, LLM)
     spent = reading.usage if reading.kind != AGENT else None
     return Step(
-        observation=reading.input,
-        action=reading.output if reading.kind in (AGENT, LLM) else reading.arguments,
+        observation=reading.input if spoken else reading.arguments,
+        action=reading.output if spoken else reading.result,
         kind=reading.kind,
         name=reading.name,
         agent=agent,
@@ -378,7 +378,7 @@ def _run_error(made: Sequence[Step]) -> Failure | None:
 def _instruction(made: Sequence[Step]) -> str:
     """What the user asked: the last thing said by a user before the first step."""
     for step in made:
-        for each in reversed(step.observation or ()):
+        for each in reversed(step.observation or ()) if step.kind in (AGENT, LLM) else ():
             if each["role"] == "user" and each.get("text"):
                 text: str = each["text"]
                 return text
