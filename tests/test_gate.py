@@ -28,11 +28,14 @@ def side(
     ]
 
 
-def table(groups: int) -> list[dict[tuple[bool, bool], Pair]]:
-    """Every pair that could come up, made once: 600 tasks × 4 results. `groups` 0: each stands alone."""
+def table(groups: Sequence[int] = ()) -> list[dict[tuple[bool, bool], Pair]]:
+    """Every pair that could come up, made once: 600 tasks × 4 results.
+
+    `groups` is each task's group; with none given each task stands alone.
+    """
     made = []
     for index in range(N):
-        group = f"g{index % groups}" if groups else ""
+        group = f"g{groups[index]}" if groups else ""
         one = {
             value: Result(task=f"t{index}", group=group, scores={"success": float(value)})
             for value in (False, True)
@@ -56,7 +59,7 @@ def paired(rng: random.Random, old: float, new: float, same: float) -> tuple[boo
 
 
 def test_without_effect_watching_every_pair_promotes_at_most_5_percent_and_the_naive_test_far_more() -> None:
-    rng, made, runs = random.Random(1), table(0), 1000
+    rng, made, runs = random.Random(1), table(), 1000
     promoted = naive = 0
     for _ in range(runs):
         drawn = [paired(rng, 0.7, 0.7, 0.5) for _ in range(N)]
@@ -73,31 +76,49 @@ def test_without_effect_watching_every_pair_promotes_at_most_5_percent_and_the_n
     assert naive / runs > 0.15
 
 
-@pytest.mark.parametrize(("groups", "deviation"), [(8, 0.2), (30, 0.1)])
+@pytest.mark.parametrize(
+    ("sizes", "deviation"),
+    [([75] * 8, 0.2), ([20] * 30, 0.1), ([300, 150, 100, 50], 0.2), ([550, *[10] * 5], 0.2)],
+)
 def test_an_effect_that_only_differs_between_groups_is_promoted_at_most_5_percent(
-    groups: int, deviation: float
+    sizes: list[int], deviation: float
 ) -> None:
     # The candidate helps some groups and harms others, by nothing on average over all groups there are.
-    rng, made, runs = random.Random(groups), table(groups), 1000
+    rng, runs = random.Random(len(sizes)), 600
+    groups = [group for group, size in enumerate(sizes) for _ in range(size)]
+    rng.shuffle(groups)
+    made = table(groups)
     promoted = by_pairs_alone = 0
     for _ in range(runs):
-        effects = [max(-0.4, min(0.4, rng.gauss(0, deviation))) for _ in range(groups)]
-        comparison = watch(made, lambda index: paired(rng, 0.6, 0.6 + effects[index % groups], 0.6))  # noqa: B023
+        effects = [max(-0.4, min(0.4, rng.gauss(0, deviation))) for _ in sizes]
+        comparison = watch(made, lambda index: paired(rng, 0.6, 0.6 + effects[groups[index]], 0.6))  # noqa: B023
         promoted += comparison.promoted
         by_pairs_alone += comparison.e_value >= 20
     assert promoted / runs <= 0.05
     assert by_pairs_alone > promoted, "without the clustered interval more would have passed"
 
 
+def test_a_large_gain_in_each_of_four_unequal_groups_is_promoted() -> None:
+    rng = random.Random(2)
+    old, new, groups = [], [], []
+    for group, (size, gain) in enumerate([(320, 0.36), (190, 0.29), (120, 0.21), (60, 0.15)]):
+        for _ in range(size):
+            before, after = paired(rng, 0.5, 0.5 + gain, 0.6)
+            old, new, groups = [*old, float(before)], [*new, float(after)], [*groups, f"owner{group}"]
+    verdict = compare(side(old, groups=groups), side(new, groups=groups))
+    assert verdict.promote
+    assert 0.15 < verdict.effect < 0.4
+
+
 def test_ten_points_take_a_median_of_about_130_pairs() -> None:
-    rng, made = random.Random(3), table(0)
+    rng, made = random.Random(3), table()
     found = [watch(made, lambda _: paired(rng, 0.7, 0.8, 0.6)) for _ in range(200)]
     assert 90 <= statistics.median(one.n for one in found) <= 160
     assert sum(one.promoted for one in found) >= 190
 
 
 def test_the_best_of_20_null_candidates_picked_on_validation_is_no_better_at_the_gate() -> None:
-    rng, made, promoted = random.Random(4), table(0), 0
+    rng, made, promoted = random.Random(4), table(), 0
     for _ in range(200):
         # Validation picks by 100 tasks; all 20 are as good as the baseline, so the best is merely lucky.
         validation = [sum(rng.random() < 0.7 for _ in range(100)) for _ in range(20)]
@@ -107,7 +128,7 @@ def test_the_best_of_20_null_candidates_picked_on_validation_is_no_better_at_the
 
 
 def test_re_pairing_recorded_episodes_of_one_bundle_promotes_at_most_5_percent() -> None:
-    rng, made = random.Random(6), table(0)
+    rng, made = random.Random(6), table()
     difficulty = [rng.betavariate(2, 1) for _ in range(N)]
     recorded = [[rng.random() < hard for _ in range(8)] for hard in difficulty]
     promoted = 0

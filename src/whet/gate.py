@@ -17,7 +17,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import TypeAlias
 
 from .errors import GateError
-from .stats import BettingProcess, ClusterMean, pairs_needed, t_quantile
+from .stats import BettingProcess, ClusterMean, pairs_needed
 from .types import Group, Outcome, Trajectory, Verdict
 
 WATCHED_LEVEL = 0.99
@@ -320,23 +320,26 @@ class Comparison:
     def _needed(self) -> int | None:
         """Pairs at which both the e-value and the clustered interval would pass, if effect and spread stay.
 
-        The interval's part assumes that more pairs bring more groups in proportion, so that the
-        standard error falls with the square root of the pairs.
+        The interval's part assumes that more pairs bring more groups in proportion, so that its
+        width falls with the square root of the pairs.
         """
         by_betting = pairs_needed(self._differences, null=-self.margin, alpha=self.alpha)
         if by_betting is None or self._effect.clusters < 2:
             return None
-        error = self._effect.standard_error()
+        half = self._effect.mean - self._effect.interval(level=self._level)[0]
         distance = self._effect.mean + self.margin
-        half = t_quantile(0.5 + self._level / 2, self._effect.degrees) * error
+        if distance <= 0 or math.isinf(half):
+            return None
         return max(by_betting, math.ceil(self.n * (half / distance) ** 2))
 
     def _reasons(self, proven: bool, needed: int | None) -> Iterable[str]:
-        effect, bar = self._effect.mean, -self.margin
+        effect, bar = self._effect.plain, -self.margin
         goal = f"better than {self.against}"
         if self.margin:
             goal = f"not worse than {self.against} by more than {self.margin:g}"
-        where = f" in {self._effect.clusters} groups" if self._grouped else ""
+        where = ""
+        if self._grouped:
+            where = f" in {self._effect.clusters} groups ({self._effect.mean:+.3f} for a group drawn anew)"
         enough = self.e_value >= 1 / self.alpha
         yield (
             f"{self.metric} {effect:+.3f} over {self.n} pairs{where}; "

@@ -374,9 +374,10 @@ class Verdict:
 
     promote: bool
     effect: float
-    """Mean paired difference in the primary metric, candidate minus baseline."""
+    """Mean paired difference in the primary metric, candidate minus baseline; where tasks share groups,
+    of a group drawn anew (`stats.ClusterMean` says how groups are weighed)."""
     interval: tuple[float, float]
-    """95 %, clustered by group."""
+    """95 %, of the same mean, clustered by group."""
     e_value: float
     n: int
     against: str = "baseline"

@@ -21,7 +21,7 @@ import msgspec
 
 from .errors import InputError
 from .gate import Pair, Result, compare, pairs
-from .stats import cluster_interval
+from .stats import ClusterMean
 from .types import Json, Outcome, Verdict
 
 PathLike: TypeAlias = Path | str
@@ -136,8 +136,11 @@ def _cost(both: Sequence[Pair]) -> list[str]:
     ]
     if not rows:
         return []
-    low, high = cluster_interval([value for value, _ in rows], [group for _, group in rows])
-    mean = sum(value for value, _ in rows) / len(rows)
+    cost = ClusterMean()
+    for value, group in rows:
+        cost.add(value, group)
+    low, high = cost.interval()
+    mean = cost.mean
     between = f" [{low:+.4g}, {high:+.4g}]" if math.isfinite(low) else ""
     return [f"Cost {mean:+.4g}{between} per task over {len(rows)} pairs; it is no part of the decision."]
 

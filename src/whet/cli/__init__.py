@@ -1,23 +1,28 @@
 """The command line: parse, call, print.
 
-One module per family of commands; each is imported here and adds its commands to `app`.
+One module per family of commands; every module of this package is imported and adds its commands to `app`.
 Nothing heavy is imported until a command needs it.  What a user can mend is one line on standard
 error and an exit code of its own (`errors.py`); anything else is a bug and keeps its traceback.
 """
 
 from __future__ import annotations
 
+import pkgutil
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 from typing import Annotated
 
 from cyclopts import Parameter
 
 from ..errors import WhetError
-from . import loop, record
 from .app import app
 
-__all__ = ["app", "loop", "main", "record"]
+__all__ = ["app", "main"]
+
+for _module in pkgutil.iter_modules(__path__):
+    if _module.name != "__main__":
+        import_module(f".{_module.name}", __name__)
 
 
 def main(argv: Annotated[Sequence[str] | None, Parameter(parse=False)] = None) -> None:

@@ -2,6 +2,7 @@
 
 from .live import current_bundle, load_bundle, save_bundle, set_live_bundle, using
 from .record import Run
+from .replay import Diverged, Effect, Replay, ReplayedError
 from .resources import (
     ImportTimeRead,
     Resource,
@@ -16,7 +17,11 @@ from .sink import dropped, flush, record_to
 from .trace import collecting, feedback, propagate, run, step, trace
 
 __all__ = [
+    "Diverged",
+    "Effect",
     "ImportTimeRead",
+    "Replay",
+    "ReplayedError",
     "Resource",
     "Run",
     "attach",

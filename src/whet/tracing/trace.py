@@ -37,6 +37,7 @@ from .record import (
     steps,
     trajectory,
 )
+from .replay import Effect, answerable, effect_of
 from .sink import Sink, sink_for
 
 P = ParamSpec("P")
@@ -258,16 +259,19 @@ async def _generated_async(
 class _StepScope:
     """What `step(name, ...)` gives: a context manager, used once, or a decorator."""
 
-    __slots__ = ("_agent", "_kind", "_name", "_note", "_observation", "_token")
+    __slots__ = ("_agent", "_effect", "_kind", "_name", "_note", "_observation", "_token")
 
-    def __init__(self, name: str | None, kind: str, observation: Any, agent: str) -> None:
+    def __init__(
+        self, name: str | None, kind: str, observation: Any, agent: str, effect: Effect | None
+    ) -> None:
         self._name = name
         self._kind = kind
         self._observation = observation
         self._agent = agent
+        self._effect = effect
 
     def __call__(self, function: F) -> F:
-        return _stepped(function, self._name, self._kind, self._agent)
+        return _stepped(function, self._name, self._kind, self._agent, self._effect)
 
     def __enter__(self) -> StepNote:
         above = current.get()
@@ -295,15 +299,29 @@ class _StepScope:
 def step(target: F, /) -> F: ...
 @overload
 def step(
-    target: str | None = None, /, *, kind: str = ..., observation: Json = ..., agent: str = ...
+    target: str | None = None,
+    /,
+    *,
+    kind: str = ...,
+    observation: Json = ...,
+    agent: str = ...,
+    effect: Effect | None = ...,
 ) -> _StepScope: ...
-def step(target: Any = None, /, *, kind: str = "function", observation: Json = None, agent: str = "") -> Any:
+def step(
+    target: Any = None,
+    /,
+    *,
+    kind: str = "function",
+    observation: Json = None,
+    agent: str = "",
+    effect: Effect | None = None,
+) -> Any:
     """Record a step of the traced call that runs: a decorator, or a context manager.
 
     Steps nest: each knows the one around it.  Outside a traced call and `collecting()` nothing
     is recorded.  Inside the `with` block set `action`, `reward`, `tokens`, `usage` and `info`.
 
-    >>> @step
+    >>> @step(kind="tool", effect="read")
     ... def search(words: list[str]) -> list[str]: ...
     >>> with step("answer", kind="llm", observation=prompt) as now:
     ...     now.action = model(prompt)
@@ -313,14 +331,22 @@ def step(target: Any = None, /, *, kind: str = "function", observation: Json = N
         kind: `llm`, `tool`, `agent`, `function`, `action`.
         observation: what was seen; a decorated function's is its arguments.
         agent: which of several agents took it.
+        effect: of a tool on the world: `read`, `idempotent` or `write`; none counts as write.  A recorded
+            run can be replayed without calling its tools (`tracing.Replay`), and this says what a call
+            that was not recorded may get.
+
+    Raises:
+        InputError: no such effect.
     """
+    effect = effect_of(effect)
     if callable(target):
-        return _stepped(target, None, kind, agent)
-    return _StepScope(target, kind, observation, agent)
+        return _stepped(target, None, kind, agent, effect)
+    return _StepScope(target, kind, observation, agent, effect)
 
 
-def _stepped(function: F, name: str | None, kind: str, agent: str) -> F:
+def _stepped(function: F, name: str | None, kind: str, agent: str, effect: Effect | None) -> F:
     called = Called(function, name)
+    inner = answerable(function, called, effect) if kind == "tool" else function
 
     def begin(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[StepNote, Frame] | None:
         above = current.get()
@@ -331,7 +357,7 @@ def _stepped(function: F, name: str | None, kind: str, agent: str) -> F:
         note.called, note.frozen = called, called.freeze(args, kwargs)
         return note, Frame(above.call if above is not None else None, note)
 
-    wrapped: F = _wrapped(function, begin)
+    wrapped: F = _wrapped(inner, begin)
     return wrapped
 
 

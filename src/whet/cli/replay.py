@@ -1,0 +1,106 @@
+"""`whet replay`: run an agent again on what was recorded, and say how faithful that is."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from .app import app
+
+
+@app.command
+def replay(
+    agent: str,
+    /,
+    *,
+    store: Path,
+    reward: tuple[str, ...] = (),
+    run: tuple[str, ...] = (),
+    limit: int | None = None,
+    nearest: bool = False,
+    json: bool = False,
+) -> int:
+    """Run an agent again on recorded runs, with its tools answered from the record.
+
+    Nothing that the agent does reaches the world: tools (functions marked `@whet.step(kind="tool")`) get their
+    recorded results, model calls are real. Says how often the replayed verdict equals the recorded one, and how
+    many runs left the record and were therefore left out.
+
+    Parameters
+    ----------
+    agent
+        The function, as module:function; it is imported from the current folder.
+    store
+        The record.
+    reward
+        A reward that gives the verdict, as module:function; may be repeated. Without one it is the answer itself.
+    run
+        Only this run or trajectory; may be repeated.
+    limit
+        At most so many runs, the oldest first.
+    nearest
+        Answer a read that was not recorded with the most similar recorded read of that tool, instead of
+        leaving the run out.
+    json
+        Print one JSON object.
+    """
+    from ..errors import NotFoundError
+    from ..replay import fidelity
+    from ..store import Store
+
+    if not store.exists():
+        raise NotFoundError(f"there is no store at {store}")
+    function, rewards = _named(agent), [_named(one) for one in reward]
+    with Store(store) as opened:
+        recorded = list(opened.trajectories(ids=run or None, limit=limit))
+    policy: Literal["nearest", "exclude"] = "nearest" if nearest else "exclude"
+    found = asyncio.run(fidelity(function, recorded, rewards=rewards, divergence=policy, guard=True))
+    if json:
+        print(msgspec.json.encode({**msgspec.to_builtins(found), "rate": found.rate}).decode())
+        return 0
+    low, high = found.interval
+    rate = "nothing could be compared" if found.rate is None else f"{found.rate:.1%} [{low:.1%}, {high:.1%}]"
+    print(
+        f"replayed {found.runs} runs: the verdict is the recorded one in {found.equal} of {found.compared}: {rate}"
+    )
+    print(
+        f"tool calls answered: {found.exact} as recorded, {found.nearest} by the nearest read, "
+        f"{found.simulated} simulated"
+    )
+    if found.diverged:
+        print(f"left out: {found.diverged} runs did what was never recorded")
+    if found.unjudged:
+        print(f"left out: {found.unjudged} runs have no verdict on one side")
+    for id in found.differing[:10]:
+        print(f"differs: {id}")
+    return 0
+
+
+def _named(name: str) -> Callable[..., Any]:
+    """The function that the user named on the command line."""
+    from ..errors import InputError
+
+    module, colon, attribute = name.partition(":")
+    if not (module and colon and attribute):
+        raise InputError(f"{name!r} does not name a function: write module:function")
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        found: Any = import_module(module)
+        for part in attribute.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError) as error:
+        raise InputError(
+            f"{name!r} cannot be loaded: {error}. It is looked for from {Path.cwd()}."
+        ) from error
+    finally:
+        sys.path.remove(str(Path.cwd()))
+    if not callable(found):
+        raise InputError(f"{name!r} is a {type(found).__name__}, not a function")
+    function: Callable[..., Any] = found
+    return function

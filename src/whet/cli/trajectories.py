@@ -1,0 +1,86 @@
+"""`whet show trajectories`: what was captured, one JSON object a line."""
+
+from __future__ import annotations
+
+import sys
+import time
+from datetime import datetime
+from pathlib import Path
+
+import msgspec
+
+from ..types import Trajectory
+from . import record  # noqa: F401 - `whet show`, which this is a part of
+from .app import app
+
+
+@app["show"].command
+def trajectories(
+    *,
+    store: Path,
+    run: str | None = None,
+    since: str | None = None,
+    limit: int | None = None,
+    json: bool = False,
+) -> int:
+    """Print the trajectories of a store, in the order in which they were recorded.
+
+    Parameters
+    ----------
+    store
+        The file.
+    run
+        Only this run, trajectory or trace.
+    since
+        Only what began then or later: Unix seconds, a date, or a date with a time (ISO 8601).
+    limit
+        At most this many.
+    json
+        Print one JSON object a line: id, outcome, error and steps, with everything that was captured.
+    """
+    from ..errors import NotFoundError
+    from ..store import Store
+    from ..tracing.dialects import form
+
+    if not store.exists():
+        raise NotFoundError(f"there is no store at {store}")
+    with Store(store) as opened:
+        ids = None if run is None else [run]
+        found = 0
+        for each in opened.trajectories(ids=ids, since=_moment(since), limit=limit):
+            found += 1
+            if json:
+                sys.stdout.buffer.write(msgspec.json.encode(form(each)) + b"\n")
+            else:
+                print(_line(each))
+        sys.stdout.flush()
+    if run is not None and not found:
+        raise NotFoundError(
+            f"{store} holds no trajectory, run or trace {run!r}. Leave out --run to list all."
+        )
+    return 0
+
+
+def _moment(text: str | None) -> float | None:
+    from ..errors import InputError
+
+    if text is None:
+        return None
+    try:
+        return float(text)
+    except ValueError:
+        pass
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except ValueError:
+        raise InputError(
+            f"--since {text!r} is no time. Give Unix seconds, 2026-01-31 or 2026-01-31T12:00:00."
+        ) from None
+
+
+def _line(trajectory: Trajectory) -> str:
+    begun = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(trajectory.started))
+    asked = " ".join(trajectory.task.instruction.split())
+    shown = asked if len(asked) <= 50 else asked[:47] + "..."
+    steps = f"{len(trajectory.steps):>3} steps"
+    return f"{begun}  {trajectory.id:32}  {trajectory.outcome:20}  {steps}  {shown}"

@@ -1,0 +1,89 @@
+"""`whet init` and `whet doctor`: from somebody's repository to a first record."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from .app import app
+
+
+@app.command
+def init(path: Path = Path(), /, *, json: bool = False) -> int:
+    """Read an agent's repository and propose how to record it, in at most three changed lines.
+
+    Nothing of the repository is run or changed. Writes whet.json, a folder for the record that git ignores, a step
+    for continuous integration, and the proposed lines as .whet/wiring.patch for `git apply`.
+
+    Parameters
+    ----------
+    path
+        Root of the repository.
+    json
+        Print what was found and proposed as one JSON object.
+    """
+    from ..wiring import propose, scan
+    from ..wiring.propose import FOLDER
+
+    found = scan(path)
+    proposal = propose(found)
+    made = proposal.write()
+    patch = path / FOLDER / "wiring.patch"
+    if proposal.diff:
+        patch.write_text(proposal.diff, encoding="utf-8", newline="")
+    if json:
+        described = {
+            "framework": found.framework,
+            "entry_points": [f"{one.path}:{one.line}:{one.name}" for one in found.entry_points],
+            "prompts": [f"{one.path}:{one.line}:{one.name}" for one in found.prompts],
+            "tools": [f"{one.path}:{one.line}:{one.name}" for one in found.tools],
+            "changed_lines": proposal.added_lines,
+            "diff": proposal.diff,
+            "command": proposal.command,
+            "written": made,
+            "notes": proposal.notes,
+        }
+        print(msgspec.json.encode(described).decode())
+        return 0
+    print(
+        f"{found.framework or 'an agent that calls a model'}: {len(found.entry_points)} entry points, "
+        f"{len(found.prompts)} prompts, {len(found.tools)} tools in {found.files} files"
+    )
+    for name in made:
+        print(f"wrote {name}")
+    if proposal.diff:
+        print(f"\n{proposal.diff}\nTo take these lines: git apply {patch.as_posix()}")
+    else:
+        print("no line has to change")
+    for note in proposal.notes:
+        print(f"note: {note}")
+    print(f"Then record it: {proposal.command}")
+    return 0
+
+
+@app.command
+def doctor(path: Path = Path(), /, *, json: bool = False) -> int:
+    """Say what stands between an agent and its record, and how to mend it.
+
+    Looks at the repository and at the Python that whet runs in: is the record writable, which instrumentor is broken
+    with which version, which prompts are read at import. The exit code is 1 if something is broken.
+
+    Parameters
+    ----------
+    path
+        Root of the repository.
+    json
+        Print the findings as a JSON list.
+    """
+    from ..wiring import diagnose, scan
+
+    findings = diagnose(scan(path))
+    if json:
+        print(msgspec.json.encode(findings).decode())
+    else:
+        for one in findings:
+            print(f"{one.level:8}{one.what}")
+            if one.fix:
+                print(f"        fix: {one.fix}")
+    return int(any(one.level == "error" for one in findings))

@@ -1,0 +1,315 @@
+"""The server: one process, one socket, and the parts that it is made of.
+
+Granian's embedded server carries the HTTP; its supervised mode is not used, for it left a worker
+serving after its parent had been killed.  The server owns nothing but the socket and the loop:
+the Store is given, and is closed by whoever opened it.  Stopping drains: what is under way is
+answered, long polls come back empty, nothing new is accepted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from ..errors import InputError, MissingExtra, WhetError
+from .asgi import (
+    ASGIApp,
+    Part,
+    Receive,
+    Refused,
+    Request,
+    Response,
+    Role,
+    Route,
+    Router,
+    Scope,
+    Send,
+    answer,
+    refusal,
+    refusal_of,
+)
+from .auth import Access
+
+try:
+    from granian.constants import Interfaces
+    from granian.net import SocketHolder  # type: ignore[attr-defined]
+    from granian.server.embed import Server as Granian
+except ImportError as exception:
+    raise MissingExtra("granian", "server") from exception
+
+BACKLOG = 1024
+PATIENCE = 10.0
+"""Seconds that requests under way have to end when the server stops."""
+
+
+class _Embedded(Granian):
+    """Granian on a socket that is already bound: the port is known before it starts, and a port
+    in use is an error, where Granian would share it with whoever has it."""
+
+    def __init__(self, target: ASGIApp, bound: socket.socket) -> None:
+        super().__init__(
+            target, interface=Interfaces.ASGINL, log_enabled=False, websockets=False, backlog=BACKLOG
+        )
+        self._bound = bound
+
+    def _init_shared_socket(self) -> None:
+        # Granian's stubs do not know that a holder can be made from a descriptor; it owns it from here on.
+        self._shd = SocketHolder(self._bound.detach(), False, BACKLOG)  # type: ignore[assignment,call-arg,unused-ignore]
+        self._ssp = None
+
+
+@dataclass(frozen=True, slots=True)
+class Mount:
+    """A whole ASGI application below a prefix, behind the same checks as a route."""
+
+    prefix: str
+    """Begins with `/` and does not end with it."""
+    app: ASGIApp
+    role: Role | None = Role.ADMIN
+
+
+class Server:
+    """Serves parts on one address.
+
+    Args:
+        access: tokens, allowed hosts and limits.
+        parts: what is served; `healthz` is always there.
+        mounts: whole ASGI applications beside them.
+        host: a name or address to listen on.
+        port: 0 for any that is free.
+
+    Raises:
+        InputError: two parts share a route.
+    """
+
+    def __init__(
+        self,
+        access: Access,
+        parts: Sequence[Part],
+        *,
+        mounts: Sequence[Mount] = (),
+        host: str = "127.0.0.1",
+        port: int = 0,
+    ) -> None:
+        self.access, self.parts, self.mounts = access, tuple(parts), tuple(mounts)
+        self.host, self.port = host, port
+        health = Route(
+            method="GET",
+            path="/healthz",
+            handler=self._healthz,
+            role=None,
+            summary="Whether it serves",
+            response=dict,
+        )
+        self.routes: tuple[Route, ...] = (health, *(route for part in parts for route in part.routes))
+        try:
+            self._router = Router(self.routes)
+        except ValueError as exception:
+            raise InputError(f"the parts of the server disagree: {exception}") from exception
+        self.bugs = 0
+        """Requests that failed for a reason that nobody foresaw: each left a traceback on standard error."""
+        self._active: set[asyncio.Task[None]] = set()
+        self._closing: asyncio.Event | None = None
+        self._granian: _Embedded | None = None
+        self._serving: asyncio.Task[None] | None = None
+        self._lifespans = contextlib.AsyncExitStack()
+
+    @property
+    def url(self) -> str:
+        """Where it listens; the port is right once it has started."""
+        host = {"0.0.0.0": "127.0.0.1", "::": "[::1]", "": "127.0.0.1"}.get(self.host, self.host)
+        return f"http://{f'[{host}]' if ':' in host and host[0] != '[' else host}:{self.port}"
+
+    async def start(self) -> None:
+        """Listen, and have every part running.
+
+        Raises:
+            InputError: the address cannot be had.
+        """
+        bound = listen(self.host, self.port)
+        self.port = bound.getsockname()[1]
+        self._closing = asyncio.Event()
+        try:
+            for part in self.parts:
+                await self._lifespans.enter_async_context(part.lifespan())
+        except BaseException:
+            bound.close()
+            await self._lifespans.aclose()
+            raise
+        logging.getLogger("_granian").setLevel(logging.ERROR)
+        self._granian = _Embedded(self._asgi, bound)
+        self._serving = asyncio.create_task(self._granian.serve())
+
+    async def stop(self, patience: float = PATIENCE) -> int:
+        """Answer what is under way, then end; returns the requests that had to be cut off.
+
+        Args:
+            patience: seconds that they have.
+        """
+        if self._closing is None or self._granian is None or self._serving is None:
+            return 0
+        self._closing.set()
+        self._granian.stop()  # type: ignore[no-untyped-call]
+        cut: set[asyncio.Task[None]] = set()
+        done, _ = await asyncio.wait({self._serving}, timeout=patience)
+        if not done:
+            cut = set(self._active)
+            for task in cut:
+                task.cancel()
+            await asyncio.wait({self._serving}, timeout=1.0)
+            self._serving.cancel()
+        await asyncio.gather(self._serving, return_exceptions=True)
+        await self._lifespans.aclose()
+        self._closing = self._granian = self._serving = None
+        return len(cut)
+
+    async def _healthz(self, request: Request) -> Response:
+        return answer({"status": "ok"})
+
+    async def _asgi(self, scope: Scope, receive: Receive, send: Send) -> None:
+        closing, task = self._closing, asyncio.current_task()
+        if scope["type"] != "http" or closing is None or task is None:
+            return
+        request = Request(scope, receive, send, closing)
+        self._active.add(task)
+        try:
+            response = await self._answer(request)
+            if response is not None:
+                await request.send(response)
+        finally:
+            self._active.discard(task)
+
+    async def _answer(self, request: Request) -> Response | None:
+        try:
+            if request.path == "/healthz" or not self._closing or not self._closing.is_set():
+                mount = self._mount(request.path)
+                if mount is not None:
+                    await self._mounted(mount, request)
+                    return None
+                route, request.params = self._router.find(
+                    request.method, request.path, request.scope["raw_path"].decode("latin-1")
+                )
+                self.access.check(request, route)
+                return await route.handler(request)
+            raise Refused(503, "closing", "the server is stopping; try again", headers={"retry-after": "1"})
+        except WhetError as error:
+            if request.started:
+                return None
+            return refusal_of(error)
+        except Exception:
+            self.bugs += 1
+            print(f"whet: {request.method} {request.path} failed", file=sys.stderr)
+            traceback.print_exc()
+            if request.started:
+                return None
+            return refusal(
+                500, "internal", "the server failed on this request; its standard error says where"
+            )
+
+    def _mount(self, path: str) -> Mount | None:
+        for mount in self.mounts:
+            if path.startswith(mount.prefix) and path[len(mount.prefix) :][:1] in ("", "/"):
+                return mount
+        return None
+
+    async def _mounted(self, mount: Mount, request: Request) -> None:
+        route = Route(method=request.method, path=mount.prefix, handler=self._healthz, role=mount.role)
+        self.access.check(request, route)
+        await request.delegate(mount.app, mount.prefix)
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket that listens on an address.
+
+    Raises:
+        InputError: it is in use, not allowed, or no address of this machine.
+    """
+    name = host.strip("[]") or "0.0.0.0"
+    family = socket.AF_INET6 if ":" in name else socket.AF_INET
+    bound = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind((name, port))
+        bound.listen(BACKLOG)
+        bound.setblocking(False)
+    except (OSError, OverflowError) as exception:
+        bound.close()
+        reason = getattr(exception, "strerror", None) or exception
+        raise InputError(
+            f"cannot listen on {host}:{port}: {reason}. Choose another --port or --host."
+        ) from exception
+    return bound
+
+
+def event_loop() -> asyncio.AbstractEventLoop:
+    """uvloop's where it is installed: about twice as many requests a second."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()
+
+
+def run(server: Server, stopped: threading.Event, ready: Callable[[str], None]) -> int:
+    """Serve until `stopped` is set; `ready` is called with the URL.
+
+    Returns:
+        Requests that were cut off because they did not end in time.
+
+    Raises:
+        InputError: the address cannot be had.
+    """
+
+    async def main() -> int:
+        await server.start()
+        try:
+            ready(server.url)
+            while not await asyncio.to_thread(stopped.wait, 3600.0):
+                pass
+        finally:
+            cut = await server.stop()
+        return cut
+
+    with asyncio.Runner(loop_factory=event_loop) as runner:
+        return runner.run(main())
+
+
+@contextlib.contextmanager
+def running(server: Server) -> Iterator[str]:
+    """Serve in a thread of this process while the block runs; gives the URL.
+
+    >>> with running(Server(access, parts)) as url:
+    ...     httpx2.get(f"{url}/healthz")
+    """
+    stopped, started = threading.Event(), threading.Event()
+    failed: list[BaseException] = []
+
+    def ready(url: str) -> None:
+        started.set()
+
+    def serve() -> None:
+        try:
+            run(server, stopped, ready)
+        except BaseException as exception:
+            failed.append(exception)
+        finally:
+            started.set()
+
+    thread = threading.Thread(target=serve, name="whet-server", daemon=True)
+    thread.start()
+    started.wait()
+    try:
+        if not failed:
+            yield server.url
+    finally:
+        stopped.set()
+        thread.join()
+    if failed:
+        raise failed[0]

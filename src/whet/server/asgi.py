@@ -1,0 +1,457 @@
+"""The thin layer between ASGI and a handler: Request, Response, Route and the Router that matches them.
+
+A handler is `async def handler(request) -> Response | None`; None means that it has sent its own
+answer through `request.stream`.  Errors of `whet.errors` become `{"error": {"type", "message"}}`
+with the status that fits them.  It does not authorise (`auth.py`), parse a schema language or
+know what a Store is; what it leaves out is why it costs a few microseconds a request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Any, Protocol, TypeVar
+from urllib.parse import parse_qs, unquote
+
+import msgspec
+
+from ..errors import (
+    InputError,
+    ModelError,
+    NotFoundError,
+    StoreBusyError,
+    StoreError,
+    WhetError,
+)
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+ASGIApp = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+Body = TypeVar("Body")
+
+BODY_LIMIT = 32 * 1024 * 1024
+"""Bytes that a request may carry unless its route or the server's Limits say otherwise."""
+SLOWEST = 30.0
+"""Seconds that a body may take to arrive."""
+NESTING = 64
+"""Levels of lists and objects that a JSON body may have."""
+
+
+class Role(IntEnum):
+    """What a token may do; each includes the ones before it."""
+
+    READ = 1
+    WRITE = 2
+    ADMIN = 3
+
+
+class Refused(WhetError, PermissionError):
+    """A request that is turned away before a handler looks at its content.
+
+    Args:
+        status: the HTTP status of the answer: 401, 403, 405, 408, 411, 413, 415, 429, 503.
+        kind: a stable word for programs, such as `unauthorized`.
+        message: what was wrong and what to do, for people.
+        headers: further headers of the answer, such as `retry-after`.
+    """
+
+    def __init__(
+        self, status: int, kind: str, message: str, headers: Mapping[str, str] | None = None
+    ) -> None:
+        super().__init__(message)
+        self.status, self.kind, self.headers = status, kind, dict(headers or {})
+
+
+@dataclass(slots=True)
+class Response:
+    """A whole answer.  `body` bytes are sent as they are; make JSON with `answer`."""
+
+    status: int = 200
+    body: bytes = b""
+    content_type: str = "application/json"
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+_encoder = msgspec.json.Encoder()
+_decoders: dict[Any, msgspec.json.Decoder[Any]] = {}
+
+
+def answer(value: Any, status: int = 200, **headers: str) -> Response:
+    """`value` as a JSON Response; header names have `_` for `-`."""
+    return Response(
+        status,
+        _encoder.encode(value),
+        headers={name.replace("_", "-"): text for name, text in headers.items()},
+    )
+
+
+def refusal(status: int, kind: str, message: str, headers: Mapping[str, str] | None = None) -> Response:
+    """The one shape of every error: `{"error": {"type", "message"}}`."""
+    body = _encoder.encode({"error": {"type": kind, "message": message}})
+    return Response(status, body, headers=headers or {})
+
+
+_STATUS: tuple[tuple[type[WhetError], int, str], ...] = (
+    (NotFoundError, 404, "not_found"),
+    (InputError, 400, "invalid_request"),
+    (StoreBusyError, 409, "busy"),
+    (StoreError, 503, "store_unavailable"),
+    (ModelError, 502, "model_error"),
+)
+
+
+def refusal_of(error: WhetError) -> Response:
+    """The Response that an error of `whet.errors` becomes.
+
+    A subclass may say its own with class attributes `status` (int) and `kind` (str).
+    """
+    if isinstance(error, Refused):
+        return refusal(error.status, error.kind, str(error), error.headers)
+    for family, status, kind in _STATUS:
+        if isinstance(error, family):
+            own, word = getattr(error, "http_status", status), getattr(error, "kind", kind)
+            return refusal(own, word, str(error))
+    return refusal(500, "error", str(error))
+
+
+class Stream:
+    """An answer that is sent piece by piece: what `request.stream` gives."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self._open = True
+
+    async def write(self, chunk: bytes) -> None:
+        """Send `chunk` at once."""
+        await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
+
+    async def close(self) -> None:
+        """End the answer.  Repeating it does nothing."""
+        if self._open:
+            self._open = False
+            await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+class Request:
+    """One request, read as it is asked for.
+
+    Attributes:
+        method: upper case.
+        path: decoded, without the query.
+        params: what stood in the `{name}` parts of the route's path, decoded.
+        role: what the request's token allows; None where the route is open and no token came.
+        token: name of the token that was shown, never the token itself.
+        credential: where that token stood: a header's name or `path`.  Not to be forwarded or recorded.
+        closing: set once the server drains; what waits for something should give up then.
+        started: an answer is under way, so that no other can be sent.
+    """
+
+    __slots__ = (
+        "_headers",
+        "_query",
+        "_receive",
+        "_send",
+        "body_limit",
+        "closing",
+        "credential",
+        "method",
+        "nesting",
+        "params",
+        "path",
+        "role",
+        "scope",
+        "started",
+        "token",
+    )
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send, closing: asyncio.Event) -> None:
+        self.scope = scope
+        self.method: str = scope["method"]
+        self.path: str = scope["path"]
+        self.params: Mapping[str, str] = {}
+        self.role: Role | None = None
+        self.token: str | None = None
+        self.credential: str | None = None
+        self.closing = closing
+        self.body_limit = BODY_LIMIT
+        self.nesting = NESTING
+        self.started = False
+        self._receive, self._send = receive, send
+        self._headers: dict[bytes, bytes] | None = None
+        self._query: dict[str, str] | None = None
+
+    def header(self, name: str, default: str | None = None) -> str | None:
+        """The value of a header (any case), `default` if it was not sent."""
+        headers = self._headers
+        if headers is None:
+            headers = self._headers = {key.lower(): value for key, value in self.scope["headers"]}
+        value = headers.get(name.lower().encode("latin-1"))
+        return default if value is None else value.decode("latin-1")
+
+    @property
+    def headers(self) -> list[tuple[str, str]]:
+        """Every header as it came, names in lower case."""
+        return [
+            (name.decode("latin-1").lower(), text.decode("latin-1")) for name, text in self.scope["headers"]
+        ]
+
+    @property
+    def query(self) -> Mapping[str, str]:
+        """Query parameters; of one that is repeated, the last."""
+        if self._query is None:
+            try:
+                found = parse_qs(
+                    self.scope["query_string"].decode("ascii"), keep_blank_values=True, max_num_fields=64
+                )
+            except ValueError as exception:
+                raise InputError(f"the query string cannot be read: {exception}") from exception
+            self._query = {name: values[-1] for name, values in found.items()}
+        return self._query
+
+    async def body(self, limit: int | None = None) -> bytes:
+        """The whole body.
+
+        Raises:
+            Refused: more than `limit` bytes (the route's limit if None): 413; the client went away: 408.
+        """
+        most = self.body_limit if limit is None else limit
+        given = self.header("content-length")
+        length = int(given) if given is not None and given.isdigit() else None
+        if length is not None and length > most:
+            raise _too_large(most, length)
+        message = await self._receive()
+        first: bytes = message.get("body", b"")
+        if length == len(first):
+            return (
+                first  # the server says `more_body` of whole bodies too; asking again is a trip for nothing
+            )
+        parts, size = [first], len(first)
+        try:
+            async with asyncio.timeout(SLOWEST):
+                while message["type"] == "http.request" and message.get("more_body"):
+                    message = await self._receive()
+                    parts.append(message.get("body", b""))
+                    size += len(parts[-1])
+                    if size > most:
+                        raise _too_large(most, size)
+        except TimeoutError:
+            raise Refused(408, "too_slow", f"the body did not arrive within {SLOWEST:g} seconds") from None
+        if message["type"] == "http.disconnect":
+            raise Refused(408, "client_gone", "the client went away before its request was complete")
+        return b"".join(parts)
+
+    async def json(self, type: type[Body], limit: int | None = None) -> Body:
+        """The body as JSON of a given type: a dataclass, Struct, TypedDict, or builtin.
+
+        Raises:
+            InputError: it is no JSON, is nested too deeply, or does not fit the type; the message says where.
+            Refused: too large.
+        """
+        value: Body = parse(await self.body(limit), type, nesting=self.nesting)
+        return value
+
+    async def disconnected(self) -> None:
+        """Return once the client has gone away; to be awaited after the body was read."""
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+
+    async def delegate(self, app: ASGIApp, prefix: str) -> None:
+        """Let a whole ASGI application, mounted below `prefix`, answer."""
+        self.started = True
+        await app({**self.scope, "root_path": prefix}, self._receive, self._send)
+
+    async def send(self, response: Response) -> None:
+        """Send a whole answer."""
+        self.started = True
+        send = self._send
+        await send({"type": "http.response.start", "status": response.status, "headers": _headers(response)})
+        await send({"type": "http.response.body", "body": response.body})
+
+    async def stream(
+        self,
+        status: int = 200,
+        *,
+        content_type: str = "text/event-stream",
+        headers: Mapping[str, str] | None = None,
+    ) -> Stream:
+        """Start an answer that is sent piece by piece; the handler then returns None."""
+        self.started = True
+        response = Response(status, b"", content_type, headers or {})
+        await self._send(
+            {"type": "http.response.start", "status": status, "headers": _headers(response, length=False)}
+        )
+        return Stream(self._send)
+
+
+def _headers(response: Response, *, length: bool = True) -> list[tuple[bytes, bytes]]:
+    found = [(b"content-type", response.content_type.encode("latin-1"))]
+    if length:
+        found.append((b"content-length", b"%d" % len(response.body)))
+    for name, text in response.headers.items():
+        found.append((name.lower().encode("latin-1"), text.encode("latin-1")))
+    return found
+
+
+def _too_large(limit: int, size: int) -> Refused:
+    return Refused(
+        413, "too_large", f"the body has {size:,} bytes or more; at most {limit:,} are taken. Send less."
+    )
+
+
+def parse(body: bytes, type: Any, *, nesting: int = NESTING) -> Any:
+    """`body` as JSON of `type`.
+
+    Raises:
+        InputError: no JSON, nested deeper than `nesting`, or not of that type.
+    """
+    decoder = _decoders.get(type)
+    if decoder is None:
+        decoder = _decoders[type] = msgspec.json.Decoder(type)
+    try:
+        value = decoder.decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as exception:
+        raise InputError(f"the body cannot be used: {exception}") from exception
+    if body.count(b"[") + body.count(b"{") > nesting and deeper(body, nesting):
+        raise InputError(f"the body is nested deeper than {nesting} levels")
+    return value
+
+
+_DROPPED = bytes(byte for byte in range(256) if byte not in b"[]{}")
+
+
+def deeper(body: bytes, limit: int) -> bool:
+    """Whether valid JSON is nested deeper than `limit`; each pass takes the innermost level away."""
+    if b'"' in body:  # brackets inside strings do not count
+        pieces = body.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')
+        body = b"".join(pieces[::2])
+    left = body.translate(None, _DROPPED).replace(b"{", b"[").replace(b"}", b"]")
+    for _ in range(limit):
+        if not left:
+            return False
+        # Siblings vanish with their level: "[][]" is empty after one pass, "[[][]]" after two.
+        left = left.replace(b"[]", b"")
+    return bool(left)
+
+
+Handler = Callable[[Request], Awaitable[Response | None]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Route:
+    """One method on one path, who may use it, and what it says of itself in the OpenAPI document."""
+
+    method: str
+    path: str
+    """Begins with `/`; `{name}` stands for one segment, which reaches the handler in `request.params`."""
+    handler: Handler
+    role: Role | None = Role.ADMIN
+    """The least role that may call it; None opens it to everybody, which a part has to say."""
+    summary: str = ""
+    request: Any = None
+    """Type of the JSON body, None if there is none or it is not JSON."""
+    response: Any = None
+    """Type of the JSON answer, None if it is not JSON."""
+    request_media: Sequence[str] = ("application/json",)
+    """Media types of the body."""
+    query: Mapping[str, Any] = field(default_factory=dict)
+    """Query parameter → its type."""
+    token_param: str | None = None
+    """A `{name}` of the path that may carry the token, for clients that can set nothing but a URL."""
+    local_only: bool = False
+    """Refused for a peer that is not on a loopback address."""
+    body_limit: int | None = None
+    """Bytes; the server's limit if None."""
+    open_stream: bool = False
+    """The answer may go on for longer than a request should: not counted as stuck when draining."""
+    status: int = 200
+    """Status of the usual answer."""
+
+
+class Part(Protocol):
+    """What the server is made of: some routes, and what must run while they are served."""
+
+    @property
+    def routes(self) -> Sequence[Route]:
+        """Its routes; two parts may not share one."""
+        ...
+
+    def lifespan(self) -> AbstractAsyncContextManager[None]:
+        """Entered in the server's loop before the first request, left after the last."""
+        ...
+
+
+class Router:
+    """Finds the Route of a method and path: one dictionary look-up where the path has no `{name}`.
+
+    Raises:
+        ValueError: two routes for one method and pattern.
+    """
+
+    def __init__(self, routes: Sequence[Route]) -> None:
+        self._exact: dict[str, dict[str, Route]] = {}
+        self._patterns: dict[int, list[tuple[tuple[str, ...], dict[str, Route]]]] = {}
+        seen: set[tuple[str, str]] = set()
+        for route in routes:
+            key = (
+                route.method,
+                "/".join("{}" if part[:1] == "{" else part for part in route.path.split("/")),
+            )
+            if key in seen:
+                raise ValueError(f"two routes for {route.method} {route.path}")
+            seen.add(key)
+            if "{" not in route.path:
+                self._exact.setdefault(route.path, {})[route.method] = route
+                continue
+            parts = tuple(route.path.split("/"))
+            same_length = self._patterns.setdefault(len(parts), [])
+            methods = next((methods for pattern, methods in same_length if pattern == parts), None)
+            if methods is None:
+                methods = {}
+                same_length.append((parts, methods))
+            methods[route.method] = route
+
+    def find(self, method: str, path: str, raw: str | None = None) -> tuple[Route, Mapping[str, str]]:
+        """The route and what its `{name}` parts stand for.
+
+        Args:
+            raw: the path as it was sent; a `%2F` in it is part of an id, not of the path.
+
+        Raises:
+            NotFoundError: no route has this path.
+            Refused: the path is known, the method is not: 405.
+        """
+        methods = self._exact.get(path)
+        if methods is not None and method in methods:
+            return methods[method], {}
+        known = set(methods or ())
+        parts = (path if raw is None else raw).split("/")
+        for pattern, found in self._patterns.get(len(parts), ()):
+            params = _matched(pattern, parts)
+            if params is None:
+                continue
+            if method in found:
+                return found[method], params
+            known |= set(found)
+        if known:
+            allowed = ", ".join(sorted(known))
+            raise Refused(
+                405, "method_not_allowed", f"{method} {path}: use {allowed}", headers={"allow": allowed}
+            )
+        raise NotFoundError(f"nothing is served at {path}; GET /openapi.json lists what is")
+
+
+def _matched(pattern: Sequence[str], parts: Sequence[str]) -> dict[str, str] | None:
+    params: dict[str, str] = {}
+    for wanted, given in zip(pattern, parts, strict=True):
+        if wanted[:1] == "{":
+            if not given:
+                return None
+            params[wanted[1:-1]] = unquote(given)
+        elif wanted != given:
+            return None
+    return params

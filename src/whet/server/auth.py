@@ -1,0 +1,256 @@
+"""Who may call what: bearer tokens with roles, Host and Origin checks, and limits.
+
+Tokens are on by default, on loopback too: another user of the machine, or a page in the user's
+own browser, can reach a loopback port.  They are made at the first start and lie beside the
+store in `FILE.tokens`, mode 0600, one for each role.  Comparison takes the same time for a wrong
+token as for a right one.  There are no users, sessions or cookies here.
+"""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+import os
+import secrets
+import socket
+import stat
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from ..errors import InputError
+from .asgi import BODY_LIMIT, NESTING, Refused, Request, Role, Route
+
+LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
+_WILDCARD = frozenset({"0.0.0.0", "::", ""})
+_REMEMBERED = 1_000
+"""Host headers whose verdict is kept."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What one request, and one token, may ask for."""
+
+    body: int = BODY_LIMIT
+    """Bytes of a body, compressed or not."""
+    spans: int = 50_000
+    """Spans or log records in one export."""
+    nesting: int = NESTING
+    """Levels of lists and objects in JSON, of values in OTLP."""
+    rate: float = 20_000.0
+    """Requests a second of one token, averaged over a second."""
+    wait: float = 60.0
+    """Seconds that a long poll may last."""
+
+
+def token_file(store: str | os.PathLike[str]) -> Path:
+    """Where the tokens of a store lie."""
+    return Path(os.fspath(store) + ".tokens")
+
+
+def tokens_of(store: str | os.PathLike[str]) -> dict[Role, str]:
+    """The tokens kept beside a store, {} if there are none yet.
+
+    Raises:
+        InputError: the file can be read by others, or is no token file.
+    """
+    path = token_file(store)
+    try:
+        mode = path.stat().st_mode
+        body = path.read_bytes()
+    except FileNotFoundError:
+        return {}
+    except OSError as exception:
+        raise InputError(f"{path} cannot be read: {exception.strerror}") from exception
+    if os.name == "posix" and stat.S_IMODE(mode) & 0o077:
+        raise InputError(
+            f"{path} can be read by other users (mode {stat.S_IMODE(mode):04o}). Delete it, so that new "
+            f"tokens are made, or if nobody has seen it: chmod 600 {path}"
+        )
+    try:
+        found = msgspec.json.decode(body, type=dict[str, str])
+        return {Role[name.upper()]: _usable(token) for name, token in found.items()}
+    except (msgspec.MsgspecError, KeyError, InputError) as exception:
+        raise InputError(
+            f"{path} is no token file ({exception}). Delete it, so that one is made."
+        ) from exception
+
+
+def make_tokens(store: str | os.PathLike[str]) -> dict[Role, str]:
+    """Make a token for each role and keep them beside the store, readable by this user alone."""
+    made = {role: f"whet-{role.name.lower()}-{secrets.token_urlsafe(32)}" for role in Role}
+    path = token_file(store)
+    body = msgspec.json.format(
+        msgspec.json.encode({role.name.lower(): token for role, token in made.items()})
+    )
+    draft = path.with_name(f"{path.name}.{os.getpid()}")
+    try:
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(body + b"\n")
+        os.replace(draft, path)
+    except OSError as exception:
+        raise InputError(f"{path} cannot be written: {exception.strerror}") from exception
+    return made
+
+
+def _usable(token: str) -> str:
+    if not token or not token.isascii() or not token.isprintable() or " " in token:
+        raise InputError("a token must be one or more printable ASCII characters without spaces")
+    return token
+
+
+class Access:
+    """Decides on each request before its handler sees it.
+
+    Args:
+        tokens: role → token.
+        hosts: names that the Host header may have beside the loopback names; any IP address is
+            allowed where the server listens on all of them.
+        limits: sizes and rates.
+
+    Raises:
+        InputError: no token, or one that cannot stand in a header.
+    """
+
+    def __init__(
+        self, tokens: Mapping[Role, str], *, hosts: Sequence[str] = (), limits: Limits | None = None
+    ) -> None:
+        if not tokens:
+            raise InputError("a server needs a token; leave --token out to have one made")
+        self.limits = limits or Limits()
+        # The highest role first, so that one token given for two roles has the greater.
+        self._tokens = [
+            (role, role.name.lower(), _usable(tokens[role]).encode()) for role in sorted(tokens, reverse=True)
+        ]
+        self._any_address = any(host in _WILDCARD for host in hosts)
+        self._hosts = LOOPBACK | {_bracketed(host).lower() for host in hosts if host not in _WILDCARD}
+        if self._any_address:
+            self._hosts |= {socket.gethostname().lower(), socket.getfqdn().lower()}
+        self._known: dict[str, bool] = {}
+        self._buckets: dict[str | None, tuple[float, float]] = {}
+
+    def check(self, request: Request, route: Route) -> None:
+        """Let the request pass, with its role and limits set on it.
+
+        Raises:
+            Refused: 401 without a known token, 403 for a role, host, origin or peer that is not allowed,
+                429 for more than the rate.
+        """
+        self.check_host(request)
+        if route.local_only and not is_loopback(request.scope["client"][0]):
+            raise Refused(403, "local_only", f"{route.path} is served to this machine only")
+        if not self._identify(request, route) and route.role is not None:
+            raise Refused(
+                401,
+                "unauthorized",
+                "no token, or not one of this server's. Send `Authorization: Bearer TOKEN`; "
+                "the tokens lie in FILE.tokens beside the store, or were given by --token.",
+                headers={"www-authenticate": "Bearer"},
+            )
+        if route.role is not None and (request.role is None or request.role < route.role):
+            raise Refused(
+                403,
+                "forbidden",
+                f"{route.method} {route.path} needs the role {route.role.name.lower()}; "
+                f"this token has {request.token}",
+            )
+        self._count(request.token)
+        request.body_limit = self.limits.body if route.body_limit is None else route.body_limit
+        request.nesting = self.limits.nesting
+
+    def check_host(self, request: Request) -> None:
+        """Refuse a Host or Origin that is not ours: a foreign page whose name was pointed at us.
+
+        Raises:
+            Refused: 403.
+        """
+        host = request.header("host") or ""
+        allowed = self._known.get(host)
+        if allowed is None:
+            allowed = self._allows(host)
+            if len(self._known) < _REMEMBERED:
+                self._known[host] = allowed
+        if not allowed:
+            raise Refused(
+                403,
+                "wrong_host",
+                f"the Host header says {host[:100]!r}; start the server with --allow-host to allow it",
+            )
+        origin = request.header("origin")
+        if origin is not None and origin not in (f"http://{host}", f"https://{host}"):
+            raise Refused(403, "wrong_origin", f"requests from pages of {origin[:100]!r} are not taken")
+
+    def _allows(self, host: str) -> bool:
+        name, _, port = host.rpartition(":")
+        if not port.isdigit():
+            name = host
+        if name.lower() in self._hosts:
+            return True
+        if not self._any_address:
+            return False
+        try:
+            ipaddress.ip_address(name.strip("[]"))
+        except ValueError:
+            return False
+        return True
+
+    def _identify(self, request: Request, route: Route) -> bool:
+        """Set role, token and credential from the first place that holds a token of ours."""
+        for place, shown in _shown(request, route):
+            found = None
+            given = shown.encode("latin-1", "replace")
+            for role, name, token in self._tokens:  # every one is compared, whichever matches
+                if hmac.compare_digest(given, token) and found is None:
+                    found = (role, name)
+            if found is not None:
+                request.role, request.token = found
+                request.credential = place
+                return True
+        return False
+
+    def _count(self, token: str | None) -> None:
+        """Take one from the token's bucket, which holds a second's worth."""
+        rate, now = self.limits.rate, time.monotonic()
+        left, since = self._buckets.get(token, (rate, now))
+        left = min(rate, left + (now - since) * rate)
+        if left < 1.0:
+            self._buckets[token] = (left, now)
+            raise Refused(
+                429,
+                "too_many_requests",
+                f"more than {rate:g} requests a second with one token; send batches, or wait",
+                headers={"retry-after": "1"},
+            )
+        self._buckets[token] = (left - 1.0, now)
+
+
+def _shown(request: Request, route: Route) -> list[tuple[str, str]]:
+    found = []
+    if route.token_param is not None and route.token_param in request.params:
+        found.append(("path", request.params[route.token_param]))
+    for name in ("x-whet-token", "authorization", "x-api-key"):
+        value = request.header(name)
+        if value is None:
+            continue
+        if name == "authorization":
+            scheme, _, value = value.partition(" ")
+            if scheme.lower() != "bearer":
+                continue
+        found.append((name, value.strip()))
+    return found
+
+
+def is_loopback(address: str) -> bool:
+    """Whether a peer's address is this machine's own."""
+    try:
+        return ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        return False
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host and not host.startswith("[") else host

@@ -1,0 +1,235 @@
+"""From spans as they arrive to Trajectories in the record.
+
+A Trajectory is written when its root has ended and nothing of it has arrived for `grace` seconds.  A
+span that comes later makes a new revision under the same id; the record keeps the one before, and what
+was judged of it stays.  Where a root never arrives (it belongs to a service that sends its spans
+elsewhere) the run is written after `patience` seconds, and says so.
+
+It keeps its place in the record, so that a process that was killed goes on where it was.  It judges
+nothing, and forgets a run as soon as it is written.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from ..errors import InputError, StoreError
+from ..store.codec import encode
+from ..types import Json, Outcome, Span, Task, Trajectory
+from .dialects import survey, trajectory_id
+
+CURSOR = "assembler"
+"""The key in the record under which the place is kept."""
+NO_ROOT = "the root of this run never arrived"
+
+
+class Touched(Protocol):
+    """One arrival of spans."""
+
+    @property
+    def seq(self) -> int: ...
+    @property
+    def trace(self) -> bytes: ...
+    @property
+    def run(self) -> str | None: ...
+    @property
+    def arrived(self) -> float: ...
+
+
+class Spans(Protocol):
+    """What is read of the record's spans."""
+
+    def touched(self, after: int, *, limit: int = ...) -> Sequence[Touched]: ...
+    def trace(self, trace: bytes) -> Sequence[Span]: ...
+    def run(self, run: str) -> Sequence[Span]: ...
+
+
+class Written(Protocol):
+    """What collects writes that commit together."""
+
+    def put(self, *trajectories: Trajectory, replace: bool = ...) -> None: ...
+    def put_state(self, key: str, value: Json) -> None: ...
+
+
+class Record(Protocol):
+    """The Store, as far as it is used here."""
+
+    @property
+    def spans(self) -> Spans: ...
+    def batch(self) -> AbstractContextManager[Written]: ...
+    def state(self, key: str, default: Json = None) -> Json: ...
+    def trajectories(self, *, ids: Sequence[str] | None = None) -> Iterable[Trajectory]: ...
+
+
+@dataclass(slots=True)
+class _Open:
+    """A run of which spans have arrived since it was last written."""
+
+    first: int
+    """`seq` of the first arrival that is not written yet: where to go on after a crash."""
+    arrived: float
+    check: float
+    """Unix time in seconds at which to look again."""
+
+
+@dataclass(slots=True)
+class Assembler:
+    """Turns what arrives in `store` into Trajectories.
+
+    One process at a time may assemble a store: the one that serves it.
+    """
+
+    store: Record
+    grace: float = 2.0
+    """Seconds without an arrival after which a run whose root has ended is complete."""
+    patience: float = 120.0
+    """Seconds without an arrival after which a run without its root is written nevertheless."""
+    failure: str | None = None
+    """Why the last step could not be written, None if it could."""
+    _after: int = -1
+    _open: dict[str | bytes, _Open] = field(default_factory=dict)
+    _revisions: dict[str | bytes, int] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def step(self, now: float | None = None) -> int:
+        """Look what has arrived and write what is complete at `now` (Unix seconds); how many were written.
+
+        Raises:
+            StoreError: they could not be written; the next step tries again.
+        """
+        with self._lock:
+            at = time.time() if now is None else now
+            moved = self._look(at)
+            due = [key for key, run in self._open.items() if run.check <= at]
+            ready: list[Trajectory] = []
+            closed: list[str | bytes] = []
+            for key in due:
+                found = self._assemble(key, at)
+                if found is None:
+                    continue
+                closed.append(key)
+                ready += found
+            if ready or closed or moved:
+                self._write(ready, closed)
+            return len(ready)
+
+    def flush(self) -> int:
+        """Write all that has arrived, complete or not; for when nothing more will come."""
+        return self.step(math.inf)
+
+    def run(self, stop: threading.Event, *, every: float = 0.25) -> None:
+        """Step every `every` seconds until `stop` is set.
+
+        A record that cannot be written (a full disk) ends nothing: `failure` says so until it can.
+        """
+        while not stop.wait(every):
+            try:
+                self.step()
+                self.failure = None
+            except StoreError as exception:
+                self.failure = str(exception)
+
+    # -- inside -------------------------------------------------------------------------------
+
+    def _look(self, now: float) -> bool:
+        """Note what has arrived since the last time; whether anything has."""
+        if self._after < 0:
+            kept = self.store.state(CURSOR, 0)
+            self._after = kept if isinstance(kept, int) and kept >= 0 else 0
+        before = self._after
+        while page := self.store.spans.touched(self._after, limit=1000):
+            for each in page:
+                key = each.trace if each.run is None else each.run
+                run = self._open.setdefault(key, _Open(each.seq, each.arrived, 0.0))
+                run.arrived = max(run.arrived, each.arrived)
+                # Each revision waits twice as long, so that a run of an hour has few of them.
+                quiet = min(self.grace * 2 ** self._revisions.get(key, 0), self.patience)
+                run.check = min(run.arrived, now) + quiet
+                self._after = each.seq
+        return self._after > before
+
+    def _assemble(self, key: str | bytes, now: float) -> list[Trajectory] | None:
+        """What the run has become; None if it is to be looked at later."""
+        spans = self._spans(key)
+        if isinstance(key, bytes):
+            runs = {span.run for span in spans} - {None}
+            if len(runs) == 1:
+                return []  # a span of it named the run: that is where it belongs, and it is open too
+        whole = _rooted(spans)
+        run = self._open[key]
+        if not whole and now < run.arrived + self.patience:
+            run.check = run.arrived + self.patience
+            return None
+        wanted = {trajectory_id(b"", key)} if isinstance(key, str) else {trajectory_id(key, None)}
+        found = [each for each in survey(spans).trajectories if each.id in wanted]
+        if not whole:
+            found = [_noted(each, NO_ROOT) for each in found]
+        return [merged for each in found if (merged := self._merged(each)) is not None]
+
+    def _spans(self, key: str | bytes) -> list[Span]:
+        if isinstance(key, bytes):
+            return list(self.store.spans.trace(key))
+        named = self.store.spans.run(key)
+        found = list(named)
+        for trace in {span.trace for span in named}:
+            found += self.store.spans.trace(trace)
+        return found
+
+    def _merged(self, fresh: Trajectory) -> Trajectory | None:
+        """With what was judged of the revision before; None if nothing has changed."""
+        before = next(iter(self.store.trajectories(ids=[fresh.id])), None)
+        if before is None or before.id != fresh.id:
+            return fresh
+        judged = before.outcome if before.outcome in (Outcome.SUCCESS, Outcome.FAILURE) else fresh.outcome
+        whole = replace(fresh, scores=before.scores, outcome=judged)
+        try:
+            same = encode(replace(whole, feedback=before.feedback)) == encode(before)
+        except InputError:
+            same = False
+        return None if same else whole
+
+    def _write(self, ready: list[Trajectory], closed: list[str | bytes]) -> None:
+        done = set(closed)
+        waiting = [run.first for key, run in self._open.items() if key not in done]
+        with self.store.batch() as batch:
+            for each in ready:
+                try:
+                    batch.put(each, replace=True)
+                except InputError as exception:
+                    batch.put(_unstorable(each, exception), replace=True)
+            batch.put_state(CURSOR, min([*(first - 1 for first in waiting), self._after]))
+        for key in closed:  # only now: what could not be written stays open
+            del self._open[key]
+            self._revisions[key] = self._revisions.get(key, 0) + 1
+        while len(self._revisions) > 10_000:
+            del self._revisions[next(iter(self._revisions))]
+
+
+def _rooted(spans: Sequence[Span]) -> bool:
+    """Whether a root is there and has ended; a gateway's call without a parent is one."""
+    return any(not span.parent and span.ended and not span.encoding.startswith("log") for span in spans)
+
+
+def _noted(trajectory: Trajectory, note: str) -> Trajectory:
+    notes = trajectory.meta.get("notes")
+    return replace(trajectory, meta={**trajectory.meta, "notes": [*(notes or ()), note]})
+
+
+def _unstorable(trajectory: Trajectory, exception: InputError) -> Trajectory:
+    """A run that cannot be written as JSON: that it was there, and that its spans have it all."""
+    kept = {key: trajectory.meta[key] for key in ("source", "run") if key in trajectory.meta}
+    return Trajectory(
+        task=Task(meta={"source": "otlp"}),
+        id=trajectory.id,
+        trace_ids=trajectory.trace_ids,
+        outcome=Outcome.INVALID,
+        started=trajectory.started,
+        seconds=trajectory.seconds,
+        meta={**kept, "unread": len(trajectory.steps) or 1, "notes": [str(exception)]},
+    )

@@ -1,0 +1,289 @@
+"""What a Span says, read from its bytes when somebody asks.
+
+`content(span)` gives attributes, events, status and body of a span or log record as Python values,
+the same for protobuf and OTLP/JSON.  It knows what OpenTelemetry's messages look like and nothing
+of what any instrumentor means by them: that is `dialects/`.
+
+A value nested deeper than `nesting` is refused rather than cut.  Bytes come as base64 text, for
+whatever is read here may be stored as JSON; bytes that should be UTF-8 and are not come with
+replacement characters, because some exporters cut long strings inside a character.
+"""
+
+from __future__ import annotations
+
+import base64
+import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import msgspec
+
+from ..errors import InputError
+from ..types import Json, Span
+from .otlp import LIMITS
+from .protobuf import FIXED64, LENGTH, VARINT, fields
+
+ERROR = 2
+"""Status code: the operation failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happened in a span, or a log record of it."""
+
+    name: str
+    at: int
+    """Unix time in nanoseconds; 0 if not stated."""
+    attributes: Mapping[str, Json]
+    body: Json = None
+    """What a log record says; None in a span's own events."""
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """A span or log record as Python values."""
+
+    span: Span
+    attributes: Mapping[str, Json]
+    events: tuple[Event, ...] = ()
+    status: int = 0
+    """0 unset, 1 ok, 2 error."""
+    message: str = ""
+    """Of the status."""
+    body: Json = None
+    """Of a log record."""
+    resource: Mapping[str, Json] = field(default_factory=dict)
+    scope: str = ""
+    """Name of the instrumentation scope."""
+
+
+def content(span: Span, *, nesting: int = LIMITS.nesting) -> Content:
+    """Everything a span or log record says.
+
+    Raises:
+        InputError: its body or context is broken or nested too deeply, or is a gateway call's.
+    """
+    try:
+        if span.encoding == "span":
+            return _protobuf_span(span, nesting)
+        if span.encoding == "log":
+            return _protobuf_log(span, nesting)
+        if span.encoding in ("span+json", "log+json"):
+            return _json(span, nesting)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as exception:
+        raise InputError(f"{span.encoding} {span.id.hex()} cannot be read: {exception}") from exception
+    raise InputError(f"{span.encoding!r} is not an encoding that holds a span or log record.")
+
+
+def attributes(span: Span, *, nesting: int = LIMITS.nesting) -> dict[str, Json]:
+    """The attributes alone.
+
+    Raises:
+        InputError: as `content`.
+    """
+    return dict(content(span, nesting=nesting).attributes)
+
+
+# -- protobuf ---------------------------------------------------------------------------------
+
+
+def _protobuf_span(span: Span, nesting: int) -> Content:
+    data = span.body
+    found: dict[str, Json] = {}
+    events = []
+    status, message = 0, ""
+    for number, kind, value, stop in fields(data, 0, len(data)):
+        if kind != LENGTH:
+            continue
+        if number == 9:
+            _pair(data, value, stop, nesting, found)
+        elif number == 11:
+            events.append(_event(data, value, stop, nesting))
+        elif number == 15:
+            for part, wire, one, two in fields(data, value, stop):
+                if part == 2 and wire == LENGTH:
+                    message = _text(data, one, two)
+                elif part == 3 and wire == VARINT:
+                    status = one
+    resource, scope = _protobuf_context(span.context, nesting)
+    return Content(span, found, tuple(events), status, message, None, resource, scope)
+
+
+def _protobuf_log(span: Span, nesting: int) -> Content:
+    data = span.body
+    found: dict[str, Json] = {}
+    body: Json = None
+    for number, kind, value, stop in fields(data, 0, len(data)):
+        if kind == LENGTH and number == 6:
+            _pair(data, value, stop, nesting, found)
+        elif kind == LENGTH and number == 5:
+            body = _value(data, value, stop, nesting)
+    resource, scope = _protobuf_context(span.context, nesting)
+    return Content(span, found, body=body, resource=resource, scope=scope)
+
+
+def _protobuf_context(data: bytes, nesting: int) -> tuple[dict[str, Json], str]:
+    """What `otlp.decode` keeps: ResourceSpans with one scope and no spans."""
+    resource: dict[str, Json] = {}
+    scope = ""
+    for number, _, value, stop in _messages(data, 0, len(data)):
+        if number == 1:
+            for part, _, one, two in _messages(data, value, stop):
+                if part == 1:
+                    _pair(data, one, two, nesting, resource)
+        elif number == 2:
+            for part, _, one, two in _messages(data, value, stop):
+                if part == 1:
+                    for inner, _, first, last in _messages(data, one, two):
+                        if inner == 1:
+                            scope = _text(data, first, last)
+    return resource, scope
+
+
+def _messages(data: bytes, at: int, end: int) -> Iterator[tuple[int, int, int, int]]:
+    return (found for found in fields(data, at, end) if found[1] == LENGTH)
+
+
+def _event(data: bytes, at: int, end: int, nesting: int) -> Event:
+    name, time = "", 0
+    found: dict[str, Json] = {}
+    for number, kind, value, stop in fields(data, at, end):
+        if number == 1 and kind == FIXED64:
+            time = value
+        elif number == 2 and kind == LENGTH:
+            name = _text(data, value, stop)
+        elif number == 3 and kind == LENGTH:
+            _pair(data, value, stop, nesting, found)
+    return Event(name, time, found)
+
+
+def _pair(data: bytes, at: int, end: int, nesting: int, into: dict[str, Json]) -> None:
+    """A KeyValue."""
+    key = ""
+    held: Json = None
+    for number, kind, value, stop in fields(data, at, end):
+        if kind != LENGTH:
+            continue
+        if number == 1:
+            key = _text(data, value, stop)
+        elif number == 2:
+            held = _value(data, value, stop, nesting)
+    into[key] = held
+
+
+def _value(data: bytes, at: int, end: int, nesting: int) -> Json:
+    """An AnyValue; of several kinds in one, the last, as the format wants."""
+    if nesting <= 0:
+        raise InputError("a value is nested too deeply to be read.")
+    found: Json = None
+    for number, kind, value, stop in fields(data, at, end):
+        if kind == LENGTH and number == 1:
+            found = _text(data, value, stop)
+        elif kind == VARINT and number == 2:
+            found = bool(value)
+        elif kind == VARINT and number == 3:
+            found = value - (1 << 64) if value >> 63 else value
+        elif kind == FIXED64 and number == 4:
+            (found,) = struct.unpack_from("<d", data, stop - 8)
+        elif kind == LENGTH and number == 5:
+            found = [
+                _value(data, one, two, nesting - 1)
+                for part, _, one, two in _messages(data, value, stop)
+                if part == 1
+            ]
+        elif kind == LENGTH and number == 6:
+            pairs: dict[str, Json] = {}
+            for part, _, one, two in _messages(data, value, stop):
+                if part == 1:
+                    _pair(data, one, two, nesting - 1, pairs)
+            found = pairs
+        elif kind == LENGTH and number == 7:
+            found = base64.b64encode(data[value:stop]).decode()
+    return found
+
+
+def _text(data: bytes, at: int, end: int) -> str:
+    return data[at:end].decode("utf-8", "replace")
+
+
+# -- JSON -------------------------------------------------------------------------------------
+
+
+def _json(span: Span, nesting: int) -> Content:
+    raw = msgspec.json.decode(span.body)
+    if not isinstance(raw, dict):
+        raise InputError("an OTLP/JSON span is an object.")
+    context = msgspec.json.decode(span.context) if span.context else {}
+    resource = _member(context, "resource")
+    scope = _member(context, "scope").get("name")
+    status = _member(raw, "status")
+    code, message = status.get("code"), status.get("message")
+    events = []
+    for each in _items(raw, "events"):
+        name = each.get("name")
+        held = _json_pairs(each, nesting)
+        events.append(Event(name if isinstance(name, str) else "", _integer(each.get("timeUnixNano")), held))
+    return Content(
+        span,
+        _json_pairs(raw, nesting),
+        tuple(events),
+        code if type(code) is int else {"STATUS_CODE_OK": 1, "STATUS_CODE_ERROR": 2}.get(str(code), 0),
+        message if isinstance(message, str) else "",
+        _json_value(raw.get("body"), nesting) if span.encoding == "log+json" else None,
+        _json_pairs(resource, nesting),
+        scope if isinstance(scope, str) else "",
+    )
+
+
+def _member(value: Json, key: str) -> dict[str, Json]:
+    found = value.get(key) if isinstance(value, dict) else None
+    return found if isinstance(found, dict) else {}
+
+
+def _items(value: Json, key: str) -> list[dict[str, Json]]:
+    found = value.get(key) if isinstance(value, dict) else None
+    return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
+
+
+def _json_pairs(value: Json, nesting: int, key: str = "attributes") -> dict[str, Json]:
+    return {
+        name: _json_value(each.get("value"), nesting)
+        for each in _items(value, key)
+        if isinstance(name := each.get("key"), str)
+    }
+
+
+def _json_value(value: Json, nesting: int) -> Json:
+    """An AnyValue in protobuf's JSON: an object with one member that names its kind."""
+    if nesting <= 0:
+        raise InputError("a value is nested too deeply to be read.")
+    if not isinstance(value, dict):
+        return None
+    for kind, held in value.items():
+        if kind == "intValue":
+            return _integer(held)
+        if kind == "doubleValue":
+            return _double(held)
+        if kind == "arrayValue":
+            return [_json_value(each, nesting - 1) for each in _items(held, "values")]
+        if kind == "kvlistValue":
+            return _json_pairs(held, nesting - 1, "values")
+        if kind in ("stringValue", "boolValue", "bytesValue"):
+            return held if isinstance(held, str | bool) else None
+    return None
+
+
+def _integer(value: Json) -> int:
+    """An int64, which protobuf's JSON writes as a string; 0 for what is none."""
+    if isinstance(value, str):
+        digits = value.removeprefix("-")
+        value = int(value) if digits.isascii() and digits.isdecimal() and len(digits) <= 20 else 0
+    return value if isinstance(value, int) and -(1 << 63) <= value < 1 << 64 else 0
+
+
+def _double(value: Json) -> float | None:
+    """A double; NaN and the infinities are words in protobuf's JSON."""
+    words = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
+    if isinstance(value, str):
+        return words.get(value)
+    return float(value) if isinstance(value, int | float) and abs(value) < 1e308 else None

@@ -1,0 +1,44 @@
+"""PydanticAI's own spans: GenAI conventions, with the agent's run told in attributes of its own."""
+
+from __future__ import annotations
+
+from ..content import Content
+from . import genai
+from .messages import Message, messages, plain, with_wire_ids
+from .reading import AGENT, Reading, number, word
+
+
+def read(content: Content) -> Reading | None:
+    """An agent's run; everything else PydanticAI writes is plain GenAI."""
+    held = content.attributes
+    if content.scope != "pydantic-ai" or (
+        "agent_name" not in held and "pydantic_ai.all_messages" not in held
+    ):
+        return None
+    reading = genai.of_kind(content, AGENT)
+    name = word(held, "gen_ai.agent.name", "agent_name")
+    reading.name, reading.named = name or reading.name, name is not None
+    reading.model = word(held, "gen_ai.request.model", "model_name")
+    whole = messages(held.get("pydantic_ai.all_messages") or held.get("all_messages"))
+    if whole:
+        new = number(held, "pydantic_ai.new_message_index") or 0
+        asked: list[Message] = [{"role": "system", "text": each["text"]} for each in _system(content)]
+        asked += whole[:new]
+        for each in whole[new:]:
+            if each["role"] == "assistant":
+                break
+            asked.append(each)
+        reading.input = with_wire_ids(asked)
+    result = held.get("final_result")
+    answers = [each for each in whole if each["role"] == "assistant"]
+    if result is not None:
+        reading.output = {"role": "assistant", "text": plain(result)}
+    elif answers and reading.error is None:
+        reading.output = answers[-1]
+    return reading
+
+
+def _system(content: Content) -> list[Message]:
+    reading = Reading(AGENT, "")
+    genai.spoken(content, reading)
+    return [each for each in reading.input or () if each["role"] == "system" and "text" in each]

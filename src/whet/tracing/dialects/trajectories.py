@@ -1,0 +1,428 @@
+"""Spans to Trajectories: reads each span with its dialect, grows the tree, writes down the steps.
+
+One trace is one run, and several traces that carry one run id are one run.  Every span is accounted
+for: it is in a step, named among those that are no step, or counted as unread.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from ...errors import InputError
+from ...types import Failure, Fault, Json, Span, Step, Task, Trajectory, Usage, digest
+from ..content import Content, Event, content
+from ..otlp import run_trace
+from ..record import outcome
+from . import calls, genai, generic, openinference, pydantic_ai, traceloop
+from .messages import Message, finish_reason
+from .reading import AGENT, LLM, TOOL, Reading, who
+from .tree import Node, enclosing, given_calls, grow, steps
+
+NO_MODEL_CALL = "no model call was recorded"
+_DIALECTS = (openinference.read, pydantic_ai.read, traceloop.read, genai.read)
+_MARK = re.compile(rb"\[redacted:([a-z0-9-]{1,40})\]")
+_REFUSED = ("BadRequest", "Unprocessable", "ContextLength", "InvalidRequest", "UnprocessableEntity")
+"""In the type of a model call's error: what was asked was at fault, not the model server."""
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """What `read` makes of some spans, with what is part of no run."""
+
+    trajectories: list[Trajectory]
+    left_out: list[Span]
+    """Spans of traces that hold no step: building an agent, a health check, an application's own logs."""
+
+
+def read(spans: Sequence[Span]) -> list[Trajectory]:
+    """The Trajectories that these spans are, in the order in which they began.
+
+    The spans of a run must all be given, in any order; repeated ones count once.  A Trajectory's id is
+    its trace's in hex, or made of the run's id where there is one: the same spans give the same ids.
+    """
+    return survey(spans).trajectories
+
+
+def survey(spans: Iterable[Span]) -> Survey:
+    """As `read`, and also which spans belong to no Trajectory."""
+    found: list[Trajectory] = []
+    left: list[Span] = []
+    for (run, _), group in _runs(_once(spans)).items():
+        try:
+            made = _trajectory(run, group)
+        except Exception as exception:
+            # The record must not stop at what some exporter wrote: the bytes are kept, and this says so.
+            made = _unreadable(run, group, exception)
+        if made is None:
+            left += group
+        else:
+            found.append(made)
+    return Survey(sorted(found, key=lambda each: (each.started, each.id)), left)
+
+
+def trajectory_id(trace: bytes, run: str | None) -> str:
+    """The id of the Trajectory that spans of this trace or run become."""
+    return trace.hex() if run is None else digest(("run", run), 32)
+
+
+def _once(spans: Iterable[Span]) -> list[Span]:
+    """Each span once, by start; of one that came twice, what ended last."""
+    kept: dict[tuple[bytes, bytes, str], Span] = {}
+    for span in spans:
+        key = (span.trace, span.id, span.encoding.partition("+")[0])
+        if key not in kept or span.ended > kept[key].ended:
+            kept[key] = span
+    # In one order whatever that of arrival: among equals, what lasted longer is around the other.
+    return sorted(kept.values(), key=lambda span: (span.started, -span.ended, span.trace, span.id))
+
+
+def _runs(spans: list[Span]) -> dict[tuple[str | None, bytes], list[Span]]:
+    """Spans by run: a stated run id holds below the span that states it, and in a trace that states one."""
+    stated: dict[bytes, set[str]] = {}
+    for span in spans:
+        if span.run is not None:
+            stated.setdefault(span.trace, set()).add(span.run)
+    parents = {(span.trace, span.id): span for span in spans if len(stated.get(span.trace, ())) > 1}
+    groups: dict[tuple[str | None, bytes], list[Span]] = {}
+    for span in spans:
+        runs = stated.get(span.trace, set())
+        run = span.run or (next(iter(runs)) if len(runs) == 1 else None)
+        place: Span | None = span
+        seen = set()
+        while run is None and place is not None and place.id not in seen:
+            run = place.run
+            seen.add(place.id)
+            place = parents.get((place.trace, place.parent))
+        groups.setdefault((run, b"" if run is not None else span.trace), []).append(span)
+    return groups
+
+
+def _trajectory(run: str | None, spans: list[Span]) -> Trajectory | None:
+    unread: list[Span] = []
+    contents, pairs, loose = _contents(spans, unread)
+    for each in contents:
+        try:
+            pairs.append((each, _reading(each)))
+        except Exception:  # a dialect's reader has met what it does not know: the bytes are kept
+            unread.append(each.span)
+    nodes = grow(pairs)
+    found = steps(nodes)
+    if not found and not unread:
+        return None
+    for node in found:
+        _complete(node)
+    _name_arguments(found)
+    made = _steps(found)
+    notes = (
+        [NO_MODEL_CALL]
+        if any(step.kind == AGENT for step in made) and not any(step.kind == LLM for step in made)
+        else []
+    )
+    owner = who(node.content for node in nodes)
+    meta: dict[str, Json] = {"source": "otlp"}
+    if run is not None:
+        meta["run"] = run
+    optional: dict[str, Json] = {
+        "notes": notes,
+        "spans_not_steps": [
+            {"span_id": node.content.span.id.hex(), "name": node.content.span.name}
+            for node in nodes
+            if node.step is None
+        ],
+        "merged_spans": [
+            [each.content.span.id.hex() for each in node.members] for node in found if node.members[1:]
+        ],
+        "unread": len(unread),
+        "unread_spans": [span.id.hex() for span in unread],
+        "loose_logs": [span.id.hex() for span in loose],
+        "metadata": dict(owner.metadata),
+        **_redacted(spans),
+    }
+    meta.update({key: value for key, value in optional.items() if value})
+    return _whole(run, spans, made, meta, nodes)
+
+
+def _whole(
+    run: str | None, spans: list[Span], made: list[Step], meta: dict[str, Json], nodes: list[Node]
+) -> Trajectory:
+    owner = who(node.content for node in nodes)
+    failed = _run_error(made)
+    started = min(span.started for span in spans)
+    versions: dict[str, str] = {}
+    for node in nodes:
+        versions.update(node.reading.versions)
+    traces = sorted({span.trace for span in spans if not _hash_of_run(span, run)})
+    return Trajectory(
+        task=Task(instruction=_instruction(made), meta={"source": "otlp"}),
+        steps=tuple(made),
+        id=trajectory_id(spans[0].trace, run),
+        output=_output(made),
+        versions=versions,
+        outcome=outcome(failed),
+        error=failed,
+        trace_ids=tuple(trace.hex() for trace in traces),
+        session=owner.session,
+        subject=owner.subject,
+        started=started / 1e9,
+        seconds=max(0, max(span.ended for span in spans) - started) / 1e9,
+        meta=meta,
+    )
+
+
+def _contents(
+    spans: list[Span], unread: list[Span]
+) -> tuple[list[Content], list[tuple[Content, Reading]], list[Span]]:
+    """What spans say with their log records joined to them, the gateway's calls, and the records left over."""
+    found: dict[tuple[bytes, bytes], Content] = {}
+    called: list[tuple[Content, Reading]] = []
+    logs: list[Content] = []
+    for span in spans:
+        try:
+            if span.encoding == calls.ENCODING:
+                called.append(calls.read(span))
+            elif span.encoding.startswith("log"):
+                logs.append(content(span))
+            else:
+                found[(span.trace, span.id)] = content(span)
+        except InputError:
+            unread.append(span)
+    loose: list[Span] = []
+    said: dict[tuple[bytes, bytes], list[Event]] = {}
+    for log in logs:
+        key = (log.span.trace, log.span.parent)
+        if key not in found:
+            loose.append(log.span)
+            continue
+        name = log.span.name or log.attributes.get("event.name")
+        event = Event(name if isinstance(name, str) else "", log.span.started, log.attributes, log.body)
+        said.setdefault(key, []).append(event)
+    for key, events in said.items():
+        found[key] = replace(found[key], events=(*found[key].events, *events))
+    return list(found.values()), called, loose
+
+
+def _reading(one: Content) -> Reading:
+    for dialect in _DIALECTS:
+        reading = dialect(one)
+        if reading is not None:
+            return reading
+    return generic.read(one)
+
+
+def _complete(step: Node) -> None:
+    """Gather in a step's reading what its other spans say."""
+    whole = step.reading
+    for member in step.members:
+        if member.reading.fill is not None and whole.kind == AGENT:
+            member.reading.fill(member.reading)
+    attempts = [node for node in step.members if node.is_call]
+    if attempts and not step.is_call:
+        # One model call that the client tried several times: the last that was answered counts.
+        attempts.sort(key=lambda node: (node.reading.error is None, node.content.span.ended))
+        _take_call(whole, attempts[-1].reading)
+        if len(attempts) > 1:
+            whole.extra["attempts"] = len(attempts)
+    for member in step.members[1:]:
+        if not member.is_call:
+            _fill(whole, member.reading)
+
+
+def _take_call(whole: Reading, call: Reading) -> None:
+    """Messages, tokens and what was served from the gateway, which saw the wire; names from the span."""
+    whole.input = call.input or whole.input
+    if call.output is not None:
+        whole.output, whole.others = call.output, call.others
+    whole.tokens = call.tokens
+    whole.versions.update(call.versions)
+    whole.extra.update(call.extra)
+    whole.fault = call.fault or whole.fault
+    _fill(whole, call)
+    if whole.usage and call.usage:
+        whole.usage = {key: call.usage[key] if value is None else value for key, value in whole.usage.items()}
+
+
+def _fill(whole: Reading, other: Reading) -> None:
+    for name in (
+        "model",
+        "response_model",
+        "response_id",
+        "input",
+        "output",
+        "arguments",
+        "result",
+        "tool_call_id",
+        "finish",
+        "usage",
+        "aggregate",
+        "error",
+        "transcript",
+    ):
+        if getattr(whole, name) is None:
+            setattr(whole, name, getattr(other, name))
+
+
+def _name_arguments(found: list[Node]) -> None:
+    """A tool whose span lost the names of its arguments, or has none: what the call to it said."""
+    asked: dict[str, Json] = {}  # by models so far: some servers number their calls anew in each answer
+    for node in found:
+        for call in (node.reading.output or {}).get("tool_calls", ()):
+            asked[call["id"] or ""] = call["arguments"]
+        tool = node.reading
+        if tool.kind != TOOL or (isinstance(tool.arguments, dict) and tool.tool_call_id):
+            continue
+        given = [each for each in given_calls(node) if each.get("name") == tool.name]
+        if tool.tool_call_id:
+            given = [each for each in given if each.get("id") == tool.tool_call_id]
+        elif len(given) > 1 and tool.arguments is not None:
+            given = [each for each in given if _fits(tool.arguments, each.get("args"))]
+        if len(given) == 1:
+            id = given[0].get("id")
+            tool.tool_call_id = tool.tool_call_id or (id if isinstance(id, str) else None)
+            if not isinstance(tool.arguments, dict):
+                tool.arguments = given[0]["args"]
+        if not isinstance(tool.arguments, dict) and tool.tool_call_id and tool.tool_call_id in asked:
+            tool.arguments = asked[tool.tool_call_id]
+
+
+def _fits(value: Json, arguments: Json) -> bool:
+    return value == arguments or (isinstance(arguments, dict) and list(arguments.values()) == [value])
+
+
+def _steps(found: list[Node]) -> list[Step]:
+    ids: dict[int, str] = {}
+    taken: set[str] = set()
+    for node in found:
+        span = node.content.span
+        short = span.id.hex()  # unique in its trace; a run may be several traces
+        ids[id(node)] = short if short not in taken else f"{span.trace.hex()}:{short}"
+        taken.add(short)
+    agents: dict[int, str] = {}
+    made: list[Step] = []
+    errors: dict[tuple[str, str], Fault] = {}
+    for node in found:
+        if node.reading.kind != AGENT and node.reading.error is not None:
+            errors.setdefault(node.reading.error, _fault(node.reading))
+    for node in found:
+        above = enclosing(node)
+        agent = node.reading.name if node.reading.kind == AGENT else agents.get(id(above), "")
+        agents[id(node)] = agent
+        made.append(_step(node, ids[id(node)], None if above is None else ids.get(id(above)), agent, errors))
+    return made
+
+
+def _step(
+    node: Node, id: str, parent: str | None, agent: str, errors: Mapping[tuple[str, str], Fault]
+) -> Step:
+    reading = node.reading
+    failed = None
+    if reading.error is not None:
+        fault = errors.get(reading.error, Fault.AGENT) if reading.kind == AGENT else _fault(reading)
+        failed = Failure(fault, reading.error[0], reading.error[1][:10_000])
+    info: dict[str, Json] = {
+        "span_ids": [each.content.span.id.hex() for each in node.members],
+        "trace_id": node.content.span.trace.hex(),
+        "model": reading.model,
+        "response_model": reading.response_model,
+        "finish_reason": finish_reason(reading.finish, reading.output, failed=failed is not None)
+        if reading.kind == LLM
+        else None,
+        "tool_call_id": reading.tool_call_id,
+        "usage": reading.usage if reading.kind != AGENT else None,
+        "aggregate_usage": reading.aggregate,
+        "transcript": reading.transcript if reading.kind == AGENT else None,
+        **{key: value for key, value in reading.extra.items() if key != "workflow"},
+    }
+    if reading.others and "choices" not in info:
+        info["choices"] = [{"output": each} for each in (reading.output, *reading.others)]
+    spoken = reading.kind in (AGENT, LLM)
+    spent = reading.usage if reading.kind != AGENT else None
+    return Step(
+        observation=reading.input if spoken else reading.arguments,
+        action=reading.output if spoken else reading.result,
+        kind=reading.kind,
+        name=reading.name,
+        agent=agent,
+        id=id,
+        parent=parent,
+        tokens=reading.tokens,
+        usage=None if spent is None else Usage(spent["input"] or 0, spent["output"] or 0, calls=1),
+        latency=max(0, node.ended - node.started) / 1e9,
+        error=failed,
+        info={key: value for key, value in info.items() if value is not None},
+    )
+
+
+def _fault(reading: Reading) -> Fault:
+    """Whose failure it was: the gateway's word, else by what kind of step failed."""
+    if reading.fault is not None:
+        try:
+            return Fault(reading.fault)
+        except ValueError:
+            pass
+    if reading.kind == LLM and reading.error is not None:
+        return Fault.AGENT if any(name in reading.error[0] for name in _REFUSED) else Fault.MODEL
+    return Fault.TOOL if reading.kind == TOOL else Fault.AGENT
+
+
+def _run_error(made: Sequence[Step]) -> Failure | None:
+    """The run failed if its agent did, or if what came last outside of any agent did."""
+    top = [step for step in made if step.parent is None]
+    agents = [step for step in top if step.kind == AGENT]
+    if agents:
+        return next((step.error for step in reversed(agents) if step.error is not None), None)
+    return top[-1].error if top else None
+
+
+def _instruction(made: Sequence[Step]) -> str:
+    """What the user asked: the last thing said by a user before the first step."""
+    for step in made:
+        for each in reversed(step.observation or ()) if step.kind in (AGENT, LLM) else ():
+            if each["role"] == "user" and each.get("text"):
+                text: str = each["text"]
+                return text
+    return ""
+
+
+def _output(made: Sequence[Step]) -> Json:
+    """What the run came to: its agent's last word, else its last model call's."""
+    top = [step for step in made if step.kind == AGENT and step.parent is None and step.action is not None]
+    spoken = top or [step for step in made if step.kind == LLM and step.action is not None]
+    if not spoken:
+        return None
+    last: Message = spoken[-1].action
+    return last["text"] if set(last) <= {"role", "text", "reasoning"} and "text" in last else last
+
+
+def _redacted(spans: Iterable[Span]) -> dict[str, Json]:
+    """Where something was redacted at ingest, what and how often; nothing may be trained on it."""
+    counts: dict[str, int] = {}
+    for span in spans:
+        if b"[redacted:" in span.body:
+            for name in _MARK.findall(span.body):
+                counts[name.decode()] = counts.get(name.decode(), 0) + 1
+    if not counts:
+        return {}
+    return {"redacted": counts, "untrainable": f"text was redacted: {', '.join(sorted(counts))}"}
+
+
+def _hash_of_run(span: Span, run: str | None) -> bool:
+    """Whether a trace id only stands for a run id, and nobody traced anything under it."""
+    return run is not None and span.trace == run_trace(run)
+
+
+def _unreadable(run: str | None, spans: list[Span], exception: Exception) -> Trajectory:
+    return Trajectory(
+        task=Task(meta={"source": "otlp"}),
+        id=trajectory_id(spans[0].trace, run),
+        trace_ids=tuple(sorted({span.trace.hex() for span in spans})),
+        started=min(span.started for span in spans) / 1e9,
+        meta={
+            "source": "otlp",
+            **({} if run is None else {"run": run}),
+            "unread": len(spans),
+            "unread_spans": [span.id.hex() for span in spans],
+            "notes": [f"the spans cannot be read: {type(exception).__name__}: {exception}"],
+        },
+    )

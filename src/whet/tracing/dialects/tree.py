@@ -1,0 +1,274 @@
+"""Which spans are one step, and which step is inside which.
+
+The rules come from what the frameworks do, and each is bound to a mark in the spans, so that two
+agents, tools or calls that merely follow each other are never made one:
+
+- a run's container (a workflow, a chain, an agent without a name) with one agent inside and nothing
+  else is that agent; with several agents it is an agent of its own, around them;
+- the outermost chain that is no agent is the run: it becomes an agent; chains inside are nodes;
+- a tool in a tool of the same name, a model call in a model call: two instrumentors saw one thing;
+- a gateway's record belongs to the model call it happened in, or that has the same answer's id.
+
+Spans may come in any order, twice, without their parents, or in a circle.  Nothing is recursive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from ..content import Content
+from .calls import ENCODING as CALL
+from .messages import Message
+from .reading import AGENT, FUNCTION, LLM, NODE, OTHER, TOOL, Reading
+
+STEPS = (AGENT, LLM, TOOL, FUNCTION)
+
+
+@dataclass(slots=True, eq=False)
+class Node:
+    """One span in the tree of its run."""
+
+    content: Content
+    reading: Reading
+    order: int
+    """Of arrival: decides between spans that began at the same time."""
+    parent: Node | None = None
+    depth: int = 0
+    children: list[Node] = field(default_factory=list)
+    into: Node | None = None
+    """The step that this span is part of, if it is not the one that names it."""
+    members: list[Node] = field(default_factory=list)
+    """Of a step: itself first, then what was merged into it."""
+    holds: bool = False
+    """Whether a step is this span or lies below it."""
+
+    @property
+    def is_call(self) -> bool:
+        return self.content.span.encoding == CALL
+
+    @property
+    def step(self) -> Node | None:
+        """The step that this span is or is part of."""
+        if self.into is not None:
+            return self.into
+        return self if self.reading.kind in STEPS else None
+
+    @property
+    def started(self) -> int:
+        return min(each.content.span.started for each in self.members or (self,))
+
+    @property
+    def ended(self) -> int:
+        return max(each.content.span.ended for each in self.members or (self,))
+
+    def above(self) -> Iterator[Node]:
+        """Its ancestors, nearest first."""
+        place = self.parent
+        while place is not None:
+            yield place
+            place = place.parent
+
+
+def grow(pairs: Iterable[tuple[Content, Reading]]) -> list[Node]:
+    """The nodes of one run, linked and merged, parents before children."""
+    nodes = [Node(content, reading, order) for order, (content, reading) in enumerate(pairs)]
+    _link(nodes)
+    ordered = _downward(nodes)
+    if not any(node.reading.kind in (*STEPS, NODE) for node in ordered):
+        for node in ordered:
+            if node.reading.kind == OTHER:
+                node.reading.kind = FUNCTION  # nothing here is an agent's: what was traced are functions
+    for node in reversed(ordered):
+        node.holds = node.reading.kind in STEPS or any(child.holds for child in node.children)
+    for node in ordered:
+        _promote(node)
+    for node in ordered:
+        if node.reading.kind == AGENT and node.into is None and not node.members:
+            _merge_run(node)
+    _merge_calls(ordered)
+    _merge_twins(ordered)
+    for node in ordered:
+        if node.into is None and node.reading.kind in STEPS and not node.members:
+            node.members = [node]
+    return ordered
+
+
+def steps(nodes: Iterable[Node]) -> list[Node]:
+    """The steps among `nodes`, in the order in which they began."""
+    found = [node for node in nodes if node.reading.kind in STEPS and node.into is None]
+    depth: dict[int, int] = {}
+    for node in found:  # parents come before children
+        above = enclosing(node)
+        depth[id(node)] = 0 if above is None else depth.get(id(above), 0) + 1
+    return sorted(found, key=lambda node: (node.started, depth[id(node)], node.order))
+
+
+def enclosing(step: Node) -> Node | None:
+    """The step that `step` happened in."""
+    top = min(step.members or (step,), key=lambda each: each.depth)
+    for node in top.above():
+        found = node.step
+        if found is not None and found is not step:
+            return found
+    return None
+
+
+def given_calls(step: Node) -> list[Message]:
+    """What the graph nodes around a tool say about the calls they were given, nearest first."""
+    found: list[Message] = []
+    for node in step.above():
+        if node.step is not None:
+            break
+        found += node.reading.calls
+    return found
+
+
+def _link(nodes: list[Node]) -> None:
+    """Find parents; where they form a circle, cut it."""
+    known = {(node.content.span.trace, node.content.span.id): node for node in nodes if not node.is_call}
+    for node in nodes:
+        span = node.content.span
+        node.parent = known.get((span.trace, span.parent)) if span.parent else None
+    done: set[int] = set()
+    for node in nodes:
+        path: dict[int, Node] = {}
+        place: Node | None = node
+        while place is not None and id(place) not in done:
+            if id(place) in path:
+                place.parent = None
+                break
+            path[id(place)] = place
+            place = place.parent
+        done.update(path)
+    for node in nodes:
+        if node.parent is not None:
+            node.parent.children.append(node)
+
+
+def _downward(nodes: list[Node]) -> list[Node]:
+    """Parents before their children."""
+    ordered = [node for node in nodes if node.parent is None]
+    for node in ordered:  # grows while it is walked
+        for child in node.children:
+            child.depth = node.depth + 1
+        ordered.extend(node.children)
+    return ordered
+
+
+def _promote(node: Node) -> None:
+    """A chain with no agent or chain around it is the run; so is one that runs inside a tool."""
+    if node.reading.kind != NODE:
+        return
+    for each in node.above():
+        kind = each.reading.kind
+        if kind == TOOL and any(child.holds for child in node.children):
+            break
+        if kind in (AGENT, NODE, LLM, TOOL):
+            return
+    node.reading.kind = AGENT
+    node.reading.named = False
+
+
+def _merge_run(top: Node) -> None:
+    """Follow a run's containers down to the agent that they are."""
+    chain = [top]
+    while True:
+        inner = [child for child in chain[-1].children if child.holds or child.reading.kind == NODE]
+        if len(inner) != 1 or not _same_run(chain[-1], inner[0]):
+            break
+        chain.append(inner[0])
+    names = next((node for node in chain if node.reading.named), top)
+    names.members = [names, *(node for node in chain if node is not names)]
+    for node in names.members[1:]:
+        node.into = names
+        node.reading.kind = AGENT
+
+
+def _same_run(outer: Node, inner: Node) -> bool:
+    one, two = outer.reading, inner.reading
+    if two.kind == NODE:
+        return inner.content.span.name == outer.content.span.name
+    if two.kind != AGENT:
+        return False
+    container = bool(one.extra.get("workflow")) or bool(two.extra.get("workflow"))
+    return not one.named or (container and one.name == two.name)
+
+
+def _merge_calls(ordered: list[Node]) -> None:
+    """A gateway's record joins the model call it was part of, or stands as a step where it happened."""
+    calls = [node for node in ordered if node.is_call]
+    if not calls:
+        return
+    answers = {
+        node.reading.response_id: node
+        for node in ordered
+        if node.reading.kind == LLM and node.reading.response_id and not node.is_call
+    }
+    tops = [
+        node for node in ordered if node.step is node and node.reading.kind == AGENT and not _inside(node)
+    ]
+    for call in calls:
+        nearest = next((step for node in call.above() if (step := node.step) is not None), None)
+        target = nearest if nearest is not None and nearest.reading.kind == LLM else None
+        target = target or answers.get(call.reading.response_id or "")
+        if target is not None:
+            target = target.step or target
+            target.members = target.members or [target]
+            target.members.append(call)
+            call.into = target
+        elif call.parent is None and len(tops) == 1 and _contains(tops[0], call):
+            # One run, one agent, and the call came while it ran: it is the agent's.
+            call.parent = tops[0]
+            tops[0].children.append(call)
+
+
+def _inside(node: Node) -> bool:
+    return any(each.step is not None and each.step is not node for each in node.above())
+
+
+def _contains(outer: Node, inner: Node) -> bool:
+    one, two = outer.content.span, inner.content.span
+    if outer.members:
+        return outer.started <= two.started and two.ended <= outer.ended
+    return one.started <= two.started and two.ended <= one.ended
+
+
+def _merge_twins(ordered: list[Node]) -> None:
+    """Two instrumentors saw one thing: a tool in the same tool, a model call in a model call."""
+    inside: dict[int, list[Node]] = {}
+    around: dict[int, Node] = {}
+    for node in ordered:
+        if node.reading.kind not in (TOOL, LLM) or node.into is not None or node.is_call:
+            continue
+        above = next((step for each in node.above() if (step := each.step) is not None), None)
+        if above is not None and above.reading.kind == node.reading.kind and _alike(above, node):
+            inside.setdefault(id(above), []).append(node)
+            around[id(above)] = above
+    for key, found in inside.items():
+        if len(found) == 1:
+            target = around[key].step or around[key]
+            _merge(target, found[0])
+    seen: dict[tuple[int, str, str], Node] = {}
+    for node in ordered:
+        id_ = node.reading.tool_call_id
+        if node.reading.kind != TOOL or node.into is not None or not id_:
+            continue
+        key_ = (id(node.parent), node.reading.name, id_)
+        first = seen.setdefault(key_, node)
+        if first is not node and (_contains(first, node) or _contains(node, first)):
+            _merge(first, node)
+
+
+def _merge(target: Node, node: Node) -> None:
+    target.members = [*(target.members or [target]), *(node.members or [node])]
+    for each in node.members or [node]:
+        each.into = target
+
+
+def _alike(outer: Node, inner: Node) -> bool:
+    if outer.reading.kind == LLM:
+        return True
+    one, two = outer.reading, inner.reading
+    ids = {one.tool_call_id, two.tool_call_id} - {None}
+    return one.name == two.name and len(ids) < 2

@@ -1,0 +1,259 @@
+"""Run an agent again on what it did before, without touching the world.
+
+A recorded Trajectory knows what each tool answered.  Inside `with Replay(trajectory)` a call of a tool
+(`@step(kind="tool")`) gets that answer, found by the tool's name, its arguments and their order; the tool
+itself is not called.  A call that was never recorded follows the effect class that the tool declares and
+the divergence policy.  Model calls are not tool calls: the candidate's model is what is being judged.
+
+It answers calls.  It does not score, pair or decide; `whet replay` and `whet.calls(agent, record=store)`
+do, and leave out (and count) the runs that diverged.
+"""
+
+from __future__ import annotations
+
+import builtins
+import functools
+import inspect
+import re
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextvars import ContextVar, Token
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Literal, TypeAlias
+
+from ..errors import EnvError, InputError
+from ..types import Json, Step, Trajectory, canonical
+from .encode import thaw
+from .record import Called, is_async
+
+Effect: TypeAlias = Literal["read", "idempotent", "write"]
+EFFECTS: tuple[Effect, ...] = ("read", "idempotent", "write")
+"""What a tool does to the world: nothing; the same however often; something each time.
+A tool that declares none counts as `write`."""
+
+Simulator: TypeAlias = Callable[[str, Json], Json]
+"""(tool, arguments) → what it would have answered."""
+Divergence: TypeAlias = Literal["exclude", "nearest"] | Simulator
+
+
+class Diverged(EnvError):
+    """A replayed agent did what was never recorded, and nothing may answer it: the run says nothing."""
+
+
+class ReplayedError(Exception):
+    """A recorded tool failed with an exception that is not one of Python's own; its name and text."""
+
+
+@dataclass(slots=True)
+class Counts:
+    """What became of the tool calls of one replay."""
+
+    exact: int = 0
+    """Answered as recorded: same tool, same arguments."""
+    nearest: int = 0
+    """A read that was answered with the most similar recorded read of the same tool."""
+    simulated: int = 0
+    diverged: list[str] = field(default_factory=list)
+    """The calls that nothing could answer, as text."""
+    unused: int = 0
+    """Recorded tool calls that were not asked for."""
+
+
+_replaying: ContextVar[Replay | None] = ContextVar("whet_replay", default=None)
+_guards = 0
+
+
+class Replay:
+    """A context manager, used once; `counts` says afterwards how faithful it was.
+
+    Args:
+        trajectory: what was recorded; its steps of kind `tool` answer.
+        divergence: for a call that was not recorded: `exclude` refuses it (Diverged), `nearest` answers a
+            read with the most similar recorded read of that tool and refuses everything else, a function
+            simulates the tool.  A write is never run, whatever the policy.
+        guard: refuse tool calls of this process that come from outside of any replay, such as those of a
+            thread to which nobody carried the context (`whet.propagate`).  For a process that does nothing
+            but replay.
+
+    Raises:
+        InputError: the policy is not one of these.
+    """
+
+    def __init__(
+        self, trajectory: Trajectory, *, divergence: Divergence = "exclude", guard: bool = False
+    ) -> None:
+        if not callable(divergence) and divergence not in ("exclude", "nearest"):
+            raise InputError(f"divergence {divergence!r} is none of exclude, nearest, or a function")
+        self.counts = Counts()
+        self._divergence, self._guard = divergence, guard
+        self._recorded: dict[tuple[str, bytes], list[Step]] = {}
+        self._by_tool: dict[str, list[Step]] = {}
+        self._asked: dict[tuple[str, bytes], int] = {}
+        for step in trajectory.steps:
+            if step.kind == "tool":
+                self._recorded.setdefault(_key(step.name, arguments(step)), []).append(step)
+                self._by_tool.setdefault(_bare(step.name), []).append(step)
+        self._token: Token[Replay | None] | None = None
+
+    def __enter__(self) -> Replay:
+        global _guards
+        self._token = _replaying.set(self)
+        _guards += self._guard
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        global _guards
+        assert self._token is not None
+        _replaying.reset(self._token)
+        _guards -= self._guard
+        asked = sum(min(count, len(self._recorded.get(key, ()))) for key, count in self._asked.items())
+        self.counts.unused = sum(map(len, self._recorded.values())) - asked
+
+    @property
+    def faithful(self) -> bool:
+        """No call went unanswered: what the run came to may be compared with the recorded one."""
+        return not self.counts.diverged
+
+    def answer(self, tool: str, given: Json, effect: Effect | None) -> Json:
+        """What the tool answered; its recorded failure is raised again.
+
+        Raises:
+            Diverged: the call was not recorded and the policy has no answer.
+        """
+        key = _key(tool, given)
+        recorded = self._recorded.get(key)
+        if recorded:
+            number = self._asked.get(key, 0)
+            self._asked[key] = number + 1
+            if number < len(recorded) or effect in ("read", "idempotent"):
+                self.counts.exact += 1
+                return _answer(recorded[min(number, len(recorded) - 1)])
+        if callable(self._divergence):
+            self.counts.simulated += 1
+            return self._divergence(_bare(tool), given)
+        reads = self._by_tool.get(_bare(tool))
+        if self._divergence == "nearest" and effect == "read" and reads:
+            self.counts.nearest += 1
+            return _answer(max(reads, key=lambda step: _alike(given, arguments(step))))
+        return self._refuse(tool, given, effect)
+
+    def _refuse(self, tool: str, given: Json, effect: Effect | None) -> Json:
+        call = f"{_bare(tool)}({canonical(given).decode('utf-8', 'replace')[:200]})"
+        self.counts.diverged.append(call)
+        why = "" if effect else "; it declares no effect, which counts as write"
+        raise Diverged(
+            f"{call} was not recorded with these arguments, and the policy "
+            f"{self._divergence!r} does not answer a {effect or 'write'}{why}"
+        )
+
+
+def replaying(tool: str) -> Replay | None:
+    """The replay that answers tool calls here, None where tools really run.
+
+    Raises:
+        Diverged: this process only replays, and the call comes from outside of any replay.
+    """
+    found = _replaying.get()
+    if found is None and _guards:
+        raise Diverged(
+            f"{_bare(tool)} was called where no replay reaches, perhaps in a thread of its own. "
+            "Wrap the thread pool in whet.propagate."
+        )
+    return found
+
+
+def answerable(function: Any, called: Called, effect: Effect | None) -> Any:
+    """`function`, which a replay answers in its place; of the same kind: sync, async or generator."""
+
+    def recorded(replay: Replay, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Json:
+        return replay.answer(called.name, called.observation(called.freeze(args, kwargs), thaw), effect)
+
+    if is_async(function):
+
+        @functools.wraps(function)
+        async def asynchronous(*args: Any, **kwargs: Any) -> Any:
+            replay = replaying(called.name)
+            return await function(*args, **kwargs) if replay is None else recorded(replay, args, kwargs)
+
+        return asynchronous
+
+    @functools.wraps(function)
+    def synchronous(*args: Any, **kwargs: Any) -> Any:
+        replay = replaying(called.name)
+        if replay is None:
+            return function(*args, **kwargs)
+        found = recorded(replay, args, kwargs)
+        if inspect.isgeneratorfunction(function):
+            return _each(found)
+        return _each_async(found) if inspect.isasyncgenfunction(function) else found
+
+    return synchronous
+
+
+def _each(values: Json) -> Iterator[Json]:
+    yield from values or ()
+
+
+async def _each_async(values: Json) -> AsyncIterator[Json]:
+    for value in values or ():
+        yield value
+
+
+def arguments(step: Step) -> Json:
+    """What a recorded tool was called with."""
+    return step.info.get("arguments", step.observation)
+
+
+def _answer(step: Step) -> Json:
+    if step.error is not None:
+        kind = getattr(builtins, step.error.type, None)
+        if isinstance(kind, type) and issubclass(kind, Exception):
+            raise kind(step.error.message)
+        raise ReplayedError(f"{step.error.type}: {step.error.message}")
+    if isinstance(step.action, dict) and "$repr" in step.action:
+        raise Diverged(
+            f"{_bare(step.name)} returned a {step.action.get('$type')}, of which only the text was recorded. "
+            "Return something that JSON can carry."
+        )
+    return step.action
+
+
+def _bare(tool: str) -> str:
+    """The tool's own name: `Agent.run.<locals>.search` and `search` are one tool."""
+    return tool.rsplit(".", 1)[-1]
+
+
+def _key(tool: str, given: Json) -> tuple[str, bytes]:
+    # Frameworks record {"city": "Paris"}, a decorator on a function of one argument records "Paris".
+    if isinstance(given, dict) and len(given) == 1:
+        given = next(iter(given.values()))
+    return _bare(tool), canonical(given)
+
+
+def _alike(one: Json, other: Json) -> float:
+    """Share of words that two arguments have in common (Jaccard)."""
+    left, right = _words(one), _words(other)
+    return len(left & right) / len(left | right) if left | right else 1.0
+
+
+def _words(value: Json) -> set[str]:
+    return set(re.findall(r"\w+", canonical(value).decode("utf-8", "replace").lower()))
+
+
+def effect_of(value: Any) -> Effect | None:
+    """An effect class as given to `@step`.
+
+    Raises:
+        InputError: it is none.
+    """
+    if value is not None and value not in EFFECTS:
+        raise InputError(f"effect {value!r} is none of {', '.join(EFFECTS)}")
+    found: Effect | None = value
+    return found
+
+
+def tools(trajectories: Sequence[Trajectory]) -> set[str]:
+    """Names of the tools that these runs called."""
+    return {_bare(step.name) for one in trajectories for step in one.steps if step.kind == "tool"}

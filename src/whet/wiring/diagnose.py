@@ -1,0 +1,202 @@
+"""What stands between an agent and its record: missing packages, broken instrumentors, prompts out of reach.
+
+Versions are read from the metadata of what is installed beside whet; nothing is imported.  An instrumentor
+is called broken when the package that it says it can instrument is installed in a version that it excludes.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from importlib import metadata
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+
+from .propose import CONFIGURATION, STORE
+from .scan import Repository
+
+LOW_DISK = 1_000_000_000
+"""Bytes of free disk under which a record is warned about."""
+_INSTRUMENTORS = (
+    "openinference-instrumentation",
+    "opentelemetry-instrumentation",
+    "opentelemetry-util-genai",
+)
+_SERVER = ("granian", "litestar", "aiohttp")
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked at."""
+
+    level: Literal["ok", "warning", "error"]
+    what: str
+    fix: str = ""
+
+
+def diagnose(
+    repository: Repository,
+    *,
+    installed: Iterable[metadata.Distribution] | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> list[Finding]:
+    """Look at a repository and at the Python that whet runs in.
+
+    Args:
+        installed: the distributions to look at; those of this Python if None.
+        environment: its variables; this process's if None.
+    """
+    found: dict[str, metadata.Distribution] = {
+        canonicalize_name(one.metadata["Name"]): one
+        for one in (metadata.distributions() if installed is None else installed)
+        if one.metadata["Name"]
+    }
+    return [
+        *_python(),
+        *_store(repository.root),
+        *_wired(repository),
+        *_prompts(repository),
+        *_instrumentors(found),
+        *_content(found, os.environ if environment is None else environment),
+        *_server(found),
+    ]
+
+
+def _python() -> Iterator[Finding]:
+    version = ".".join(map(str, sys.version_info[:3]))
+    yield Finding("ok", f"Python {version} at {sys.executable}")
+
+
+def _store(root: Path) -> Iterator[Finding]:
+    path = root / CONFIGURATION
+    name = STORE
+    if not path.exists():
+        yield Finding("warning", f"there is no {CONFIGURATION} here", "whet init")
+    else:
+        try:
+            name = msgspec.json.decode(path.read_bytes(), type=dict[str, object]).get("store") or STORE  # type: ignore[assignment]
+        except (msgspec.DecodeError, msgspec.ValidationError, OSError) as error:
+            yield Finding(
+                "error", f"{CONFIGURATION} cannot be read: {error}", "mend it, or delete it and: whet init"
+            )
+            return
+    folder = (root / str(name)).parent
+    place = next(one for one in (folder, *folder.parents) if one.exists())
+    if not place.is_dir():
+        yield Finding(
+            "error", f"{place} is a file where the folder of the record {name} should be", "move it away"
+        )
+        return
+    if not os.access(place, os.W_OK):
+        yield Finding(
+            "error", f"no permission to write {place}, where the record {name} goes", "choose another store"
+        )
+        return
+    free = shutil.disk_usage(place).free
+    level: Literal["ok", "warning"] = "warning" if free < LOW_DISK else "ok"
+    yield Finding(
+        level, f"the record {name} can be written; {free / 1e9:.1f} GB free", "free space" * (level != "ok")
+    )
+
+
+def _wired(repository: Repository) -> Iterator[Finding]:
+    if repository.framework is None and not repository.entry_points:
+        yield Finding("warning", "no agent was found here", "run this at the root of the agent's repository")
+    elif repository.wired:
+        yield Finding("ok", f"{repository.framework or 'the agent'} is wired: whet is imported")
+    else:
+        name = repository.framework or "an agent that calls a model"
+        yield Finding("warning", f"{name} is not recorded", "whet init, or: whet run -- COMMAND")
+    for one in repository.unread:
+        yield Finding("warning", f"not read: {one}")
+
+
+def _prompts(repository: Repository) -> Iterator[Finding]:
+    for one in repository.prompts:
+        if one.at_import:
+            yield Finding(
+                "warning",
+                f"{one.path}:{one.line}: prompt {one.name} is read when its module is imported",
+                "build the agent inside a function and read whet.resource(...) there, or use the gateway",
+            )
+
+
+def _instrumentors(found: Mapping[str, metadata.Distribution]) -> Iterator[Finding]:
+    for name, distribution in sorted(found.items()):
+        if not name.startswith(_INSTRUMENTORS):
+            continue
+        broken = list(_conflicts(distribution, found))
+        for requirement, version in broken:
+            yield Finding(
+                "error",
+                f"{name} {distribution.version} cannot work with {requirement.name} {version}: "
+                f"it needs {requirement.name}{requirement.specifier}",
+                f"pip install '{requirement.name}{requirement.specifier}', another {name}, or the gateway: "
+                "whet run -- COMMAND",
+            )
+        if not broken:
+            yield Finding("ok", f"{name} {distribution.version} fits what is installed")
+
+
+def _conflicts(
+    distribution: metadata.Distribution, found: Mapping[str, metadata.Distribution]
+) -> Iterator[tuple[Requirement, str]]:
+    for text in distribution.requires or ():
+        try:
+            requirement = Requirement(text)
+        except InvalidRequirement:
+            continue
+        # What it instruments is no requirement of it, but stands under this extra by convention.
+        if requirement.marker and not any(
+            requirement.marker.evaluate({"extra": extra}) for extra in ("", "instruments", "instruments-any")
+        ):
+            continue
+        other = found.get(canonicalize_name(requirement.name))
+        if other is not None and not requirement.specifier.contains(other.version, prereleases=True):
+            yield requirement, other.version
+
+
+def _content(found: Mapping[str, metadata.Distribution], environment: Mapping[str, str]) -> Iterator[Finding]:
+    variable = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
+    without = not environment.get(variable) or environment[variable].lower() in ("false", "no_content")
+    if "opentelemetry-instrumentation-openai-v2" in found and without:
+        yield Finding(
+            "warning", "opentelemetry-instrumentation-openai-v2 records no messages", f"set {variable}=true"
+        )
+    endpoint = environment.get("OTEL_EXPORTER_OTLP_ENDPOINT") or environment.get(
+        "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"
+    )
+    exporters = [name for name in found if name.startswith("opentelemetry-exporter-otlp-proto")]
+    if any(name.startswith(_INSTRUMENTORS) for name in found):
+        if not exporters:
+            yield Finding(
+                "error",
+                "an instrumentor is installed, and nothing that exports its spans",
+                "pip install opentelemetry-exporter-otlp-proto-http",
+            )
+        elif endpoint:
+            yield Finding("ok", f"spans go to {endpoint}")
+        else:
+            yield Finding(
+                "warning",
+                "spans go nowhere: OTEL_EXPORTER_OTLP_ENDPOINT is not set",
+                "whet run -- COMMAND sets it, or set it to the address that whet serve prints",
+            )
+
+
+def _server(found: Mapping[str, metadata.Distribution]) -> Iterator[Finding]:
+    missing = [name for name in _SERVER if name not in found and find_spec(name) is None]
+    if missing:
+        yield Finding(
+            "warning", f"`whet serve` and `whet run` lack {', '.join(missing)}", "pip install 'whet[server]'"
+        )
+    else:
+        yield Finding("ok", "`whet serve` and `whet run` can start")

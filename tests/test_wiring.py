@@ -1,0 +1,299 @@
+"""`whet init` and `whet doctor` on small repositories of five kinds, and on what is no agent at all."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+from whet.errors import InputError
+from whet.wiring import diagnose, propose, scan
+from whet.wiring.propose import LINES
+
+OPENAI = '''"""Answers questions about orders."""
+import json
+from openai import OpenAI
+
+SYSTEM_PROMPT = """You answer questions about orders.
+Be brief."""
+client = OpenAI()
+
+
+def lookup(order: str) -> str:
+    return {"17": "shipped"}.get(order, "unknown")
+
+
+def ask(messages):
+    return client.chat.completions.create(model="gpt-4o-mini", messages=messages)
+
+
+def answer(question: str) -> str:
+    messages = [{"role": "system", "content": SYSTEM_PROMPT}, {"role": "user", "content": question}]
+    return ask(messages).choices[0].message.content
+
+
+def main():
+    print(answer(input("> ")))
+
+
+if __name__ == "__main__":
+    main()
+'''
+LANGGRAPH = '''from langchain_core.tools import tool
+from langchain_openai import ChatOpenAI
+from langgraph.prebuilt import create_react_agent
+
+
+@tool
+def get_weather(city: str) -> str:
+    """Weather of a city."""
+    return f"sunny in {city}"
+
+
+def weather(city: str):
+    agent = create_react_agent(ChatOpenAI(model="x"), [get_weather], prompt="You are a weather agent. Be brief.")
+    return agent.invoke({"messages": [("user", city)]})["messages"][-1].content
+
+
+if __name__ == "__main__":
+    print(weather("Paris"))
+'''
+CREWAI = """from crewai import Agent, Crew, Task
+
+researcher = Agent(role="researcher", goal="Find what is new in a field", backstory="You have read everything twice.")
+
+
+def research(topic: str) -> str:
+    task = Task(description=f"Research {topic}", expected_output="a list", agent=researcher)
+    return Crew(agents=[researcher], tasks=[task]).kickoff().raw
+"""
+AUTOGEN = """import asyncio
+from autogen_agentchat.agents import AssistantAgent
+from autogen_ext.models.openai import OpenAIChatCompletionClient
+
+
+async def add(a: int, b: int) -> int:
+    return a + b
+
+
+async def solve(task: str) -> str:
+    agent = AssistantAgent(
+        "solver", OpenAIChatCompletionClient(model="x"), tools=[add], system_message="Solve sums step by step."
+    )
+    result = await agent.run(task=task)
+    return result.messages[-1].content
+
+
+asyncio.run(solve("1 + 1")) if __name__ == "__main__" else None
+"""
+SMOLAGENTS = '''from smolagents import CodeAgent, OpenAIModel, tool
+
+
+@tool
+def price(item: str) -> float:
+    """Price of an item.
+
+    Args:
+        item: its name.
+    """
+    return 3.0
+
+
+agent = CodeAgent(tools=[price], model=OpenAIModel("x"), instructions="Answer with a number and nothing else.")
+print(agent.run("What do two apples cost?"))
+'''
+REPOSITORIES = {
+    "OpenAI": ("app/orders.py", OPENAI),
+    "LangGraph": ("weather.py", LANGGRAPH),
+    "CrewAI": ("src/crew/research.py", CREWAI),
+    "AutoGen": ("solver.py", AUTOGEN),
+    "smolagents": ("shop.py", SMOLAGENTS),
+}
+
+
+def repository(root: Path, kind: str) -> Path:
+    name, source = REPOSITORIES[kind]
+    path = root / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(source)
+    hidden = root / ".venv" / "lib" / "crewai.py"
+    hidden.parent.mkdir(parents=True)
+    hidden.write_text("import crewai\nPROMPT = 'this belongs to somebody else entirely'\n")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("kind", "entries", "prompts", "tools"),
+    [
+        ("OpenAI", ["answer"], ["SYSTEM_PROMPT"], []),
+        ("LangGraph", ["weather"], ["prompt"], ["get_weather"]),
+        ("CrewAI", ["research"], ["goal", "backstory"], []),
+        ("AutoGen", ["solve"], ["system_message"], ["add"]),
+        ("smolagents", [], ["instructions"], ["price"]),
+    ],
+)
+def test_framework_entry_points_prompts_and_tools_are_found(
+    tmp_path: Path, kind: str, entries: list[str], prompts: list[str], tools: list[str]
+) -> None:
+    repository(tmp_path, kind)
+    found = scan(tmp_path)
+    assert found.framework == kind
+    assert [one.name for one in found.entry_points] == entries
+    assert sorted(one.name for one in found.prompts) == sorted(prompts)
+    assert [one.name for one in found.tools] == tools
+    assert found.files == 1, "a virtual environment was read"
+
+
+@pytest.mark.parametrize("kind", REPOSITORIES)
+def test_the_proposal_is_at_most_three_lines_that_git_takes_and_python_accepts(
+    tmp_path: Path, kind: str
+) -> None:
+    path = repository(tmp_path, kind)
+    before = path.read_text()
+    proposal = propose(scan(tmp_path))
+    assert proposal.added_lines <= LINES
+    assert path.read_text() == before
+    if kind == "smolagents":
+        assert proposal.diff == ""
+        assert proposal.command.startswith("whet run ")
+        return
+    (tmp_path / "wiring.patch").write_text(proposal.diff)
+    subprocess.run(["git", "apply", "wiring.patch"], cwd=tmp_path, check=True)
+    after = path.read_text()
+    compile(after, str(path), "exec")
+    assert "\nimport whet\n" in after
+    name = REPOSITORIES[kind][0]
+    function = scan(tmp_path).entry_points[0].name
+    assert f'@whet.trace(".whet/whet.db")\n{"async " * (kind == "AutoGen")}def {function}(' in after, name
+    assert scan(tmp_path).wired
+    assert propose(scan(tmp_path)).diff == "", "it is wired already"
+
+
+def test_line_endings_and_a_missing_last_newline_survive(tmp_path: Path) -> None:
+    path = tmp_path / "agent.py"
+    source = "from openai import OpenAI\r\n\r\ndef ask(q):\r\n    return OpenAI().responses.create(input=q)"
+    path.write_bytes(source.encode())
+    proposal = propose(scan(tmp_path))
+    (tmp_path / "p").write_bytes(proposal.diff.encode())
+    subprocess.run(["git", "apply", "p"], cwd=tmp_path, check=True)
+    taken = path.read_bytes()
+    assert (
+        taken.replace(b"import whet\r\n", b"").replace(b'@whet.trace(".whet/whet.db")\r\n', b"")
+        == source.encode()
+    )
+    assert b"import whet\r\n" in taken
+
+
+def test_a_prompt_that_is_read_at_import_is_named_with_the_fix(tmp_path: Path) -> None:
+    repository(tmp_path, "CrewAI")
+    found = scan(tmp_path)
+    assert [one.at_import for one in found.prompts] == [True, True]
+    assert all("would not reach" in note for note in propose(found).notes)
+    said = [one for one in diagnose(found) if "is read when its module is imported" in one.what]
+    assert len(said) == 2
+    assert "gateway" in said[0].fix
+    other = tmp_path / "other"
+    other.mkdir()
+    repository(other, "LangGraph")
+    assert not any(one.at_import for one in scan(other).prompts)
+
+
+def test_what_is_no_agent_is_refused_with_help(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"holds no Python file.*whet run -- COMMAND.*whet demo"):
+        propose(scan(tmp_path))
+    (tmp_path / "sums.py").write_text("def add(a, b):\n    return a + b\n")
+    with pytest.raises(InputError, match=r"none of the 1 Python files.*@whet.trace"):
+        propose(scan(tmp_path))
+    with pytest.raises(InputError, match="is no folder"):
+        scan(tmp_path / "nowhere")
+
+
+def test_a_file_that_is_no_python_is_named_and_the_rest_is_read(tmp_path: Path) -> None:
+    repository(tmp_path, "OpenAI")
+    (tmp_path / "old.py").write_text("print 'two'\n")
+    (tmp_path / "null.py").write_bytes(b"a = 1\x00")
+    found = scan(tmp_path)
+    assert [one.partition(":")[0] for one in found.unread] == ["null.py", "old.py"]
+    assert found.entry_points
+
+
+def test_nothing_that_exists_is_written_over(tmp_path: Path) -> None:
+    repository(tmp_path, "OpenAI")
+    (tmp_path / "whet.json").write_text('{"store": "mine.db"}')
+    (tmp_path / ".github").mkdir()
+    made = propose(scan(tmp_path)).write()
+    assert (tmp_path / "whet.json").read_text() == '{"store": "mine.db"}'
+    assert made == [".whet/.gitignore", ".github/workflows/whet-check.yml"]
+
+
+def installed(root: Path, name: str, version: str, *requires: str) -> metadata.Distribution:
+    """A distribution as pip leaves it behind: a real metadata folder."""
+    folder = root / f"{name.replace('-', '_')}-{version}.dist-info"
+    folder.mkdir(parents=True)
+    lines = ["Metadata-Version: 2.1", f"Name: {name}", f"Version: {version}"]
+    (folder / "METADATA").write_text(
+        "\n".join([*lines, *(f"Requires-Dist: {one}" for one in requires), "", ""])
+    )
+    return metadata.Distribution.at(folder)
+
+
+def test_an_instrumentor_that_excludes_what_is_installed_is_called_broken_with_both_versions(
+    tmp_path: Path,
+) -> None:
+    there = [
+        installed(tmp_path, "openai", "3.1.0"),
+        installed(
+            tmp_path,
+            "opentelemetry-instrumentation-openai",
+            "0.40.0",
+            'openai<2,>=1.0; extra == "instruments"',
+        ),
+        installed(
+            tmp_path, "openinference-instrumentation-openai", "0.1.66", 'openai>=1.69; extra == "instruments"'
+        ),
+    ]
+    repository(tmp_path / "repo", "OpenAI")
+    said = diagnose(scan(tmp_path / "repo"), installed=there, environment={})
+    (broken,) = [one for one in said if one.level == "error" and "cannot work" in one.what]
+    assert "opentelemetry-instrumentation-openai 0.40.0" in broken.what
+    assert "openai 3.1.0" in broken.what
+    assert any(one.level == "ok" and "openinference" in one.what for one in said)
+    assert any("nothing that exports its spans" in one.what for one in said)
+    exporter = installed(tmp_path, "opentelemetry-exporter-otlp-proto-http", "1.45.2")
+    said = diagnose(scan(tmp_path / "repo"), installed=[*there, exporter], environment={})
+    assert any("spans go nowhere" in one.what for one in said)
+
+
+def whet(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "whet.cli", *words], cwd=folder, capture_output=True, text=True, timeout=60
+    )
+
+
+def test_init_and_doctor_as_a_user_runs_them(tmp_path: Path) -> None:
+    empty = whet(tmp_path, "init")
+    assert empty.returncode == 2
+    assert "holds no Python file" in empty.stderr
+    repository(tmp_path, "LangGraph")
+    found = json.loads(whet(tmp_path, "init", "--json").stdout)
+    assert (found["framework"], found["changed_lines"]) == ("LangGraph", 2)
+    assert found["written"] == ["whet.json", ".whet/.gitignore", ".whet/whet-check.yml"]
+    subprocess.run(["git", "apply", ".whet/wiring.patch"], cwd=tmp_path, check=True)
+    said = whet(tmp_path, "doctor")
+    assert said.returncode in (0, 1), said.stderr
+    assert "LangGraph is wired" in said.stdout
+    assert "the record .whet/whet.db can be written" in said.stdout
+    (tmp_path / "whet.json").write_text("{")
+    assert whet(tmp_path, "doctor").returncode == 1
+
+
+def test_a_record_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
+    repository(tmp_path, "OpenAI")
+    (tmp_path / "taken").write_text("")
+    (tmp_path / "whet.json").write_text('{"store": "taken/whet.db"}')
+    (said,) = [one for one in diagnose(scan(tmp_path)) if one.level == "error"]
+    assert "is a file where the folder" in said.what
