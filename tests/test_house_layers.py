@@ -53,7 +53,10 @@ NEIGHBOURS = {("loop_checks", "loop"), ("verdict", "gate"), ("fakes", "models")}
 SPLIT_ROOMS = {"optimizers", "envs"}
 """Packages whose every module or subpackage is a room of its own: one method, one world."""
 
-WEIGHT_OPTIMIZERS = {"optimizers.sft", "optimizers.grpo"}
+WEIGHT_OPTIMIZERS = {
+    f"optimizers.{name}"
+    for name in ("sft", "grpo", "ppo", "dpo", "kto", "prm", "reward_model", "webrl", "candidates")
+}
 STANDARD_ONLY = {"errors": frozenset[str](), "types": frozenset({"msgspec"})}
 """Room → the third-party packages it may import."""
 
