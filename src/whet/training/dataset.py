@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from ..data.formats import trajectory_from_json
-from ..errors import InputError, NotFoundError
+from ..errors import InputError, NotFoundError, StoreError
 from ..store.codec import decode, encode
 from ..types import Group, Trajectory
 
@@ -35,8 +35,9 @@ def read(path: Path) -> list[Trajectory]:
                 given = msgspec.json.decode(line)
                 published = isinstance(given, dict) and "task_id" in given
                 found.append(trajectory_from_json(given) if published else decode(line, Trajectory))
-            except (msgspec.DecodeError, InputError, TypeError, ValueError) as error:
-                raise InputError(f"{path}, line {number}: not a trajectory: {error}") from error
+            except (msgspec.DecodeError, InputError, StoreError, TypeError, ValueError) as error:
+                why = str(error).partition(". It was not written")[0]
+                raise InputError(f"{path}, line {number}: not a trajectory: {why}") from error
     return found
 
 
