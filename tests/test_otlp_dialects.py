@@ -162,6 +162,13 @@ def test_versions_that_served_are_the_trajectory_s() -> None:
     assert whole.versions == {"prompt": "v1", "model": "v9"}
 
 
+def test_a_version_that_changed_during_a_run_is_noted() -> None:
+    whole = only([call("two", at=1, versions={"prompt": "v2"}), call("one", versions={"prompt": "v1"})])
+    assert whole.versions == {"prompt": "v2"}
+    assert whole.meta["notes"] == ["prompt was served as version v1, then as v2"]
+    assert [step.info["versions"] for step in whole.steps] == [{"prompt": "v1"}, {"prompt": "v2"}]
+
+
 def test_calls_of_every_api_read_alike() -> None:
     asked = {"model": "m", "instructions": "be brief", "input": [{"role": "user", "content": "weather?"}]}
     items = [

@@ -74,7 +74,7 @@ def recorder(url: str, exchange: list[dict[str, Any]]) -> ThreadingHTTPServer:
 def run(python: str, store: Store, *options: str) -> list[dict[str, Any]]:
     """Have the client do TASKS over `store`; what passed on the wire."""
     exchange: list[dict[str, Any]] = []
-    store.put_resources(RESOURCES)
+    store.resources.put(RESOURCES)
     rollouts = [
         Rollout(id=f"al-{name}", task=Task(instruction=name, initial_state={"row": 1})) for name in TASKS
     ]

@@ -189,6 +189,8 @@ def with_bubblewrap(program: str, python: Interpreter, paths: Sequence[str], pla
     command += ["--ro-bind", str(INSIDE), f"{LIBRARY}/inside", "--proc", "/proc"]
     for device in _DEVICES:
         command += ["--dev-bind", device, device]
+    # Semaphores of several processes are files there; in the box they count against its size.
+    command += ["--symlink", f"{BOX}/tmp", "/dev/shm"]
     if has_temporary(bound):
         command += ["--symlink", f"{BOX}/tmp", "/tmp"]
     command += ["--remount-ro", "/", "--chdir", "/"]
