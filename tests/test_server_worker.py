@@ -361,7 +361,7 @@ def test_several_processes_share_the_work(tmp_path: Path) -> None:
         assert len(answers) == 2
 
 
-def test_a_process_that_cannot_start_ends_the_others_with_its_code(tmp_path: Path) -> None:
+def test_processes_that_cannot_start_end_with_their_code(tmp_path: Path) -> None:
     with world() as here, started(here, tmp_path, "no_such_agent", "--processes", "2") as process:
         _, err = process.communicate(timeout=20)
         assert process.returncode == 2
