@@ -289,12 +289,11 @@ class Exchange:
     def _note_stream(self, spoken: Reader) -> None:
         """Put the answer together, whole or cut, for the record."""
         call = self._call
-        if self._asked is not None:
-            answer = spoken.response()
+        answer = spoken.response()
+        if self._asked is not None and answer is not None:
             call.samples = samples(answer)
-            if answer is not None:
-                self._asked.stripped(b"", answer, whole=True)
-        call.response = self.reader.response()
+            self._asked.stripped(b"", answer, whole=True)
+        call.response = self.reader.response() if self._translated else answer
         call.usage = self._dialect.usage(call.response) if isinstance(call.response, dict) else None
 
 

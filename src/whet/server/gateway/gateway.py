@@ -17,7 +17,7 @@ from contextlib import asynccontextmanager
 
 import msgspec
 
-from ...errors import InputError, WhetError
+from ...errors import InputError, StoreError, WhetError
 from ...types import Bundle, Failure, Fault, Span, Version
 from ..asgi import Refused, Request, Response, Role, Route, answer
 from .assignment import Assignments
@@ -269,7 +269,10 @@ class Gateway:
         found = self.assignments.known(identity.key)
         if found is not None:
             return found
-        recorded = None if identity.fresh else await asyncio.to_thread(self._recorded, identity)
+        try:
+            recorded = None if identity.fresh else await asyncio.to_thread(self._recorded, identity)
+        except StoreError:
+            recorded = None  # the agent goes on without a record, and the status says that there is none
         try:
             return self.assignments.of(identity.key, recorded)
         except WhetError as error:
