@@ -64,6 +64,12 @@ def serve(
         def ready(url: str) -> None:
             count = opened.counts()["trajectories"]
             print(f"{store}: serving, {count:,} trajectories, on {url}; stop with Ctrl-C\n{said}", flush=True)
+            if not opened.owner:
+                print(
+                    "another process has opened this store before: rollouts are handed out once it has ended; "
+                    "everything else works",
+                    flush=True,
+                )
 
         cut = run(server, stopped, ready)
         if cut:

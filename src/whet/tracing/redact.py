@@ -161,6 +161,10 @@ class Redactor:
         self._add(found)
         return span._replace(body=body, context=context, name=self._text(span.name, Counter()))
 
+    def spans(self, spans: Sequence[Span]) -> list[Span]:
+        """Each of them as `span` gives it."""
+        return [self.span(each) for each in spans]
+
     def trajectory(self, trajectory: Trajectory) -> Trajectory:
         """A trajectory without its secrets, marked untrainable; the very same object if it has none.
 
@@ -254,8 +258,9 @@ class Redactor:
         clean = self._json(msgspec.json.decode(body), found)
         if found and isinstance(clean, dict):
             clean = {**clean, "choices": None, "redacted": dict(found)}
-            for key in ("request", "response"):
-                clean[key] = _without_tokens(clean.get(key))
+            for key in ("request", "response", "original_request"):
+                if key in clean:
+                    clean[key] = _without_tokens(clean[key])
         return msgspec.json.encode(clean)
 
     def _message(self, data: bytes, schema: Schema, found: Counter[str]) -> bytes:

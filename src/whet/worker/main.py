@@ -17,10 +17,10 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from ..errors import InputError
+from ..types import Mode
 from .agent import attempt, load
 from .client import Client
 from .run import Tally, Worker
-from .wire import Mode
 
 _PARENT = "WHET_WORK_PARENT"
 """Process id of the parent, for a worker that is one of several."""

@@ -68,13 +68,14 @@ def trajectory_id(trace: bytes, run: str | None) -> str:
 
 
 def _once(spans: Iterable[Span]) -> list[Span]:
-    """Each span once; of one that came twice, what ended last."""
+    """Each span once, by start; of one that came twice, what ended last."""
     kept: dict[tuple[bytes, bytes, str], Span] = {}
     for span in spans:
         key = (span.trace, span.id, span.encoding.partition("+")[0])
         if key not in kept or span.ended > kept[key].ended:
             kept[key] = span
-    return list(kept.values())
+    # In one order whatever that of arrival: among equals, what lasted longer is around the other.
+    return sorted(kept.values(), key=lambda span: (span.started, -span.ended, span.trace, span.id))
 
 
 def _runs(spans: list[Span]) -> dict[tuple[str | None, bytes], list[Span]]:
@@ -114,16 +115,12 @@ def _trajectory(run: str | None, spans: list[Span]) -> Trajectory | None:
         _complete(node)
     _name_arguments(found)
     made = _steps(found)
-    notes = (
-        [NO_MODEL_CALL]
-        if any(step.kind == AGENT for step in made) and not any(step.kind == LLM for step in made)
-        else []
-    )
     owner = who(node.content for node in nodes)
-    meta: dict[str, Json] = {"source": "otlp"}
-    if run is not None:
-        meta["run"] = run
-    optional: dict[str, Json] = {
+    versions, notes = _versions(nodes)
+    if any(step.kind == AGENT for step in made) and not any(step.kind == LLM for step in made):
+        notes.append(NO_MODEL_CALL)
+    more: dict[str, Json] = {
+        "run": run,
         "notes": notes,
         "spans_not_steps": [
             {"span_id": node.content.span.id.hex(), "name": node.content.span.name}
@@ -139,20 +136,8 @@ def _trajectory(run: str | None, spans: list[Span]) -> Trajectory | None:
         "metadata": dict(owner.metadata),
         **_redacted(spans),
     }
-    meta.update({key: value for key, value in optional.items() if value})
-    return _whole(run, spans, made, meta, nodes)
-
-
-def _whole(
-    run: str | None, spans: list[Span], made: list[Step], meta: dict[str, Json], nodes: list[Node]
-) -> Trajectory:
-    owner = who(node.content for node in nodes)
     failed = _run_error(made)
-    started = min(span.started for span in spans)
-    versions: dict[str, str] = {}
-    for node in nodes:
-        versions.update(node.reading.versions)
-    traces = sorted({span.trace for span in spans if not _hash_of_run(span, run)})
+    started = min([span.started for span in spans if span.started], default=0)
     return Trajectory(
         task=Task(instruction=_instruction(made), meta={"source": "otlp"}),
         steps=tuple(made),
@@ -161,13 +146,25 @@ def _whole(
         versions=versions,
         outcome=outcome(failed),
         error=failed,
-        trace_ids=tuple(trace.hex() for trace in traces),
+        trace_ids=tuple(sorted({span.trace.hex() for span in spans if not _hash_of_run(span, run)})),
         session=owner.session,
         subject=owner.subject,
         started=started / 1e9,
         seconds=max(0, max(span.ended for span in spans) - started) / 1e9,
-        meta=meta,
+        meta={"source": "otlp", **{key: value for key, value in more.items() if value}},
     )
+
+
+def _versions(nodes: list[Node]) -> tuple[dict[str, str], list[str]]:
+    """Which Version of each resource served the run, and a note on each that changed while it ran."""
+    found: dict[str, str] = {}
+    notes = []
+    for node in sorted(nodes, key=lambda node: node.content.span.started):
+        for name, version in node.reading.versions.items():
+            if found.get(name, version) != version:
+                notes.append(f"{name} was served as version {found[name]}, then as {version}")
+            found[name] = version
+    return found, notes
 
 
 def _contents(
@@ -330,6 +327,7 @@ def _step(
         "tool_call_id": reading.tool_call_id,
         "usage": reading.usage if reading.kind != AGENT else None,
         "aggregate_usage": reading.aggregate,
+        "versions": dict(reading.versions) or None,
         "transcript": reading.transcript if reading.kind == AGENT else None,
         **{key: value for key, value in reading.extra.items() if key != "workflow"},
     }
