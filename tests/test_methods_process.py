@@ -115,7 +115,7 @@ def test_soft_labels_get_better_with_more_completions_and_hard_ones_worse_where_
         every = [trajectory for group in groups for trajectory in group.trajectories]
         return await monte_carlo(every, Bundle(), context(tmp_path, rollout=go_on), completions=n)
 
-    few, many = asyncio.run(run(1)), asyncio.run(run(16))
+    few, many = asyncio.run(run(3)), asyncio.run(run(24))
     assert auc(labels_against_truth(many)) > auc(labels_against_truth(few))
 
     def accuracy(labelled):
