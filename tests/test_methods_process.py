@@ -121,7 +121,7 @@ def test_soft_labels_get_better_with_more_completions_and_hard_ones_worse_where_
     def accuracy(labelled):
         return fmean([(label > 0.5) == fine for label, fine in labels_against_truth(labelled)])
 
-    assert accuracy(hardened(many)) < accuracy(hardened(few)) - 0.05
+    assert accuracy(hardened(many)) < accuracy(hardened(few)) - 0.03
     assert auc(labels_against_truth(many)) > auc(labels_against_truth(hardened(many))) + 0.05
 
 
