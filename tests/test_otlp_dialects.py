@@ -102,6 +102,17 @@ def test_attempts_of_a_client_are_one_step_and_the_answered_one_counts() -> None
     assert whole.outcome is Outcome.UNKNOWN
 
 
+def test_several_answered_calls_in_one_model_span_are_each_kept() -> None:
+    spans = decoded(one("loop", CHAT, lasts=9))
+    first = call("first", parent="loop", run=None, at=1, choices=TOKENS)
+    last = call("last", parent="loop", run=None, at=3)
+    whole = only([*spans, last, first])
+    assert kinds(whole) == [("llm", "loop", None), ("llm", "chat m", "loop")]
+    assert whole.steps[0].info["span_ids"] == [named("loop").hex(), named("call last").hex()]
+    assert whole.steps[1].tokens is not None
+    assert whole.usage.prompt_tokens == 3, "the span speaks for the calls inside it"
+
+
 def test_calls_alone_are_a_run_and_fault_is_whose_the_gateway_says() -> None:
     cut = {"fault": "agent", "type": "ClientGone", "message": "it hung up"}
     run = [call("one"), call("two", at=2, response=None, error=cut, session="s", subject="p")]
