@@ -113,6 +113,9 @@ def _trajectory(run: str | None, spans: list[Span]) -> Trajectory | None:
         return None
     for node in found:
         _complete(node)
+    if any(node.reading.kind == LLM for node in found):
+        for node in found:
+            node.reading.transcript = None  # the calls themselves are there
     _name_arguments(found)
     made = _steps(found)
     owner = who(node.content for node in nodes)
