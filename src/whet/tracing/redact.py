@@ -126,6 +126,8 @@ CARD = Rule("card", r"(?<![0-9.])[0-9](?:[ -]?[0-9]){12,18}(?![0-9])", (), luhn)
 """Payment card numbers.  Not among `RULES`."""
 
 MARK = "[redacted:{}]"
+MARKED = re.compile(rb"\[redacted:([a-z0-9-]{1,40})\]")
+"""What was redacted, in bytes that were stored."""
 _TOKEN_KEYS = frozenset(
     {"logprobs", "top_logprobs", "prompt_logprobs", "token_ids", "prompt_token_ids", "output_token_ids"}
 )
