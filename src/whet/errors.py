@@ -10,6 +10,7 @@
     │   └── StaleLeaseError              the rollout was taken from this worker
     ├── ModelError (RuntimeError)        a model endpoint failed, after retries
     ├── BudgetExceeded (RuntimeError)    the next spend would overshoot a Budget
+    ├── SandboxError (RuntimeError)      untrusted code cannot be shut in on this machine
     ├── EnvError (RuntimeError)          an environment broke its contract or failed
     ├── ContractError (AssertionError)   check_env, check_reward, check_optimizer
     ├── TrainingRefused (RuntimeError)   nothing to learn from, no baseline, base too weak
@@ -110,3 +111,9 @@ class GateError(WhetError, RuntimeError):
     """The evaluation cannot prove anything: tasks leaked, or the results are not paired."""
 
     exit_code = 8
+
+
+class SandboxError(WhetError, RuntimeError):
+    """Untrusted code cannot be shut in here; the message names the fix. Nothing was run."""
+
+    exit_code = 9

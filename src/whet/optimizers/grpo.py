@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import InputError
+from ..training.assignment import Assignment
 from ..training.credit import Credited, credit
 from ..training.local import LocalModels
 from ..training.losses import Baseline, Scale
@@ -36,6 +37,10 @@ class GRPOOptions(RoundOptions):
     """`group` (GRPO), `leave_one_out` (RLOO) or `none` (REINFORCE)."""
     scale: Scale = "none"
     """`group` divides advantages by the group's deviation, as the paper does."""
+    assignment: Assignment = "broadcast"
+    """Which step gets the credit: `broadcast`, `to_go`, `agent` or `decomposition`."""
+    gamma: float = 1.0
+    """Discount of the rewards to come, where the credit is each step's own."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -96,4 +101,6 @@ class GRPO(Rounds[GRPOOptions]):
             baseline=options.baseline,
             scale=options.scale,
             unknown=options.unknown,
+            assignment=options.assignment,
+            gamma=options.gamma,
         )

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import msgspec
 
 from ..types import Span
-from .writer import Value, Writes
+from .access import Access
+from .writer import Value
 
 _SELECT = "SELECT seq, trace, id, parent, started, ended, name, body, encoding, context, run FROM spans_{0}"
 _TOGETHER = 200
@@ -33,18 +34,10 @@ class Touched(NamedTuple):
     """Unix time in seconds of the last one."""
 
 
-class Target(Protocol):
-    """What Spans reads and writes: the Store."""
-
-    def write(self, writes: Writes, size: int | None = None) -> Future[None]: ...
-
-    def rows(self, query: str, values: Sequence[Value] = ()) -> list[Any]: ...
-
-
 class Spans:
     """Made by the Store; any process that has it open may use it."""
 
-    def __init__(self, store: Target) -> None:
+    def __init__(self, store: Access) -> None:
         self._store = store
 
     def put(self, spans: Sequence[Span]) -> Future[None]:

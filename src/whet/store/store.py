@@ -46,6 +46,7 @@ from .owner import Owner, claim, failure
 from .queue import Queue
 from .reader import Readers
 from .releases import Release, Resources, history, release_before
+from .rollouts import Rollouts
 from .schema import TABLES
 from .segments import SEGMENT
 from .spans import Spans
@@ -88,6 +89,7 @@ class Store:
         self._server: int | None = None
         self._queue: Queue | None = None
         self.spans = Spans(self)
+        self.rollouts = Rollouts(self)
         self.resources = Resources(self)
         if serve and not self.in_memory:
             self._server = claim(self.path + ".server")

@@ -1,20 +1,22 @@
 """From the rewards of groups to sequences with an advantage on every token.
 
-One advantage per trajectory, on all tokens that the policy chose in it.  What
-the policy cannot be held responsible for (an infrastructure error, a missing
-reward) is masked out of its group's statistics; a group whose rewards are all
-the same teaches nothing, is skipped, and is counted.
+One advantage per trajectory, on all tokens that the policy chose in it, or one per
+step (`assignment.py` has the choices).  What the policy cannot be held responsible
+for (an infrastructure error, a missing reward) is masked out of its group's
+statistics; a group whose rewards are all the same teaches nothing, is skipped, and
+is counted.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
 from ..errors import InputError
 from ..types import Group, Outcome, Trajectory
+from .assignment import Assignment, centred_credits, decompose, step_credits, step_rewards
 from .batch import Counts, Merged, merge
 from .losses import Baseline, Scale, advantages
 
@@ -49,13 +51,24 @@ def reward_of(trajectory: Trajectory, score: str | None) -> float | None:
 
 
 def credit(
-    groups: Sequence[Group], *, score: str | None, baseline: Baseline, scale: Scale, unknown: str | None
+    groups: Sequence[Group],
+    *,
+    score: str | None,
+    baseline: Baseline = "group",
+    scale: Scale = "none",
+    unknown: str | None = None,
+    assignment: Assignment = "broadcast",
+    gamma: float = 1.0,
+    penalties: Mapping[str, float] | None = None,
 ) -> Credited:
     """Advantages by group, put on the merged sequences of its trajectories.
 
     Args:
         score: name of the Score to learn from; None for the sum of the step rewards.
         unknown: name of the Score that says whether the policy gave up, for the metrics.
+        assignment: how the return is divided among the steps.
+        gamma: discount of `to_go` and `decomposition`.
+        penalties: trajectory id → what is taken off its reward (a KL, say); not in the metrics' reward.
 
     Raises:
         InputError: a reward is not finite, or a call's log-probabilities are missing.
@@ -63,45 +76,125 @@ def credit(
     sequences: list[Merged] = []
     counts = Counts()
     flat = small = masked = unit = 0
+    off = penalties or {}
+    spread: dict[str, list[float]] | None = None
+    if assignment == "decomposition":
+        totals = {t.id: reward_of(t, score) for group in groups for t in group.trajectories}
+        spread = decompose(groups, {id: total for id, total in totals.items() if total is not None})
     for group in groups:
         rewards = [reward_of(trajectory, score) for trajectory in group.trajectories]
         masked += sum(reward is None for reward in rewards)
+        rewards = [
+            None if reward is None else reward - off.get(trajectory.id, 0.0)
+            for reward, trajectory in zip(rewards, group.trajectories, strict=True)
+        ]
         given = [reward for reward in rewards if reward is not None]
         if len(given) < 2 and baseline != "none":
             small += 1
             continue
         found = advantages(rewards, baseline=baseline, scale=scale)
-        if _flat(given) and baseline != "none":
+        if assignment == "broadcast":
+            pairs = zip(found, group.trajectories, strict=True)
+            shares = [None if one is None else [one] * len(t.steps) for one, t in pairs]
+            same = _flat(given)
+        else:
+            shares = _by_step(
+                group, rewards, found, _Plan(assignment, gamma, score is None, spread), baseline
+            )
+            same = all(abs(share) < 1e-12 for own in shares if own for share in own)
+        if same and baseline != "none":
             flat += 1
             continue
-        for trajectory, advantage in zip(group.trajectories, found, strict=True):
-            if advantage is None:
+        for trajectory, own in zip(group.trajectories, shares, strict=True):
+            if own is None:
                 continue
             merged, more = merge(trajectory, unit)
             unit += 1
             counts += more
             for sequence in merged:
-                if any(map(math.isnan, sequence.logprobs)):
-                    raise InputError(
-                        f"trajectory {trajectory.id} has calls without log-probabilities; "
-                        "collect through a sampler or gateway that records them, or clone with SFT"
-                    )
-                sequence.advantages = [advantage] * len(sequence.targets)
+                require_logprobs(sequence, trajectory)
+                sequence.advantages = [own[call] for call in sequence.calls]
             sequences.extend(merged)
-    everything = [trajectory for group in groups for trajectory in group.trajectories]
     metrics = {
         "groups": float(len(groups)),
         "no_signal": (flat + small) / max(1, len(groups)),
         "groups_flat": float(flat),
         "groups_too_small": float(small),
-        "trajectories": float(len(everything)),
+        "trajectories": float(sum(len(group.trajectories) for group in groups)),
         "masked": float(masked),
+        **tokens_of(counts),
+        **summary(groups, score, unknown),
+    }
+    return Credited(sequences, counts, metrics)
+
+
+def tokens_of(counts: Counts) -> dict[str, float]:
+    """What merging has done, for the metrics."""
+    return {
         "tokens": float(counts.tokens),
         "targets": float(counts.targets),
         "calls_merged": float(counts.merged),
         "calls_forked": float(counts.forked),
     }
-    return Credited(sequences, counts, metrics | _means(everything, score, unknown))
+
+
+def summary(groups: Sequence[Group], score: str | None, unknown: str | None) -> dict[str, float]:
+    """Mean reward, success and length of all trajectories, learned from or not."""
+    return _means([trajectory for group in groups for trajectory in group.trajectories], score, unknown)
+
+
+def require_logprobs(sequence: Merged, trajectory: Trajectory) -> None:
+    """Refuse calls whose log-probabilities were not recorded.
+
+    Raises:
+        InputError: there are some.
+    """
+    if any(map(math.isnan, sequence.logprobs)):
+        raise InputError(
+            f"trajectory {trajectory.id} has calls without log-probabilities; "
+            "collect through a sampler or gateway that records them, or clone with SFT"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    assignment: Assignment
+    gamma: float
+    from_steps: bool
+    spread: dict[str, list[float]] | None
+
+
+def _by_step(
+    group: Group,
+    rewards: Sequence[float | None],
+    whole: Sequence[float | None],
+    plan: _Plan,
+    baseline: Baseline,
+) -> list[list[float] | None]:
+    """An advantage for each step; scaled as the whole trajectories' are."""
+    kept = [(t, reward) for t, reward in zip(group.trajectories, rewards, strict=True) if reward is not None]
+    credits = []
+    for trajectory, reward in kept:
+        own = (plan.spread or {}).get(trajectory.id)
+        if own is None:
+            own = step_rewards(trajectory, reward, given=plan.from_steps)
+        credits.append(step_credits(trajectory, own, plan.assignment, plan.gamma))
+    if baseline != "none":
+        credits = centred_credits([t for t, _ in kept], credits, plan.assignment)
+    factor = _factor([reward for _, reward in kept], [one for one in whole if one is not None], baseline)
+    left = iter(credits)
+    return [None if reward is None else [share * factor for share in next(left)] for reward in rewards]
+
+
+def _factor(rewards: Sequence[float], found: Sequence[float], baseline: Baseline) -> float:
+    """How leave-one-out and scaling stretch what is centred."""
+    mean = fmean(rewards) if baseline != "none" else 0.0
+    pairs = [
+        (r - mean, advantage) for r, advantage in zip(rewards, found, strict=True) if abs(r - mean) > 1e-9
+    ]
+    if not pairs:
+        return len(rewards) / (len(rewards) - 1) if baseline == "leave_one_out" else 1.0
+    return pairs[0][1] / pairs[0][0]
 
 
 def _flat(rewards: Sequence[float]) -> bool:

@@ -23,15 +23,16 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
 import msgspec
+import torch
 from torch import nn
 
 from ..errors import InputError, TrainingRefused
 from ..loop import Context, Update
 from ..types import Bundle, Group, Json, Version
 from .alarms import AlarmOptions, Stop, check
-from .batch import Part, by_unit, minibatches, parts
+from .batch import Part, by_unit, merge, minibatches, parts
 from .credit import Credited, staleness
-from .learner import Learner, Updated
+from .learner import Learner, Updated, chosen_logprobs
 from .local import LocalModels
 from .losses import Aggregation, Ratio
 from .network import Network, copied
@@ -152,6 +153,10 @@ class Rounds(Generic[Options]):
     ordered = False
     needs_groups = True
     """Whether a group of one has no baseline."""
+    whole_units = False
+    """Whether a unit's sequences must be computed together, whatever the ratio is of."""
+    penalises_loss = True
+    """Whether the divergence is a term of the loss; else it is taken off the reward."""
 
     def __init__(
         self,
@@ -183,6 +188,11 @@ class Rounds(Generic[Options]):
         if run.round == 0 and self._validate is not None:
             run.best, run.best_version = await self._validate(bundle), run.start
         groups, late = fresh_enough(groups, self._learner.policy_version, options.max_staleness)
+        if late and not groups:
+            raise TrainingRefused(
+                f"all {late} trajectories were sampled more than {options.max_staleness} updates ago; "
+                "collect fresh ones, or raise max_staleness"
+            )
         credited = self._credit(groups)
         self._refuse_groups(credited, groups)
         metrics = credited.metrics
@@ -277,14 +287,15 @@ class Rounds(Generic[Options]):
     def _loss(self, cut: Sequence[Part], run: Run, measures: bool) -> PolicyLoss:
         """The loss of one optimizer step over these parts."""
         options = self.options
+        penalty = options.kl_coefficient if self.penalises_loss else 0.0
         return PolicyLoss(
             parts=cut,
             aggregation=options.aggregation,
             clip_low=options.clip_low,
             clip_high=options.clip_high,
             entropy_bonus=options.entropy_bonus * max(0.0, 1.0 - run.round / options.steps),
-            kl_coefficient=options.kl_coefficient,
-            reference=self._reference if options.kl_coefficient > 0 or measures else None,
+            kl_coefficient=penalty,
+            reference=self._reference if penalty > 0 or measures else None,
             temperature=options.temperature,
             completion_length=options.completion_length,
             ratio=options.ratio,
@@ -303,7 +314,7 @@ class Rounds(Generic[Options]):
         updates = 0
         rng = random.Random(f"{options.seed}/{run.round}")
         rate = options.optim.rate(run.round, options.steps)
-        block = None if options.ratio == "token" else by_unit
+        block = by_unit if self.whole_units or options.ratio != "token" else None
         for _ in range(options.passes):
             for batch in minibatches(credited.sequences, options.minibatch, rng):
                 cut = parts(batch, options.part_tokens, block=block)
@@ -367,6 +378,20 @@ class Rounds(Generic[Options]):
         reference: dict[str, Any] = dict(self._reference.weights())
         saved = self._learner.save(context.folder, reference)
         return replace(run, saved=saved, older=before, resumable=True)
+
+
+@torch.no_grad()
+def divergences(
+    groups: Sequence[Group], reference: Network, part_tokens: int, temperature: float
+) -> dict[str, float]:
+    """Trajectory id → Σ log π − log π_ref over its tokens, as they were sampled."""
+    every = [trajectory for group in groups for trajectory in group.trajectories]
+    sequences = [sequence for unit, one in enumerate(every) for sequence in merge(one, unit)[0]]
+    sums = torch.zeros(len(every))
+    for part in parts(sequences, part_tokens):
+        there = chosen_logprobs(reference, part, temperature)
+        sums.index_add_(0, part.units, part.logprobs - there)
+    return {one.id: float(value) for one, value in zip(every, sums, strict=True)}
 
 
 def fresh_enough(

@@ -1,28 +1,30 @@
-"""ScriptedServer, the public fake of an OpenAI-compatible endpoint: real HTTP on loopback, from a script.
+"""ScriptedServer, the public fake of a model endpoint: real HTTP on loopback, from a script.
 
 For tests of anything that speaks to a model endpoint: answers, tool calls, token ids and every
-way of failing, each on cue.  It binds 127.0.0.1 only, understands nothing and serves no one else.
-`whet.models.ScriptedModel` is the same without HTTP.
+way of failing, each on cue, in any of the three model APIs.  It binds 127.0.0.1 only, understands
+nothing and serves no one else.
 """
 
 from __future__ import annotations
 
 import asyncio
+import select
 import socket
 import sys
 import threading
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import islice
 from typing import Any
 
 import msgspec
 
-from .errors import ModelError
-from .models.base import Completion, Request
-from .models.scripted import Answer, Script, as_completion, pieces
-from .types import Json, Tokens
+from ..errors import ModelError
+from ..models.base import Completion, Request
+from ..models.scripted import Answer, Script, as_completion
+from ..types import Json
+from . import chat, messages, responses
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +32,11 @@ class Reply:
     """One scripted HTTP answer: what is said, or how it goes wrong."""
 
     answer: Answer = ""
-    """Text, tool calls or a Completion; its `tokens` are sent where the request asks for them."""
+    """Text, tool calls or a Completion; its `tokens` are sent where a chat asks for them, and their
+    policy version, if they have one, as a policy server tags its answers."""
+    samples: Sequence[Answer] = ()
+    """Further choices of a chat that asks for `n` of them.  A script that gives bare answers is asked
+    once for each."""
     status: int = 200
     """Any other status is sent with an error object instead of the answer."""
     headers: Mapping[str, str] = field(default_factory=dict)
@@ -39,6 +45,10 @@ class Reply:
     """Sent as it is in place of the answer: malformed JSON, for instance."""
     delay: float = 0.0
     """Seconds before the answer."""
+    event_delay: float = 0.0
+    """Seconds before each event of a stream."""
+    events: Iterable[bytes] | None = None
+    """Sent as they are in place of a stream's events, each asked for when the one before it is sent."""
     cut_after: int | None = None
     """Send this many stream events (or, unstreamed, bytes of the body) and drop the connection."""
 
@@ -60,12 +70,14 @@ class ScriptedServer:
     >>> with ScriptedServer(["Paris", Reply(status=429, headers={"Retry-After": "1"})]) as server:
     ...     model = OpenAIModel(server.base_url, "scripted")
 
-    Serves POST /v1/chat/completions (plain and streamed) and GET /v1/models.
+    Serves POST /v1/chat/completions, /v1/responses and /v1/messages (plain and streamed) and GET
+    /v1/models.  `aborted` counts the answers whose client hung up before they were complete.
 
     Args:
         script: as `ScriptedModel` takes it, whose answers may also be Replies.
         models: names that /v1/models lists; a chat with any other is a 404.
-        api_key: if given, other bearer tokens are a 401 that quotes the wrong key, as real ones do.
+        api_key: if given, other keys are a 401 that quotes the wrong one, as real ones do.
+        speaks: of `chat`, `responses` and `messages`; a path of any other is a 404.
     """
 
     def __init__(
@@ -74,11 +86,14 @@ class ScriptedServer:
         *,
         models: Sequence[str] = ("scripted",),
         api_key: str | None = None,
+        speaks: Sequence[str] = ("chat", "responses", "messages"),
     ) -> None:
         self.models = tuple(models)
+        self.aborted = 0
         self.requests: list[Received] = []
         self._script: Script[Answer | Reply] = Script(script)
         self._key = api_key
+        self._apis = {path: api for path, api in _APIS.items() if api in speaks}
         self._http: _HTTP | None = None
         self._thread: threading.Thread | None = None
 
@@ -111,26 +126,41 @@ class ScriptedServer:
         self._http.server_close()
         self._http = self._thread = None
 
-    def reply(self, received: Received) -> tuple[Request, Reply]:
-        """The script's reply to a chat request."""
-        settings = {name: value for name, value in received.body.items() if name not in _OWN}
-        request = Request.of(received.body["messages"], settings)
+    def api(self, path: str) -> str:
+        """Which API a path belongs to, "" if none that is served here."""
+        return self._apis.get(path.partition("?")[0], "")
+
+    def reply(self, received: Received) -> tuple[Reply, list[Completion]]:
+        """The script's reply to a request, and the answers that it stands for, if it is no failure."""
+        api = self.api(received.path)
+        model = received.body["model"]
         try:
+            request = _REQUESTS[api](received.body)
             found = asyncio.run(self._script.next(request))
+            reply = found if isinstance(found, Reply) else Reply(answer=found)
+            if isinstance(reply.answer, Exception):
+                return Reply(status=500, body=_error(str(reply.answer))), []
+            answers = [reply.answer, *reply.samples]
+            while not isinstance(found, Reply) and len(answers) < (received.body.get("n") or 1):
+                further = asyncio.run(self._script.next(request))
+                answers.append(further.answer if isinstance(further, Reply) else further)
+            return reply, [as_completion(each, request, model) for each in answers]
         except Exception as error:
             # 400, not 500: a client that retries would hide that the script ran out or is broken.
             what = str(error) if isinstance(error, ModelError) else f"the script raised {error!r}"
-            return request, Reply(status=400, body=_error(what))
-        return request, found if isinstance(found, Reply) else Reply(answer=found)
+            return Reply(status=400, body=_error(what)), []
 
     def refusal(self, received: Received) -> Reply | None:
         """The error for a request that no script is asked about, None if it is in order."""
-        token = received.headers.get("authorization", "").removeprefix("Bearer ")
+        bearer = received.headers.get("authorization", "").removeprefix("Bearer ")
+        token = received.headers.get("x-api-key", bearer)
         if self._key is not None and token != self._key:
             return Reply(status=401, body=_error(f"Incorrect API key provided: {token}"))
-        if received.method == "POST" and received.path == "/v1/chat/completions":
-            if not isinstance(received.body, dict) or not received.body.get("messages"):
-                return Reply(status=400, body=_error("a chat request needs messages"))
+        api = self.api(received.path)
+        if received.method == "POST" and api:
+            field = "input" if api == "responses" else "messages"
+            if not isinstance(received.body, dict) or not received.body.get(field):
+                return Reply(status=400, body=_error(f"a {api} request needs {field}"))
             if received.body.get("model") not in self.models:
                 return Reply(status=404, body=_error(f"no model {received.body.get('model')!r}"))
             return None
@@ -139,7 +169,8 @@ class ScriptedServer:
         return Reply(status=404, body=_error(f"no {received.method} {received.path} here"))
 
 
-_OWN = ("model", "messages", "stream", "stream_options", "return_token_ids", "logprobs")
+_APIS = {"/v1/chat/completions": "chat", "/v1/responses": "responses", "/v1/messages": "messages"}
+_REQUESTS = {"chat": chat.request, "responses": responses.request, "messages": messages.request}
 
 
 def _error(message: str) -> bytes:
@@ -208,26 +239,34 @@ class _Handler(BaseHTTPRequestHandler):
             names = [{"id": name, "object": "model"} for name in owner.models]
             self._send(Reply(body=msgspec.json.encode({"object": "list", "data": names})))
         else:
-            self._chat(received)
+            self._model(received)
 
-    def _chat(self, received: Received) -> None:
-        request, reply = self.server.owner.reply(received)
-        if reply.delay:
-            time.sleep(reply.delay)
+    def _model(self, received: Received) -> None:
+        owner = self.server.owner
+        reply, completions = owner.reply(received)
+        if reply.delay and self._gone(reply.delay):
+            return
         if reply.status != 200 or reply.body is not None:
             body = _error(f"scripted status {reply.status}") if reply.body is None else reply.body
             self._send(reply, body)
-            return
-        if isinstance(reply.answer, Exception):
-            self._send(Reply(status=500), _error(str(reply.answer)))
-            return
-        model = received.body["model"]
-        completion = as_completion(reply.answer, request, model)
-        asked = bool(received.body.get("return_token_ids"))
-        if received.body.get("stream"):
-            self._stream(reply, _events(completion, model, asked))
+        elif received.body.get("stream"):
+            self._stream(reply, _STREAMED[owner.api(received.path)](completions, received.body))
         else:
-            self._send(reply, msgspec.json.encode(_answer(completion, model, asked)))
+            self._send(
+                reply, msgspec.json.encode(_PLAIN[owner.api(received.path)](completions, received.body))
+            )
+
+    def _gone(self, seconds: float) -> bool:
+        """Wait; True as soon as the client has hung up."""
+        readable, _, _ = select.select([self.connection], [], [], seconds)
+        try:
+            left = bool(readable) and not self.connection.recv(1, socket.MSG_PEEK)
+        except OSError:
+            left = True
+        if left:
+            self.server.owner.aborted += 1
+            self.close_connection = True
+        return left
 
     def _head(self, reply: Reply, **headers: str) -> None:
         self.send_response(reply.status)
@@ -242,11 +281,12 @@ class _Handler(BaseHTTPRequestHandler):
             body, self.close_connection = body[: reply.cut_after], True
         self.wfile.write(body)
 
-    def _stream(self, reply: Reply, events: list[Json]) -> None:
+    def _stream(self, reply: Reply, events: list[bytes]) -> None:
         self._head(reply, Content_Type="text/event-stream", Transfer_Encoding="chunked")
         whole = reply.cut_after is None
-        lines = [b"data: " + msgspec.json.encode(event) + b"\n\n" for event in events] + [b"data: [DONE]\n\n"]
-        for line in lines if whole else lines[: reply.cut_after]:
+        for line in islice(events if reply.events is None else reply.events, reply.cut_after):
+            if self._gone(reply.event_delay):
+                return
             self.wfile.write(b"%x\r\n%s\r\n" % (len(line), line))
             self.wfile.flush()
         if whole:
@@ -254,65 +294,14 @@ class _Handler(BaseHTTPRequestHandler):
         self.close_connection = not whole
 
 
-def _calls(completion: Completion) -> list[Json]:
-    return [
-        {
-            "index": number,
-            "id": call.id,
-            "type": "function",
-            "function": {"name": call.name, "arguments": call.arguments},
-        }
-        for number, call in enumerate(completion.tool_calls)
-    ]
-
-
-def _usage(completion: Completion) -> Json:
-    usage = completion.usage
-    return {"prompt_tokens": usage.prompt_tokens, "completion_tokens": usage.output_tokens}
-
-
-def _logprobs(tokens: Tokens) -> Json:
-    return {"content": [{"token": "", "logprob": value} for value in tokens.logprobs]}
-
-
-def _answer(completion: Completion, model: str, asked: bool) -> Json:
-    message: dict[str, Json] = {"role": "assistant", "content": completion.text}
-    if completion.tool_calls:
-        message = {"role": "assistant", "content": None, "tool_calls": _calls(completion)}
-    choice: dict[str, Json] = {"index": 0, "message": message, "finish_reason": completion.finish or "stop"}
-    answer: dict[str, Json] = {
-        "id": "chatcmpl-scripted",
-        "object": "chat.completion",
-        "model": model,
-        "choices": [choice],
-        "usage": _usage(completion),
-    }
-    if asked and completion.tokens is not None:
-        choice["token_ids"] = list(completion.tokens.output_ids)
-        choice["logprobs"] = _logprobs(completion.tokens)
-        answer["prompt_token_ids"] = list(completion.tokens.prompt_ids)
-    return answer
-
-
-def _events(completion: Completion, model: str, asked: bool) -> list[Json]:
-    """The answer as a server streams it: text by words, each call's arguments in two pieces, usage last."""
-    deltas: list[dict[str, Json]] = [{"role": "assistant", "content": ""}]
-    deltas += [{"content": piece} for piece in pieces(completion.text)]
-    for call in _calls(completion):
-        arguments = call["function"]["arguments"]
-        half = len(arguments) // 2
-        first = {**call, "function": {**call["function"], "arguments": arguments[:half]}}
-        rest = {"index": call["index"], "function": {"arguments": arguments[half:]}}
-        deltas += [{"tool_calls": [first]}, {"tool_calls": [rest]}]
-    common = {"id": "chatcmpl-scripted", "object": "chat.completion.chunk", "model": model}
-    events: list[Json] = [{**common, "choices": [{"index": 0, "delta": delta}]} for delta in deltas]
-    if asked and completion.tokens is not None:
-        events[0]["prompt_token_ids"] = list(completion.tokens.prompt_ids)
-        # All ids ride on the second event: how they are cut up is the server's choice.
-        carrier = events[min(1, len(events) - 1)]["choices"][0]
-        carrier["token_ids"] = list(completion.tokens.output_ids)
-        carrier["logprobs"] = _logprobs(completion.tokens)
-    last = {"index": 0, "delta": {}, "finish_reason": completion.finish or "stop"}
-    events.append({**common, "choices": [last]})
-    events.append({**common, "choices": [], "usage": _usage(completion)})
-    return events
+_PLAIN: Mapping[str, Callable[..., Json]] = {
+    "chat": chat.answer,
+    "responses": lambda completions, body: responses.answer(completions[0], body),
+    "messages": lambda completions, body: messages.answer(completions[0], body),
+}
+_STREAMED: Mapping[str, Callable[..., list[bytes]]] = {
+    "chat": chat.events,
+    "responses": lambda completions, body: responses.events(completions[0], body),
+    "messages": lambda completions, body: messages.events(completions[0], body),
+}
+"""API → what it makes of the completions and the body of a request; only chat has several choices."""

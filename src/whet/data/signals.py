@@ -1,0 +1,236 @@
+"""What users let show without being asked: implicit feedback read from conversations.
+
+Four extractors look at what a user did after an answer: went on to something new, asked the same again in
+other words, said in passing that it was right or wrong, or left without getting what was asked for.  Each says
+nothing where it is not sure; a wrong label costs more than a missing one.  They read English, and what they
+find is Feedback of its own kind (`implicit.*`), so that it can be weighed apart from a thumb.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from ..types import Feedback, Trajectory, digest
+
+ALIKE = 0.5
+"""Share of content words from which a message repeats an earlier one."""
+LEFT_AFTER = 1800.0
+"""Seconds without a word after which a user is taken to have left."""
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One message of a conversation."""
+
+    role: str
+    """`user` or `assistant`."""
+    text: str
+    at: float = 0.0
+    """Unix time in seconds; 0 where it is not known."""
+    run: str = ""
+    """Id of the run that an assistant's message came from."""
+
+
+@dataclass(frozen=True, slots=True)
+class Signal:
+    """What a user's behaviour says of one answer."""
+
+    kind: str
+    """`continued`, `rephrased`, `praised`, `criticised` or `abandoned`."""
+    value: float
+    """1 speaks for the answer, -1 against it."""
+    turn: int
+    """Index of the assistant's message that is meant."""
+    why: str
+
+
+def signals(conversation: Sequence[Turn], *, ended: float | None = None) -> list[Signal]:
+    """What a conversation shows of the answers in it, at most one signal for each, the surest first.
+
+    Args:
+        ended: Unix time in seconds up to which the conversation is known; a user who said nothing more for
+            LEFT_AFTER seconds has left.  None: it is over.
+    """
+    found = []
+    for index, turn in enumerate(conversation):
+        if turn.role != "assistant":
+            continue
+        asked = [one.text for one in conversation[:index] if one.role == "user"]
+        after = next((one for one in conversation[index + 1 :] if one.role == "user"), None)
+        if not asked:
+            continue
+        if after is None:
+            left = ended is None or not turn.at or ended - turn.at > LEFT_AFTER
+            signal = _abandoned(index, turn.text) if left else None
+        else:
+            signal = (
+                _sentiment(index, after.text)
+                or _rephrased(index, asked[-1], after.text)
+                or _continued(index, asked, after.text)
+            )
+        if signal is not None:
+            found.append(signal)
+    return found
+
+
+def conversations(runs: Iterable[Trajectory]) -> dict[str, list[Turn]]:
+    """Session id → its conversation, of runs that each are one question and its answer.
+
+    A run without a session, or whose answer is no text, is left out.
+    """
+    found: dict[str, list[Turn]] = {}
+    for run in sorted(runs, key=lambda one: (one.started, one.id)):
+        if run.session is None or not isinstance(run.output, str):
+            continue
+        turns = found.setdefault(run.session, [])
+        turns.append(Turn("user", run.task.instruction, run.started))
+        turns.append(Turn("assistant", run.output, run.started + (run.seconds or 0.0), run.id))
+    return found
+
+
+def implicit_feedback(runs: Iterable[Trajectory], *, ended: float | None = None) -> list[Feedback]:
+    """The signals of all sessions as Feedback, whose ids make recording them again harmless."""
+    found = []
+    for session, turns in conversations(runs).items():
+        for one in signals(turns, ended=ended):
+            turn = turns[one.turn]
+            id = digest((session, turn.run, one.kind), 24)
+            found.append(
+                Feedback(
+                    run=turn.run,
+                    value=one.value,
+                    comment=one.why,
+                    kind=f"implicit.{one.kind}",
+                    id=id,
+                    at=turn.at,
+                )
+            )
+    return found
+
+
+_NOT = r"(?:not|n't|isn't|wasn't|doesn't|didn't|don't|never|hardly)"
+_PRAISE = re.compile(
+    r"\b(?:thank(?:s| you)|thx|cheers|perfect|great|excellent|awesome|brilliant|wonderful|exactly|"
+    r"that(?:'s| is) (?:right|correct|it|all i needed|what i (?:needed|wanted|meant))|"
+    r"(?:that|this|it) (?:worked|works|helped|helps)|makes sense|you(?:'re| are) right|love it|nice one|"
+    r"much appreciated|appreciate it)\b"
+)
+_BLAME = re.compile(
+    r"\b(?:wrong|incorrect|useless|nonsense|ridiculous|terrible|awful|hopeless|frustrating|disappoint\w*|garbage|"
+    r"(?:that|this|it)(?:'s| is| was)? " + _NOT + r" (?:\w+ ){0,3}?"
+    r"(?:right|correct|true|what i|it|help|helpful|work|working|the one|answer)|"
+    + _NOT
+    + r" what i (?:asked|meant|wanted|said)|"
+    r"(?:did|does|do) ?n[o']t (?:\w+ )?(?:work|help|answer|understand|listen|compile|run|load)|"
+    r"you (?:misunderstood|made (?:that|this|it) up|keep (?:saying|repeating|giving|doing)|ignored|forgot|missed)|"
+    r"still " + _NOT + r"|i (?:already|just) (?:said|told)|"
+    r"makes no sense|no use|try again|that(?:'s| is) false|made up|hallucinat\w*)\b"
+)
+_FORM_ONLY = re.compile(
+    r"\b(?:thanks|thank you|thx|cheers),? (?:but|anyway|though|for nothing)\b|\bno,? thanks\b|"
+    r"\b(?:oh|just|yeah|well)[, ]+(?:great|perfect|brilliant|wonderful|thanks)\b|\bgreat[,.] (?:another|now)\b"
+)
+"""Thanks that are none: a "but" follows, or they are meant the other way round."""
+_NO_PRAISE = re.compile(
+    r"\b(?:great|perfect|excellent|exactly|right) (?:\w+ )?(?:deal|lakes|britain|way|time|how)\b"
+)
+_ABOUT_WRONG = ("what is wrong", "what's wrong", "is it wrong", "is that wrong", "was i wrong")
+
+
+def _sentiment(index: int, text: str) -> Signal | None:
+    lowered = text.lower().replace("’", "'")
+    if _FORM_ONLY.search(lowered):
+        return Signal("criticised", -1.0, index, f"the next message is thanks in form only: {text[:80]!r}")
+    blame = _BLAME.search(lowered)
+    # "That is not wrong" and "what is wrong?" do not blame.
+    if blame and not _negated(blame.group(), lowered) and not lowered.startswith(_ABOUT_WRONG):
+        return Signal("criticised", -1.0, index, f"the next message says {blame.group()!r}")
+    praise = _PRAISE.search(_NO_PRAISE.sub("", lowered))
+    if praise and not _negated(praise.group(), lowered):
+        return Signal("praised", 1.0, index, f"the next message says {praise.group()!r}")
+    return None
+
+
+def _negated(words: str, text: str) -> bool:
+    return re.search(r"(?:\b(?:not|nothing|never|hardly)|n't) (?:\w+ )?" + re.escape(words), text) is not None
+
+
+_STOP = frozenset(
+    """
+    a an the is are was were be been do does did can could will would shall should may might must have has had
+    i you he she it we they me my your his her our their this that these those of to in on at for from by with about
+    and or but if then so as what which who whom whose when where why how there here not no yes any some also
+    please tell say know give show find get need want again just once more mean meant asking ask asked question
+    looking instead
+    """.split()  # noqa: SIM905 - a list of words is read as words
+)
+_AGAIN = re.compile(
+    r"\b(?:i mean|i meant|what i (?:mean|meant|want|wanted|am asking|was asking)|let me rephrase|in other words|"
+    r"to be clear|again[,:]|once more|rather|no,|i(?:'m| am) asking|to clarify|put differently|my question (?:was|is))"
+)
+_NEXT = re.compile(r"^(?:and|what about|how about|also|now|next|another|ok(?:ay)?,? (?:and|now)|then)\b")
+
+
+def _words(text: str) -> set[str]:
+    return {_stem(word) for word in re.findall(r"[a-z0-9]+", text.lower()) if word not in _STOP}
+
+
+def _stem(word: str) -> str:
+    for end in ("ing", "ies", "ed", "es", "s", "ly"):
+        if word.endswith(end) and len(word) - len(end) >= 3:
+            return word[: -len(end)]
+    return word
+
+
+def _rephrased(index: int, before: str, after: str) -> Signal | None:
+    old, new = _words(before), _words(after)
+    if not old or not new:
+        return None
+    share = len(old & new) / min(len(old), len(new))
+    marked = bool(_AGAIN.search(after.lower()))
+    # "And for Lisbon?" swaps one thing for another: words of its own that the first question lacks, in few words.
+    swapped = bool(_NEXT.match(after.lower())) or _names(after) - _names(before)
+    if (share >= ALIKE and not swapped) or (marked and share > 0 and share >= ALIKE / 2):
+        return Signal("rephrased", -1.0, index, f"{share:.0%} of its words were in the question before")
+    return None
+
+
+def _names(text: str) -> set[str]:
+    """Numbers, and words with a capital that do not begin a sentence: what a question is about."""
+    inside = re.findall(r"(?<![.!?] )(?<!^)\b(?:[A-Z][a-z]+|[A-Z]{2,}|\d+)\b", text)
+    return {word.lower() for word in inside if word != "I"}
+
+
+_REQUEST = re.compile(
+    r"^(?:please |can you |could you )?(?:add|book|buy|call|cancel|change|check|compare|compute|convert|create|draft|"
+    r"explain|find|fix|list|make|move|open|order|plan|put|remind|run|search|send|set|show|sort|summari[sz]e|tell|"
+    r"translate|update|write)\b"
+)
+
+
+def _continued(index: int, asked: Sequence[str], after: str) -> Signal | None:
+    new = _words(after)
+    lowered = after.lower()
+    asks = lowered.rstrip().endswith("?") or _NEXT.match(lowered) or _REQUEST.match(lowered)
+    if len(new) < 2 or not asks or _AGAIN.search(lowered):
+        return None
+    if all(len(_words(one) & new) / len(new) < ALIKE for one in asked) or _NEXT.match(lowered):
+        return Signal("continued", 1.0, index, "the user went on to something else")
+    return None
+
+
+_OPEN = re.compile(
+    r"\b(?:i (?:do not|don't|cannot|can't|could not|couldn't|am unable|was unable|am not able)|unfortunately|sorry|"
+    r"no results|not found|unable to|went wrong|error|please (?:provide|clarify|specify|try)|"
+    r"could you (?:clarify|specify|tell|provide|rephrase)|can you (?:clarify|specify|tell|provide|rephrase))\b"
+)
+
+
+def _abandoned(index: int, text: str) -> Signal | None:
+    """Left after an answer that was none: an apology, an error, or a question back."""
+    lowered = text.lower().replace("’", "'")
+    if _OPEN.search(lowered) or lowered.rstrip().endswith("?"):
+        return Signal("abandoned", -1.0, index, "the user left after an apology, an error or a question back")
+    return None

@@ -1,0 +1,136 @@
+"""Runs inside the sandbox, beside a program and its evaluator; it is staged as text, never imported here.
+
+It uses the standard library alone and gives plain JSON back.  What comes from here is written where
+the program could have written it.  It is compiled anew for every evaluation, so what is needed only
+for fingerprints stands in `probes.py`.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import json
+import math
+import os
+import sys
+import types
+from typing import Any
+
+_TEXT = 20_000
+"""Characters of one artifact that are kept."""
+
+
+class EvaluationResult:
+    """What evaluators written for OpenEvolve return: numbers, and texts beside them."""
+
+    def __init__(self, metrics: Any, artifacts: Any = None) -> None:
+        self.metrics = metrics
+        self.artifacts = artifacts or {}
+
+    @classmethod
+    def from_dict(cls, metrics: Any) -> EvaluationResult:
+        return cls(metrics)
+
+    def to_dict(self) -> Any:
+        return self.metrics
+
+    def has_artifacts(self) -> bool:
+        return bool(self.artifacts)
+
+
+def _stand_in() -> None:
+    """Let `from openevolve.evaluation_result import EvaluationResult` work without the package."""
+    package: Any = types.ModuleType("openevolve")
+    module: Any = types.ModuleType("openevolve.evaluation_result")
+    package.__path__ = []
+    package.evaluation_result = module
+    package.EvaluationResult = module.EvaluationResult = EvaluationResult
+    sys.modules.update({"openevolve": package, "openevolve.evaluation_result": module})
+
+
+def load(path: str, name: str) -> Any:
+    folder = os.path.dirname(os.path.abspath(path))
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def evaluator_at(path: str) -> Any:
+    _stand_in()
+    path = os.path.abspath(path)
+    os.chdir(os.path.dirname(path))
+    return load(path, "evaluation_module")
+
+
+def stages(evaluator: str) -> list[str]:
+    """Which of the functions of an evaluator there are, and whether it says itself what behaviour is."""
+    module = evaluator_at(evaluator)
+    wanted = ("evaluate", "evaluate_stage1", "evaluate_stage2", "evaluate_stage3", "behaviour")
+    return [name for name in wanted if callable(getattr(module, name, None))]
+
+
+def evaluate(evaluator: str, function: str, program: str) -> dict[str, Any]:
+    """What one function of the evaluator makes of a program: `{"metrics", "artifacts"}`."""
+    program = os.path.abspath(program)
+    return measured(getattr(evaluator_at(evaluator), function)(program))
+
+
+def measured(value: Any) -> dict[str, Any]:
+    if inspect.isawaitable(value):
+        import asyncio
+
+        value = asyncio.run(_awaited(value))
+    metrics = value if isinstance(value, dict) else getattr(value, "metrics", None)
+    artifacts = {} if isinstance(value, dict) else getattr(value, "artifacts", None) or {}
+    if not isinstance(metrics, dict):
+        raise TypeError(f"the evaluator returned {type(value).__name__}, not a dict or an EvaluationResult")
+    kept = {str(name): _number(found) for name, found in metrics.items()}
+    return {
+        "metrics": {name: found for name, found in kept.items() if found is not None},
+        "instances": _instances(metrics),
+        "artifacts": {str(name): _text(found) for name, found in list(artifacts.items())[:50]},
+    }
+
+
+async def _awaited(value: Any) -> Any:
+    return await value
+
+
+def _number(value: Any) -> float | None:
+    """A finite number, a flag, or None for what is no measurement."""
+    if isinstance(value, (bool, int)):
+        return value
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _instances(metrics: Any) -> dict[str, float]:
+    given = metrics.get("instances")
+    if isinstance(given, (list, tuple)):
+        given = dict(enumerate(given))
+    if not isinstance(given, dict):
+        return {}
+    kept = {str(name): _number(found) for name, found in given.items()}
+    return {name: found for name, found in kept.items() if found is not None}
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, (bytes, bytearray)):
+        text = bytes(value).decode("utf-8", "replace")
+    elif isinstance(value, str):
+        text = value
+    else:
+        try:
+            text = json.dumps(value)
+        except (TypeError, ValueError):
+            text = repr(value)
+    return text if len(text) <= _TEXT else text[:_TEXT] + f"\n[{len(text) - _TEXT} more characters]"

@@ -1,0 +1,515 @@
+"""Edits of Python text without a model: the syntax tree says where, the text is cut there and nowhere else.
+
+Everything outside the replaced expression or statement keeps its formatting and comments.  An edit
+draws only from the generator it is given and returns None where it has nothing to work on.  These
+edits are blind: that a child parses, imports and runs is checked before it costs an evaluation.
+
+`number`, `operator`, `operand`, `grow`, `guard`, `shrink` and `reorder` change one program;
+`graft` and `unite` bring in parts of a second one.  `knobs` moves literal constants inside the
+domains that their comments state (`operators.py`).
+"""
+
+from __future__ import annotations
+
+import ast
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from ..errors import InputError
+from . import operators, targets
+from .program import Program, regions
+
+Edit = Callable[[Program, Program | None, random.Random], Program | None]
+"""A change of the first program, with the second as a donor where the edit takes one."""
+
+_ARITHMETIC = (ast.Add, ast.Sub, ast.Mult, ast.Div)
+_COMPARISONS = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
+_COMPOUND = (ast.BinOp, ast.BoolOp, ast.Compare, ast.IfExp, ast.UnaryOp, ast.Lambda)
+_SIMPLE = (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Expr)
+_NOT_VALUES = ("decorator_list", "annotation", "returns", "args", "type_params", "bases", "targets")
+"""Fields of syntax nodes whose expressions are no values to compute with; `args` of a call are."""
+_LARGEST = 4000
+"""Syntax nodes above which a program grows no further: blind edits bloat what nobody stops."""
+
+
+@dataclass(slots=True)
+class Site:
+    """One expression that may be replaced."""
+
+    node: ast.expr
+    parent: ast.AST
+    names: tuple[str, ...]
+    """Names that hold something there and are used in arithmetic somewhere near."""
+
+
+@dataclass(slots=True)
+class Source:
+    """A Python text with its tree, cut at bytes because the tree counts in bytes."""
+
+    text: str
+    tree: ast.Module = field(init=False)
+    raw: bytes = field(init=False)
+    starts: list[int] = field(init=False)
+    blocks: list[tuple[int, int]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Raises SyntaxError or InputError for what cannot be edited."""
+        self.tree = ast.parse(self.text)
+        self.raw = self.text.encode()
+        self.starts = [0]
+        for line in self.raw.splitlines(keepends=True):
+            self.starts.append(self.starts[-1] + len(line))
+        self.blocks = [
+            (len(self.text[: block.start].encode()), len(self.text[: block.stop].encode()))
+            for block in regions(self.text)
+        ]
+
+    def span(self, node: ast.expr | ast.stmt) -> tuple[int, int]:
+        """First byte and the byte after the last."""
+        assert node.end_lineno is not None
+        assert node.end_col_offset is not None
+        return (
+            self.starts[node.lineno - 1] + node.col_offset,
+            self.starts[node.end_lineno - 1] + node.end_col_offset,
+        )
+
+    def inside(self, node: ast.expr | ast.stmt) -> bool:
+        """True if the whole node may change."""
+        begin, end = self.span(node)
+        return any(start <= begin and end <= stop for start, stop in self.blocks)
+
+    def cut(self, changes: list[tuple[tuple[int, int], str]]) -> str:
+        """The text with spans replaced; spans do not overlap."""
+        raw = self.raw
+        for (begin, end), new in sorted(changes, reverse=True):
+            raw = raw[:begin] + new.encode() + raw[end:]
+        return raw.decode()
+
+    def segment(self, node: ast.expr | ast.stmt) -> str:
+        """The node as it stands in the text."""
+        begin, end = self.span(node)
+        return self.raw[begin:end].decode()
+
+    def sites(self) -> list[Site]:
+        """Every expression that may be replaced, in the order of the text."""
+        found: list[Site] = []
+        for owner in [*_functions(self.tree), self.tree]:
+            names = _names(owner)
+            for parent, node in _expressions(owner):
+                if self.inside(node):
+                    found.append(Site(node, parent, names))
+        found.sort(key=lambda site: (self.span(site.node), -len(ast.dump(site.node))))
+        return found
+
+    def statements(self) -> list[tuple[list[ast.stmt], int]]:
+        """Every simple statement that may be moved or dropped, as its body and place in it."""
+        found = []
+        for function in _functions(self.tree):
+            for node in ast.walk(function):
+                for name in ("body", "orelse"):
+                    body = getattr(node, name, None)
+                    if isinstance(body, list):
+                        found += [
+                            (body, place)
+                            for place, each in enumerate(body)
+                            if isinstance(each, _SIMPLE) and self.inside(each) and not _is_text(each)
+                        ]
+        return found
+
+    def put(self, site: Site, new: ast.expr) -> str:
+        """The text with one expression replaced, in parentheses where they may be needed."""
+        text = ast.unparse(ast.fix_missing_locations(new))
+        bare = isinstance(site.parent, (ast.stmt, ast.Call, ast.Subscript, ast.List, ast.Tuple, ast.keyword))
+        if isinstance(new, _COMPOUND) and not bare:
+            text = f"({text})"
+        return self.cut([(self.span(site.node), text)])
+
+
+def _functions(tree: ast.AST) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
+    return [node for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))]
+
+
+def _is_text(node: ast.stmt) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+
+
+def _expressions(owner: ast.AST) -> Iterator[tuple[ast.AST, ast.expr]]:
+    """Expressions that are evaluated in `owner` itself, without its inner functions, with their parents."""
+    queue: list[ast.AST] = [owner]
+    while queue:
+        parent = queue.pop()
+        for name, value in ast.iter_fields(parent):
+            if name in _NOT_VALUES and not (name == "args" and isinstance(parent, ast.Call)):
+                continue
+            for node in value if isinstance(value, list) else [value]:
+                if not isinstance(node, ast.AST):
+                    continue
+                if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.JoinedStr, ast.Lambda)):
+                    continue  # its own owner, or with positions that cannot be cut
+                if isinstance(node, ast.expr) and _replaceable(parent, name, node):
+                    yield parent, node
+                queue.append(node)
+
+
+def _replaceable(parent: ast.AST, name: str, node: ast.expr) -> bool:
+    if isinstance(getattr(node, "ctx", None), (ast.Store, ast.Del)) or isinstance(
+        node, (ast.Slice, ast.Starred)
+    ):
+        return False
+    if isinstance(parent, ast.Call) and name == "func":
+        return False
+    if isinstance(parent, (ast.Attribute, ast.Import, ast.Expr)):
+        return False
+    return not (isinstance(node, ast.Constant) and isinstance(node.value, (str, bytes, type(...))))
+
+
+def _names(owner: ast.AST) -> tuple[str, ...]:
+    """Arguments, and names that stand beside an arithmetic sign or a comparison in `owner`."""
+    found: dict[str, None] = {}
+    if isinstance(owner, (ast.FunctionDef, ast.AsyncFunctionDef)):
+        every = [*owner.args.posonlyargs, *owner.args.args, *owner.args.kwonlyargs]
+        found.update(dict.fromkeys(each.arg for each in every if each.arg not in ("self", "cls")))
+    for node in ast.walk(owner):
+        sides: list[ast.expr] = []
+        if isinstance(node, ast.BinOp):
+            sides = [node.left, node.right]
+        elif isinstance(node, ast.Compare):
+            sides = [node.left, *node.comparators]
+        found.update(dict.fromkeys(side.id for side in sides if isinstance(side, ast.Name)))
+    return tuple(found)
+
+
+def _is_number(node: ast.AST) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, (int, float))
+
+
+def _python(program: Program, rng: random.Random) -> tuple[str, Source] | None:
+    """One Python part of the program, drawn by its size."""
+    names = [name for name in program.parts if name.endswith(".py")]
+    weights = [sum(stop - start for start, stop in regions(program.parts[name])) + 1 for name in names]
+    if not names:
+        return None
+    name = rng.choices(names, weights)[0]
+    try:
+        return name, Source(program.parts[name])
+    except (SyntaxError, ValueError):
+        return None
+
+
+def number(program: Program, donor: Program | None, rng: random.Random) -> Program | None:
+    """Move one or more numbers, or flip a True or False."""
+    found = _python(program, rng)
+    if found is None:
+        return None
+    name, source = found
+    places = [site.node for site in source.sites() if _is_number(site.node)]
+    if not places:
+        return None
+    count = 1
+    while count < len(places) and rng.random() < 0.3:
+        count += 1
+    changes = []
+    for node in rng.sample(places, count):
+        assert isinstance(node, ast.Constant)
+        assert isinstance(node.value, (int, float))
+        changes.append((source.span(node), repr(_moved(node.value, rng))))
+    return program.with_part(name, source.cut(changes))
+
+
+def _moved(value: int | float, rng: random.Random) -> int | float:
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, int):
+        reach = max(1, round(abs(value) * 0.5))
+        step = rng.randint(1, reach) if rng.random() < 0.7 else 1
+        moved = value + (step if rng.random() < 0.5 else -step)
+        return moved if moved >= 0 else -moved  # a sign is an operator's business
+    drawn = value * 2.0 ** rng.gauss(0.0, 0.7) if value else abs(rng.gauss(0.0, 0.3))
+    return float(f"{drawn:.4g}")
+
+
+def operator(program: Program, donor: Program | None, rng: random.Random) -> Program | None:
+    """Swap an arithmetic sign, a comparison, or `and` and `or`."""
+    found = _python(program, rng)
+    if found is None:
+        return None
+    name, source = found
+    sites = [site for site in source.sites() if isinstance(site.node, (ast.BinOp, ast.Compare, ast.BoolOp))]
+    if not sites:
+        return None
+    site = rng.choice(sites)
+    node: ast.expr = site.node
+    if isinstance(node, ast.BinOp):
+        if rng.random() < 0.25:
+            new: ast.expr = ast.BinOp(node.right, node.op, node.left)
+        else:
+            new = ast.BinOp(node.left, rng.choice(_other(_ARITHMETIC, node.op))(), node.right)
+    elif isinstance(node, ast.Compare):
+        sign = rng.choice(_other((*_COMPARISONS, ast.Eq), node.ops[0]))()
+        new = ast.Compare(node.left, [sign, *node.ops[1:]], node.comparators)
+    else:
+        assert isinstance(node, ast.BoolOp)
+        new = ast.BoolOp(ast.Or() if isinstance(node.op, ast.And) else ast.And(), node.values)
+    return program.with_part(name, source.put(site, new))
+
+
+def _other(kinds: tuple[type, ...], now: ast.AST) -> list[type]:
+    return [kind for kind in kinds if not isinstance(now, kind)]
+
+
+def operand(program: Program, donor: Program | None, rng: random.Random) -> Program | None:
+    """Put another name or number in the place of one."""
+    found = _python(program, rng)
+    if found is None:
+        return None
+    name, source = found
+    sites = [
+        site
+        for site in source.sites()
+        if _is_number(site.node) or (isinstance(site.node, ast.Name) and site.node.id in site.names)
+    ]
+    if not sites:
+        return None
+    site = rng.choice(sites)
+    return program.with_part(name, source.put(site, _leaf(site.names, rng)))
+
+
+def _leaf(names: tuple[str, ...], rng: random.Random) -> ast.expr:
+    if names and rng.random() < 0.65:
+        return ast.Name(rng.choice(names), ast.Load())
+    return ast.Constant(rng.choice((0, 1, 2, 3, 5, 10, 20, 50, 100, 0.5, 0.1, 0.01)))
+
+
+def _term(names: tuple[str, ...], rng: random.Random) -> ast.expr:
+    """A small expression: a leaf, or two with a sign between."""
+    if rng.random() < 0.5:
+        return _leaf(names, rng)
+    return ast.BinOp(_leaf(names, rng), rng.choice(_ARITHMETIC)(), _leaf(names, rng))
+
+
+def _arithmetic(source: Source) -> list[Site]:
+    """Sites that hold a number at run time, as far as the text shows."""
+    return [
+        site
+        for site in source.sites()
+        if isinstance(site.node, (ast.BinOp, ast.UnaryOp, ast.IfExp))
+        or _is_number(site.node)
+        or (isinstance(site.node, ast.Name) and site.node.id in site.names)
+    ]
+
+
+def grow(program: Program, donor: Program | None, rng: random.Random) -> Program | None:
+    """Join a term to an expression: `e` becomes `e + term`."""
+    found = _python(program, rng)
+    if found is None or _too_large(found[1]):
+        return None
+    name, source = found
+    sites = _arithmetic(source)
+    if not sites:
+        return None
+    site = rng.choice(sites)
+    new = ast.BinOp(site.node, rng.choice(_ARITHMETIC)(), _term(site.names, rng))
+    return program.with_part(name, source.put(site, new))
+
+
+def guard(program: Program, donor: Program | None, rng: random.Random) -> Program | None:
+    """Make an expression depend on a condition: `e` becomes `other if a < b else e`."""
+    found = _python(program, rng)
+    if found is None or _too_large(found[1]):
+        return None
+    name, source = found
+    sites = [site for site in _arithmetic(source) if site.names]
+    if not sites:
+        return None
+    site = rng.choice(sites)
+    condition = _condition(site.names, rng)
+    way = rng.random()
+    other: ast.expr
+    if way < 0.3:
+        other = _term(site.names, rng)
+    elif way < 0.5:
+        other = ast.UnaryOp(ast.USub(), site.node)
+    else:
+        other = ast.BinOp(site.node, rng.choice(_ARITHMETIC)(), _term(site.names, rng))
+    new = ast.IfExp(condition, other, site.node)
+    return program.with_part(name, source.put(site, new))
+
+
+def _condition(names: tuple[str, ...], rng: random.Random) -> ast.expr:
+    """A comparison: of a name with a number or with two, or of two small expressions."""
+    way = rng.random()
+    if way < 0.4:
+        low, high = sorted((_scaled(rng), _scaled(rng)))
+        name = ast.Name(rng.choice(names), ast.Load())
+        return ast.Compare(ast.Constant(low), [ast.Lt(), ast.Lt()], [name, ast.Constant(high)])
+    sign = rng.choice(_COMPARISONS)()
+    if way < 0.7:
+        return ast.Compare(ast.Name(rng.choice(names), ast.Load()), [sign], [ast.Constant(_scaled(rng))])
+    return ast.Compare(_term(names, rng), [sign], [_term(names, rng)])
+
+
+def _scaled(rng: random.Random) -> int:
+    """A whole number from 0 to 100, small ones more often."""
+    return int(101.0 ** rng.random()) - 1 if rng.random() < 0.9 else rng.randint(0, 100)
+
+
+def _too_large(source: Source) -> bool:
+    return sum(1 for _ in ast.walk(source.tree)) > _LARGEST
+
+
+def shrink(program: Program, donor: Program | None, rng: random.Random) -> Program | None:
+    """Put a part of an expression in the place of the whole, or drop a statement."""
+    found = _python(program, rng)
+    if found is None:
+        return None
+    name, source = found
+    if rng.random() < 0.25:
+        body = [(body, place) for body, place in source.statements() if len(body) > 1]
+        if body:
+            chosen, place = rng.choice(body)
+            begin, end = source.span(chosen[place])
+            return program.with_part(name, source.cut([((begin, end), "pass")]))
+    pairs = [
+        (site, child)
+        for site in source.sites()
+        if isinstance(site.node, (ast.BinOp, ast.BoolOp, ast.IfExp, ast.UnaryOp))
+        for child in ast.iter_child_nodes(site.node)
+        if isinstance(child, ast.expr)
+    ]
+    if not pairs:
+        return None
+    site, child = rng.choice(pairs)
+    return program.with_part(name, source.put(site, child))
+
+
+def reorder(program: Program, donor: Program | None, rng: random.Random) -> Program | None:
+    """Swap a statement with the one after it, or repeat it."""
+    found = _python(program, rng)
+    if found is None:
+        return None
+    name, source = found
+    places = source.statements()
+    if not places:
+        return None
+    body, place = rng.choice(places)
+    one = body[place]
+    two = body[place + 1] if place + 1 < len(body) else None
+    if isinstance(two, _SIMPLE) and source.inside(two) and rng.random() < 0.7:
+        return program.with_part(
+            name,
+            source.cut([(source.span(one), source.segment(two)), (source.span(two), source.segment(one))]),
+        )
+    begin, end = source.span(one)
+    text = source.segment(one) + "\n" + " " * one.col_offset + source.segment(one)
+    return program.with_part(name, source.cut([((begin, end), text)]))
+
+
+def _donor(program: Program, donor: Program | None, rng: random.Random) -> tuple[str, Source, Source] | None:
+    found = _python(program, rng)
+    if found is None or donor is None or found[0] not in donor.parts:
+        return None
+    try:
+        return (*found, Source(donor.parts[found[0]]))
+    except (SyntaxError, ValueError):
+        return None
+
+
+def graft(program: Program, donor: Program | None, rng: random.Random) -> Program | None:
+    """Put an expression of the donor in the place of one, where all its names are known."""
+    found = _donor(program, donor, rng)
+    if found is None:
+        return None
+    name, source, other = found
+    sites = _arithmetic(source)
+    gifts = [site.node for site in _arithmetic(other) if isinstance(site.node, (ast.BinOp, ast.IfExp))]
+    if not sites or not gifts:
+        return None
+    site = rng.choice(sites)
+    known = [
+        gift
+        for gift in gifts
+        if {node.id for node in ast.walk(gift) if isinstance(node, ast.Name)} <= set(site.names)
+    ]
+    return program.with_part(name, source.put(site, rng.choice(known))) if known else None
+
+
+def unite(program: Program, donor: Program | None, rng: random.Random) -> Program | None:
+    """Take each definition that the two programs have in different forms from one or the other.
+
+    Definitions are functions, methods, classes without methods and module-level assignments: the
+    building blocks that crossover must not tear apart.
+    """
+    if donor is None:
+        return None
+    changed = program
+    for name in program.parts:
+        if name not in donor.parts or program.parts[name] == donor.parts[name]:
+            continue
+        if not name.endswith(".py"):
+            if rng.random() < 0.5:
+                changed = changed.with_part(name, donor.parts[name])
+            continue
+        try:
+            mine, its = Source(program.parts[name]), Source(donor.parts[name])
+        except (SyntaxError, ValueError):
+            continue
+        theirs = _definitions(its)
+        changes = []
+        for key, node in _definitions(mine).items():
+            gift = theirs.get(key)
+            if gift is not None and its.segment(gift) != mine.segment(node) and rng.random() < 0.5:
+                changes.append((mine.span(node), its.segment(gift)))
+        changed = changed.with_part(name, mine.cut(changes))
+    return None if changed.parts == program.parts else changed
+
+
+def _definitions(source: Source) -> dict[str, ast.stmt]:
+    found: dict[str, ast.stmt] = {}
+
+    def visit(body: list[ast.stmt], prefix: str) -> None:
+        for node in body:
+            if isinstance(node, ast.ClassDef):
+                visit(node.body, f"{prefix}{node.name}.")
+            elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                found[prefix + node.name] = node
+            elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+                found[prefix + node.targets[0].id] = node
+            elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.value:
+                found[prefix + node.target.id] = node
+
+    visit(source.tree.body, "")
+    return {key: node for key, node in found.items() if source.inside(node)}
+
+
+def knobs(program: Program, donor: Program | None, rng: random.Random) -> Program | None:
+    """Move literal constants of the module inside the domains that their comments state."""
+    found = _python(program, rng)
+    if found is None:
+        return None
+    name, source = found
+    places: list[tuple[str, targets.Target, list[operators.Knob]]] = []
+    for constant, node in _definitions(source).items():
+        if "." in constant or not isinstance(node, (ast.Assign, ast.AnnAssign)):
+            continue
+        try:
+            target = targets.find(source.text, constant)
+            movable = operators.knobs(target.value, target.domains)
+        except InputError:
+            continue
+        if movable:
+            places.append((constant, target, movable))
+    if not places:
+        return None
+    constant, target, movable = rng.choices(places, [len(each[2]) for each in places])[0]
+    value = operators.mutate(target.value, movable, rng, strength=0.7)
+    return program.with_part(name, targets.patch(source.text, constant, value))
+
+
+EDITS: dict[str, Edit] = {
+    edit.__name__: edit
+    for edit in (knobs, number, operator, operand, grow, guard, shrink, reorder, graft, unite)
+}
+"""Name → edit, in the order in which the bandit lists them."""
+PAIRED = frozenset({"graft", "unite"})
+"""Edits that need a donor."""

@@ -1,0 +1,418 @@
+"""The search: proposals in flight, results committed in the order in which they were proposed.
+
+Proposal k is drawn from the population as it stood after commit k - `in_flight`, from a generator
+seeded by (seed, k).  So what is proposed does not depend on how many workers there are or who is
+done first, and a search that is stopped and replayed from its journal goes on as if it had not been.
+
+A child goes through four gates, each of them cheaper than the next: its text must be new, it must
+parse, import and run, what it does on recorded calls must be new, and then it is scored.  The gates
+that compare are passed in the order of proposals.  A hang costs its own timeout; a failure of the
+program is not tried again, one of the machine is (`judging.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from ..budget import Meter
+from ..errors import BudgetExceeded, InputError, ModelError
+from ..types import Json
+from .bandit import Bandit
+from .edits import EDITS, PAIRED
+from .journal import Journal, Record
+from .judging import Judge, Judgement
+from .population import Draw, Judged, Population
+from .program import Program
+from .proposers import Proposer
+
+_TRIES = 16
+"""Edits tried for one proposal before it is given up: most of what fails does so for nothing."""
+_CHEAP = 0.1
+"""What a proposal that never reached the evaluator costs, in evaluations."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchOptions:
+    """Settings of a search; all that decides what is found is here and in the population's options."""
+
+    iterations: int | None = 100
+    """Proposals; None for as many as the budget lets."""
+    seed: int = 42
+    workers: int = 1
+    """Candidates judged at a time; has no influence on what is found."""
+    in_flight: int = 8
+    """Proposals between a child and the population it was drawn from; at least `workers`."""
+    edits: tuple[str, ...] = tuple(EDITS)
+    """Edits of Python text to use; none to leave everything to models."""
+    second: float = 0.25
+    """Probability that a child made by an edit is edited once more."""
+    target: float | None = None
+    """Score at which the search is done."""
+    patience: int | None = None
+    """Proposals without a better one after which it is done."""
+    max_length: int = 100_000
+    """Characters above which a child is not judged."""
+    cpu_seconds: float | None = None
+    """CPU time of candidates and search together after which nothing more is proposed."""
+
+
+@dataclass(slots=True)
+class Found:
+    """What a search came to."""
+
+    best: Judged
+    start: Judged
+    history: list[tuple[int, float]]
+    """(proposal, score) of each new best, the start first."""
+    records: list[Record]
+    """Of all proposals, in order; number 0 is the start."""
+    iterations: int
+    evaluations: int
+    timeouts: int
+    duplicates: int
+    operators: list[dict[str, Json]]
+    """What each operator and model earned (`Bandit.table`)."""
+    cpu_seconds: float
+    stopped: str
+    """Why it ended: `iterations`, `budget`, `target` or `patience`."""
+    replayed: int = 0
+    """Proposals that came from the journal."""
+
+    def lineage(self) -> list[Record]:
+        """From the best back to the start."""
+        by_number = {record.number: record for record in self.records}
+        line = [by_number[self.best.number]]
+        while (above := line[-1].parent) is not None:
+            line.append(by_number[above])
+        return line
+
+
+class Turnstile:
+    """Lets proposals pass one by one, in order; everyone must pass, or those behind wait for ever."""
+
+    def __init__(self) -> None:
+        self._next = 1
+        self._waiting: dict[int, asyncio.Event] = {}
+
+    async def wait(self, number: int) -> None:
+        """Wait for one's turn."""
+        if number != self._next:
+            await self._waiting.setdefault(number, asyncio.Event()).wait()
+
+    def leave(self, number: int) -> None:
+        """Let the next one pass."""
+        self._next = number + 1
+        event = self._waiting.pop(self._next, None)
+        if event is not None:
+            event.set()
+
+
+@dataclass(slots=True)
+class _Child:
+    """A proposal on its way."""
+
+    number: int
+    operator: str
+    draw: Draw
+    program: Program | None
+    proposer: Proposer | None = None
+    cost: float = _CHEAP
+
+
+@dataclass(slots=True)
+class Search:
+    """One search.
+
+    Args:
+        start: the program to improve.
+        judge: what scores candidates.
+        population: who may have children.
+        proposers: models, each an arm of the bandit beside the edits.
+        journal: where the search is recorded and replayed from; None to keep nothing.
+        meter: budget; an evaluation is a rollout.
+        progress: told every committed record.
+        seeds: programs judged before the first proposal and entered beside the start.
+    """
+
+    start: Program
+    judge: Judge
+    population: Population
+    options: SearchOptions = field(default_factory=SearchOptions)
+    proposers: Sequence[Proposer] = ()
+    journal: Journal | None = None
+    meter: Meter = field(default_factory=Meter)
+    progress: Callable[[Record], None] | None = None
+    seeds: Sequence[Program] = ()
+    _shapes: set[str] = field(default_factory=set)
+    _committed: set[str] = field(default_factory=set)
+    _behaviours: set[str] = field(default_factory=set)
+    _records: list[Record] = field(default_factory=list)
+    _members: dict[int, Judged] = field(default_factory=dict)
+    _history: list[tuple[int, float]] = field(default_factory=list)
+    _models: Mapping[str, Proposer] = field(default_factory=dict)
+    _bandit: Bandit = field(init=False)
+    _texts: Turnstile = field(default_factory=Turnstile)
+    _acts: Turnstile = field(default_factory=Turnstile)
+    _slots: asyncio.Semaphore = field(init=False)
+    _replayed: int = 0
+    _began: float = field(default_factory=time.process_time)
+
+    def __post_init__(self) -> None:
+        unknown = set(self.options.edits) - set(EDITS)
+        if unknown:
+            raise InputError(f"unknown edits {sorted(unknown)}; there are {', '.join(EDITS)}")
+        if self.options.in_flight < self.options.workers:
+            raise InputError(
+                f"{self.options.workers} workers need in_flight of at least that; it is "
+                f"{self.options.in_flight}. It decides what is found, so it does not follow by itself."
+            )
+        self._models = {proposer.name: proposer for proposer in self.proposers}
+        python = any(name.endswith(".py") for name in self.start.parts)
+        arms = [*self._models, *(self.options.edits if python else ())]
+        if not arms:
+            raise InputError(
+                "there is nothing to propose with: edits need a Python part. Configure a model "
+                "(llm.models in config.yaml, or OPENAI_API_KEY)."
+            )
+        self._bandit = Bandit(arms)
+        self._slots = asyncio.Semaphore(self.options.workers)
+
+    async def run(self) -> Found:
+        """Search until the iterations, the budget, the target or the patience is reached.
+
+        Raises:
+            InputError: the evaluator or the start program does not run.
+            TrainingRefused: the evaluator cannot tell the start program from wreckage.
+        """
+        await self._begin()
+        tasks: dict[int, asyncio.Task[Record]] = {}
+        stopped = "iterations"
+        number = 0
+        try:
+            while self.options.iterations is None or number < self.options.iterations:
+                number += 1
+                if number > self.options.in_flight:
+                    await self._commit(tasks, number - self.options.in_flight)
+                ended = self._over(number)
+                recorded = self.journal.load(number) if self.journal else None
+                if ended or not self._reserve():  # a replayed one counts: budgets in counts end alike
+                    stopped = ended or "budget"
+                    number -= 1
+                    break
+                work = self._replay(recorded) if recorded else self._work(self._propose(number))
+                tasks[number] = asyncio.create_task(work)
+            for left in sorted(tasks):
+                await self._commit(tasks, left)
+        finally:
+            for task in tasks.values():
+                task.cancel()
+            await asyncio.gather(*tasks.values(), return_exceptions=True)
+            if self.journal:
+                self.journal.flush()
+        return self._found(stopped, number)
+
+    async def _begin(self) -> None:
+        recorded = self.journal.load(0) if self.journal else None
+        judged = await self.judge.prepare(self.start)
+        if recorded is None:
+            recorded = self._record(_Child(0, "start", Draw(_nobody(self.start), None), self.start), judged)
+            recorded = replace(recorded, parent=None)
+        self._enter(recorded)
+        for place, seed in enumerate(self.seeds, 1):
+            known = self.journal.load(-place) if self.journal else None
+            if known is None:
+                child = _Child(-place, "checkpoint", Draw(self._members[0], None, island=place), seed)
+                known = replace(self._record(child, await self.judge.score(seed)), evaluated=True)
+            self._enter(known)
+
+    def _over(self, number: int) -> str:
+        """Why nothing more is proposed, "" if there is no reason."""
+        best = self._history[-1]
+        cpu = self.options.cpu_seconds
+        if cpu is not None and self.judge.cpu_seconds + time.process_time() - self._began >= cpu:
+            return "budget"
+        if self.options.target is not None and best[1] >= self.options.target:
+            return "target"
+        patience = self.options.patience
+        return "patience" if patience is not None and number - best[0] > patience else ""
+
+    def _reserve(self) -> bool:
+        try:
+            self.meter.reserve(rollouts=1)
+        except BudgetExceeded:
+            return False
+        return True
+
+    def _propose(self, number: int) -> _Child:
+        """Draw parents and an arm, and make the child if that takes no model."""
+        rng = random.Random(f"{self.options.seed}:{number}")
+        draw = self.population.draw(number, rng)
+        for _ in range(_TRIES):
+            allowed = [name for name in self._bandit.arms if draw.donor is not None or name not in PAIRED]
+            name = self._bandit.choose(rng, allowed)
+            if name in self._models:
+                proposer = self._models[name]
+                return _Child(number, name, draw, None, proposer, _CHEAP + proposer.price)
+            child = self._edited(name, draw, rng)
+            if child is not None and child.shape() not in self._committed:
+                return _Child(number, name, draw, child)
+            draw = self.population.draw(number, rng)
+        return _Child(number, name, draw, None)
+
+    def _edited(self, name: str, draw: Draw, rng: random.Random) -> Program | None:
+        donor = draw.donor.program if draw.donor else None
+        child = EDITS[name](draw.parent.program, donor, rng)
+        if child is not None and rng.random() < self.options.second:
+            more = rng.choice([each for each in self.options.edits if each not in PAIRED] or [name])
+            child = EDITS[more](child, donor, rng) or child
+        return child
+
+    async def _replay(self, record: Record) -> Record:
+        for turnstile in (self._texts, self._acts):
+            await turnstile.wait(record.number)
+            turnstile.leave(record.number)
+        self._shapes.add(record.shape)
+        if record.status != "duplicate" and record.behaviour:
+            self._behaviours.add(record.behaviour)
+        self._replayed += 1
+        return record
+
+    async def _work(self, child: _Child) -> Record:
+        """All gates of one child; whatever happens, it passes both turnstiles."""
+        judged: Judgement | None = None
+        if child.proposer is not None:
+            try:
+                child.program = await child.proposer.propose(child.draw, child.number)
+            except (InputError, ModelError) as error:
+                judged = Judgement(failure=f"no usable answer: {error}")
+        await self._texts.wait(child.number)
+        fresh = self._fresh(child)
+        self._texts.leave(child.number)
+        smoked = Judgement()
+        if fresh and child.program is not None:
+            async with self._slots:
+                smoked = await self.judge.smoke(child.program)
+        await self._acts.wait(child.number)
+        behaviour = smoked.behaviour
+        twin = bool(behaviour) and behaviour in self._behaviours
+        if behaviour:
+            self._behaviours.add(behaviour)
+        self._acts.leave(child.number)
+        if child.program is None or not fresh or twin:
+            status = "nothing" if child.program is None else "duplicate"
+            return replace(
+                self._record(child, judged or Judgement(behaviour=behaviour)), status=status, parts=None
+            )
+        if smoked.failure is not None:
+            return self._record(child, smoked)
+        async with self._slots:
+            judged = await self.judge.score(child.program)
+        child.cost += 1.0
+        return replace(self._record(child, judged), behaviour=behaviour, evaluated=True)
+
+    def _fresh(self, child: _Child) -> bool:
+        if child.program is None:
+            return False
+        if sum(map(len, child.program.parts.values())) > self.options.max_length:
+            return False
+        shape = child.program.shape()
+        if shape in self._shapes:
+            return False
+        self._shapes.add(shape)
+        return True
+
+    def _record(self, child: _Child, judged: Judgement) -> Record:
+        program = child.program
+        donor = child.draw.donor
+        return Record(
+            number=child.number,
+            operator=child.operator,
+            status="scored" if judged.score is not None else "failed",
+            parent=child.draw.parent.number,
+            donor=donor.number if donor and child.operator in PAIRED else None,
+            island=child.draw.island,
+            parts=dict(program.parts) if program and judged.score is not None else None,
+            id=program.id if program else "",
+            shape=program.shape() if program else "",
+            behaviour=judged.behaviour,
+            score=judged.score,
+            metrics=judged.metrics,
+            instances=judged.instances,
+            artifacts=judged.artifacts,
+            failure=judged.failure,
+            timeout=judged.timeout,
+            cost=child.cost,
+        )
+
+    async def _commit(self, tasks: dict[int, asyncio.Task[Record]], number: int) -> None:
+        record = await tasks.pop(number)
+        if not record.evaluated:
+            self.meter.settle(rollouts=-1)  # reserved, and not needed
+        self._enter(record)
+
+    def _enter(self, record: Record) -> None:
+        """Make a record part of the search: the only place where its state changes for later proposals."""
+        if self.journal is not None and self.journal.load(record.number) is None:
+            parent = self._members.get(record.parent) if record.parent is not None else None
+            self.journal.save(record, self.start.main, parent.program.id if parent else None)
+        self._records.append(record)
+        self._committed.add(record.shape)
+        self._shapes.add(record.shape)
+        if record.behaviour:
+            self._behaviours.add(record.behaviour)
+        gain = None
+        improved = False
+        if record.status == "scored" and record.parts is not None and record.score is not None:
+            judged = _judged(record, self.start.main)
+            above = self._members.get(record.parent) if record.parent is not None else None
+            improved = above is not None and record.score > above.score
+            if not self._history or record.score > self._history[-1][1]:
+                gain = record.score - self._history[-1][1] if self._history else None
+                self._history.append((record.number, record.score))
+            self._members[record.number] = judged
+            self.population.add(judged)
+        if record.number > 0:
+            self._bandit.learn(
+                record.operator, cost=record.cost, evaluated=record.evaluated, improved=improved, gain=gain
+            )
+        if self.progress:
+            self.progress(record)
+
+    def _found(self, stopped: str, number: int) -> Found:
+        return Found(
+            best=self._members[self._history[-1][0]],
+            start=self._members[0],
+            history=self._history,
+            records=self._records,
+            iterations=number,
+            evaluations=sum(record.evaluated for record in self._records) + 1,
+            timeouts=sum(record.timeout for record in self._records),
+            duplicates=sum(record.status == "duplicate" for record in self._records),
+            operators=self._bandit.table(),
+            cpu_seconds=self.judge.cpu_seconds,
+            stopped=stopped,
+            replayed=self._replayed,
+        )
+
+
+def _judged(record: Record, main: str) -> Judged:
+    assert record.score is not None
+    return Judged(
+        number=record.number,
+        program=Program(record.parts or {}, main),
+        score=record.score,
+        metrics=record.metrics,
+        instances=record.instances,
+        artifacts=record.artifacts,
+        parent=record.parent,
+        operator=record.operator,
+        island=record.island,
+    )
+
+
+def _nobody(program: Program) -> Judged:
+    return Judged(0, program, 0.0)

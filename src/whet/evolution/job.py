@@ -1,0 +1,336 @@
+"""One run of `whet evolve`: files in, a search, files out.
+
+Writes into its folder: `best/` (the best program and what is known of it), `evolution.patch` (what
+`git apply` takes), `history.json` (scores, lineage, what each operator earned), `checkpoints/` (as
+OpenEvolve reads them), and `evolution.db` with `answers.db` (the record, and the model answers that
+were paid for).  Run again with the same program, evaluator and options, it goes on where it ended.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import json
+import os
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import msgspec
+
+from ..budget import Meter
+from ..errors import InputError
+from ..models import Ensemble, OpenAIModel, Recorded
+from ..models.base import Model
+from ..sandbox import Limits, Local, Pool, Sandbox
+from ..store import Store
+from ..types import Budget, Json, digest
+from .edits import EDITS
+from .engine import Found, Search, SearchOptions
+from .journal import Journal, Record
+from .judging import WARM, Evaluator, Judge
+from .openevolve import Config, ModelConfig, read_checkpoint, read_config, write_checkpoint
+from .population import Best, Front, Islands, Population
+from .program import Program, regions
+from .proposers import SYSTEM, Proposer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """What `whet evolve` is asked to do."""
+
+    program: Path
+    evaluator: Path
+    config: Path | None = None
+    iterations: int | None = None
+    seconds: float | None = None
+    """Wall-clock time after which nothing more is proposed."""
+    cpu_seconds: float | None = None
+    """The same for the CPU time of candidates and search together."""
+    offline: bool = False
+    """Ask no model, whatever is configured."""
+    edits: bool = True
+    """Edit without a model, too; otherwise everything is left to the models."""
+    workers: int | None = None
+    timeout: float | None = None
+    seed: int | None = None
+    output: Path | None = None
+    target: float | None = None
+    population: str = "auto"
+    """`islands`, `best` (mu + lambda), `front` (per instance), or `auto`: the front for a program without
+    Python, else islands."""
+    checkpoint: Path | None = None
+    unsafe_local: bool = False
+    """Run without the sandbox; for code that one trusts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What came of a Job."""
+
+    found: Found
+    output: Path
+    best_path: Path
+    patch: str
+    seconds: float
+    ignored: Sequence[str]
+    trusted_only: bool
+    models: Sequence[str]
+
+    def json(self) -> dict[str, Json]:
+        """What `--json` prints."""
+        found = self.found
+        return {
+            "best_score": found.best.score,
+            "start_score": found.start.score,
+            "metrics": dict(found.best.metrics),
+            "iterations": found.iterations,
+            "evaluations": found.evaluations,
+            "timeouts": found.timeouts,
+            "duplicates_skipped": found.duplicates,
+            "seconds": round(self.seconds, 3),
+            "cpu_seconds": round(found.cpu_seconds, 3),
+            "best_program": str(self.best_path),
+            "patch": str(self.output / "evolution.patch"),
+            "stopped": found.stopped,
+            "resumed": found.replayed,
+            "models": list(self.models),
+            "co_resident": True,
+            "trusted_only": self.trusted_only,
+            "operators": found.operators,
+        }
+
+
+async def run_job(
+    job: Job, *, models: Sequence[Model] | None = None, progress: Callable[[Record], None] | None = None
+) -> Report:
+    """Run a Job.
+
+    Args:
+        models: asked instead of those of the config.
+
+    Raises:
+        InputError: a file, option or config that cannot be used.
+        TrainingRefused: an evaluator that cannot tell better from worse.
+        SandboxError: the sandbox cannot be trusted here, with the fix.
+    """
+    started = time.monotonic()
+    config = read_config(job.config) if job.config else Config(iterations=100)
+    output = job.output or job.program.parent / "whet_output"
+    start, evaluator = _read(job.program), Evaluator.read(job.evaluator, without=output)
+    output.mkdir(parents=True, exist_ok=True)
+    options = _options(job, config, start)
+    judging = replace(config.judge, timeout=job.timeout or config.judge.timeout)
+    async with AsyncExitStack() as stack:
+        proposers = await _proposers(job, config, models, output, stack)
+        if not proposers and not options.edits:
+            raise InputError(
+                "edits are off and no model is configured; give llm.models in --config, or leave --no-edits out"
+            )
+        pool = await stack.enter_async_context(_pool(job, judging.timeout, config, start, evaluator, options))
+        judge = Judge(pool, evaluator, judging)
+        store = stack.enter_context(Store(output / "evolution.db"))
+        seeds = read_checkpoint(job.checkpoint, start.main) if job.checkpoint else []
+        population = _population(job, config, start)
+        run = _run_id(start, evaluator, [options, judging, config.islands, job.population, seeds], proposers)
+        search = Search(
+            start,
+            judge,
+            population,
+            options=options,
+            proposers=proposers,
+            journal=Journal(store, run),
+            meter=Meter(Budget(seconds=job.seconds)),
+            progress=progress,
+            seeds=seeds,
+        )
+        found = await search.run()
+    best_path, patch = _write(job, output, found, population, config)
+    return Report(
+        found,
+        output,
+        best_path,
+        patch,
+        time.monotonic() - started,
+        config.ignored,
+        judge.trusted_only,
+        [proposer.model.name for proposer in proposers],
+    )
+
+
+def _read(path: Path) -> Program:
+    if not path.is_file():
+        raise InputError(f"there is no program at {path}")
+    text = path.read_text(encoding="utf-8")
+    regions(text)
+    return Program({path.name: text}, path.name)
+
+
+def _options(job: Job, config: Config, start: Program) -> SearchOptions:
+    timed = job.seconds is not None or job.cpu_seconds is not None
+    iterations = job.iterations if job.iterations is not None or timed else config.iterations
+    if iterations is not None and iterations < 1:
+        raise InputError(f"--iterations {iterations}: it must be at least 1")
+    workers = job.workers or config.workers
+    return SearchOptions(
+        iterations=iterations,
+        seed=config.seed if job.seed is None else job.seed,
+        workers=workers,
+        in_flight=max(8, workers),
+        edits=tuple(EDITS) if job.edits and start.main.endswith(".py") else (),
+        target=job.target,
+        patience=config.patience,
+        cpu_seconds=job.cpu_seconds,
+        max_length=max(config.max_length, 2 * len(start.text)),
+    )
+
+
+def _population(job: Job, config: Config, start: Program) -> Population:
+    kind = job.population
+    if kind == "auto":
+        kind = "islands" if start.main.endswith(".py") else "front"
+    made: dict[str, Callable[[], Population]] = {
+        "islands": lambda: Islands(config.islands),
+        "best": Best,
+        "front": Front,
+    }
+    if kind not in made:
+        raise InputError(f"population {kind!r}: it must be auto, {', '.join(made)}")
+    return made[kind]()
+
+
+async def _proposers(
+    job: Job, config: Config, models: Sequence[Model] | None, output: Path, stack: AsyncExitStack
+) -> list[Proposer]:
+    """One per model, or one for all where the config weights them; every answer is kept."""
+    if job.offline:
+        return []
+    pairs: list[tuple[Model, ModelConfig]] = []
+    if models is not None:
+        pairs = [(model, ModelConfig(name=model.name)) for model in models]
+    else:
+        for each in config.models:
+            key = each.api_key or os.environ.get("OPENAI_API_KEY")
+            made = OpenAIModel(each.api_base, each.name, api_key=key)
+            pairs.append((await stack.enter_async_context(made), each))
+    weights = {each.weight for _, each in pairs}
+    if len(weights) > 1:
+        ensemble = Ensemble([(model, each.weight) for model, each in pairs], seed=config.seed)
+        pairs = [(ensemble, pairs[0][1])]
+    return [
+        Proposer(
+            stack.enter_context(Recorded(model, output / "answers.db")),
+            system=config.system or SYSTEM,
+            diff=config.diff,
+            feedback=config.feedback,
+            feedback_characters=config.feedback_characters,
+            settings=each.settings,
+        )
+        for model, each in pairs
+    ]
+
+
+def _pool(
+    job: Job, timeout: float, config: Config, start: Program, evaluator: Evaluator, options: SearchOptions
+) -> Pool:
+    limits = Limits(
+        memory=(config.memory_mb or 2048) << 20,
+        cpu_seconds=max(1.0, timeout),
+        wall_seconds=timeout,
+        processes=64,
+    )
+    modules = _modules(start, evaluator)
+    sandbox = Local(limits=limits) if job.unsafe_local else Sandbox(limits=limits)
+    return Pool(sandbox, modules=modules, workers=options.workers)
+
+
+def _modules(start: Program, evaluator: Evaluator) -> tuple[str, ...]:
+    """What the program and its evaluator import and is installed: loaded once, not per evaluation."""
+    roots: dict[str, None] = {}
+    texts = [start.text] if start.main.endswith(".py") else []
+    given = evaluator.parts[evaluator.main]
+    texts.append(given if isinstance(given, str) else given.decode())
+    for text in texts:
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.Import):
+                roots.update(dict.fromkeys(alias.name.split(".")[0] for alias in node.names))
+            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                roots[node.module.split(".")[0]] = None
+    beside = {name.split("/")[0].removesuffix(".py") for name in evaluator.parts}
+    found = list(WARM)
+    for root in roots:
+        if root in beside or root in ("openevolve", "__future__"):
+            continue
+        try:
+            known = importlib.util.find_spec(root) is not None
+        except (ImportError, ValueError):
+            known = False
+        if known:
+            found.append(root)
+    return tuple(dict.fromkeys(found))
+
+
+def _run_id(
+    start: Program, evaluator: Evaluator, decides: Sequence[object], proposers: Sequence[Proposer]
+) -> str:
+    """Name of the search: equal for all that finds the same, so the number of workers is not in it."""
+    plain = []
+    for each in decides:
+        if isinstance(each, SearchOptions):
+            # Neither does where one stops change what was found before.
+            each = replace(each, iterations=None, workers=1, target=None, patience=None, cpu_seconds=None)
+        elif isinstance(each, list):
+            each = [program.id for program in each]
+        plain.append(msgspec.to_builtins(each))
+    said = [[p.name, p.system, p.diff, p.feedback, dict(p.settings or {})] for p in proposers]
+    texts = {name: text if isinstance(text, str) else text.hex() for name, text in evaluator.parts.items()}
+    return digest([start.id, evaluator.main, texts, plain, said])
+
+
+def _write(job: Job, output: Path, found: Found, population: Population, config: Config) -> tuple[Path, str]:
+    suffix = job.program.suffix
+    best = output / "best" / f"best_program{suffix}"
+    best.parent.mkdir(exist_ok=True)
+    best.write_text(found.best.program.text, encoding="utf-8")
+    patch = found.start.program.diff(found.best.program, _prefix(job.program))
+    (output / "evolution.patch").write_text(patch, encoding="utf-8")
+    lineage = [
+        {
+            "proposal": record.number,
+            "operator": record.operator,
+            "score": record.score,
+            "donor": record.donor,
+            "program": record.id,
+        }
+        for record in found.lineage()
+    ]
+    history = {
+        "history": [{"proposal": number, "best_score": score} for number, score in found.history],
+        "lineage": lineage,
+        "operators": found.operators,
+        "stopped": found.stopped,
+    }
+    (output / "history.json").write_text(json.dumps(history, indent=2), encoding="utf-8")
+    info = {
+        "id": found.best.program.id,
+        "iteration": found.best.number,
+        "metrics": dict(found.best.metrics),
+        "score": found.best.score,
+    }
+    (output / "best" / "best_program_info.json").write_text(json.dumps(info, indent=2), encoding="utf-8")
+    write_checkpoint(
+        output, found.records, population.members(), config.islands.num_islands, found.best.program.main
+    )
+    return best, patch
+
+
+def _prefix(program: Path) -> str:
+    """Folder of the program inside its git repository, "" outside of one."""
+    folder = program.resolve().parent
+    for above in (folder, *folder.parents):
+        if (above / ".git").exists():
+            inside = folder.relative_to(above).as_posix()
+            return "" if inside == "." else f"{inside}/"
+    return ""

@@ -1,0 +1,94 @@
+"""The record of a search in the store: one state per proposal, in the order of proposals.
+
+A search that is run again is replayed from here: what is recorded is neither proposed nor judged nor
+paid for again, and since every proposal draws from a generator of its own number, what follows is
+what would have followed.  Nothing else of a search has to be saved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+
+import msgspec
+
+from ..store import Store
+from ..types import Json, Version
+from .program import Program
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """What became of one proposal."""
+
+    number: int
+    operator: str
+    status: str
+    """`scored`, `duplicate` (of text or behaviour), `failed` (it does not run, or has no score) or
+    `nothing` (no change came)."""
+    parent: int | None = None
+    donor: int | None = None
+    island: int = 0
+    parts: Mapping[str, str] | None = None
+    """The program; None where it was not kept: only what has a score can become a parent."""
+    id: str = ""
+    shape: str = ""
+    behaviour: str = ""
+    score: float | None = None
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    instances: Mapping[str, float] = field(default_factory=dict)
+    artifacts: Mapping[str, str] = field(default_factory=dict)
+    failure: str | None = None
+    timeout: bool = False
+    evaluated: bool = False
+    """It reached the evaluator."""
+    cost: float = 0.0
+    """In evaluations; see `bandit.py`."""
+
+
+class Journal:
+    """The records of one search.
+
+    Args:
+        store: where they are kept.
+        run: name of the search; records under the same name belong together.
+    """
+
+    def __init__(self, store: Store, run: str) -> None:
+        self.store, self.run = store, run
+        self._waiting: list[Future[None]] = []
+
+    def load(self, number: int) -> Record | None:
+        """The record of a proposal, None if it was not committed."""
+        found = self.store.state(self._key(number))
+        return None if found is None else msgspec.convert(found, Record)
+
+    def save(self, record: Record, main: str, parent: str | None) -> None:
+        """Commit a record, with its program as a Version; durable by the next `flush`."""
+        batch = self.store.batch()
+        batch.put_state(self._key(record.number), msgspec.to_builtins(record))
+        if record.parts is not None:
+            batch.put_versions(as_version(self.run, Program(record.parts, main), parent))
+        self._waiting.append(batch.submit())
+        if len(self._waiting) >= 64:
+            self.flush()
+
+    def flush(self) -> None:
+        """Wait until everything is on disk.
+
+        Raises:
+            StoreError: it could not be written.
+        """
+        waiting, self._waiting = self._waiting, []
+        for each in waiting:
+            each.result()
+
+    def _key(self, number: int) -> str:
+        return f"evolution/{self.run}/{number}"
+
+
+def as_version(run: str, program: Program, parent: str | None) -> Version:
+    """A program as a Version of the resource that the search is about."""
+    content: Json = {"main": program.main, "parts": dict(program.parts)}
+    return Version(resource=f"evolution/{run}", content=content, kind="program", parent=parent)

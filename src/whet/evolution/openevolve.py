@@ -1,0 +1,402 @@
+"""OpenEvolve's files: its config is read, its checkpoints are read and written.
+
+Names and defaults are those of openevolve 0.4.0.  What has no meaning here (prompt templates, log
+files, limits that it declares and does not implement) is accepted and listed in `Config.ignored`, so
+its examples run unchanged and nobody believes that an option counts which does not.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..errors import InputError, MissingExtra
+from ..types import Json
+from .journal import Record
+from .judging import JudgeOptions
+from .population import IslandOptions, Judged
+from .program import Program
+
+_VARIABLE = re.compile(r"^\$\{([^}]+)\}$")
+_HERE = {
+    "": ("max_iterations", "checkpoint_interval", "random_seed", "diff_based_evolution", "max_code_length"),
+    "llm": ("models", "primary_model", "primary_model_weight", "secondary_model", "secondary_model_weight"),
+    "prompt": ("system_message", "num_top_programs", "include_artifacts", "max_artifact_bytes"),
+    "evaluator": (
+        "timeout",
+        "memory_limit_mb",
+        "cascade_evaluation",
+        "cascade_thresholds",
+        "parallel_evaluations",
+        "enable_artifacts",
+    ),
+    "database": (
+        "num_islands",
+        "archive_size",
+        "elite_selection_ratio",
+        "exploration_ratio",
+        "exploitation_ratio",
+        "feature_dimensions",
+        "feature_bins",
+        "migration_interval",
+        "migration_rate",
+        "random_seed",
+    ),
+}
+_MODEL = ("name", "api_base", "api_key", "weight", "temperature", "top_p", "max_tokens", "system_message")
+_TOP = ("early_stopping_patience",)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelConfig:
+    """One model of the ensemble."""
+
+    name: str
+    api_base: str = "https://api.openai.com/v1"
+    api_key: str | None = None
+    weight: float = 1.0
+    settings: Mapping[str, Json] = field(default_factory=dict)
+    """temperature, top_p and max_tokens, where they are given."""
+
+    def __repr__(self) -> str:
+        return f"ModelConfig({self.name!r}, {self.api_base!r})"  # never the key
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """What a config.yaml says, in our terms."""
+
+    iterations: int = 10000
+    seed: int = 42
+    checkpoint_interval: int = 100
+    diff: bool = True
+    max_length: int = 10000
+    patience: int | None = None
+    workers: int = 1
+    memory_mb: int | None = None
+    system: str | None = None
+    feedback: bool = True
+    feedback_characters: int = 20 * 1024
+    judge: JudgeOptions = field(default_factory=JudgeOptions)
+    islands: IslandOptions = field(default_factory=IslandOptions)
+    models: tuple[ModelConfig, ...] = ()
+    ignored: tuple[str, ...] = ()
+    """Options that were given and change nothing, as `section.name`."""
+
+
+def read_config(path: Path) -> Config:
+    """A config.yaml, or the same as .json.
+
+    Raises:
+        InputError: no such file, not YAML, a value of the wrong kind, or a variable that is not set.
+        MissingExtra: YAML, and PyYAML is not installed.
+    """
+    if not path.is_file():
+        raise InputError(f"there is no config at {path}")
+    text = path.read_text(encoding="utf-8")
+    if path.suffix == ".json":
+        try:
+            data = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise InputError(f"{path} is not JSON: {error}") from error
+    else:
+        data = _yaml(path, text)
+    if data is None:
+        data = {}
+    if not isinstance(data, dict):
+        raise InputError(f"{path} holds a {type(data).__name__}, not sections with options")
+    return config_of(data, str(path))
+
+
+def _yaml(path: Path, text: str) -> Any:
+    try:
+        import yaml  # type: ignore[import-untyped]
+    except ImportError:
+        raise MissingExtra("yaml", "evolve") from None
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise InputError(f"{path} is not YAML: {error}") from error
+
+
+class _Section:
+    """One section of a config, read with the kind that each option has."""
+
+    def __init__(self, data: Mapping[str, Any], name: str, where: str) -> None:
+        given = data if not name else data.get(name)
+        given = {} if given is None else given
+        if not isinstance(given, Mapping):
+            raise InputError(f"{where}: {name} is a {type(given).__name__}, not a section with options")
+        self.given, self.name, self.where = given, name, where
+
+    def get(self, name: str, kind: type | tuple[type, ...], default: Any) -> Any:
+        """The option, `default` if it is not there or null."""
+        value = self.given.get(name)
+        if value is None:
+            return default
+        kinds = kind if isinstance(kind, tuple) else (kind,)
+        if (isinstance(value, bool) and bool not in kinds) or not isinstance(value, kinds):
+            wanted = " or ".join(each.__name__ for each in kinds)
+            label = f"{self.name}.{name}" if self.name else name
+            raise InputError(f"{self.where}: {label} is {value!r}; it must be {wanted}")
+        return value
+
+    def number(self, name: str, default: float, *, low: float = 0.0, high: float | None = None) -> float:
+        """A number option inside its bounds."""
+        value = self.get(name, (int, float), default)
+        if value < low or (high is not None and value > high):
+            bound = f"from {low:g} to {high:g}" if high is not None else f"at least {low:g}"
+            label = f"{self.name}.{name}" if self.name else name
+            raise InputError(f"{self.where}: {label} is {value!r}; it must be {bound}")
+        return float(value)
+
+    def texts(self, name: str, default: tuple[str, ...]) -> tuple[str, ...]:
+        """A list of texts."""
+        value = self.get(name, list, list(default))
+        if not all(isinstance(each, str) for each in value):
+            raise InputError(f"{self.where}: {self.name}.{name} is {value!r}; it must be a list of names")
+        return tuple(value)
+
+    def ignored(self, known: Sequence[str]) -> list[str]:
+        """Options that are given and not in `known`, sections left out."""
+        prefix = f"{self.name}." if self.name else ""
+        return [
+            prefix + str(name)
+            for name, value in self.given.items()
+            if name not in known and not (not self.name and isinstance(value, Mapping))
+        ]
+
+
+def config_of(data: Mapping[str, Any], where: str = "the config") -> Config:
+    """The Config that a mapping in the form of OpenEvolve's config.yaml stands for.
+
+    Raises:
+        InputError: a value of the wrong kind or out of its bounds, named with its section.
+    """
+    top, llm, prompt = (_Section(data, name, where) for name in ("", "llm", "prompt"))
+    evaluator, database = _Section(data, "evaluator", where), _Section(data, "database", where)
+    features = database.texts("feature_dimensions", ("complexity", "diversity"))
+    thresholds = evaluator.get("cascade_thresholds", list, [0.5, 0.75, 0.9])
+    if not all(isinstance(each, (int, float)) and not isinstance(each, bool) for each in thresholds):
+        raise InputError(f"{where}: evaluator.cascade_thresholds is {thresholds!r}; it must be numbers")
+    ignored = [
+        *top.ignored((*_HERE[""], *_TOP)),
+        *llm.ignored((*_HERE["llm"], *_MODEL)),
+        *(name for section in (prompt, evaluator, database) for name in section.ignored(_HERE[section.name])),
+    ]
+    return Config(
+        iterations=int(top.number("max_iterations", 10000, low=1)),
+        seed=int(top.get("random_seed", int, database.get("random_seed", int, 42))),
+        checkpoint_interval=int(top.number("checkpoint_interval", 100, low=1)),
+        diff=top.get("diff_based_evolution", bool, True),
+        max_length=int(top.number("max_code_length", 10000, low=1)),
+        patience=top.get("early_stopping_patience", int, None),
+        workers=int(evaluator.number("parallel_evaluations", 1, low=1)),
+        memory_mb=evaluator.get("memory_limit_mb", int, None),
+        system=prompt.get("system_message", str, llm.get("system_message", str, None)),
+        feedback=prompt.get("include_artifacts", bool, True)
+        and evaluator.get("enable_artifacts", bool, True),
+        feedback_characters=int(prompt.number("max_artifact_bytes", 20 * 1024)),
+        judge=JudgeOptions(
+            timeout=evaluator.number("timeout", 300.0, low=0.001),
+            cascade_evaluation=evaluator.get("cascade_evaluation", bool, True),
+            cascade_thresholds=tuple(map(float, thresholds)),
+            feature_dimensions=features,
+        ),
+        islands=_islands(database, prompt, features),
+        models=_models(llm, where),
+        ignored=tuple(ignored),
+    )
+
+
+def _islands(database: _Section, prompt: _Section, features: tuple[str, ...]) -> IslandOptions:
+    bins = database.get("feature_bins", (int, dict), 10)
+    if isinstance(bins, dict):  # one number for all axes: the largest
+        bins = max((each for each in bins.values() if isinstance(each, int)), default=10)
+    return IslandOptions(
+        num_islands=int(database.number("num_islands", 5, low=1)),
+        feature_dimensions=features,
+        feature_bins=bins,
+        elite_selection_ratio=database.number("elite_selection_ratio", 0.1, high=1.0),
+        exploration_ratio=database.number("exploration_ratio", 0.2, high=1.0),
+        exploitation_ratio=database.number("exploitation_ratio", 0.7, high=1.0),
+        migration_interval=int(database.number("migration_interval", 50, low=1)),
+        migration_rate=database.number("migration_rate", 0.1, high=1.0),
+        archive_size=int(database.number("archive_size", 100, low=1)),
+        inspirations=int(prompt.number("num_top_programs", 3)),
+    )
+
+
+def _models(llm: _Section, where: str) -> tuple[ModelConfig, ...]:
+    listed = llm.get("models", list, [])
+    found = []
+    for number, each in enumerate(listed):
+        if not isinstance(each, Mapping) or not isinstance(each.get("name"), str):
+            raise InputError(f"{where}: llm.models[{number}] is {each!r}; it must have a name")
+        found.append(_model({**llm.given, **each}, where))
+    for kind, weight in (("primary", 1.0), ("secondary", 0.2)):
+        name = llm.get(f"{kind}_model", str, None)
+        share = llm.number(f"{kind}_model_weight", weight)
+        if name and share > 0:
+            found.append(_model({**llm.given, "name": name, "weight": share}, where))
+    return tuple(found)
+
+
+def _model(given: Mapping[str, Any], where: str) -> ModelConfig:
+    settings = {
+        name: given[name] for name in ("temperature", "top_p", "max_tokens") if given.get(name) is not None
+    }
+    return ModelConfig(
+        name=given["name"],
+        api_base=given.get("api_base") or "https://api.openai.com/v1",
+        api_key=_resolved(given.get("api_key"), where),
+        weight=float(given.get("weight", 1.0)),
+        settings=settings,
+    )
+
+
+def _resolved(value: Any, where: str) -> str | None:
+    if value is None:
+        return None
+    match = _VARIABLE.match(str(value))
+    if not match:
+        return str(value)
+    found = os.environ.get(match[1])
+    if found is None:
+        raise InputError(f"{where}: llm.api_key names the variable {match[1]}, which is not set. Export it.")
+    return found
+
+
+def write_checkpoint(
+    folder: Path, records: Sequence[Record], members: Sequence[Judged], islands: int, main: str
+) -> Path:
+    """Write what `openevolve --checkpoint` reads: `checkpoint_N` with metadata.json and programs/*.json.
+
+    Args:
+        folder: in which `checkpoints/checkpoint_N` is made; N is the last proposal.
+        records: of all proposals.
+        members: the population; only they are written, and the best.
+        islands: how many the population has.
+        main: the part that is a program's code; others go to its metadata.
+
+    Returns:
+        The folder that was made.
+    """
+    last = max((record.number for record in records), default=0)
+    by_number = {record.number: record for record in records if record.parts is not None}
+    kept = [by_number[each.number] for each in members if each.number in by_number]
+    best = max(by_number.values(), key=lambda record: (record.score or 0.0, -record.number))
+    if best not in kept:
+        kept.append(best)
+    place = folder / "checkpoints" / f"checkpoint_{last}"
+    (place / "programs").mkdir(parents=True, exist_ok=True)
+    now = time.time()
+    for record in kept:
+        text = json.dumps(_program(record, by_number, main, now))
+        (place / "programs" / f"{record.id}.json").write_text(text, encoding="utf-8")
+    on_island: list[list[str]] = [[] for _ in range(islands)]
+    for record in kept:
+        on_island[record.island % islands].append(record.id)
+    scores = {record.id: record.score or 0.0 for record in kept}
+    metadata = {
+        "island_feature_maps": [{} for _ in range(islands)],
+        "islands": on_island,
+        "archive": [record.id for record in kept],
+        "best_program_id": best.id,
+        "island_best_programs": [max(ids, key=lambda id: scores[id], default=None) for ids in on_island],
+        "last_iteration": last,
+        "current_island": 0,
+        "island_generations": [last // islands] * islands,
+        "last_migration_generation": 0,
+        "feature_stats": {},
+    }
+    (place / "metadata.json").write_text(json.dumps(metadata), encoding="utf-8")
+    _write_best(place, best, by_number, main, last)
+    return place
+
+
+def _program(record: Record, by_number: Mapping[int, Record], main: str, now: float) -> dict[str, Json]:
+    parts = dict(record.parts or {})
+    size = sum(map(len, parts.values()))
+    parent = by_number.get(record.parent) if record.parent is not None else None
+    return {
+        "id": record.id,
+        "code": parts.pop(main),
+        "changes_description": record.operator,
+        "language": _language(main),
+        "parent_id": parent.id if parent else None,
+        "generation": _generation(record, by_number),
+        "timestamp": now,
+        "iteration_found": record.number,
+        "metrics": dict(record.metrics),
+        "complexity": float(size),
+        "diversity": 0.0,
+        "metadata": {
+            "island": record.island,
+            "changes": record.operator,
+            **({"parts": parts} if parts else {}),
+        },
+        "prompts": None,
+        "artifacts_json": json.dumps(dict(record.artifacts)) if record.artifacts else None,
+        "artifact_dir": None,
+        "embedding": None,
+    }
+
+
+def _generation(record: Record, by_number: Mapping[int, Record]) -> int:
+    steps = 0
+    above = record
+    while above.parent is not None and above.parent in by_number:
+        above, steps = by_number[above.parent], steps + 1
+    return steps
+
+
+def _write_best(place: Path, best: Record, by_number: Mapping[int, Record], main: str, last: int) -> None:
+    suffix = Path(main).suffix
+    (place / f"best_program{suffix}").write_text((best.parts or {})[main], encoding="utf-8")
+    info = {
+        "id": best.id,
+        "generation": _generation(best, by_number),
+        "iteration": best.number,
+        "current_iteration": last,
+        "metrics": dict(best.metrics),
+        "language": _language(main),
+        "timestamp": time.time(),
+        "saved_at": time.time(),
+    }
+    (place / "best_program_info.json").write_text(json.dumps(info, indent=2), encoding="utf-8")
+
+
+def _language(main: str) -> str:
+    return {".py": "python", ".rs": "rust", ".js": "javascript", ".r": "r"}.get(Path(main).suffix, "text")
+
+
+def read_checkpoint(folder: Path, main: str) -> list[Program]:
+    """The programs of an OpenEvolve checkpoint, the best first; scores are not taken over.
+
+    A score is only worth what judged it, so the programs are judged anew.
+
+    Raises:
+        InputError: not a checkpoint, or a program in it that cannot be read.
+    """
+    if not (folder / "metadata.json").is_file():
+        raise InputError(f"{folder} is no OpenEvolve checkpoint: it has no metadata.json")
+    found: list[tuple[float, str, Program]] = []
+    for path in sorted((folder / "programs").glob("*.json")):
+        try:
+            data = json.loads(path.read_text(encoding="utf-8"))
+            metadata = data.get("metadata") or {}
+            program = Program({main: data["code"], **metadata.get("parts", {})}, main)
+            metrics = data.get("metrics") or {}
+            score = float(metrics.get("combined_score", 0.0))
+        except (json.JSONDecodeError, KeyError, TypeError, ValueError) as error:
+            raise InputError(f"{path} is no program of an OpenEvolve checkpoint: {error!r}") from error
+        found.append((-score, path.name, program))
+    found.sort(key=lambda row: row[:2])
+    return [program for _, _, program in found]

@@ -1,0 +1,89 @@
+"""REINFORCE: each action is made likelier by what came after it.
+
+Williams 1992, with the return to go and a discount; the baseline is the mean over
+the round (`mean`), the group's mean (`group`), or nothing.  On fresh trajectories the
+importance ratio is 1 and the clip does nothing; on recorded ones it is the correction.
+Differences: advantages may be divided by the round's deviation, and trajectories that
+the machine failed stay out of every mean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean
+from typing import Literal
+
+from ..errors import InputError
+from ..training.assignment import Assignment
+from ..training.credit import Credited, credit
+from ..training.local import LocalModels
+from ..training.rounds import RoundOptions, Rounds, Validate
+from ..types import Group
+
+
+@dataclass(frozen=True, kw_only=True)
+class REINFORCEOptions(RoundOptions):
+    """How to train from returns."""
+
+    group_size: int = 4
+    """Trajectories per task; one is enough without a group baseline."""
+    baseline: Literal["none", "mean", "group"] = "mean"
+    """`mean` takes off the round's mean credit, `group` the task's, `none` nothing."""
+    assignment: Assignment = "to_go"
+    """Which step gets the credit: `to_go`, `broadcast`, `agent` or `decomposition`."""
+    gamma: float = 1.0
+    """Discount of the rewards to come."""
+    whiten: bool = True
+    """Divide the advantages by the round's deviation."""
+    entropy_bonus: float = 0.01
+    """Weight of the mean token entropy at first; falls to zero over the steps."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.baseline == "group" and self.group_size < 2:
+            raise InputError("a group of one has no baseline; use group_size 2 or more, or baseline mean")
+
+
+class REINFORCE(Rounds[REINFORCEOptions]):
+    """REINFORCE as an Optimizer; one `step` is one round of trajectories.
+
+    Args:
+        models: where weights live; the process's own if None.
+        validate: asked at the start and at every checkpoint; the best one is what `done` returns.
+    """
+
+    name = "reinforce"
+
+    def __init__(
+        self,
+        options: REINFORCEOptions | None = None,
+        *,
+        models: LocalModels | None = None,
+        validate: Validate | None = None,
+    ) -> None:
+        super().__init__(options or REINFORCEOptions(), models=models, validate=validate)
+        self.needs_groups = self.options.baseline == "group"
+        self.group_size = self.options.group_size
+
+    def _credit(self, groups: Sequence[Group]) -> Credited:
+        options = self.options
+        found = credit(
+            groups,
+            score=options.score,
+            baseline="group" if options.baseline == "group" else "none",
+            unknown=options.unknown,
+            assignment=options.assignment,
+            gamma=options.gamma,
+        )
+        every = [share for sequence in found.sequences for share in sequence.advantages]
+        if not every:
+            return found
+        mean = fmean(every) if options.baseline == "mean" else 0.0
+        spread = fmean([(share - mean) ** 2 for share in every]) ** 0.5
+        if spread < 1e-12 and options.baseline == "mean":  # everyone got the same: nothing to learn
+            return replace(found, sequences=[], metrics={**found.metrics, "no_signal": 1.0})
+        factor = 1.0 / (spread + 1e-8) if options.whiten else 1.0
+        for sequence in found.sequences:
+            sequence.advantages = [(share - mean) * factor for share in sequence.advantages]
+        return found

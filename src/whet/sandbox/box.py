@@ -1,0 +1,130 @@
+"""Which sandbox: its limits, its interpreter, what it may see, and how it is shut in."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import msgspec
+
+from ..errors import InputError, SandboxError
+from . import launch
+from .limits import Limits
+
+TAIL_BYTES = 4096
+"""How much of what a call printed is kept."""
+
+Backend = Literal["bubblewrap", "namespaces"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sandbox:
+    """How code that we did not write is run.
+
+    Args:
+        limits: of each evaluation.
+        python: the interpreter inside; the running one if None.
+        paths: further host files and folders to see read-only; folders are put on sys.path.
+        backend: `bubblewrap`, `namespaces` (made by ourselves), or None for the first that is there.
+    """
+
+    limits: Limits = field(default_factory=Limits)
+    python: str | None = None
+    paths: Sequence[str] = ()
+    backend: Backend | None = None
+
+    trusted_only = False
+    isolated = True
+
+    @property
+    def chosen(self) -> Backend:
+        """The backend that is used here.
+
+        Raises:
+            SandboxError: bubblewrap was asked for and is not installed.
+        """
+        installed = launch.bubblewrap() is not None
+        if self.backend == "bubblewrap" and not installed:
+            raise SandboxError(
+                "bubblewrap was asked for and there is no bwrap on PATH. Install it (apt install bubblewrap), "
+                "or leave `backend` out to use namespaces of our own."
+            )
+        return self.backend or ("bubblewrap" if installed else "namespaces")
+
+    def command(self, modules: Sequence[str], scratch: str) -> list[str]:
+        """The command that starts a zygote with `modules` imported; `scratch` is not used.
+
+        Raises:
+            InputError: a path that is not there, or an interpreter that cannot be started.
+            SandboxError: the backend is missing.
+        """
+        python = launch.interpreter(self.python)
+        root = launch.as_root()
+        plan = _plan(self.limits, modules, isolate=True, box=launch.BOX, library=launch.LIBRARY)
+        plan |= {"path": list(self.paths), "become": launch.UNPRIVILEGED if root else None}
+        text = msgspec.json.encode(plan).decode()
+        program = launch.bubblewrap()
+        if self.chosen == "bubblewrap" and program is not None:
+            return launch.with_bubblewrap(program, python, self.paths, text)
+        return launch.with_namespaces(python, self.paths, text)
+
+    def describe(self) -> str:
+        """One line for tables and messages."""
+        who = "root" if launch.as_root() else "an unprivileged user"
+        return f"{self.chosen}, started by {who}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Local:
+    """No sandbox: a process of one's own with a time limit, for code that one trusts.
+
+    Every Result says `trusted_only`, and promotes nothing.  The code sees all that the user sees.
+    """
+
+    limits: Limits = field(default_factory=Limits)
+    python: str | None = None
+    paths: Sequence[str] = ()
+
+    trusted_only = True
+    isolated = False
+
+    def command(self, modules: Sequence[str], scratch: str) -> list[str]:
+        """The command that starts a zygote with `modules` imported and its folders in `scratch`."""
+        python = launch.interpreter(self.python)
+        library = str(launch.INSIDE.parent)
+        plan = _plan(self.limits, modules, isolate=False, box=scratch, library=library)
+        plan |= {"path": list(self.paths), "become": None}
+        return launch.start_zygote(python, library, msgspec.json.encode(plan).decode())
+
+    def describe(self) -> str:
+        """One line for tables and messages."""
+        return "no sandbox: trusted code only"
+
+
+def _plan(
+    limits: Limits, modules: Sequence[str], *, isolate: bool, box: str, library: str
+) -> dict[str, object]:
+    for name in modules:
+        if not all(part.isidentifier() for part in name.split(".")):
+            raise InputError(f"modules={name!r}: it must be the name of a module, such as 'numpy'")
+    return {
+        "isolate": isolate,
+        "box": box,
+        "library": library,
+        "modules": list(modules),
+        "limits": msgspec.to_builtins(limits),
+        "tail_bytes": TAIL_BYTES,
+    }
+
+
+def scratch_folder() -> str:
+    """A temporary folder for what runs without a sandbox."""
+    return tempfile.mkdtemp(prefix="whet-local-")
+
+
+def remove(folder: str) -> None:
+    """Remove a scratch folder and what a killed program left in it."""
+    shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,237 @@
+"""The sandbox attacks itself, and is refused when an attack succeeds.
+
+The attacks are a program like any other (`inside/attacks.py`), run with small limits through the
+same pool.  What they achieved is judged out here, by what only the outside knows: whether a listener
+was reached, whether a file appeared, which processes are left.  The result is remembered for this
+process alone; a file that says "checked" could be forged.  A pass proves that these attacks fail on
+this kernel with this configuration, not that no other succeeds.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import tempfile
+import time
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ..errors import SandboxError
+from . import launch
+from .box import Local, Sandbox
+from .limits import MIB, Limits, Result
+from .process import advice
+from .unchecked import UncheckedPool
+
+LIMITS = Limits(
+    memory=24 * MIB,
+    cpu_seconds=5,
+    wall_seconds=10,
+    processes=5,
+    file_bytes=2 * MIB,
+    output_bytes=1 * MIB,
+)
+"""What the attacks run with."""
+
+_SLACK = 4 * MIB
+_LOOP_SECONDS = 0.3
+
+
+@dataclass(frozen=True, slots=True)
+class Attack:
+    """One attack and what became of it."""
+
+    name: str
+    stopped: bool
+    detail: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Bait:
+    """What stands outside for the attacks to reach."""
+
+    folder: Path
+    listeners: tuple[socket.socket, ...]
+    told: dict[str, Any]
+    own: frozenset[str]
+    """Values of the environment that the sandbox itself sets."""
+
+    def reached(self) -> bool:
+        """Whether anybody connected to a listener."""
+        for one in self.listeners:
+            try:
+                one.accept()[0].close()
+            except BlockingIOError:
+                continue
+            return True
+        return False
+
+
+@contextmanager
+def _baited(sandbox: Sandbox | Local) -> Iterator[_Bait]:
+    abstract = f"whet-{os.urandom(8).hex()}"
+    with (
+        tempfile.TemporaryDirectory(prefix="whet-bait-") as folder,
+        socket.socket(socket.AF_INET) as loopback,
+        socket.socket(socket.AF_UNIX) as named,
+    ):
+        secret = Path(folder) / "secret"
+        secret.write_text(os.urandom(16).hex())
+        # Readable and writable for everybody, so that it is not the file's own mode that protects it.
+        os.chmod(folder, 0o777)
+        loopback.bind(("127.0.0.1", 0))
+        named.bind("\0" + abstract)
+        for one in (loopback, named):
+            one.listen()
+            one.setblocking(False)
+        told = {
+            "secret": str(secret),
+            "folder": folder,
+            "port": loopback.getsockname()[1],
+            "abstract": abstract,
+            "parent": os.getpid(),
+            "most": 16 * LIMITS.memory,
+        }
+        own = launch.environment(launch.interpreter(sandbox.python)).values()
+        yield _Bait(Path(folder), (loopback, named), told, frozenset(own))
+
+
+def _nothing(result: Result, bait: _Bait) -> str:
+    """What a list of achievements comes to; the empty string if the attack got nowhere."""
+    if not result.ok:
+        assert result.failure is not None
+        return f"it ended as {result.failure.type}: {result.failure.message}"
+    if result.value:
+        return "; ".join(str(one) for one in result.value)[:300]
+    if bait.reached():
+        return "a listener of the host was reached"
+    return "" if os.listdir(bait.folder) == ["secret"] else "it wrote into a folder of the host"
+
+
+def _no_host_value(result: Result, bait: _Bait) -> str:
+    host = {value for value in os.environ.values() if len(value) >= 8} - bait.own
+    seen = [value for value in result.value or () if value in host]
+    return f"{len(seen)} values of the host's environment were read" if seen else _ok(result)
+
+
+def _ok(result: Result) -> str:
+    return "" if result.failure is None else f"it ended as {result.failure.type}: {result.failure.message}"
+
+
+def _at_most(limit: int, what: str) -> Callable[[Result, _Bait], str]:
+    def judge(result: Result, bait: _Bait) -> str:
+        if result.killed_by is not None:
+            return ""  # killed for it, by a cgroup for instance
+        if not isinstance(result.value, int):
+            return _ok(result) or "it did not say how far it got"
+        return "" if result.value <= limit else f"{result.value:,} {what}, where {limit:,} are allowed"
+
+    return judge
+
+
+def _killed(cause: str) -> Callable[[Result, _Bait], str]:
+    def judge(result: Result, bait: _Bait) -> str:
+        if result.killed_by != cause:
+            return f"it was to be killed by {cause}, and ended with {result.failure}"
+        late = cause == "wall" and result.seconds > _LOOP_SECONDS + 1
+        return f"it ran for {result.seconds:.1f} s" if late else ""
+
+    return judge
+
+
+def _only_itself(result: Result, bait: _Bait) -> str:
+    # Killing its own group may kill the program itself; what counts is that the zygote lives on.
+    if result.failure is not None and result.failure.type not in ("Killed", "SandboxLost"):
+        return _ok(result)
+    if result.failure is not None and result.failure.type == "SandboxLost":
+        return "it killed the process that serves the evaluations"
+    return "" if not result.ok else _nothing(result, bait)
+
+
+def _daemon(result: Result, bait: _Bait) -> str:
+    return "" if result.value == "left" else _ok(result) or f"it answered {result.value!r}"
+
+
+JUDGES: dict[str, Callable[[Result, _Bait], str]] = {
+    "read_host_files": _nothing,
+    "read_host_environment": _no_host_value,
+    "write_outside": _nothing,
+    "open_sockets": _nothing,
+    "abstract_sockets": _nothing,
+    "fork_bomb": _at_most(LIMITS.processes, "processes"),
+    "memory_bomb": _at_most(LIMITS.memory + _SLACK, "bytes of memory"),
+    "memory_bomb_of_many": _at_most(LIMITS.bound, "bytes of memory"),
+    "disk_bomb": _at_most(LIMITS.file_bytes, "bytes of files"),
+    "endless_loop": _killed("wall"),
+    "endless_output": _killed("output"),
+    "signal_others": _only_itself,
+    "trace_others": _nothing,
+    "leave_a_daemon": _daemon,
+    "nest_namespaces": _nothing,
+    "use_proc": _nothing,
+    "use_descriptors": _nothing,
+    "become_root": _nothing,
+    "use_the_kernel": _nothing,
+}
+"""Attack → what it comes to, judged outside; the empty string if it was stopped."""
+
+
+async def attacks(sandbox: Sandbox | Local, *, only: Collection[str] = ()) -> list[Attack]:
+    """Run the attacks against a sandbox configured like this one, with limits of the check's own.
+
+    Args:
+        only: names of attacks; all of JUDGES if empty.  Against `Local` some do damage.
+
+    Raises:
+        SandboxError: it cannot be started at all; says how to mend it.
+    """
+    source = (launch.INSIDE / "attacks.py").read_text(encoding="utf-8")
+    found = []
+    with _baited(sandbox) as bait:
+        async with UncheckedPool(replace(sandbox, limits=LIMITS)) as pool:
+            before = await pool.processes()
+            for name, judge in JUDGES.items():
+                if only and name not in only:
+                    continue
+                began = time.monotonic()
+                seconds = _LOOP_SECONDS if name == "endless_loop" else None
+                result = await pool.call(source, "attack", [name, bait.told], seconds=seconds)
+                achieved = judge(result, bait)
+                if not achieved and len(await pool.processes()) > len(before):
+                    achieved = "it left processes behind"
+                detail = achieved or _how(result)
+                found.append(Attack(name, not achieved, detail, time.monotonic() - began))
+    return found
+
+
+def _how(result: Result) -> str:
+    if result.killed_by is not None:
+        return f"killed: {result.killed_by}"
+    if isinstance(result.value, int):
+        return f"held at {result.value:,}"
+    return "refused"
+
+
+_passed: set[tuple[object, ...]] = set()
+
+
+async def require(sandbox: Sandbox | Local) -> None:
+    """Refuse a sandbox that an attack gets out of; asks once for each configuration in this process.
+
+    Raises:
+        SandboxError: names the attacks that succeeded and the fix.
+    """
+    if isinstance(sandbox, Local):
+        return
+    key = (sandbox.chosen, sandbox.python, tuple(sandbox.paths), os.geteuid(), os.uname().release)
+    if key in _passed:
+        return
+    through = [one for one in await attacks(sandbox) if not one.stopped]
+    if through:
+        what = "; ".join(f"{one.name}: {one.detail}" for one in through)
+        raise SandboxError(f"the sandbox does not hold here ({sandbox.describe()}): {what}. {advice(what)}")
+    _passed.add(key)

@@ -1,0 +1,388 @@
+"""What a hostile program would try, staged into the sandbox that is being judged.
+
+Each attack returns what it achieved, as a list of sentences or a number; `whet.sandbox.check`
+decides out there, from its own evidence where there is any, whether that is nothing.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import resource
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_X86 = os.uname().machine == "x86_64"
+
+
+def _achieved(attempts: Mapping[str, Callable[[], Any]]) -> list[str]:
+    """Names of the attempts that did not fail; False and None are failures."""
+    done = []
+    for name, attempt in attempts.items():
+        try:
+            found = attempt()
+        except (OSError, ImportError, ValueError, AttributeError):
+            continue
+        if found is not None and found is not False:
+            done.append(f"{name}: {found!r:.80}")
+    return done
+
+
+def _done(function: Callable[..., None], *args: Any) -> bool:
+    """True once a function that answers nothing has not raised."""
+    function(*args)
+    return True
+
+
+def _called(name: str, *args: Any) -> bool:
+    """Whether a function of the C library succeeded."""
+    return int(getattr(_libc, name)(*args)) >= 0
+
+
+def _syscall(x86: int, arm: int, *args: Any) -> bool:
+    return int(_libc.syscall(x86 if _X86 else arm, *args)) >= 0
+
+
+def read_host_files(told: dict[str, Any]) -> list[str]:
+    """Read a file of the host, by name and through every way round."""
+
+    def read(path: str) -> Callable[[], Any]:
+        def attempt() -> Any:
+            if os.path.isdir(path):
+                return os.listdir(path) or None
+            with open(path, "rb") as file:
+                return file.read(60).decode("latin-1")
+
+        return attempt
+
+    paths = [
+        told["secret"],
+        "/etc/passwd",
+        "/etc/shadow",
+        "/etc/hostname",
+        "/home",
+        "/root/.ssh",
+        "/root/.bashrc",
+    ]
+    paths += [
+        "/proc/1/root" + told["secret"],
+        "/proc/self/cwd/../.." + told["secret"],
+        "../../../.." + told["secret"],
+    ]
+    paths += ["/sys/class/net", "/var/log", "/run", "/boot", "/dev/mem", "/dev/kmsg", "/dev/sda", "/dev/vda"]
+    return _achieved({path: read(path) for path in paths})
+
+
+def read_host_environment(told: dict[str, Any]) -> list[str]:
+    """Every environment that can be read; what of it is the host's is decided outside."""
+    found = list(os.environ.values())
+    for pid in [*range(1, 64), told["parent"]]:
+        try:
+            with open(f"/proc/{pid}/environ", "rb") as file:
+                found += file.read().decode("latin-1").split("\0")
+        except OSError:
+            continue
+    return [one.partition("=")[2] or one for one in found]
+
+
+def write_outside(told: dict[str, Any]) -> list[str]:
+    """Leave something in any folder but its own, or change what the next evaluation will run."""
+
+    def write(folder: str) -> Callable[[], Any]:
+        def attempt() -> bool:
+            path = os.path.join(folder, "whet-was-here")
+            with open(path, "w") as file:
+                file.write("left behind")
+            os.unlink(path)
+            return True
+
+        return attempt
+
+    places = [
+        told["folder"],
+        "/",
+        "/etc",
+        "/dev",
+        "/proc",
+        "/usr/lib",
+        "/whet",
+        "/whet/inside",
+        "/root",
+        "/home",
+    ]
+    places += [place for place in sys.path if not place.startswith("/box")]
+    places += [os.path.dirname(os.__file__), os.path.dirname(sys.executable), "/dev/shm", "/var/tmp", "/run"]
+    return _achieved(
+        {place: write(place) for place in places if not os.path.realpath(place).startswith("/box")}
+    )
+
+
+def open_sockets(told: dict[str, Any]) -> list[str]:
+    """Reach a listener of the host on loopback, or make any socket at all."""
+
+    def connect(family: int, address: Any) -> Callable[[], Any]:
+        def attempt() -> bool:
+            with socket.socket(family, socket.SOCK_STREAM) as one:
+                one.settimeout(0.5)
+                one.connect(address)
+                return True
+
+        return attempt
+
+    def make(family: int, kind: int) -> Callable[[], Any]:
+        def attempt() -> bool:
+            socket.socket(family, kind).close()
+            return True
+
+        return attempt
+
+    attempts: dict[str, Callable[[], Any]] = {
+        "loopback": connect(socket.AF_INET, ("127.0.0.1", told["port"]))
+    }
+    for name in ("AF_INET", "AF_INET6", "AF_NETLINK", "AF_PACKET", "AF_VSOCK", "AF_UNIX"):
+        for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM, socket.SOCK_RAW):
+            attempts[f"{name} {int(kind)}"] = make(int(getattr(socket, name, 40)), int(kind))
+    return _achieved(attempts)
+
+
+def abstract_sockets(told: dict[str, Any]) -> list[str]:
+    """Reach a listener of the host by an abstract name, which no file system guards."""
+
+    def attempt() -> bool:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as one:
+            one.connect("\0" + told["abstract"])
+            return True
+
+    return _achieved({"abstract socket": attempt})
+
+
+def fork_bomb(told: dict[str, Any]) -> int:
+    """How many processes can stand at once, this one included."""
+    count = 1
+    while count < 64:
+        try:
+            pid = os.fork()
+        except OSError:
+            return count
+        if pid == 0:
+            signal.pause()
+        count += 1
+    return count
+
+
+def memory_bomb(told: dict[str, Any]) -> int:
+    """Bytes that one process can fill."""
+    held: list[bytes] = []
+    step = 1 << 20
+    while len(held) < told["most"] // step:
+        try:
+            held.append(b"\1" * step)
+        except MemoryError:
+            break
+    return len(held) * step
+
+
+def memory_bomb_of_many(told: dict[str, Any]) -> int:
+    """Bytes that all processes together can fill, all of them holding on to theirs."""
+    reading, writing = os.pipe()
+    children = 0
+    while children < 64:
+        try:
+            pid = os.fork()
+        except OSError:
+            break
+        if pid == 0:
+            filled = memory_bomb({"most": told["most"]})
+            os.write(writing, filled.to_bytes(8, "little"))
+            signal.pause()
+        children += 1
+    os.close(writing)
+    total = 0
+    for _ in range(children):
+        said = os.read(reading, 8)
+        if len(said) < 8:
+            break  # the rest were killed for it
+        total += int.from_bytes(said, "little")
+    return total
+
+
+def disk_bomb(told: dict[str, Any]) -> int:
+    """Bytes that can be written, to as many files as it takes."""
+    written, number, chunk = 0, 0, b"x" * 65536
+    while written < told["most"]:
+        try:
+            with open(f"bomb{number}", "wb", buffering=0) as file:
+                while written < told["most"]:
+                    done = file.write(chunk)
+                    written += done or 0
+                    if not done:
+                        return written
+        except OSError:
+            if not os.path.exists(f"bomb{number}") or not os.path.getsize(f"bomb{number}"):
+                return written
+        number += 1
+    return written
+
+
+def endless_loop(told: dict[str, Any]) -> None:
+    """Never answer, and hear no signal that can be ignored."""
+    for number in range(1, 32):
+        if number not in (signal.SIGKILL, signal.SIGSTOP):
+            signal.signal(number, signal.SIG_IGN)
+    while True:
+        pass
+
+
+def endless_output(told: dict[str, Any]) -> None:
+    """Print without end."""
+    line = b"x" * 4096
+    while True:
+        os.write(1, line)
+
+
+def signal_others(told: dict[str, Any]) -> list[str]:
+    """Find a process of the host to signal; kill the process group that it was started in."""
+    attempts = {str(pid): (partial(_done, os.kill, pid, 0)) for pid in (told["parent"], *range(2, 300))}
+    found = _achieved(attempts)
+    me = os.getpid()
+    if os.getppid():
+        found.append(f"a parent with the id {os.getppid()}")
+    if os.getpgid(0) != me:
+        found.append(f"the process group {os.getpgid(0)} of somebody else")
+    # Reaches the warm process if both are still in one group; this one dies of it too, or outlives it as init.
+    os.kill(0, signal.SIGKILL)
+    return found
+
+
+def trace_others(told: dict[str, Any]) -> list[str]:
+    """Take hold of another process: attach, or read its memory."""
+    buffer = ctypes.create_string_buffer(64)
+
+    class Vector(ctypes.Structure):
+        _fields_ = [("base", ctypes.c_void_p), ("length", ctypes.c_size_t)]
+
+    here = Vector(ctypes.addressof(buffer), 64)
+    attempts: dict[str, Callable[[], Any]] = {"be traced": lambda: _called("ptrace", 0, 0, 0, 0)}
+    for pid in (told["parent"], 1, 2, 3):
+        attempts[f"attach to {pid}"] = partial(_called, "ptrace", 16, pid, 0, 0)
+        attempts[f"read the memory of {pid}"] = partial(
+            _syscall, 310, 270, pid, ctypes.byref(here), 1, ctypes.byref(here), 1, 0
+        )
+    return _achieved(attempts)
+
+
+def leave_a_daemon(told: dict[str, Any]) -> str:
+    """Answer, and leave a process behind that has let go of everything."""
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            for number in (signal.SIGHUP, signal.SIGTERM, signal.SIGINT):
+                signal.signal(number, signal.SIG_IGN)
+            while True:
+                time.sleep(0.01)
+        os._exit(0)
+    return "left"
+
+
+def nest_namespaces(told: dict[str, Any]) -> list[str]:
+    """Become root in a namespace of its own, which is where most holes of the kernel begin."""
+    newuser, newns, newpid, newnet = 0x10000000, 0x20000, 0x20000000, 0x40000000
+
+    def cloned(flags: int) -> bool:
+        pid = int(_libc.syscall(56 if _X86 else 220, flags | signal.SIGCHLD, 0, 0, 0, 0))
+        if pid == 0:
+            os._exit(0)
+        return pid > 0
+
+    attempts: dict[str, Callable[[], Any]] = {}
+    for name, flag in (("user", newuser), ("mount", newns), ("process", newpid), ("network", newnet)):
+        attempts[f"unshare the {name} namespace"] = partial(_called, "unshare", flag)
+        attempts[f"clone into a {name} namespace"] = partial(cloned, flag)
+    return _achieved(attempts)
+
+
+def use_proc(told: dict[str, Any]) -> list[str]:
+    """See other processes, or touch the kernel's settings."""
+
+    def opened(path: str) -> Callable[[], Any]:
+        return lambda: _done(os.close, os.open(path, os.O_RDWR))
+
+    paths = ("/proc/sysrq-trigger", "/proc/self/mem", "/proc/1/mem", "/proc/sys/kernel/core_pattern")
+    attempts: dict[str, Callable[[], Any]] = {path: opened(path) for path in paths}
+    attempts["list /proc"] = lambda: os.listdir("/proc") or None
+    attempts["mount proc"] = lambda: _called("mount", b"proc", b"/box/tmp", b"proc", 0, None)
+    attempts["uncover /proc"] = lambda: _called("umount2", b"/proc", 2)
+    return _achieved(attempts)
+
+
+def use_descriptors(told: dict[str, Any]) -> list[str]:
+    """Descriptors beyond its own five pipes and /dev/null."""
+    import stat
+
+    found = []
+    for number in range(resource.getrlimit(resource.RLIMIT_NOFILE)[0] + 256):
+        try:
+            mode = os.fstat(number).st_mode
+        except OSError:
+            continue
+        kind = "nothing" if number == 0 and stat.S_ISCHR(mode) else "pipe" if stat.S_ISFIFO(mode) else "other"
+        if number > 4 or kind == "other":
+            found.append(f"descriptor {number} of mode {mode:o}")
+    return found
+
+
+def become_root(told: dict[str, Any]) -> list[str]:
+    """Any privilege: another user, a capability, a mount, a root of its own."""
+
+    def capable() -> bool:
+        header, data = (ctypes.c_uint32 * 2)(0x20080522, 0), (ctypes.c_uint32 * 6)()
+        return _called("capget", header, data) and any(data)
+
+    return _achieved(
+        {
+            "hold a capability": capable,
+            "setuid(0)": lambda: _done(os.setuid, 0),
+            "setgid(0)": lambda: _done(os.setgid, 0),
+            "setgroups": lambda: _done(os.setgroups, [0]),
+            "chroot": lambda: _done(os.chroot, "/box"),
+            "mount": lambda: _called("mount", b"none", b"/box/tmp", b"tmpfs", 0, None),
+            "remount the root": lambda: _called("mount", None, b"/", None, 4096 | 32, None),
+            "raise a limit": lambda: _done(resource.setrlimit, resource.RLIMIT_NPROC, (4096, 4096)),
+        }
+    )
+
+
+def use_the_kernel(told: dict[str, Any]) -> list[str]:
+    """System calls that have been ways out before, and a number from the future."""
+    buffer = ctypes.create_string_buffer(256)
+    attempts: dict[str, Callable[[], Any]] = {
+        "bpf": lambda: _syscall(321, 280, 0, buffer, 64),
+        "perf_event_open": lambda: _syscall(298, 241, buffer, 0, -1, -1, 0),
+        "io_uring_setup": lambda: _syscall(425, 425, 4, buffer),
+        "userfaultfd": lambda: _syscall(323, 282, 1),
+        "keyctl": lambda: _syscall(250, 219, 0, -3, 0),
+        "memfd_create": lambda: _syscall(319, 279, b"hidden", 0),
+        "shmget": lambda: _syscall(29, 194, 0, 1 << 20, 0o1600),
+        "personality": lambda: _syscall(135, 92, 0x0040000),
+        "open_by_handle_at": lambda: _syscall(304, 265, 0, buffer, 0),
+        "setns": lambda: _syscall(308, 268, 0, 0),
+    }
+    return _achieved(attempts)
+
+
+ATTACKS = {
+    name: found
+    for name, found in list(globals().items())
+    if callable(found) and not name.startswith("_") and getattr(found, "__module__", None) == __name__
+}
+
+
+def attack(name: str, told: dict[str, Any]) -> Any:
+    """Run one attack by name."""
+    return ATTACKS[name](told)

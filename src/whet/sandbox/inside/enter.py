@@ -1,0 +1,113 @@
+"""The way into the outer namespaces where there is no bubblewrap: the same walls, built by hand.
+
+Run from outside as a program of its own.  It leaves every namespace, builds a root of nothing but
+the given binds, all of them read-only, and becomes the zygote.  Root makes no user namespace and the
+zygote changes its user afterwards: an interpreter in root's home can still be bound, and a process
+limit counts for nothing while the user outside is root.  Needs Linux 5.12 for recursive read-only.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import Any
+
+from . import kernel
+
+_BASE = "/tmp"
+_NEW, _OLD = "/new", "/old"
+
+
+def _place(target: str, folder: bool) -> None:
+    """Make the folder or the empty file that something is mounted on."""
+    if folder:
+        os.makedirs(target, exist_ok=True)
+        return
+    os.makedirs(os.path.dirname(target), exist_ok=True)
+    with open(target, "ab"):
+        pass
+
+
+def _bind(source: str, target: str, attributes: int) -> None:
+    _place(target, os.path.isdir(source))
+    kernel.mount(source, target, "", kernel.MS_BIND | kernel.MS_REC)
+    kernel.set_mount_attributes(target, attributes, recursive=True)
+
+
+def _build(told: dict[str, Any]) -> None:
+    """The new root, at /new, while the old one stands at /old."""
+    quiet = kernel.MS_NOSUID | kernel.MS_NODEV
+    kernel.mount("none", "/", "", kernel.MS_REC | kernel.MS_PRIVATE)
+    kernel.mount("base", _BASE, "tmpfs", quiet, "size=1m,mode=0755")
+    for name in (_NEW, _OLD):
+        os.mkdir(_BASE + name)
+    kernel.pivot(_BASE, _BASE + _OLD)
+    kernel.mount("root", _NEW, "tmpfs", quiet, "size=1m,mode=0755")
+    still = kernel.ATTR_RDONLY | kernel.ATTR_NOSUID
+    for path, link in told["binds"]:
+        if link:
+            os.makedirs(os.path.dirname(_NEW + path), exist_ok=True)
+            os.symlink(link, _NEW + path)
+        else:
+            # A link of the old root, followed as if it stood in the new one, would lead nowhere.
+            _bind(_follow(path), _NEW + path, still | kernel.ATTR_NODEV)
+    source, target = told["library"]
+    _bind(_OLD + source, _NEW + target, still | kernel.ATTR_NODEV)
+    for device in told["devices"]:
+        _bind(_OLD + device, _NEW + device, still)
+    os.makedirs(_NEW + told["box"])
+    os.symlink(told["box"] + "/tmp", _NEW + "/dev/shm")
+    if told["temporary"]:
+        os.symlink(told["temporary"], _NEW + "/tmp")
+    os.makedirs(_NEW + "/proc")
+    kernel.mount("proc", _NEW + "/proc", "proc", quiet | kernel.MS_NOEXEC)
+    os.chdir(_NEW)
+    kernel.pivot(".", ".")
+    kernel.detach(".")
+    os.chdir("/")
+    kernel.set_mount_attributes("/", still, recursive=False)
+
+
+def _follow(path: str) -> str:
+    """Where a path of the old root really is, seen from the new place of the old root."""
+    for _ in range(40):
+        whole = ""
+        for part in path.strip("/").split("/"):
+            whole += "/" + part
+            if os.path.islink(_OLD + whole):
+                link = os.readlink(_OLD + whole)
+                joined = os.path.normpath(os.path.join(os.path.dirname(whole), link))
+                path = os.path.normpath(joined + path[len(whole) :])
+                break
+        else:
+            return _OLD + path
+    raise OSError(f"too many symbolic links at {path}")
+
+
+def main() -> None:
+    """Enter and become the command; the process that was started stays outside and waits for it."""
+    told = json.loads(sys.argv[1])
+    spaces = kernel.NEWNS | kernel.NEWPID | kernel.NEWNET | kernel.NEWIPC | kernel.NEWUTS | kernel.NEWCGROUP
+    uid, gid = os.geteuid(), os.getegid()
+    kernel.die_with_parent()
+    if told["root"]:
+        kernel.unshare(spaces)
+    else:
+        kernel.unshare(spaces | kernel.NEWUSER)
+        kernel.map_ids(told["user"], told["user"], uid, gid)
+    os.umask(0o022)
+    pid = os.fork()
+    if pid:
+        os.close(0)
+        _, status = os.waitpid(pid, 0)
+        os._exit(os.waitstatus_to_exitcode(status) & 0xFF)
+    try:
+        kernel.die_with_parent()
+        _build(told)
+        kernel.forbid_new_privileges()
+        os.execve(told["command"][0], told["command"], told["environment"])
+    except OSError as error:
+        sys.stderr.write(f"{error}\n")
+        sys.stderr.flush()
+    os._exit(1)

@@ -1,0 +1,35 @@
+"""Messages on a pipe: four bytes of length, then the bytes."""
+
+from __future__ import annotations
+
+import os
+import struct
+
+
+def read_exactly(descriptor: int, count: int) -> bytes:
+    """`count` bytes, or fewer at the end of the stream."""
+    parts = []
+    while count:
+        part = os.read(descriptor, min(count, 1 << 20))
+        if not part:
+            break
+        parts.append(part)
+        count -= len(part)
+    return b"".join(parts)
+
+
+def read(descriptor: int) -> bytes | None:
+    """The next message, None at the end of the stream."""
+    head = read_exactly(descriptor, 4)
+    if len(head) < 4:
+        return None
+    (length,) = struct.unpack("<I", head)
+    body = read_exactly(descriptor, length)
+    return body if len(body) == length else None
+
+
+def write(descriptor: int, body: bytes) -> None:
+    """Send one message; a peer that is gone raises BrokenPipeError."""
+    left = memoryview(struct.pack("<I", len(body)) + body)
+    while left:
+        left = left[os.write(descriptor, left) :]

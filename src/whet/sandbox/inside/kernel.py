@@ -1,0 +1,139 @@
+"""The few kernel calls that CPython 3.8 has no name for, through ctypes.
+
+`PyDLL` keeps the interpreter lock: a forked child must come back from the call holding it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import signal
+
+NEWNS, NEWCGROUP, NEWUTS, NEWIPC = 0x00020000, 0x02000000, 0x04000000, 0x08000000
+NEWUSER, NEWPID, NEWNET = 0x10000000, 0x20000000, 0x40000000
+
+MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC = 1, 2, 4, 8
+MS_BIND, MS_REC, MS_PRIVATE = 4096, 16384, 1 << 18
+ATTR_RDONLY, ATTR_NOSUID, ATTR_NODEV = 1, 2, 4
+_MNT_DETACH = 2
+
+_SET_DUMPABLE, _SET_NO_NEW_PRIVS, _SET_PDEATHSIG = 4, 38, 1
+_CAPABILITY_VERSION_3 = 0x20080522
+_NUMBERS = {"x86_64": {"clone": 56, "pivot_root": 155}, "aarch64": {"clone": 220, "pivot_root": 41}}
+
+MACHINE = platform.machine()
+
+_libc = ctypes.PyDLL(None, use_errno=True)
+_libc.syscall.restype = ctypes.c_long
+
+
+def _checked(result: int, what: str) -> int:
+    if result < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{what}: {os.strerror(number)}")
+    return result
+
+
+def number_of(call: str) -> int:
+    """The number of a system call on this machine."""
+    try:
+        return _NUMBERS[MACHINE][call]
+    except KeyError:
+        raise OSError(f"the sandbox knows x86_64 and aarch64, and this machine is {MACHINE}") from None
+
+
+def fork_into(namespaces: int) -> int:
+    """`os.fork`, the child in new namespaces; 0 in the child, its process id in the parent.
+
+    One clone is what makes a fresh evaluation cheap: unshare and fork would copy the page tables of
+    the imported modules twice.
+    """
+    python = ctypes.pythonapi
+    python.PyOS_BeforeFork()
+    pid = int(_libc.syscall(number_of("clone"), namespaces | signal.SIGCHLD, 0, 0, 0, 0))
+    if pid == 0:
+        python.PyOS_AfterFork_Child()
+        return 0
+    error = ctypes.get_errno()
+    python.PyOS_AfterFork_Parent()
+    if pid < 0:
+        raise OSError(error, f"clone into new namespaces: {os.strerror(error)}")
+    return pid
+
+
+def unshare(namespaces: int) -> None:
+    """Leave these namespaces for new ones."""
+    _checked(_libc.unshare(namespaces), "unshare")
+
+
+def mount(source: str, target: str, kind: str, flags: int, options: str = "") -> None:
+    """mount(2); `kind` is the file system's type, empty for a bind."""
+    result = _libc.mount(
+        source.encode(),
+        target.encode(),
+        kind.encode() or None,
+        ctypes.c_ulong(flags),
+        options.encode() or None,
+    )
+    _checked(result, f"mount {kind or source} on {target}")
+
+
+def set_mount_attributes(target: str, attributes: int, *, recursive: bool) -> None:
+    """Add attributes such as read-only to a mount, or to all that is mounted below it."""
+    given = (ctypes.c_uint64 * 4)(attributes, 0, 0, 0)
+    at_fdcwd, at_recursive, size = -100, 0x8000, 32
+    flags = at_recursive if recursive else 0
+    done = _libc.syscall(442, at_fdcwd, target.encode(), flags, ctypes.byref(given), size)
+    _checked(done, f"mount_setattr on {target}")
+
+
+def pivot(root: str, old: str) -> None:
+    """Make `root` the root of this mount namespace and put the old one at `old`, which lies in it."""
+    _checked(_libc.syscall(number_of("pivot_root"), root.encode(), old.encode()), f"pivot_root to {root}")
+
+
+def detach(target: str) -> None:
+    """Let go of a mount and everything below it."""
+    _checked(_libc.umount2(target.encode(), _MNT_DETACH), f"umount of {target}")
+
+
+def map_ids(inside_uid: int, inside_gid: int, outside_uid: int, outside_gid: int) -> None:
+    """Give the user namespace this process is in the one identity that it has outside."""
+    for name, text in (
+        ("setgroups", "deny"),
+        ("uid_map", f"{inside_uid} {outside_uid} 1"),
+        ("gid_map", f"{inside_gid} {outside_gid} 1"),
+    ):
+        descriptor = os.open(f"/proc/self/{name}", os.O_WRONLY)
+        os.write(descriptor, text.encode())
+        os.close(descriptor)
+
+
+def _prctl(option: int, value: int, what: str) -> None:
+    _checked(_libc.prctl(option, ctypes.c_ulong(value), 0, 0, 0), what)
+
+
+def die_with_parent() -> None:
+    """SIGKILL when the thread that started this process ends."""
+    _prctl(_SET_PDEATHSIG, signal.SIGKILL, "prctl(PR_SET_PDEATHSIG)")
+
+
+def forbid_new_privileges() -> None:
+    """No program started from here on gains anything by being setuid; seccomp asks for it."""
+    _prctl(_SET_NO_NEW_PRIVS, 1, "prctl(PR_SET_NO_NEW_PRIVS)")
+
+
+def become(uid: int) -> None:
+    """Change for good from root to an unprivileged user and group of that number."""
+    os.setgroups([])
+    os.setresgid(uid, uid, uid)
+    os.setresuid(uid, uid, uid)
+    # Without it /proc/self belongs to root, and the map of a new user namespace cannot be written.
+    _prctl(_SET_DUMPABLE, 1, "prctl(PR_SET_DUMPABLE)")
+
+
+def drop_capabilities() -> None:
+    """Give up every capability in the current user namespace."""
+    header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
+    _checked(_libc.capset(header, (ctypes.c_uint32 * 6)()), "capset")

@@ -1,0 +1,184 @@
+"""What one evaluation does: load the staged code, call it on one input at a time, answer in JSON.
+
+It shares a process with code that may be hostile, so nothing it says is believed beyond being that
+code's answer.  What cannot cross as JSON exactly is refused, not approximated: a tuple is not a
+list, and numpy's float is not a float.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import inspect
+import json
+import math
+import os
+import runpy
+import sys
+import traceback
+from typing import Any
+
+from . import frames
+
+VALUE, RAISED, REFUSED, ENDED = b"v", b"x", b"r", b"e"
+
+_PLAIN = (type(None), bool, str)
+
+
+class CannotCross(TypeError):
+    """A value that JSON would change."""
+
+
+def crossing(value: Any, path: str = "the value") -> None:
+    """Refuse what would not come out of JSON as the same type and value.
+
+    Raises:
+        CannotCross: names the place and the type.
+    """
+    kind = type(value)
+    if kind in _PLAIN or kind is int:
+        return
+    if kind is float:
+        if not math.isfinite(value):
+            raise CannotCross(f"{path} is {value}, which JSON has no way to write")
+    elif kind is list:
+        for index, item in enumerate(value):
+            crossing(item, f"{path}[{index}]")
+    elif kind is dict:
+        for key, item in value.items():
+            if type(key) is not str:
+                raise CannotCross(
+                    f"{path} has the key {key!r:.60}, a {type(key).__name__}; JSON's keys are str"
+                )
+            crossing(item, f"{path}[{key!r:.60}]")
+    else:
+        hint = {"tuple": "; return a list", "set": "; return a sorted list", "bytes": "; decode it"}
+        number = "; call .item() on it" if kind.__module__ == "numpy" and hasattr(value, "item") else ""
+        name = kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"
+        raise CannotCross(f"{path} is a {name}, which cannot cross as JSON{hint.get(name, number)}")
+
+
+def encode(value: Any) -> bytes:
+    """`value` as JSON.
+
+    Raises:
+        CannotCross: it would not come out the same.
+    """
+    try:
+        crossing(value, "the returned value")
+        return json.dumps(value, ensure_ascii=False, check_circular=False, separators=(",", ":")).encode()
+    except RecursionError:
+        raise CannotCross("the returned value is nested too deep, or contains itself") from None
+    except ValueError as error:  # a lone surrogate, an integer of more digits than Python writes
+        raise CannotCross(f"the returned value cannot be written as JSON: {error}") from None
+
+
+def measurements(value: Any) -> Any:
+    """What an evaluator of OpenEvolve's kind returned, as JSON: a dict, an EvaluationResult, a number.
+
+    Numbers are taken by value whatever their type, because such evaluators return numpy's; the
+    score is co-resident anyway, and promotes nothing.
+    """
+    metrics = getattr(value, "metrics", value)
+    if not isinstance(metrics, dict):
+        metrics = {"score": metrics}
+    artifacts = getattr(value, "artifacts", {})
+    plain = {str(name): _measurement(one) for name, one in metrics.items()}
+    return {
+        "metrics": plain,
+        "artifacts": {str(name): str(one) for name, one in dict(artifacts or {}).items()},
+    }
+
+
+def _measurement(value: Any) -> Any:
+    if value is None or isinstance(value, str):
+        return value
+    number = float(value)
+    return number if math.isfinite(number) else None
+
+
+def resolve(entry: str) -> Any:
+    """The object that `module:name` or `module:Class.name` means among the staged files."""
+    module, _, name = entry.partition(":")
+    found: Any = importlib.import_module(module)
+    for part in name.split("."):
+        found = getattr(found, part)
+    return found
+
+
+def describe(error: BaseException) -> bytes:
+    """An exception as JSON: its type, its message, and where in the staged code it was raised."""
+    where = ""
+    staged = [
+        one for one in traceback.extract_tb(error.__traceback__) if one.filename.startswith(os.getcwd())
+    ]
+    if staged:
+        where = f"{os.path.relpath(staged[-1].filename)}:{staged[-1].lineno} in {staged[-1].name}"
+    elif isinstance(error, SyntaxError) and error.lineno:
+        where = f"{os.path.basename(error.filename or '')}:{error.lineno}"
+    try:
+        message = str(error)
+    except Exception:
+        message = "(an exception whose message cannot be had)"
+    said = {"type": type(error).__name__, "message": message[:4000], "where": where}
+    return json.dumps(said, ensure_ascii=True).encode()
+
+
+def call(function: Any, given: bytes, pair: bool) -> bytes:
+    """One call: `given` is JSON `[args, kwargs]`, for a pair the name of the staged program; a letter and JSON."""
+    args, kwargs = json.loads(given)
+    if pair:
+        args = [os.path.abspath(args[0])]
+    value = function(*args, **kwargs)
+    if inspect.isawaitable(value):
+        value = asyncio.run(_awaited(value))
+    return VALUE + encode(measurements(value) if pair else value)
+
+
+async def _awaited(value: Any) -> Any:
+    return await value
+
+
+def attempt(step: Any, *args: Any) -> bytes | None:
+    """What `step` returns, or what went wrong in it as an answer; None where it had nothing to say."""
+    try:
+        answer: bytes | None = step(*args)
+        return answer
+    except CannotCross as error:
+        return REFUSED + json.dumps(str(error)).encode()
+    except BaseException as error:
+        return RAISED + describe(error)
+
+
+def serve(requests: int, answers: int, entry: str, pair: bool) -> None:
+    """Answer every request with what `entry` makes of it, until the requests end."""
+    loaded: list[Any] = []
+    broken = attempt(lambda: loaded.append(resolve(entry)))
+    while True:
+        given = frames.read(requests)
+        if given is None:
+            return
+        answer = broken or attempt(call, loaded[0], given, pair) or RAISED
+        frames.write(answers, answer)
+
+
+def script(answers: int, path: str, argv: list[str]) -> None:
+    """Run a file as `__main__` and answer with its exit code."""
+    sys.argv = [path, *argv]
+    code: Any = 0
+    try:
+        runpy.run_path(path, run_name="__main__")
+    except SystemExit as error:
+        code = error.code
+        if code is not None and not isinstance(code, int):
+            print(code, file=sys.stderr)
+            code = 1
+    except BaseException:
+        traceback.print_exc()
+        code = 1
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError):
+            code = code or 1
+    frames.write(answers, ENDED + json.dumps(int(code or 0) & 0xFF).encode())

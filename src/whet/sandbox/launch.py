@@ -1,0 +1,217 @@
+"""The way into the outer namespaces: which host files are bound, and the command that starts a zygote.
+
+Read-only inside are the interpreter (its prefix, or under /usr only Python's own folders), the
+system's shared libraries, the folder `inside`, and what the caller named in `paths`.  There is
+nothing else: no /etc but the linker's cache, no /home, no /sys, no device but null, zero and random.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import shutil
+import site
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from ..errors import InputError
+
+INSIDE = Path(__file__).resolve().parent / "inside"
+BOX = "/box"
+LIBRARY = "/whet"
+UNPRIVILEGED = 65534
+"""The user called nobody: what root becomes, and what every evaluation believes to be."""
+
+_START = "import sys; sys.path.insert(0, {library!r}); from inside.zygote import main; main()"
+_ENTER = "import sys; sys.path.insert(0, {library!r}); from inside.enter import main; main()"
+_ASK = (
+    "import json, site, sys, sysconfig; print(json.dumps(dict(executable=sys.executable, prefix=sys.prefix, "
+    "base=sys.base_prefix, folders=[sysconfig.get_path('stdlib'), sysconfig.get_path('platstdlib'), "
+    "*site.getsitepackages()])))"
+)
+_LIBRARIES = ("/lib", "/lib64", "/lib32", "/usr/lib", "/usr/lib64", "/usr/lib32", "/usr/local/lib")
+_DEVICES = ("/dev/null", "/dev/zero", "/dev/random", "/dev/urandom")
+
+
+class Interpreter(msgspec.Struct, frozen=True):
+    """Where a Python lives."""
+
+    executable: str
+    prefix: str
+    base: str
+    folders: tuple[str, ...]
+    """Its standard library and its packages."""
+
+
+@functools.cache
+def interpreter(python: str | None) -> Interpreter:
+    """Where a Python lives; the running one if None.
+
+    Raises:
+        InputError: it cannot be started.
+    """
+    if python is None:
+        library = [sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")]
+        folders = (*library, *site.getsitepackages())
+        return Interpreter(sys.executable, sys.prefix, sys.base_prefix, folders)
+    try:
+        command = [python, "-s", "-E", "-c", _ASK]
+        done = subprocess.run(command, capture_output=True, timeout=30, check=True, cwd="/")
+        return msgspec.json.decode(done.stdout, type=Interpreter)
+    except (OSError, subprocess.SubprocessError, msgspec.MsgspecError) as error:
+        raise InputError(f"{python} cannot be started as a Python interpreter: {error}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class Bind:
+    """A host path that exists inside, read-only; a symbolic link when `link` is given."""
+
+    path: str
+    link: str = ""
+
+
+def _system_libraries() -> Iterator[Bind]:
+    for path in _LIBRARIES:
+        if os.path.islink(path):
+            yield Bind(path, os.readlink(path))
+        elif os.path.isdir(path):
+            yield Bind(path)
+    if os.path.isfile("/etc/ld.so.cache"):
+        yield Bind("/etc/ld.so.cache")
+
+
+def _of_python(python: Interpreter) -> Iterator[str]:
+    executable = os.path.realpath(python.executable)
+    yield python.executable
+    yield executable
+    for prefix in (python.base, python.prefix):
+        if prefix in ("/usr", "/usr/local", "/"):
+            yield from python.folders
+        else:
+            yield from (f"{prefix}/bin", f"{prefix}/lib", f"{prefix}/lib64", f"{prefix}/pyvenv.cfg")
+    # A link to a link: every name on the way from the virtual environment to the real file.
+    step = python.executable
+    while os.path.islink(step):
+        step = os.path.normpath(os.path.join(os.path.dirname(step), os.readlink(step)))
+        yield step
+
+
+def binds(python: Interpreter, paths: Sequence[str]) -> list[Bind]:
+    """Everything of the host that is visible inside, outer folders before what lies in them.
+
+    Raises:
+        InputError: one of `paths` does not exist or is the root.
+    """
+    found = {one.path: one for one in _system_libraries()}
+    for path in _of_python(python):
+        if os.path.isdir(path) or os.path.isfile(path):
+            found.setdefault(path, Bind(path))
+    for path in paths:
+        whole = os.path.realpath(path)
+        if whole == "/" or not os.path.exists(whole):
+            raise InputError(f"paths={path!r}: it must be an existing file or folder, and not the root")
+        found.setdefault(whole, Bind(whole))
+    kept: list[Bind] = []
+    for path in sorted(found):
+        covered = any(not one.link and (path + "/").startswith(one.path + "/") for one in kept)
+        if not covered:
+            kept.append(found[path])
+    return kept
+
+
+def has_temporary(bound: Sequence[Bind]) -> bool:
+    """Whether /tmp can be a link to the box: not when something that lies there is bound."""
+    return not any(one.path.startswith("/tmp") for one in bound)
+
+
+def environment(python: Interpreter) -> dict[str, str]:
+    """All of an evaluation's environment; nothing of the caller's."""
+    base_library = f"{python.base}/lib"
+    return {
+        "PATH": f"{os.path.dirname(python.executable)}",
+        "HOME": BOX,
+        "LANG": "C.UTF-8",
+        # So that the order of a set is the same in every evaluation.
+        "PYTHONHASHSEED": "0",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONNOUSERSITE": "1",
+        # The linker finds a relocatable interpreter's own library through /proc, which is not there.
+        **({} if python.base.startswith("/usr") else {"LD_LIBRARY_PATH": base_library}),
+        **{f"{name}_NUM_THREADS": "1" for name in ("OMP", "OPENBLAS", "MKL", "NUMEXPR")},
+    }
+
+
+def start_zygote(python: Interpreter, library: str, plan: str) -> list[str]:
+    """The command that becomes the zygote, where its package lies in the folder `library`."""
+    return [python.executable, "-s", "-B", "-c", _START.format(library=library), plan]
+
+
+def bubblewrap() -> str | None:
+    """The path of `bwrap`, None where it is not installed."""
+    return shutil.which("bwrap")
+
+
+def as_root() -> bool:
+    """Whether this process is root over more than itself, and so has to become somebody else inside."""
+    if os.geteuid() != 0:
+        return False
+    with open("/proc/self/uid_map", encoding="ascii") as file:
+        spans = [[int(word) for word in line.split()] for line in file]
+    return any(first <= UNPRIVILEGED < first + count for first, _, count in spans)
+
+
+def with_bubblewrap(program: str, python: Interpreter, paths: Sequence[str], plan: str) -> list[str]:
+    """The bwrap command around a zygote.
+
+    For root there is no user namespace around it: binding needs root's eyes, and a process limit
+    counts for nothing while the user outside is root, so the zygote changes its user itself.
+    """
+    command = [program, "--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts"]
+    command += ["--unshare-cgroup-try", "--die-with-parent", "--new-session", "--clearenv"]
+    if as_root():
+        command += ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
+    else:
+        command += ["--unshare-user", "--uid", str(UNPRIVILEGED), "--gid", str(UNPRIVILEGED)]
+    bound = binds(python, paths)
+    # A folder that bwrap makes on the way to a bind is open to root alone, so each is made before.
+    above = {str(folder) for one in bound for folder in Path(one.path).parents} - {"/"}
+    for folder in sorted(above | {LIBRARY, "/dev", BOX}):
+        if not any(not one.link and (folder + "/").startswith(one.path + "/") for one in bound):
+            command += ["--perms", "0755", "--dir", folder]
+    for one in bound:
+        command += ["--symlink", one.link, one.path] if one.link else ["--ro-bind", one.path, one.path]
+    command += ["--ro-bind", str(INSIDE), f"{LIBRARY}/inside", "--proc", "/proc"]
+    for device in _DEVICES:
+        command += ["--dev-bind", device, device]
+    # Semaphores of several processes are files there; in the box they count against its size.
+    command += ["--symlink", f"{BOX}/tmp", "/dev/shm"]
+    if has_temporary(bound):
+        command += ["--symlink", f"{BOX}/tmp", "/tmp"]
+    command += ["--remount-ro", "/", "--chdir", "/"]
+    for name, value in environment(python).items():
+        command += ["--setenv", name, value]
+    return [*command, "--", *start_zygote(python, LIBRARY, plan)]
+
+
+def with_namespaces(python: Interpreter, paths: Sequence[str], plan: str) -> list[str]:
+    """The command around a zygote where there is no bubblewrap: `inside.enter`, by the same rules."""
+    bound = binds(python, paths)
+    told = {
+        "root": as_root(),
+        "user": UNPRIVILEGED,
+        "binds": [(one.path, one.link) for one in bound],
+        "library": [str(INSIDE), f"{LIBRARY}/inside"],
+        "devices": _DEVICES,
+        "box": BOX,
+        "temporary": f"{BOX}/tmp" if has_temporary(bound) else "",
+        "environment": environment(python),
+        "command": start_zygote(python, LIBRARY, plan),
+    }
+    source = _ENTER.format(library=str(INSIDE.parent))
+    return [python.executable, "-I", "-S", "-B", "-c", source, msgspec.json.encode(told).decode()]

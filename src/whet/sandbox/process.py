@@ -1,0 +1,163 @@
+"""One zygote, seen from outside: its process, its channel, and what it answers."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import subprocess
+import tempfile
+from typing import Any, BinaryIO
+
+import msgspec
+
+from ..errors import SandboxError
+from . import box, launch
+from .box import Local, Sandbox
+
+_GRACE = 5.0
+"""Seconds that the zygote may take beyond a call's own limit before it is given up."""
+
+
+class ZygoteLost(Exception):
+    """The zygote died or did not answer; the evaluation in it is nobody's fault."""
+
+
+class Zygote:
+    """Starts on `start`, serves one evaluation at a time, is killed on `kill`."""
+
+    def __init__(self, sandbox: Sandbox | Local, modules: tuple[str, ...]) -> None:
+        self.sandbox, self.modules = sandbox, modules
+        self.hello: dict[str, Any] = {}
+        self._process: subprocess.Popen[bytes] | None = None
+        self._said: BinaryIO | None = None
+        self._scratch = ""
+
+    @property
+    def alive(self) -> bool:
+        """Whether it can be asked."""
+        return self._process is not None and self._process.poll() is None
+
+    async def start(self) -> None:
+        """Start it and wait until its first evaluation is shut in.
+
+        Raises:
+            SandboxError: it cannot be shut in here, or a module cannot be imported; says how to mend it.
+        """
+        if not self.sandbox.isolated:
+            self._scratch = box.scratch_folder()
+        command = self.sandbox.command(self.modules, self._scratch)
+        environment = (
+            {} if self.sandbox.isolated else launch.environment(launch.interpreter(self.sandbox.python))
+        )
+        ours, theirs = socket.socketpair()
+        self._said = tempfile.TemporaryFile()  # noqa: SIM115  closed by kill
+        with theirs:
+            self._process = subprocess.Popen(
+                command,
+                stdin=theirs.fileno(),
+                stdout=subprocess.DEVNULL,
+                stderr=self._said,
+                env=environment,
+                cwd="/",
+                start_new_session=True,
+            )
+        ours.setblocking(False)
+        self._reader, self._writer = await asyncio.open_connection(sock=ours)
+        try:
+            self.hello = await self._meta(60.0)
+        except ZygoteLost:
+            reason = self._complaint() or "the process ended without a word"
+            self.kill()
+            raise SandboxError(f"the sandbox could not be started: {reason}. {advice(reason)}") from None
+        if not self.hello["ready"]:
+            self.kill()
+            raise SandboxError(
+                f"the sandbox could not be started: {self.hello['error']}. {advice(self.hello['error'])}"
+            )
+
+    def _complaint(self) -> str:
+        assert self._said is not None
+        self._said.seek(0)
+        return self._said.read().decode("utf-8", "replace").strip()[-2000:]
+
+    async def _frame(self, seconds: float) -> bytes:
+        try:
+            async with asyncio.timeout(seconds):
+                head = await self._reader.readexactly(4)
+                return await self._reader.readexactly(int.from_bytes(head, "little"))
+        except (asyncio.IncompleteReadError, ConnectionError, TimeoutError) as error:
+            raise ZygoteLost(f"{type(error).__name__} while waiting for the sandbox") from error
+
+    async def _meta(self, seconds: float) -> dict[str, Any]:
+        frame = await self._frame(seconds)
+        found: dict[str, Any] = msgspec.json.decode(frame[1:])
+        return found
+
+    def send(self, kind: bytes, body: bytes = b"") -> None:
+        """Queue one message to the zygote."""
+        message = kind + body
+        self._writer.write(len(message).to_bytes(4, "little") + message)
+
+    async def ask(self, seconds: float, stream: Any = None) -> tuple[dict[str, Any], bytes]:
+        """The answer to a call that may take `seconds`: what the zygote says of it, and its body.
+
+        Args:
+            stream: told `o` or `e` and the bytes that a script printed, as they come.
+
+        Raises:
+            ZygoteLost: nothing came in time.
+        """
+        while True:
+            frame = await self._frame(seconds + _GRACE)
+            if frame[:1] == b"r":
+                return msgspec.json.decode(frame[1:]), await self._frame(_GRACE)
+            if stream is not None:
+                stream(frame[:1].decode(), frame[1:])
+
+    async def census(self) -> list[int]:
+        """Process ids that exist inside the outer namespaces."""
+        self.send(b"p")
+        found: list[int] = (await self._meta(_GRACE))["processes"]
+        return found
+
+    def kill(self) -> None:
+        """End it and everything inside it."""
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.kill()
+            self._process.wait()
+            self._process = None
+        if hasattr(self, "_writer"):
+            self._writer.transport.abort()
+        if self._said is not None:
+            self._said.close()
+            self._said = None
+        if self._scratch:
+            box.remove(self._scratch)
+            self._scratch = ""
+
+
+def advice(reason: str) -> str:
+    """What to do about a sandbox that could not be started."""
+    low = reason.lower()
+    if "modulenotfound" in low or "importerror" in low or "no module" in low:
+        return "Install the module for the sandbox's interpreter, or leave it out of `modules`."
+    apparmor = "/proc/sys/kernel/apparmor_restrict_unprivileged_userns"
+    with contextlib.suppress(OSError), open(apparmor, encoding="ascii") as file:
+        if file.read().strip() == "1":
+            return (
+                "This Ubuntu restricts user namespaces: sudo sysctl kernel.apparmor_restrict_unprivileged_userns=0 "
+                "(to keep it: a file in /etc/sysctl.d), or an AppArmor profile that allows `userns` for this Python."
+            )
+    for setting, wanted in (("kernel/unprivileged_userns_clone", "1"), ("user/max_user_namespaces", "15000")):
+        with contextlib.suppress(OSError), open(f"/proc/sys/{setting}", encoding="ascii") as file:
+            if file.read().strip() == "0":
+                return f"User namespaces are switched off: sudo sysctl {setting.replace('/', '.')}={wanted}."
+    if "not permitted" in low or "denied" in low or "clone" in low or "namespace" in low:
+        return (
+            "Namespaces cannot be made here; in a container start it with `--security-opt seccomp=unconfined "
+            "--security-opt apparmor=unconfined` (Docker) or as privileged. For code that you trust there is "
+            "Local() and --unsafe-local; what that scores is never promoted."
+        )
+    return "Run `whet sandbox check` for the table of what works here."

@@ -1,0 +1,292 @@
+"""Evaluations by warm processes, several at a time, and what their answers mean out here."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from types import TracebackType
+from typing import Any, Self
+
+import msgspec
+
+from ..errors import InputError
+from ..types import Failure, Fault, Json
+from .box import Local, Sandbox
+from .inside import worker
+from .limits import Limits, Result
+from .process import Zygote, ZygoteLost
+from .staging import Source, arguments, entry_of, files_of
+
+PROGRAM, EVALUATOR = "program", "evaluator"
+"""The modules that a co-resident pair becomes."""
+
+
+class Session:
+    """One loaded program that answers call after call; what it remembers between them is its own.
+
+    A call that ends the program (a timeout, a crash) is its answer to all further calls, too: open
+    it again to go on with the next input.
+    """
+
+    def __init__(self, pool: UncheckedPool, zygote: Zygote) -> None:
+        self._pool, self._zygote = pool, zygote
+        self._lost = ""
+        self.co_resident = False
+
+    async def call(
+        self,
+        args: Sequence[Json] = (),
+        kwargs: Mapping[str, Json] | None = None,
+        *,
+        seconds: float | None = None,
+    ) -> Result:
+        """What the program makes of one input; the same as `Pool.call`."""
+        return await self._call(arguments(args, kwargs), seconds, b"c")
+
+    async def _call(self, given: bytes, seconds: float | None, kind: bytes, stream: Any = None) -> Result:
+        limits = self._pool.sandbox.limits
+        allowed = limits.wall_seconds if seconds is None else min(seconds, limits.wall_seconds)
+        if not allowed > 0:
+            raise InputError(f"seconds={seconds!r}: it must be above 0")
+        if self._lost:
+            return self._result(failure=Failure(Fault.SANDBOX, "SandboxLost", self._lost))
+        try:
+            self._zygote.send(kind, f"{allowed:16.6f}".encode() + given)
+            meta, body = await self._zygote.ask(allowed, stream)
+        except ZygoteLost as error:
+            self._lost = str(error)
+            self._zygote.kill()
+            return self._result(failure=Failure(Fault.SANDBOX, "SandboxLost", self._lost))
+        except BaseException:
+            # Cancelled in the middle: what the zygote says next would be taken for the next answer.
+            self._zygote.kill()
+            self._lost = "the call was cancelled"
+            raise
+        return self._result(**_judged(meta, body, allowed, limits))
+
+    def _result(self, **found: Any) -> Result:
+        trusted = self._pool.sandbox.trusted_only
+        return Result(co_resident=self.co_resident, trusted_only=trusted, **found)
+
+
+class UncheckedPool:
+    """A Pool that has not been attacked: what the attacks themselves run in.  Use `Pool`."""
+
+    def __init__(
+        self,
+        sandbox: Sandbox | Local | Limits | None = None,
+        *,
+        modules: Sequence[str] = (),
+        workers: int = 1,
+    ) -> None:
+        if isinstance(sandbox, Limits):
+            sandbox = Sandbox(limits=sandbox)
+        if workers < 1:
+            raise InputError(f"workers={workers}: a pool needs at least one")
+        self.sandbox: Sandbox | Local = sandbox if sandbox is not None else Sandbox()
+        self.modules, self.workers = tuple(modules), workers
+        self._idle: list[Zygote] = []
+        self._all: set[Zygote] = set()
+        self._slots = asyncio.Semaphore(workers)
+
+    async def _admit(self) -> None:
+        """What has to hold before anything is run."""
+
+    async def __aenter__(self) -> Self:
+        """Start the first process.
+
+        Raises:
+            SandboxError: it cannot be shut in here, or an attack succeeded; says how to mend it.
+        """
+        async with self._zygote():
+            return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End every process of the pool, whatever it is doing."""
+        for zygote in self._all:
+            zygote.kill()
+        self._all.clear()
+        self._idle.clear()
+
+    async def call(
+        self,
+        source: Source,
+        entry: str,
+        args: Sequence[Json] = (),
+        kwargs: Mapping[str, Json] | None = None,
+        *,
+        seconds: float | None = None,
+    ) -> Result:
+        """Call one function of staged code on one input, in a process of its own.
+
+        Args:
+            source: text of a module, a folder, or path → text; nothing else of the host is seen.
+            entry: `module:function`; a bare name is looked up in the module given as text.
+            args: JSON values, as are those of `kwargs`; never the answer.
+            seconds: a shorter time limit than the sandbox's.
+
+        Returns:
+            A Result; whatever the code does is data in it.
+
+        Raises:
+            InputError: an argument that cannot cross as JSON, or a name that is none.
+        """
+        given, spec = arguments(args, kwargs), _spec(source, entry_of(entry), "call")
+        return await self._once(spec, given, seconds)
+
+    async def pair(
+        self,
+        program: Source,
+        evaluator: Source,
+        *,
+        function: str = "evaluate",
+        seconds: float | None = None,
+    ) -> Result:
+        """Run an evaluator of the form `evaluate(path_of_the_program)` beside the program itself.
+
+        Args:
+            program: text of a program, staged as `program.py`, or files with a `program.py` among them.
+            evaluator: text, staged as `evaluator.py`, or files with an `evaluator.py` among them.
+            function: which of the evaluator's functions, `evaluate_stage1` for instance.
+
+        Returns:
+            A Result whose value is `{"metrics": {...}, "artifacts": {...}}`, and which is marked
+            co-resident: the program could have written it, so it steers a search and promotes nothing.
+        """
+        files = {**_named(program, PROGRAM), **_named(evaluator, EVALUATOR)}
+        spec = _spec(files, entry_of(f"{EVALUATOR}:{function}"), "pair")
+        return await self._once(spec, arguments([f"{PROGRAM}.py"], None), seconds, co_resident=True)
+
+    @asynccontextmanager
+    async def open(self, source: Source, entry: str) -> AsyncIterator[Session]:
+        """A program that stays loaded between calls and occupies one worker until it is left."""
+        spec = _spec(source, entry_of(entry), "call")
+        async with self._zygote() as zygote:
+            session = Session(self, zygote)
+            zygote.send(b"o", spec)
+            try:
+                yield session
+            finally:
+                if zygote.alive:
+                    zygote.send(b"e")
+
+    async def script(
+        self,
+        source: Source,
+        path: str,
+        argv: Sequence[str] = (),
+        *,
+        stream: Callable[[str, bytes], None] | None = None,
+    ) -> Result:
+        """Run a staged file as `__main__`; the value is its exit code.
+
+        Args:
+            path: which of the staged files.
+            stream: told `o` or `e` and what was printed, as it comes.
+        """
+        spec = _spec(source, path, "script", argv)
+        result = await self._once(spec, b"[[], {}]", None, stream=stream)
+        if result.exit_code is None or result.killed_by is not None:
+            return result
+        return replace(result, value=result.exit_code, failure=None)
+
+    async def processes(self) -> list[int]:
+        """Ids of the processes inside one of the pool's zygotes, itself and the evaluation it keeps ready."""
+        async with self._zygote() as zygote:
+            return await zygote.census()
+
+    async def _once(
+        self,
+        spec: bytes,
+        given: bytes,
+        seconds: float | None,
+        *,
+        co_resident: bool = False,
+        stream: Any = None,
+    ) -> Result:
+        async with self._zygote() as zygote:
+            session = Session(self, zygote)
+            session.co_resident = co_resident
+            zygote.send(b"o", spec)
+            return await session._call(given, seconds, b"l", stream)
+
+    @asynccontextmanager
+    async def _zygote(self) -> AsyncIterator[Zygote]:
+        """One of the zygotes, started if need be, for as long as the block lasts."""
+        await self._admit()
+        async with self._slots:
+            zygote = self._idle.pop() if self._idle else Zygote(self.sandbox, self.modules)
+            if not zygote.alive:
+                self._all.discard(zygote)
+                zygote.kill()
+                zygote = Zygote(self.sandbox, self.modules)
+                await zygote.start()
+                self._all.add(zygote)
+            try:
+                yield zygote
+            finally:
+                if zygote.alive:
+                    self._idle.append(zygote)
+                else:
+                    self._all.discard(zygote)
+
+
+def _spec(source: Source, entry: str, mode: str, argv: Sequence[str] = ()) -> bytes:
+    given = {"files": files_of(source), "entry": entry, "mode": mode, "argv": list(argv)}
+    return msgspec.json.encode(given)
+
+
+def _named(source: Source, module: str) -> Mapping[str, str | bytes]:
+    if isinstance(source, str):
+        return {f"{module}.py": source}
+    if isinstance(source, Mapping):
+        return source
+    raise InputError(f"the {module} of a pair is given as text or as path → text, not as a folder")
+
+
+def _judged(meta: dict[str, Any], body: bytes, allowed: float, limits: Limits) -> dict[str, Any]:
+    """What the zygote said of a call, as the fields of a Result."""
+    found: dict[str, Any] = {
+        "seconds": meta["seconds"],
+        "cpu_seconds": meta["cpu"],
+        "stdout": meta["printed"],
+    }
+    if meta.get("broken"):
+        return found | {"failure": Failure(Fault.SANDBOX, "SandboxBroken", meta["broken"])}
+    if meta["answered"]:
+        return found | _answer(body)
+    killed = meta["killed"]
+    if killed.startswith("exit "):
+        message = f"the program ended its process with code {killed[5:]} before it answered"
+        return found | {"failure": Failure(Fault.AGENT, "Ended", message), "exit_code": int(killed[5:])}
+    name, message = {
+        "wall": ("Timeout", f"no answer within {allowed:g} s"),
+        "cpu": ("CpuLimit", f"more than {limits.cpu_seconds:g} s of CPU time"),
+        "output": ("OutputLimit", f"more than {limits.output_bytes:,} bytes printed or answered"),
+    }.get(killed, ("Killed", f"the process was killed by {killed}"))
+    return found | {"failure": Failure(Fault.AGENT, name, message), "killed_by": killed}
+
+
+def _answer(body: bytes) -> dict[str, Any]:
+    """The program's answer; nothing in it is believed but that the program gave it."""
+    kind, text = body[:1], body[1:]
+    try:
+        if kind in (worker.VALUE, worker.ENDED):
+            return {"value": msgspec.json.decode(text)}
+        if kind == worker.REFUSED:
+            return {"failure": Failure(Fault.AGENT, "CannotCross", msgspec.json.decode(text, type=str))}
+        if kind == worker.RAISED:
+            said = msgspec.json.decode(text, type=dict[str, str])
+            where = f" ({said['where']})" if said.get("where") else ""
+            memory = {"killed_by": "memory"} if said["type"] == "MemoryError" else {}
+            return {"failure": Failure(Fault.AGENT, said["type"], f"{said['message']}{where}"), **memory}
+    except (msgspec.MsgspecError, KeyError, ValueError, RecursionError) as error:
+        return {"failure": Failure(Fault.AGENT, "Garbled", f"the answer is not what was promised: {error}")}
+    return {"failure": Failure(Fault.AGENT, "Garbled", "the answer is not what was promised")}

@@ -1,0 +1,132 @@
+"""Which Bundle a run is served: decided at its first call, and kept.
+
+New runs get what is live; a swap changes what is live and nothing that has begun.  A run that is
+not remembered here (the server was started again, or very many came since) is looked up in the
+record by the caller, so that it goes on with the Versions that it began with.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from ...errors import InputError
+from ...types import Bundle
+from .serving import Served, served
+
+REMEMBERED = 100_000
+"""Runs whose assignment is kept in memory; at about 300 bytes each."""
+
+
+class Reassigned(InputError):
+    """A run that has begun cannot be given another Bundle: half of it would be another agent's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Live:
+    """What new runs get."""
+
+    bundle: Bundle
+    served: Served
+
+
+class Assignments:
+    """Sticky assignment of runs to Bundles.
+
+    Args:
+        upstreams: names that a Bundle's route may use.
+        choose: asked for each new run, with its id; a Bundle it returns is used in place of the
+            live one.  A canary or a shadow release decides here.
+    """
+
+    def __init__(
+        self,
+        upstreams: Mapping[str, object],
+        *,
+        bundle: Bundle | None = None,
+        choose: Callable[[str], Bundle | None] | None = None,
+        remembered: int = REMEMBERED,
+    ) -> None:
+        self._upstreams = upstreams
+        self._choose = choose
+        self._remembered = remembered
+        self._lock = threading.Lock()
+        self._runs: OrderedDict[str, Served] = OrderedDict()
+        self._compiled: OrderedDict[str, Served] = OrderedDict()
+        self._live = Live(Bundle(), Served())
+        self.swaps = 0
+        if bundle is not None:
+            self.swap(bundle)
+
+    @property
+    def live(self) -> Live:
+        """What new runs get."""
+        return self._live
+
+    def swap(self, bundle: Bundle) -> bool:
+        """Make `bundle` what new runs get; False if it already was.
+
+        Raises:
+            InputError: it says something that the gateway cannot serve; what was live stays.
+        """
+        if bundle == self._live.bundle and self.swaps:
+            return False
+        compiled = self._served(bundle)
+        self._live = Live(bundle, compiled)
+        self.swaps += 1
+        return True
+
+    def known(self, key: str) -> Served | None:
+        """What the run was assigned, None if it is not remembered."""
+        with self._lock:
+            found = self._runs.get(key)
+            if found is not None:
+                self._runs.move_to_end(key)
+            return found
+
+    def of(self, key: str, recorded: Bundle | None = None) -> Served:
+        """What the run is served from now on; the first call decides.
+
+        Args:
+            recorded: what the record says that it was served before.
+        """
+        found = self.known(key)
+        if found is not None:
+            return found
+        chosen = recorded
+        if chosen is None and self._choose is not None:
+            chosen = self._choose(key)
+        return self._keep(key, self._live.served if chosen is None else self._served(chosen))
+
+    def assign(self, key: str, bundle: Bundle) -> Served:
+        """Serve `bundle` to this run.
+
+        Raises:
+            InputError: it says something that the gateway cannot serve.
+            Reassigned: the run was assigned another one before.
+        """
+        wanted = self._served(bundle)
+        kept = self._keep(key, wanted)
+        if kept.versions != wanted.versions:
+            raise Reassigned(
+                f"run {key!r} is served {dict(kept.versions)} already. Start another run for {bundle!r}."
+            )
+        return kept
+
+    def _keep(self, key: str, wanted: Served) -> Served:
+        with self._lock:
+            kept = self._runs.setdefault(key, wanted)
+            self._runs.move_to_end(key)
+            while len(self._runs) > self._remembered:
+                self._runs.popitem(last=False)
+            return kept
+
+    def _served(self, bundle: Bundle) -> Served:
+        found = self._compiled.get(bundle.id)
+        if found is None:
+            found = self._compiled[bundle.id] = served(bundle, self._upstreams)
+            while len(self._compiled) > 1_000:
+                self._compiled.popitem(last=False)
+        return found

@@ -1,0 +1,83 @@
+"""Whose call it is: the run, the trace, the session and the person, as the request says them.
+
+A call belongs to the run that its path (`/run/ID/v1/...`) or its `x-whet-run` header names, and
+to the span that its `traceparent` names.  One that names neither is a run of its own; it is never
+added to whichever run was seen last.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from dataclasses import dataclass
+
+from ...errors import InputError
+from ...types import new_id
+from ..asgi import Request
+
+_TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}")
+_NONE = (bytes(16), bytes(8))
+LONGEST = 200
+"""Characters of a run, session or subject id."""
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Where a call belongs."""
+
+    run: str | None
+    """As given; None where a traceparent alone says where the call belongs."""
+    trace: bytes
+    """16 bytes: the traceparent's, else made of the run id."""
+    parent: bytes
+    """8 bytes, the agent's span that the call was made in; b"" if it did not say."""
+    session: str | None = None
+    subject: str | None = None
+    fresh: bool = False
+    """The run's id was made here: nothing can have been recorded of it before."""
+
+    @property
+    def key(self) -> str:
+        """What an assignment sticks to."""
+        return self.run or self.trace.hex()
+
+
+def identify(request: Request) -> Identity:
+    """Read who calls.
+
+    Raises:
+        InputError: an id is empty, too long or has control characters.
+    """
+    run = _id("run", request.params.get("run") or request.header("x-whet-run"))
+    session = _id("session", request.header("x-whet-session"))
+    subject = _id("subject", request.header("x-whet-subject"))
+    found = _TRACEPARENT.fullmatch((request.header("traceparent") or "").strip().lower())
+    if found is not None:
+        trace, parent = bytes.fromhex(found[1]), bytes.fromhex(found[2])
+        if trace != _NONE[0] and parent != _NONE[1]:
+            return Identity(run, trace, parent, session, subject)
+    fresh = run is None
+    run = run or new_id()
+    return Identity(run, trace_of(run), b"", session, subject, fresh)
+
+
+def trace_of(run: str) -> bytes:
+    """The trace id of a run whose agent sends no traceparent: 16 bytes of its id's hash."""
+    return hashlib.sha256(run.encode()).digest()[:16]
+
+
+def new_span_id() -> bytes:
+    """A fresh id for the span of one call."""
+    return os.urandom(8)
+
+
+def _id(what: str, given: str | None) -> str | None:
+    if given is None:
+        return None
+    if not given.strip() or len(given) > LONGEST or not given.isprintable():
+        raise InputError(
+            f"the {what} id is {given[:40]!r}: it must be 1 to {LONGEST} printable characters. "
+            f"Send another in x-whet-{what}."
+        )
+    return given

@@ -1,0 +1,275 @@
+"""The endpoints behind the gateway: one session, kept connections, and what may go wrong on them.
+
+An answer's head is here before its body; its chunks are passed on as they arrive.  Redirects are
+not followed, for they would carry the key to another address, and cookies are not kept.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import urllib.request
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
+
+from ...errors import InputError, MissingExtra
+from ...types import Fault
+from .failures import CallFailed
+
+try:
+    import aiohttp
+except ImportError as exception:
+    raise MissingExtra("aiohttp", "server") from exception
+
+APIS = ("chat", "responses", "messages")
+LARGEST = 64 * 1024 * 1024
+"""Bytes of one answer; more is an endless stream, or nothing that can be kept."""
+_SPOKEN = {
+    "api.openai.com": frozenset({"chat", "responses"}),
+    "api.anthropic.com": frozenset({"messages"}),
+}
+_DROPPED = frozenset(
+    {
+        "accept-encoding",
+        "connection",
+        "content-encoding",
+        "content-length",
+        "cookie",
+        "expect",
+        "forwarded",
+        "host",
+        "keep-alive",
+        "origin",
+        "proxy-authorization",
+        "proxy-connection",
+        "referer",
+        "set-cookie",
+        "te",
+        "trailer",
+        "traceparent",
+        "tracestate",
+        "baggage",
+        "transfer-encoding",
+        "upgrade",
+        "x-forwarded-for",
+        "x-forwarded-host",
+        "x-forwarded-proto",
+    }
+)
+"""Headers that belong to one connection or to the agent's own surroundings."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Upstream:
+    """An endpoint that speaks one or more of the model APIs.
+
+    Raises:
+        InputError: the url is no plain http(s) address, or it speaks an API that nobody knows.
+    """
+
+    url: str
+    """Up to and including `/v1`."""
+    speaks: frozenset[str] = frozenset()
+    """Of `chat`, `responses` and `messages`; by default what the host is known for, else chat.  A request
+    in another dialect is translated to chat."""
+    key: str | None = field(default=None, repr=False)
+    """Sent in place of the agent's own; from the operator's environment, kept in memory only."""
+    tokens: bool = False
+    """Ask for token ids and log-probabilities of every chat (vLLM 0.10.2 or newer, or a policy server)."""
+    usage: bool = True
+    """Ask for the usage of streamed chats; some old servers refuse `stream_options`."""
+    connect_seconds: float = 10.0
+    first_seconds: float = 600.0
+    """Until the head of the answer: a plain call has it when all of it was generated."""
+    idle_seconds: float = 120.0
+    """Between two pieces of an answer."""
+
+    def __post_init__(self) -> None:
+        parts = urlsplit(self.url)
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+            raise InputError(f"the upstream is {self.url!r}; it must look like http://host:port/v1.")
+        if parts.username or parts.password:
+            raise InputError("the upstream's url carries a password; give the key in the environment.")
+        if self.key is not None and not (self.key.isascii() and self.key.isprintable() and self.key.strip()):
+            raise InputError("the upstream's key is empty or has a character that no key has.")
+        object.__setattr__(self, "url", self.url.rstrip("/"))
+        speaks = frozenset(self.speaks) or _SPOKEN.get(parts.hostname, frozenset({"chat"}))
+        if not speaks <= set(APIS):
+            raise InputError(f"an upstream speaks {sorted(speaks)}; it can be {', '.join(APIS)}.")
+        object.__setattr__(self, "speaks", speaks)
+
+    def proxy(self) -> str | None:
+        """The proxy that this machine's environment names for it; never one for a loopback address."""
+        parts = urlsplit(self.url)
+        host = parts.hostname or ""
+        if host in ("127.0.0.1", "localhost", "::1") or urllib.request.proxy_bypass(host):
+            return None
+        return urllib.request.getproxies().get(parts.scheme)
+
+
+def choose(upstreams: Mapping[str, Upstream], api: str, name: str | None) -> tuple[str, bool]:
+    """The upstream for a call, and whether it must be translated to chat.
+
+    The one named; else the first that speaks the API; else the first that speaks chat.
+
+    Raises:
+        CallFailed: none can be asked.
+    """
+    if name is not None and {api, "chat"} & upstreams[name].speaks:
+        return name, api not in upstreams[name].speaks
+    if name is None:
+        for spoken in (api, "chat"):
+            for candidate, upstream in upstreams.items():
+                if spoken in upstream.speaks:
+                    return candidate, spoken != api
+    known = {given: sorted(upstream.speaks) for given, upstream in upstreams.items()}
+    raise CallFailed(
+        Fault.ENVIRONMENT,
+        "no_upstream",
+        f"no upstream speaks the {api} API or chat{f' ({name} was assigned)' if name else ''}; there are {known}.",
+        status=501,
+    )
+
+
+def forwarded(
+    headers: Sequence[tuple[str, str]], upstream: Upstream, *, api: str, credential: str | None
+) -> dict[str, str]:
+    """The agent's headers as the upstream gets them: without those of ours, with the right key.
+
+    Args:
+        api: that the upstream is asked in: `messages` takes its key in a header of its own.
+        credential: the header that held our own token, which stays here.
+    """
+    kept = {
+        name: text
+        for name, text in headers
+        if name not in _DROPPED and not name.startswith("x-whet-") and name != credential
+    }
+    if upstream.key is not None:
+        kept.pop("x-api-key", None)
+        kept["authorization"] = f"Bearer {upstream.key}"
+        if api == "messages":
+            kept["x-api-key"] = kept.pop("authorization").removeprefix("Bearer ")
+    elif api != "messages" and "x-api-key" in kept:
+        kept.setdefault("authorization", f"Bearer {kept.pop('x-api-key')}")
+        kept.pop("x-api-key", None)
+    kept["content-type"] = "application/json"
+    kept["accept-encoding"] = "identity"
+    return kept
+
+
+def returned(headers: Mapping[str, str]) -> dict[str, str]:
+    """The upstream's headers as the agent gets them."""
+    dropped = {"content-type", "server", "date", "alt-svc", "x-whet-policy-version"}
+    return {
+        name.lower(): text
+        for name, text in headers.items()
+        if name.lower() not in _DROPPED and name.lower() not in dropped
+    }
+
+
+class Opened:
+    """An answer whose head is here."""
+
+    def __init__(self, response: aiohttp.ClientResponse, upstream: Upstream) -> None:
+        self.status = response.status
+        self.headers: Mapping[str, str] = response.headers
+        self._response, self._upstream = response, upstream
+
+    @property
+    def content_type(self) -> str:
+        return self.headers.get("content-type", "")
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        """The body as it arrives.
+
+        Raises:
+            CallFailed: it was cut, stalled or too long.
+        """
+        size = 0
+        stream = self._response.content
+        while True:
+            try:
+                async with asyncio.timeout(self._upstream.idle_seconds):
+                    chunk = await stream.readany()
+            except TimeoutError:
+                raise CallFailed(
+                    Fault.MODEL,
+                    "upstream_stalled",
+                    f"the upstream sent nothing for {self._upstream.idle_seconds:g} seconds",
+                    status=504,
+                ) from None
+            except (aiohttp.ClientError, OSError) as exception:
+                raise CallFailed(
+                    Fault.MODEL, "upstream_cut", f"the upstream's answer was cut ({type(exception).__name__})"
+                ) from exception
+            if not chunk:
+                return
+            size += len(chunk)
+            if size > LARGEST:
+                raise CallFailed(
+                    Fault.MODEL, "answer_too_large", f"the upstream's answer is larger than {LARGEST:,} bytes"
+                )
+            yield chunk
+
+    async def body(self) -> bytes:
+        """The whole body; raises as `chunks` does."""
+        return b"".join([chunk async for chunk in self.chunks()])
+
+    def close(self, *, whole: bool) -> None:
+        """Give the connection back; one whose answer was not read to its end is closed, which cancels it."""
+        if whole:
+            self._response.release()
+        else:
+            self._response.close()
+
+
+class Upstreams:
+    """The HTTP client.  Made and closed in the server's loop."""
+
+    def __init__(self) -> None:
+        self._session = aiohttp.ClientSession(
+            # Below the five seconds after which common servers close an idle connection: one that is
+            # closed while a request is on its way fails the request.
+            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=4.0),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=None, sock_read=None),
+            skip_auto_headers=("User-Agent",),
+        )
+        self._proxies: dict[str, str | None] = {}
+
+    async def close(self) -> None:
+        await self._session.close()
+
+    async def open(
+        self, upstream: Upstream, method: str, path: str, *, headers: Mapping[str, str], body: bytes | None
+    ) -> Opened:
+        """Send a request and wait for the head of its answer.
+
+        Raises:
+            CallFailed: there is none.
+        """
+        if upstream.url not in self._proxies:
+            self._proxies[upstream.url] = upstream.proxy()
+        where = f"the upstream {upstream.url}"
+        try:
+            async with asyncio.timeout(upstream.first_seconds):
+                response = await self._session.request(
+                    method,
+                    upstream.url + path,
+                    data=body,
+                    headers=headers,
+                    allow_redirects=False,
+                    proxy=self._proxies[upstream.url],
+                    timeout=aiohttp.ClientTimeout(total=None, sock_connect=upstream.connect_seconds),
+                )
+        except (aiohttp.ConnectionTimeoutError, aiohttp.ClientConnectorError) as exception:
+            what = f"{where} cannot be reached ({type(exception).__name__})"
+            raise CallFailed(Fault.MODEL, "upstream_unreachable", what) from exception
+        except TimeoutError:
+            what = f"{where} did not answer within {upstream.first_seconds:g} seconds"
+            raise CallFailed(Fault.MODEL, "upstream_timeout", what, status=504) from None
+        except (aiohttp.ClientError, OSError, ValueError) as exception:
+            what = f"{where} gave no answer ({type(exception).__name__})"
+            raise CallFailed(Fault.MODEL, "upstream_failed", what) from exception
+        return Opened(response, upstream)

@@ -1,0 +1,165 @@
+"""Advantages from a value head, over every token that the policy chose.
+
+A trajectory is one episode of token decisions, in the order in which they were
+made, whatever sequences they ended up in.  A step's reward comes at the last
+token of its call; a step without tokens (a tool, another agent) rewards the call
+before it.  `estimate` fills in advantages, returns and old values; `ActorCriticLoss`
+adds the value loss to the policy's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..types import Outcome, Trajectory
+from .batch import Merged, Part, marked, parts
+from .learner import chosen_logprobs
+from .losses import gae, value_loss, whiten
+from .network import Head, Network, target_outputs, target_states
+from .policy_gradient import PolicyLoss
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimates:
+    """How advantages are estimated."""
+
+    gamma: float = 1.0
+    lam: float = 0.95
+    kl_coefficient: float = 0.0
+    """Taken off the reward of each token, times log π − log π_ref."""
+    whitened: bool = True
+    part_tokens: int = 4096
+    temperature: float = 1.0
+
+
+@dataclass(slots=True)
+class Episode:
+    """One trajectory with its sequences."""
+
+    trajectory: Trajectory
+    sequences: list[Merged]
+    rewards: list[float]
+    """Of its steps."""
+
+
+@torch.no_grad()
+def estimate(
+    episodes: Sequence[Episode], network: Network, head: Head, reference: Network | None, options: Estimates
+) -> dict[str, float]:
+    """Put advantages, returns and values on the sequences of these episodes; what was measured.
+
+    Args:
+        reference: what the KL is to; None where none is taken off.
+    """
+    everything = [sequence for episode in episodes for sequence in episode.sequences]
+    places, total = _numbered(everything)
+    values, divergence = torch.zeros(total), torch.zeros(total)
+    for part in parts(everything, options.part_tokens):
+        places_of = part.extra["row"].long()
+        values[places_of] = head(target_states(network, part))
+        if reference is not None and options.kl_coefficient:
+            there = chosen_logprobs(reference, part, options.temperature)
+            divergence[places_of] = part.logprobs - there
+    last = _after(episodes, network, head, options.part_tokens)
+    advantages, returns = torch.zeros(total), torch.zeros(total)
+    for number, episode in enumerate(episodes):
+        order = _in_order(episode, places)
+        if not order:
+            continue
+        rewards = _token_rewards(episode, order)
+        rows = [row for row, _ in order]
+        penalised = [
+            reward - options.kl_coefficient * float(divergence[row])
+            for reward, row in zip(rewards, rows, strict=True)
+        ]
+        found, wanted = gae(
+            penalised,
+            values[rows].tolist(),
+            gamma=options.gamma,
+            lam=options.lam,
+            last_value=last.get(number, 0.0),
+        )
+        advantages[rows], returns[rows] = torch.tensor(found), torch.tensor(wanted)
+    explained = _explained(values, returns)
+    if options.whitened:
+        advantages = whiten(advantages)
+    for sequence in everything:
+        rows = [int(row) for row in sequence.extra["row"]]
+        sequence.advantages = advantages[rows].tolist()
+        sequence.extra = {"values": values[rows].tolist(), "returns": returns[rows].tolist()}
+    measured = {"value": float(values.mean()), "value_explained": explained}
+    return measured | ({"kl_reward": float(divergence.mean())} if reference is not None else {})
+
+
+def _numbered(sequences: Sequence[Merged]) -> tuple[dict[int, int], int]:
+    """Number all targets; sequence (by identity) → its first number."""
+    places, total = {}, 0
+    for sequence in sequences:
+        places[id(sequence)] = total
+        sequence.extra = {"row": [float(total + i) for i in range(len(sequence.targets))]}
+        total += len(sequence.targets)
+    return places, total
+
+
+def _in_order(episode: Episode, places: dict[int, int]) -> list[tuple[int, int]]:
+    """(row, step) of each chosen token, in the order in which they were chosen."""
+    found = [
+        (call, position, places[id(sequence)] + index)
+        for sequence in episode.sequences
+        for index, (call, position) in enumerate(zip(sequence.calls, sequence.targets, strict=True))
+    ]
+    return [(row, call) for call, _, row in sorted(found)]
+
+
+def _token_rewards(episode: Episode, order: Sequence[tuple[int, int]]) -> list[float]:
+    """Each step's reward at the last token of its call, or of the call before it, or of the first."""
+    ends = {call: index for index, (_, call) in enumerate(order)}
+    calls = sorted(ends)
+    rewards = [0.0] * len(order)
+    for step, reward in enumerate(episode.rewards):
+        before = [call for call in calls if call <= step]
+        rewards[ends[before[-1] if before else calls[0]]] += reward
+    return rewards
+
+
+def _after(episodes: Sequence[Episode], network: Network, head: Head, part_tokens: int) -> dict[int, float]:
+    """What was still to be expected where an episode was cut off by a limit; one that ended has nothing."""
+    cut = []
+    for number, episode in enumerate(episodes):
+        if episode.trajectory.outcome in (Outcome.TRUNCATED, Outcome.TIMEOUT) and episode.sequences:
+            newest = max(episode.sequences, key=lambda sequence: sequence.calls[-1] if sequence.calls else -1)
+            cut.append(marked(newest, [len(newest.ids) - 1], episode=[float(number)]))
+    found: dict[int, float] = {}
+    for part in parts(cut, part_tokens):
+        values = head(target_states(network, part))
+        found |= {int(n): float(v) for n, v in zip(part.extra["episode"], values, strict=True)}
+    return found
+
+
+def _explained(values: Tensor, returns: Tensor) -> float:
+    """1 − Var(R − V) / Var(R); 0 where all returns are the same."""
+    spread = float(returns.var(correction=0)) if len(returns) else 0.0
+    return 1.0 - float((returns - values).var(correction=0)) / spread if spread > 1e-12 else 0.0
+
+
+@dataclass(kw_only=True)
+class ActorCriticLoss(PolicyLoss):
+    """The policy's loss plus the value head's, of one optimizer step."""
+
+    head: Head
+    value_coefficient: float = 0.1
+    value_clip: float | None = 0.2
+    trains_trunk: bool = True
+
+    def joint(self, network: Network, part: Part) -> Tensor:
+        """The part's share of the loss, both from one pass through the network."""
+        states, logits = target_outputs(network, part)
+        scores = torch.log_softmax(logits if self.temperature == 1.0 else logits / self.temperature, dim=-1)
+        values = self.head(states if self.trains_trunk else states.detach())
+        each = value_loss(values, part.extra["values"], part.extra["returns"], clip=self.value_clip)
+        self._add("value_loss", each)
+        return self(scores, part) + self.value_coefficient * each.sum() / len(self._units)

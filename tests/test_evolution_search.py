@@ -1,0 +1,359 @@
+"""The search: the same whatever the workers, safe against bad candidates, resumed exactly."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+from evolution_toys import CURVE, LINE, search, trail
+
+from whet.budget import Meter
+from whet.errors import InputError, TrainingRefused
+from whet.evolution.bandit import Bandit
+from whet.evolution.engine import SearchOptions
+from whet.evolution.journal import Journal
+from whet.evolution.judging import Evaluator, JudgeOptions
+from whet.evolution.population import Best, Front, IslandOptions, Islands, Judged
+from whet.evolution.program import Program
+from whet.evolution.proposers import Proposer
+from whet.models import Recorded, ScriptedModel
+from whet.store import Store
+from whet.types import Budget
+
+
+def block(search_text: str, replacement: str) -> str:
+    return f"<<<<<<< SEARCH\n{search_text}\n=======\n{replacement}\n>>>>>>> REPLACE"
+
+
+def scripted(*answers: str) -> Proposer:
+    return Proposer(ScriptedModel(list(answers)))
+
+
+MODEL_ONLY = SearchOptions(iterations=1, edits=())
+
+
+def test_a_search_improves_the_program_and_says_by_what() -> None:
+    found = search(options=SearchOptions(iterations=60, seed=1))
+    assert found.best.score > found.start.score
+    assert [score for _, score in found.history] == sorted(score for _, score in found.history)
+    line = found.lineage()
+    assert line[0].number == found.best.number
+    assert line[-1].number == 0
+    assert sum(row["tried"] for row in found.operators) == 60
+    assert sum(row["gain"] for row in found.operators) == pytest.approx(found.best.score - found.start.score)
+
+
+def test_the_number_of_workers_does_not_change_what_is_found() -> None:
+    one = search(options=SearchOptions(iterations=30, seed=3, workers=1))
+    four = search(options=SearchOptions(iterations=30, seed=3, workers=4))
+    assert trail(one) == trail(four)
+    other = search(options=SearchOptions(iterations=30, seed=4, workers=1))
+    assert trail(one) != trail(other), "the seed decides nothing"
+
+
+def test_a_model_that_proposes_is_asked_for_blocks_and_shown_the_feedback() -> None:
+    told = CURVE.replace(
+        'return {"combined_score": 1 / (1 + wrong), "wrong": wrong}',
+        "from openevolve.evaluation_result import EvaluationResult\n"
+        '    return EvaluationResult({"combined_score": 1 / (1 + wrong)}, {"hint": "square it"})',
+    )
+    model = ScriptedModel([block("    return x * 2 + 1", "    return x * x + 3 * x + 7")])
+    found = search(evaluator=told, options=MODEL_ONLY, proposers=[Proposer(model)])
+    assert found.best.score == 1.0
+    said = model.calls[0].text
+    assert "square it" in said
+    assert "return x * 2 + 1" in said
+    assert found.best.operator == "model scripted"
+
+
+@pytest.mark.parametrize(
+    ("answer", "failure"),
+    [
+        ("I would rather not.", "no usable answer"),
+        (block("    return x * 2 + 1", "    return x *"), "SyntaxError"),
+        (block("    return x * 2 + 1", "    return no_such_name"), "NameError"),
+        (block("def f(x):", "raise OSError('at import')\ndef f(x):"), "at import"),
+    ],
+)
+def test_what_does_not_run_fails_as_data(answer: str, failure: str) -> None:
+    found = search(options=MODEL_ONLY, proposers=[scripted(answer)])
+    assert found.best.number == 0
+    assert failure in (found.records[1].failure or "")
+    assert found.records[1].score is None
+
+
+def test_a_candidate_that_does_not_import_never_reaches_the_evaluator() -> None:
+    broken = block("def f(x):", "import no_such_module\ndef f(x):")
+    found = search(options=MODEL_ONLY, proposers=[scripted(broken)])
+    assert found.evaluations == 1, "the start alone"
+    assert not found.records[1].evaluated
+
+
+def test_a_hang_costs_one_timeout_and_nothing_to_the_next() -> None:
+    hang = block("    return x * 2 + 1", "    while True:\n        pass")
+    good = block("    return x * 2 + 1", "    return x * x")
+    started = time.monotonic()
+    found = search(
+        options=SearchOptions(iterations=5, edits=()),
+        judging=JudgeOptions(timeout=1.5),
+        proposers=[scripted(hang, good, hang, good.replace("x * x", "x * x + 1"), "nothing")],
+    )
+    assert found.timeouts == 1, "the second one is known by its text"
+    assert [record.status for record in found.records[1:]] == [
+        "failed",
+        "scored",
+        "duplicate",
+        "scored",
+        "nothing",
+    ]
+    assert found.best.score > found.start.score
+    assert time.monotonic() - started < 30
+
+
+def test_what_behaves_like_one_before_is_not_evaluated() -> None:
+    same = block("    return x * 2 + 1", "    total = x + x\n    return 1 + total")
+    found = search(options=MODEL_ONLY, proposers=[scripted(same)])
+    assert found.records[1].status == "duplicate"
+    assert found.duplicates == 1
+    assert found.evaluations == 1
+
+
+def test_a_program_that_differs_from_itself_is_not_compared_by_behaviour() -> None:
+    random = LINE.replace("import math  # stays", "import time").replace(
+        "return x * 2 + 1", "return x * 2 + time.perf_counter_ns() % 7"
+    )
+    same = block("    # what a person wrote", "    # a comment\n    x = x + 0")
+    found = search(random, options=MODEL_ONLY, proposers=[scripted(same)])
+    assert found.records[1].status == "scored"
+
+
+@pytest.mark.parametrize("body", ["return {'combined_score': 0.5}", "return {'a': 1.0, 'b': 3.0}"])
+def test_a_constant_evaluator_is_refused_before_the_first_generation(body: str) -> None:
+    model = ScriptedModel([])
+    with pytest.raises(TrainingRefused, match="cannot tell"):
+        search(evaluator=f"def evaluate(path):\n    {body}\n", proposers=[Proposer(model)])
+    assert not model.calls
+
+
+def test_an_evaluator_without_evaluate_is_refused_unrun() -> None:
+    with pytest.raises(InputError, match="evaluate"):
+        Evaluator({"e.py": "print('hello')"}, "e.py")
+
+
+def test_a_start_program_that_fails_is_refused_with_the_reason() -> None:
+    with pytest.raises(InputError, match="ZeroDivisionError"):
+        search(LINE.replace("x * 2 + 1", "1 / 0"))
+
+
+STAGES = """\
+def evaluate_stage1(path):
+    return {"combined_score": float(open(path).read().count("#"))}
+
+def evaluate_stage2(path):
+    return {"combined_score": 5.0 + open(path).read().count("#"), "deep": 1.0}
+
+def evaluate_stage3(path):
+    raise AssertionError("not reached")
+"""
+
+
+def test_a_stage_runs_only_if_the_one_before_reached_its_threshold() -> None:
+    more = block("    # what a person wrote", "    # one # two # three # four")
+    judging = JudgeOptions(cascade_thresholds=(5.0, 99.0), fingerprint=False, timeout=20)
+    found = search(evaluator=STAGES, options=MODEL_ONLY, judging=judging, proposers=[scripted(more)])
+    assert found.start.score == 4.0
+    assert "deep" not in found.start.metrics
+    assert found.records[1].status == "duplicate", "a comment is no change"
+    code = block("    return x * 2 + 1", "    # one # two # three\n    return x")
+    found = search(evaluator=STAGES, options=MODEL_ONLY, judging=judging, proposers=[scripted(code)])
+    assert found.best.score == 12.0
+    assert found.best.metrics["deep"] == 1.0
+
+
+def test_without_a_combined_score_the_mean_of_what_is_no_feature_counts() -> None:
+    text = CURVE.replace(
+        '{"combined_score": 1 / (1 + wrong), "wrong": wrong}',
+        '{"good": 1 / (1 + wrong), "flag": True, "size": 100.0}',
+    )
+    judging = JudgeOptions(feature_dimensions=("size",), timeout=20)
+    found = search(
+        evaluator=text,
+        options=SearchOptions(iterations=1),
+        judging=judging,
+        population=lambda: Islands(IslandOptions(feature_dimensions=("size",))),
+    )
+    assert found.start.score == pytest.approx(found.start.metrics["good"])
+
+
+def test_the_budget_in_evaluations_is_not_overshot() -> None:
+    found = search(options=SearchOptions(iterations=None), meter=Meter(Budget(rollouts=7)))
+    assert found.stopped == "budget"
+    assert sum(record.evaluated for record in found.records[1:]) <= 7
+
+
+def test_a_search_ends_at_its_target_or_when_its_patience_does() -> None:
+    assert search(options=SearchOptions(iterations=50, target=0.0)).stopped == "target"
+    stuck = search(
+        "# EVOLVE-BLOCK-START\ndef f(x):\n    return x * x + 3 * x + 7\n# EVOLVE-BLOCK-END\n",
+        options=SearchOptions(iterations=200, patience=12),
+    )
+    assert stuck.stopped == "patience"
+    assert stuck.iterations == 12
+
+
+def test_workers_beyond_what_is_in_flight_are_refused() -> None:
+    with pytest.raises(InputError, match="in_flight"):
+        search(options=SearchOptions(workers=9))
+
+
+def test_a_stopped_search_goes_on_to_the_same_archive_and_pays_no_answer_twice(tmp_path: Path) -> None:
+    def answer(request: object) -> str:
+        number = len(model.calls)
+        return block("    return x * 2 + 1", f"    return x * {number} + 3")
+
+    def run(folder: Path, iterations: int) -> list[object]:
+        with Store(folder / "evolution.db") as store, Recorded(model, folder / "answers.db") as recorded:
+            options = SearchOptions(iterations=iterations, seed=5, edits=("number", "grow"))
+            return trail(search(options=options, proposers=[Proposer(recorded)], journal=Journal(store, "x")))
+
+    model = ScriptedModel(answer)
+    whole = run(_made(tmp_path / "whole"), 30)
+    paid = len(model.calls)
+    assert paid > 0
+    model = ScriptedModel(answer)
+    parts = _made(tmp_path / "parts")
+    run(parts, 11)
+    assert run(parts, 30) == whole
+    assert len(model.calls) == paid
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir()
+    return folder
+
+
+KILLED = """
+    import sys
+    from pathlib import Path
+    sys.path.insert(0, {tests!r})
+    from evolution_toys import search
+    from whet.evolution.engine import SearchOptions
+    from whet.evolution.journal import Journal
+    from whet.evolution.proposers import Proposer
+    from whet.models import Recorded, ScriptedModel
+    from whet.store import Store
+
+    paid = Path({folder!r}) / "paid"
+
+    def answer(request):
+        with paid.open("a") as file:
+            file.write("x")
+        line = "    # what a person wrote\\n"
+        size = request.text.count("return")
+        return f"<<<<<<< SEARCH\\n{{line}}=======\\n    x = x + {{size}}\\n{{line}}>>>>>>> REPLACE"
+
+    with Store({folder!r} + "/evolution.db") as store:
+        model = Recorded(ScriptedModel(answer), {folder!r} + "/answers.db")
+        options = SearchOptions(iterations=24, seed=7, edits=("number", "grow", "operator"))
+        found = search(options=options, proposers=[Proposer(model)], journal=Journal(store, "x"))
+        for record in found.records:
+            print(record.number, record.id, record.status, record.score)
+"""
+
+
+def test_killed_and_started_again_a_search_ends_as_if_it_had_not_been(tmp_path: Path) -> None:
+    tests = str(Path(__file__).parent)
+
+    def start(folder: Path) -> subprocess.Popen[str]:
+        script = textwrap.dedent(KILLED).format(tests=tests, folder=str(folder))
+        return subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+
+    whole = _made(tmp_path / "whole")
+    expected, _ = start(whole).communicate(timeout=60)
+    assert expected.count("\n") == 25
+    broken = _made(tmp_path / "broken")
+    for committed in (1, 9):
+        process = start(broken)
+        deadline = time.monotonic() + 60
+        while _committed(broken) < committed and process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.02)
+        os.kill(process.pid, signal.SIGKILL)
+        process.communicate()
+    output, _ = start(broken).communicate(timeout=60)
+    assert output == expected
+    assert (broken / "paid").stat().st_size <= (whole / "paid").stat().st_size + 2, (
+        "killed while it was asked"
+    )
+
+
+def _committed(folder: Path) -> int:
+    if not (folder / "evolution.db").exists():
+        return 0
+    import sqlite3
+
+    try:
+        connection = sqlite3.connect(f"file:{folder}/evolution.db?mode=ro", uri=True)
+        try:
+            return int(connection.execute("SELECT count(*) FROM states").fetchone()[0])
+        finally:
+            connection.close()
+    except sqlite3.Error:
+        return 0
+
+
+def judged(number: int, score: float, text: str = "", **more: object) -> Judged:
+    program = Program({"p.py": text or f"x = {number}\n"}, "p.py")
+    return Judged(number, program, score, **more)  # type: ignore[arg-type]
+
+
+def test_an_island_keeps_the_best_of_each_cell_and_shows_it_to_its_neighbours() -> None:
+    import random
+
+    islands = Islands(IslandOptions(num_islands=4, feature_dimensions=("complexity",), migration_interval=2))
+    islands.add(judged(0, 0.0, "x" * 100))
+    islands.add(judged(1, 3.0, "x" * 150, island=1))
+    islands.add(judged(2, 2.0, "x" * 150, island=1))
+    found = [{each.number for each in grid.values()} for grid in islands.grids]
+    assert found[1] == {0, 1}, "2 is worse than 1 in the same cell"
+    assert 1 in found[0]
+    assert 1 in found[2]
+    assert found[3] == {0}
+    assert islands.members()[0].number == 1
+    assert {islands.draw(number, random.Random(number)).island for number in range(4)} == {0, 1, 2, 3}
+
+
+def test_the_front_keeps_whoever_is_best_on_an_instance() -> None:
+    front = Front()
+    front.add(judged(0, 0.5, instances={"a": 1.0, "b": 0.0, "c": 0.0}))
+    front.add(judged(1, 0.4, instances={"a": 0.0, "b": 1.0, "c": 0.0}))
+    front.add(judged(2, 0.3, instances={"a": 0.0, "b": 0.5, "c": 0.0}))
+    front.add(judged(3, 0.6, instances={"a": 1.0, "b": 0.0, "c": 1.0}))
+    assert {each.number for each in front.members()} == {1, 3}
+
+
+def test_the_best_keeps_the_older_of_two_equals() -> None:
+    best = Best(mu=2)
+    for number, score in enumerate([1.0, 2.0, 2.0, 2.0]):
+        best.add(judged(number, score))
+    assert [each.number for each in best.members()] == [1, 2]
+
+
+def test_the_bandit_gives_more_to_what_earns_more_for_its_cost() -> None:
+    import random
+
+    bandit, rng = Bandit(["good", "poor", "dear"]), random.Random(0)
+    for _ in range(400):
+        name = bandit.choose(rng)
+        won = rng.random() < {"good": 0.4, "poor": 0.02, "dear": 0.4}[name]
+        cost = 10.0 if name == "dear" else 1.0
+        bandit.learn(name, cost=cost, evaluated=True, improved=won, gain=1.0 if won else None)
+    tried = {row["name"]: row["tried"] for row in bandit.table()}
+    assert tried["good"] > 2 * tried["dear"]
+    assert tried["good"] > 2 * tried["poor"]
+    assert min(tried.values()) > 10, "none starves"

@@ -1,0 +1,188 @@
+"""The sandbox attacks itself: every attack is stopped, and one that is not is noticed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from whet.errors import SandboxError
+from whet.sandbox import Local, Pool, Sandbox, check
+from whet.sandbox.inside import seccomp
+
+HARMLESS_OUTSIDE = ("read_host_files", "write_outside", "open_sockets", "abstract_sockets", "use_descriptors")
+"""Attacks that do no damage where nothing stops them."""
+
+AS_A_USER = """
+import asyncio, json, os, sys
+import whet.sandbox.check as check
+from whet.sandbox import Sandbox
+if os.geteuid() == 0:
+    os.setgroups([])
+    os.setresgid(12345, 12345, 12345)
+    os.setresuid(12345, 12345, 12345)
+found = asyncio.run(check.attacks(Sandbox(backend=sys.argv[1], python=sys.argv[2])))
+print(json.dumps({one.name: one.detail for one in found if not one.stopped} | {"attacks": len(found)}))
+"""
+
+WITHOUT_USER_NAMESPACES = """
+import asyncio, os, sys
+from whet.errors import SandboxError
+from whet.sandbox import Pool, Sandbox
+from whet.sandbox.inside import kernel
+uid, gid = os.geteuid(), os.getegid()
+kernel.unshare(kernel.NEWUSER)
+kernel.map_ids(0, 0, uid, gid)
+open("/proc/sys/user/max_user_namespaces", "w").write("0")
+
+async def use():
+    async with Pool(Sandbox(backend=sys.argv[1])) as pool:
+        return await pool.call("def f(): return 1", "f")
+
+try:
+    print(asyncio.run(use()))
+except SandboxError as error:
+    print("refused:", error)
+"""
+
+BACKENDS = ["bubblewrap", "namespaces"] if shutil.which("bwrap") else ["namespaces"]
+
+
+def run(program: str, *words: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-W", "error::UserWarning", "-c", program, *words],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_every_attack_is_stopped(backend: str) -> None:
+    found = asyncio.run(check.attacks(Sandbox(backend=backend)))  # type: ignore[arg-type]
+    assert {one.name: one.detail for one in found if not one.stopped} == {}
+    assert len(found) >= 19
+
+
+def system_python() -> str:
+    """An interpreter that an unprivileged user may start, where the tests themselves are run by root."""
+    for path in ("/usr/bin/python3", "/usr/local/bin/python3") if os.geteuid() == 0 else (sys.executable,):
+        if os.access(path, os.X_OK) and not os.path.realpath(path).startswith("/root/"):
+            return path
+    return pytest.skip("no interpreter that another user than root may start")
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_every_attack_is_stopped_for_an_unprivileged_user_too(backend: str) -> None:
+    assert json.loads(run(AS_A_USER, backend, system_python())) == {"attacks": len(check.JUDGES)}
+
+
+def test_without_a_sandbox_the_same_attacks_succeed_and_are_noticed() -> None:
+    found = asyncio.run(check.attacks(Local(), only=HARMLESS_OUTSIDE))
+    through = {one.name for one in found if not one.stopped}
+    assert through == set(HARMLESS_OUTSIDE)
+
+
+def test_a_hole_is_noticed_and_the_sandbox_refused(tmp_path: Path) -> None:
+    """A sandbox that sees one host folder too many, where the bait happens to lie."""
+    bait = tmp_path / "bait"
+    bait.mkdir()
+    script = (
+        "import asyncio, tempfile\n"
+        f"tempfile.tempdir = {str(bait)!r}\n"
+        "from whet.errors import SandboxError\n"
+        "from whet.sandbox import Pool, Sandbox\n"
+        "async def use():\n"
+        f"    async with Pool(Sandbox(paths=({str(bait)!r},))) as pool:\n"
+        "        await pool.call('def f(): return 1', 'f')\n"
+        "try: asyncio.run(use())\n"
+        "except SandboxError as error: print(error)\n"
+    )
+    assert "does not hold here" in (said := run(script))
+    assert "read_host_files" in said
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_without_user_namespaces_it_refuses_and_names_the_fix(backend: str) -> None:
+    said = run(WITHOUT_USER_NAMESPACES, backend)
+    assert said.startswith("refused:")
+    assert "sysctl user.max_user_namespaces=" in said
+
+
+def test_a_backend_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(SandboxError, match="apt install bubblewrap"):
+        asyncio.run(check.attacks(Sandbox(backend="bubblewrap")))
+
+
+def test_nothing_is_left_behind_when_the_pool_is_closed() -> None:
+    mark = f"whet-left-{os.getpid()}"
+
+    async def use() -> None:
+        async with Pool(workers=2) as pool:
+            daemon = (
+                "import os, time\ndef f():\n    if os.fork() == 0:\n        while True: time.sleep(0.01)\n"
+                "    return 1"
+            )
+            results = await asyncio.gather(
+                *(pool.call({"candidate.py": daemon, mark: ""}, "f") for _ in range(4))
+            )
+            assert [one.value for one in results] == [1] * 4
+            assert len(await pool.processes()) <= 4
+            inside = [one._process for one in pool._all]
+        assert all(one is None or one.poll() is not None for one in inside)
+
+    asyncio.run(use())
+
+
+def test_the_filter_is_for_machines_that_it_knows() -> None:
+    assert len(seccomp.program("x86_64")) % 8 == 0
+    assert seccomp.program("aarch64") != seccomp.program("x86_64")
+    with pytest.raises(OSError, match="riscv64"):
+        seccomp.program("riscv64")
+
+
+def test_the_check_command_prints_the_table_and_exits_0() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "whet.cli", "sandbox", "check", "--json"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    table = json.loads(done.stdout)
+    assert table["stopped"] is True
+    assert {one["name"] for one in table["attacks"]} == set(check.JUDGES)
+
+
+def test_a_script_runs_inside_with_its_output_and_exit_code(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import os, sys\n"
+        "print(sys.argv[1:], os.path.exists(sys.argv[1]))\n"
+        "print('aside', file=sys.stderr)\n"
+        "os._exit(7) if 'hard' in sys.argv else sys.exit(3)\n"
+    )
+
+    def whet(*words: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "whet.cli", "sandbox", "run", *words]
+        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+    done = whet(str(script), str(script), "--flag")
+    assert (done.returncode, done.stdout, done.stderr) == (3, f"{[str(script), '--flag']} False\n", "aside\n")
+    assert whet("--unsafe-local", str(script), str(script)).stdout == f"{[str(script)]} True\n"
+    script.write_text("while True: pass")
+    slow = whet("--seconds", "0.5", str(script))
+    assert slow.returncode == 124
+    assert slow.stderr == f"error: {script}: no answer within 0.5 s\n"
+    assert whet(str(tmp_path / "none.py")).returncode == 2
