@@ -68,8 +68,24 @@ def test_a_call_is_known_again_by_the_id_of_its_answer() -> None:
         agent("a", lasts=9), one("chat m", CHAT | {"gen_ai.response.id": "resp-1"}, parent="a", at=1)
     )
     whole = only([*spans, call("resp-1", parent="a", run=None, at=1, choices=TOKENS)])
-    assert [step.kind for step in whole.steps] == ["agent", "llm"]
+    assert kinds(whole) == [("agent", "a", None), ("llm", "chat m", "a")]
     assert whole.steps[1].tokens is not None
+
+
+def test_a_server_that_gives_every_answer_one_id_confuses_nothing() -> None:
+    held = CHAT | {"gen_ai.response.id": "same"}
+    spans = decoded(
+        agent("a", lasts=9),
+        one("chat 1", held, parent="a", at=1),
+        one("chat 2", held, parent="a", at=3),
+        resource={"whet.run": "run-1"},
+    )
+    calls = [call(f"c{at}", at=at + 0.1, lasts=0.5, response={"id": "same"}) for at in (1, 3, 6)]
+    assert [step.info["span_ids"] for step in only([*spans, *calls]).steps[1:]] == [
+        [named("chat 1").hex(), named("call c1").hex()],
+        [named("chat 2").hex(), named("call c3").hex()],
+        [named("call c6").hex()],
+    ]
 
 
 def test_attempts_of_a_client_are_one_step_and_the_answered_one_counts() -> None:

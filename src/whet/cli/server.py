@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -148,7 +149,10 @@ def work(
 
     def done(tally: Tally) -> None:
         if json:
-            print(summary(tally).decode(), flush=True)
+            sys.stdout.write(
+                summary(tally).decode() + "\n"
+            )  # in one piece: several processes share the output
+            sys.stdout.flush()
             return
         print(
             f"{tally.succeeded:,} rollouts done, {tally.failed:,} of them failed; {tally.retried:,} handed back, "

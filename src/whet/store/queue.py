@@ -22,7 +22,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
-from dataclasses import replace
 from typing import Protocol
 
 from ..errors import InputError, StoreError
@@ -33,7 +32,7 @@ from .board import Board, Entry
 from .codec import MODES
 from .futures import Event, follow, gather, pass_on, ready
 from .owner import Arrival, Owner
-from .rollouts import LOST, Finish, Report, Rollouts, find, json, listed, plain, stale, state
+from .rollouts import LOST, Finish, Report, Rollouts, claimed, listed, plain, stale, state, written
 from .writer import Writes
 
 
@@ -132,13 +131,10 @@ class Queue(Rollouts):
         if now + lease < self._sleeps_until:
             self._wake.set()
         until = time.time() + lease
-        found = find(
-            self._store, "WHERE r.seq IN (SELECT value FROM json_each(?))", [json([e.seq for e in taken])]
-        )
-        rollouts = {rollout.id: rollout for _, rollout in found}
+        found = claimed(self._store, {entry.seq: number for entry, number, _ in held})
         leases = [
             Lease(
-                rollout=replace(rollouts[entry.id], status="running", attempts=number),
+                rollout=found[entry.id],
                 attempt=number,
                 fence=fence,
                 worker=worker,
@@ -211,7 +207,6 @@ class Queue(Rollouts):
         waits: builtins.list[tuple[int, Future[None]]] = []
         unknown: builtins.list[tuple[int, Report]] = []
         with self._held():
-            batch = Batch(self._target)
             fresh: dict[int, tuple[Entry, Report]] = {}
             places: builtins.list[int] = []
             for place, report in enumerate(reports):
@@ -232,7 +227,7 @@ class Queue(Rollouts):
                 else:
                     unknown.append((place, report))
             if fresh:
-                settled = self._end([*fresh.values()], batch)
+                settled = self._end([*fresh.values()])
                 waits += [(place, settled) for place in places]
         for place, report in unknown:
             problems[place] = self._recorded(report)
@@ -346,6 +341,7 @@ class Queue(Rollouts):
         entries: Sequence[Entry],
         writes: Writes,
         *,
+        size: int = 0,
         then: Callable[[], None] | None = None,
         undo: Callable[[], None] | None = None,
     ) -> Future[None]:
@@ -366,7 +362,7 @@ class Queue(Rollouts):
             self._settle()
 
         try:
-            self._store.write(writes).add_done_callback(finished)
+            self._store.write(writes, size + 200 * len(entries)).add_done_callback(finished)
         except BaseException as problem:
             apply(problem)
             raise
@@ -376,7 +372,7 @@ class Queue(Rollouts):
         for entry, number, _ in reversed(held):
             self._board.give_back(entry, number - 1)
 
-    def _end(self, fresh: Sequence[tuple[Entry, Report]], batch: Batch) -> Future[None]:
+    def _end(self, fresh: Sequence[tuple[Entry, Report]]) -> Future[None]:
         states: builtins.list[Json] = []
         ends: builtins.list[Json] = []
         ended: builtins.list[Status] = []
@@ -384,8 +380,6 @@ class Queue(Rollouts):
         over: builtins.list[Entry] = []
         at = time.time()
         for entry, report in fresh:
-            if report.given.trajectory is not None:
-                batch.put(report.given.trajectory)
             ends.append([entry.fence, at, report.outcome, report.error, report.digest])
             if report.error is not None and entry.attempts < entry.max_attempts:
                 again.append(entry)
@@ -411,7 +405,12 @@ class Queue(Rollouts):
 
         settled = self._submit(
             [entry for entry, _ in fresh],
-            [*batch.writes, ("attempt_end", listed(ends)), *self._ends(states, ended)],
+            [
+                *written([report for _, report in fresh]),
+                ("attempt_end", listed(ends)),
+                *self._ends(states, ended),
+            ],
+            size=sum([report.size for _, report in fresh]),
             then=then,
             undo=forget,
         )

@@ -14,7 +14,7 @@ Spans may come in any order, twice, without their parents, or in a circle.  Noth
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from ..content import Content
@@ -106,7 +106,9 @@ def steps(nodes: Iterable[Node]) -> list[Node]:
 
 def enclosing(step: Node) -> Node | None:
     """The step that `step` happened in."""
-    top = min(step.members or (step,), key=lambda each: each.depth)
+    # A gateway's record that was matched by its answer's id stands nowhere in the tree.
+    places = [each for each in step.members if not each.is_call] or [step]
+    top = min(places, key=lambda each: each.depth)
     for node in top.above():
         found = node.step
         if found is not None and found is not step:
@@ -200,18 +202,17 @@ def _merge_calls(ordered: list[Node]) -> None:
     calls = [node for node in ordered if node.is_call]
     if not calls:
         return
-    answers = {
-        node.reading.response_id: node
-        for node in ordered
-        if node.reading.kind == LLM and node.reading.response_id and not node.is_call
-    }
+    answered: dict[str, list[Node]] = {}
+    for node in ordered:
+        if node.reading.kind == LLM and node.reading.response_id:
+            answered.setdefault(node.reading.response_id, []).append(node)
     tops = [
         node for node in ordered if node.step is node and node.reading.kind == AGENT and not _inside(node)
     ]
     for call in calls:
         nearest = next((step for node in call.above() if (step := node.step) is not None), None)
         target = nearest if nearest is not None and nearest.reading.kind == LLM else None
-        target = target or answers.get(call.reading.response_id or "")
+        target = target or _same_answer(call, answered.get(call.reading.response_id or "", ()))
         if target is not None:
             target = target.step or target
             target.members = target.members or [target]
@@ -221,6 +222,14 @@ def _merge_calls(ordered: list[Node]) -> None:
             # One run, one agent, and the call came while it ran: it is the agent's.
             call.parent = tops[0]
             tops[0].children.append(call)
+
+
+def _same_answer(call: Node, others: Sequence[Node]) -> Node | None:
+    """The span of a model call whose answer had the same id; some servers give every answer one id."""
+    spans = [node for node in others if not node.is_call]
+    if len(spans) > 1 or len(others) > 2:
+        spans = [node for node in spans if _contains(node, call)]
+    return spans[0] if len(spans) == 1 else None
 
 
 def _inside(node: Node) -> bool:
