@@ -198,6 +198,41 @@ def test_each_limit_is_named_by_what_it_killed() -> None:
     within(use, limits)
 
 
+def test_memory_is_limited_over_all_processes_together() -> None:
+    source = (
+        "import os, time\n"
+        "def f(share):\n"
+        "    for _ in range(3):\n"
+        "        if os.fork() == 0:\n"
+        "            held = b'x' * share\n"
+        "            time.sleep(60)\n"
+        "    time.sleep(wait)\n"
+        "    return 'enough'\n"
+    )
+
+    async def use(pool: Pool) -> None:
+        allowed = await pool.call(source.replace("wait", "0.5"), "f", [15 * MIB])
+        assert allowed.value == "enough"
+        refused = await pool.call(source.replace("wait", "60"), "f", [50 * MIB])
+        assert (refused.killed_by, refused.failure and refused.failure.type) == ("memory", "MemoryLimit")
+
+    within(use, Limits(memory=64 * MIB, wall_seconds=30))
+
+
+def test_what_has_served_a_pair_serves_no_program_that_is_judged_from_outside() -> None:
+    async def use(pool: Pool) -> None:
+        await pool.pair("", "SECRET = 'answer'\ndef evaluate(path): return 1")
+        after_pair = set(pool._all)
+        await pool.pair("", "def evaluate(path): return 1")
+        assert set(pool._all) == after_pair
+        assert len(after_pair) == 2  # one was started with the pool, for calls
+        (idle,) = pool._idle[False]
+        await pool.call("def f(): return 1", "f")
+        assert pool._idle[False] == [idle]
+
+    within(use)
+
+
 def test_evaluations_do_not_see_each_other() -> None:
     async def use(pool: Pool) -> None:
         leave = (
