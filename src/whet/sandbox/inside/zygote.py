@@ -17,6 +17,7 @@ import os
 import resource
 import signal
 import sys
+import time
 from typing import Any
 
 from . import frames, kernel, seccomp
