@@ -333,6 +333,39 @@ def test_further_paths_can_be_read_and_imported_and_not_written(tmp_path: Path) 
     assert os.listdir(tmp_path) == ["mine.py"]
 
 
+@pytest.mark.parametrize(
+    ("source", "value"),
+    [
+        (
+            "import multiprocessing as m\ndef g(x): return x * x\ndef f():\n"
+            "    with m.get_context('fork').Pool(2) as p: return p.map(g, [1, 2, 3])",
+            [1, 4, 9],
+        ),
+        (
+            "from concurrent.futures import ThreadPoolExecutor\ndef f():\n"
+            "    with ThreadPoolExecutor(4) as p: return list(p.map(abs, [1, -2]))",
+            [1, 2],
+        ),
+        (
+            "import subprocess, sys\ndef f():\n"
+            "    done = subprocess.run([sys.executable, '-c', 'print(6 * 7)'], capture_output=True, text=True)\n"
+            "    return done.stdout",
+            "42\n",
+        ),
+        (
+            "import os, tempfile\ndef f():\n"
+            "    with tempfile.NamedTemporaryFile() as t, open(os.path.expanduser('~/x'), 'w') as h:\n"
+            "        return t.write(b'ab') + h.write('c')",
+            3,
+        ),
+    ],
+    ids=["processes", "threads", "a subprocess", "temporary files"],
+)
+def test_what_ordinary_programs_do_works(pool: Callable[..., Result], source: str, value: Any) -> None:
+    result = pool(source)
+    assert result.value == value, result
+
+
 @pytest.mark.parametrize("value", [0, -1, float("nan"), True, 1.5, "9"])
 def test_a_limit_that_is_none_is_refused(value: Any) -> None:
     with pytest.raises(InputError, match="memory"):

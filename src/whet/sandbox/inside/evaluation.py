@@ -69,6 +69,12 @@ def _stage(files: dict[str, Any], folder: str) -> None:
         os.close(descriptor)
 
 
+def mapped_bytes() -> int:
+    """Address space of this process."""
+    with open("/proc/self/statm", "rb") as file:
+        return int(file.read().split()[0]) * resource.getpagesize()
+
+
 def proportional_bytes(pid: str) -> int:
     """Resident memory of a process, what it shares divided among those who share it; 0 if it is gone."""
     try:

@@ -14,14 +14,13 @@ import gc
 import importlib
 import json
 import os
-import resource
 import signal
 import sys
 import time
 from typing import Any
 
 from . import frames, kernel, seccomp
-from .evaluation import Evaluation, proportional_bytes
+from .evaluation import Evaluation, mapped_bytes, proportional_bytes
 
 
 class Zygote:
@@ -35,9 +34,7 @@ class Zygote:
 
     def __init__(self, channel: int, plan: dict[str, Any]) -> None:
         self.channel, self.plan = channel, plan
-        with open("/proc/self/statm", "rb") as file:
-            pages = int(file.read().split()[0])
-        self.address_space = pages * resource.getpagesize() + plan["limits"]["memory"]
+        self.address_space = mapped_bytes() + plan["limits"]["memory"]
         plan["warm_bytes"] = proportional_bytes("self")
         self._spare: Evaluation | None = None
         self._dying: list[Evaluation] = []
