@@ -1,8 +1,10 @@
-"""`whet audit`: put any evaluator through proof before it may steer anything."""
+"""`whet audit` and `whet generate-evaluators`: no evaluator steers anything before it is proven."""
 
 from __future__ import annotations
 
 import asyncio
+import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,7 +13,9 @@ import msgspec
 from .app import app
 
 if TYPE_CHECKING:
+    from ..reward.generation import Folder, Generated
     from ..reward.proof import Proof
+    from ..reward.variants import Row
 
 
 @app.command
@@ -86,3 +90,89 @@ def table(proof: Proof) -> str:
         )
     lines.append("admitted" if proof.admitted else "refused: " + "; ".join(proof.reasons))
     return "\n".join(lines)
+
+
+@app.command
+def generate_evaluators(
+    *,
+    data: Path,
+    name: str = "answers",
+    kind: str | None = None,
+    output: Path = Path("evaluators"),
+    model: str | None = None,
+    base_url: str | None = None,
+    api_key_env: str = "OPENAI_API_KEY",
+    attempts: int = 3,
+    json: bool = False,
+) -> int:
+    """Make evaluators for known answers, from templates and by a model, and keep those that pass their proof.
+
+    Files in the output folder that were edited since are proven again first. Exits 0 if any evaluator there
+    may be used.
+
+    Parameters
+    ----------
+    data
+        JSON Lines with input, output, expected, and label where people said something.
+    name
+        What the task is called.
+    kind
+        classification, extraction, text, code, ranking or routing; every likely one if left out.
+    output
+        Folder for the admitted ones, with proofs.json.
+    model
+        A model that writes one more, as its endpoint names it.
+    base_url
+        OpenAI-compatible endpoint of the model, up to and including /v1.
+    api_key_env
+        Name of the environment variable that holds its key.
+    attempts
+        Calls of the model at most.
+    json
+        Print one JSON object.
+    """
+    from ..errors import InputError
+    from ..reward.generation import Folder
+    from ..reward.rows import read_rows
+
+    if (model is None) != (base_url is None):
+        raise InputError("a model needs both --model and --base-url")
+    rows, folder = read_rows(data), Folder(output)
+    made = asyncio.run(_made(folder, rows, name, kind, (model, base_url, api_key_env), attempts))
+    if json:
+        shown = [
+            {"name": one.name, "origin": one.origin, "admitted": one.admitted, "reasons": one.reasons}
+            for one in made
+        ]
+        print(msgspec.json.encode({"folder": str(output), "evaluators": shown}).decode())
+    else:
+        for one in made:
+            print(f"{one.name:30} {one.origin:12} {'admitted' if one.admitted else 'refused'}")
+            for reason in one.reasons:
+                print(f"    {reason}")
+    return 0 if folder.admitted() else 1
+
+
+async def _made(
+    folder: Folder,
+    rows: Sequence[Row],
+    name: str,
+    kind: str | None,
+    endpoint: tuple[str | None, str | None, str],
+    attempts: int,
+) -> list[Generated]:
+    from ..models import OpenAIModel
+    from ..reward.generation import generate
+
+    made = await folder.prove_edited(rows) if folder.path.is_dir() else []
+    kept = {one.name for one in made}
+    model, base_url, variable = endpoint
+    if model is None or base_url is None:
+        fresh = await generate(rows, name=name, task=kind)  # type: ignore[arg-type]
+    else:
+        async with OpenAIModel(base_url, model, api_key=os.environ.get(variable)) as asked:
+            fresh = await generate(rows, name=name, task=kind, model=asked, attempts=attempts)  # type: ignore[arg-type]
+    # What a person has edited is not written over.
+    fresh = [one for one in fresh if one.name not in kept]
+    folder.add(fresh)
+    return [*made, *fresh]
