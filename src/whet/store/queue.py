@@ -35,6 +35,8 @@ from .owner import Arrival, Owner
 from .rollouts import LOST, Finish, Report, Rollouts, claimed, listed, plain, stale, state, written
 from .writer import Writes
 
+__all__ = ["Finish", "Queue"]
+
 
 class Source(Access, Target, Protocol):
     """What the queue reads and writes: the Store."""
@@ -282,12 +284,12 @@ class Queue(Rollouts):
 
         return remove
 
-    def counts(self) -> dict[str, int]:
+    def counts(self) -> dict[Status, int]:
         """How many are queued and running, and how many have succeeded, failed and been cancelled, ever."""
         with self._held():
             queued, running = self._board.counts()
         rows = dict(self._store.rows("SELECT name, value FROM counters WHERE name IN (?, ?, ?)", _ENDED))
-        found: dict[str, int] = {"queued": queued, "running": running}
+        found: dict[Status, int] = {"queued": queued, "running": running}
         return found | {name: rows.get(name, 0) for name in _ENDED}
 
     # -- inside -------------------------------------------------------------------------------

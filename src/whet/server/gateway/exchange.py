@@ -298,7 +298,7 @@ class Exchange:
         answer = spoken.response()
         if self._asked is not None and answer is not None:
             call.samples = samples(answer)
-            self._asked.stripped(b"", answer, whole=True)
+            self._asked.take_out(answer, whole=True)
         call.response = self.reader.response() if self._translated else answer
         call.usage = self._dialect.usage(call.response) if isinstance(call.response, dict) else None
 
