@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import anthropic
+import httpx2
 import msgspec
 import openai
 
@@ -18,6 +19,15 @@ from whet.store import Store
 
 TOKEN = "whet-token-of-the-tests"
 HELLO = [{"role": "user", "content": "hello"}]
+AGENT: dict[str, Any] = {"api_key": "sk-agent", "max_retries": 0}
+NO_TLS = False
+"""All of it is plain HTTP on loopback; loading certificates would take longer than the calls."""
+
+
+def http(method: str, url: str, **given: Any) -> httpx2.Response:
+    """One plain request."""
+    with httpx2.Client(verify=NO_TLS, timeout=30) as client:
+        return client.request(method, url, **given)
 
 
 @dataclass
@@ -28,25 +38,27 @@ class World:
     gateway: Gateway
     store: Store
 
-    def openai(self, run: str = "r1", **given: Any) -> openai.OpenAI:
+    def openai(self, run: str = "r1") -> openai.OpenAI:
         """OpenAI's own client with only its base URL changed."""
-        base = f"{self.url}/run/{run}/{TOKEN}/v1"
-        return openai.OpenAI(**{"base_url": base, "api_key": "sk-agent", "max_retries": 0, **given})
+        client = openai.DefaultHttpxClient(verify=NO_TLS)
+        return openai.OpenAI(base_url=f"{self.base(run)}/v1", http_client=client, **AGENT)
 
-    def async_openai(self, run: str = "r1", **given: Any) -> openai.AsyncOpenAI:
-        base = f"{self.url}/run/{run}/{TOKEN}/v1"
-        return openai.AsyncOpenAI(**{"base_url": base, "api_key": "sk-agent", "max_retries": 0, **given})
+    def async_openai(self, run: str = "r1") -> openai.AsyncOpenAI:
+        client = openai.DefaultAsyncHttpxClient(verify=NO_TLS)
+        return openai.AsyncOpenAI(base_url=f"{self.base(run)}/v1", http_client=client, **AGENT)
 
-    def anthropic(self, run: str = "r1", **given: Any) -> anthropic.Anthropic:
+    def anthropic(self, run: str = "r1") -> anthropic.Anthropic:
         """Anthropic's own client with only its base URL changed."""
-        base = f"{self.url}/run/{run}/{TOKEN}"
-        return anthropic.Anthropic(**{"base_url": base, "api_key": "sk-agent", "max_retries": 0, **given})
+        client = anthropic.DefaultHttpxClient(verify=NO_TLS)
+        return anthropic.Anthropic(base_url=self.base(run), http_client=client, **AGENT)
 
-    def async_anthropic(self, run: str = "r1", **given: Any) -> anthropic.AsyncAnthropic:
-        base = f"{self.url}/run/{run}/{TOKEN}"
-        return anthropic.AsyncAnthropic(
-            **{"base_url": base, "api_key": "sk-agent", "max_retries": 0, **given}
-        )
+    def async_anthropic(self, run: str = "r1") -> anthropic.AsyncAnthropic:
+        client = anthropic.DefaultAsyncHttpxClient(verify=NO_TLS)
+        return anthropic.AsyncAnthropic(base_url=self.base(run), http_client=client, **AGENT)
+
+    def base(self, run: str = "r1") -> str:
+        """The base URL of a run, for what can set nothing else."""
+        return f"{self.url}/run/{run}/{TOKEN}"
 
     def calls(self, run: str = "r1") -> list[dict[str, Any]]:
         """What the record holds of a run, read back from the store, in order."""

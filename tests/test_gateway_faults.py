@@ -12,7 +12,7 @@ import anthropic
 import httpx2
 import openai
 import pytest
-from gateway_world import HELLO, TOKEN, World, world
+from gateway_world import HELLO, NO_TLS, TOKEN, World, http, world
 
 from whet.fakes import Reply, ScriptedServer
 from whet.server.gateway import Upstream
@@ -236,8 +236,8 @@ def test_an_agent_that_hangs_up_cancels_the_upstream(streamed: bool) -> None:
     reply = Reply(answer="one two three " * 50, delay=0.0 if streamed else 60.0, event_delay=0.05)
     with ScriptedServer([reply]) as upstream, world(upstream) as served:
         body = {"model": "scripted", "messages": HELLO, "stream": streamed}
-        url = f"{served.url}/run/r1/{TOKEN}/v1/chat/completions"
-        with httpx2.Client(timeout=30 if streamed else 0.5) as client:
+        url = f"{served.base()}/v1/chat/completions"
+        with httpx2.Client(verify=NO_TLS, timeout=30 if streamed else 0.5) as client:
             if streamed:
                 with client.stream("POST", url, json=body) as answer:
                     next(answer.iter_lines())
@@ -256,9 +256,9 @@ def test_an_agent_that_hangs_up_cancels_the_upstream(streamed: bool) -> None:
 
 def test_a_request_that_is_no_json_is_the_agents() -> None:
     with ScriptedServer("fine") as upstream, world(upstream) as served:
-        url = f"{served.url}/run/r1/{TOKEN}/v1/chat/completions"
+        url = f"{served.base()}/v1/chat/completions"
         for body in (b"{nope", b"[]", b"\xff", b'{"a":' * 500 + b"1" + b"}" * 500):
-            answer = httpx2.post(url, content=body)
+            answer = http("POST", url, content=body)
             assert answer.status_code == 400
             assert answer.json()["error"]["type"] == "invalid_request_error"
         assert upstream.requests == []
@@ -295,9 +295,8 @@ def test_a_call_whose_record_cannot_be_written_is_answered_counted_and_said(
             deadline = time.monotonic() + 10
             while served.gateway.recorder.error is None and time.monotonic() < deadline:
                 time.sleep(0.01)
-            status = httpx2.get(
-                f"{served.url}/api/gateway", headers={"authorization": f"Bearer {TOKEN}"}
-            ).json()
+            headers = {"authorization": f"Bearer {TOKEN}"}
+            status = http("GET", f"{served.url}/api/gateway", headers=headers).json()
             assert (status["waiting"], status["recorded"]) == (1, 0)
             assert "closed" in status["error"]
         assert served.gateway.recorder.lost == 1

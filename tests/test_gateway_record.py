@@ -11,7 +11,7 @@ import httpx2
 import msgspec
 import openai
 import pytest
-from gateway_world import HELLO, TOKEN, World, world
+from gateway_world import HELLO, TOKEN, World, http, world
 
 from whet.errors import InputError
 from whet.fakes import Reply, ScriptedServer
@@ -19,7 +19,8 @@ from whet.models.base import Completion
 from whet.server.gateway import Upstream
 from whet.server.gateway.identity import trace_of
 from whet.store import Store
-from whet.types import Span, Tokens, Usage
+from whet.tracing.assemble import Assembler
+from whet.types import Bundle, Span, Tokens, Usage, Version
 
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 SAMPLED = Completion(
@@ -47,7 +48,8 @@ FIELDS = {
 
 
 def post(made: World, prefix: str = "", **headers: str) -> httpx2.Response:
-    return httpx2.post(
+    return http(
+        "POST",
         f"{made.url}{prefix}/v1/chat/completions",
         json={"model": "scripted", "messages": HELLO},
         headers={name.replace("_", "-"): text for name, text in headers.items()},
@@ -148,8 +150,9 @@ def test_the_key_reaches_the_upstream_as_it_takes_it_and_is_never_recorded(
         end = Upstream(url=upstream.base_url, key=own, speaks=frozenset({api}))
         with world({"default": end}) as made:
             path = "/v1/messages" if api == "messages" else "/v1/chat/completions"
-            answer = httpx2.post(
-                f"{made.url}/run/r1/{TOKEN}{path}",
+            answer = http(
+                "POST",
+                f"{made.base()}{path}",
                 json={"model": "scripted", "messages": HELLO, "max_tokens": 5},
                 headers=agent,
             )
@@ -171,8 +174,9 @@ def test_token_ids_are_asked_for_recorded_and_taken_out_again(api: str, streamed
     ):
         path = {"chat": "chat/completions", "responses": "responses", "messages": "messages"}[api]
         given = {"input": "hello"} if api == "responses" else {"messages": HELLO, "max_tokens": 9}
-        answer = httpx2.post(
-            f"{made.url}/run/r1/{TOKEN}/v1/{path}",
+        answer = http(
+            "POST",
+            f"{made.base()}/v1/{path}",
             json={"model": "scripted", "stream": streamed, **given},
         )
         assert answer.status_code == 200
@@ -295,3 +299,25 @@ def test_other_paths_of_the_api_are_passed_on_unrecorded() -> None:
             client.embeddings.create(model="scripted", input="x")
         assert made.calls() == []
     assert upstream.requests[0].path == "/v1/embeddings"
+
+
+def test_a_recorded_run_is_a_trajectory_that_can_be_trained_on() -> None:
+    with (
+        Store(":memory:") as store,
+        ScriptedServer([SAMPLED, SAMPLED], speaks=("chat",)) as upstream,
+    ):
+        store.set_live(Bundle([Version(resource="gateway.system_prompt", content="Be brief.")]))
+        with world(upstream, store=store, options={"tokens": True}) as made:
+            with made.openai() as client, made.anthropic() as other:
+                client.chat.completions.create(model="scripted", messages=HELLO)
+                other.messages.create(model="scripted", max_tokens=9, messages=HELLO)
+            made.gateway.recorder.flush()
+        Assembler(store).flush()
+        (trajectory,) = store.trajectories(ids=["r1"])
+        assert trajectory.versions == store.live().ids
+    for step in trajectory.steps:
+        assert step.kind == "llm"
+        assert step.tokens is not None
+        assert (*step.tokens.prompt_ids, *step.tokens.output_ids) == (11, 12, 13, 21, 22)
+        assert (list(step.tokens.logprobs), step.tokens.policy_version) == ([-0.25, -1.5], "step-40")
+        assert "Be brief." in str(step.observation)

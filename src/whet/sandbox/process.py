@@ -47,9 +47,8 @@ class Zygote:
         if not self.sandbox.isolated:
             self._scratch = box.scratch_folder()
         command = self.sandbox.command(self.modules, self._scratch)
-        environment = (
-            {} if self.sandbox.isolated else launch.environment(launch.interpreter(self.sandbox.python))
-        )
+        python = launch.interpreter(self.sandbox.python)
+        environment = {} if self.sandbox.isolated else launch.environment(python, self._scratch)
         ours, theirs = socket.socketpair()
         self._said = tempfile.TemporaryFile()  # noqa: SIM115  closed by kill
         with theirs:

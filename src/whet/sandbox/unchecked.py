@@ -87,7 +87,9 @@ class UncheckedPool:
             raise InputError(f"workers={workers}: a pool needs at least one")
         self.sandbox: Sandbox | Local = sandbox if sandbox is not None else Sandbox()
         self.modules, self.workers = tuple(modules), workers
-        self._idle: list[Zygote] = []
+        # What an evaluator beside its program holds passes through its zygote's memory: none that has
+        # served such a pair forks a program that is judged from outside.
+        self._idle: dict[bool, list[Zygote]] = {False: [], True: []}
         self._all: set[Zygote] = set()
         self._slots = asyncio.Semaphore(workers)
 
@@ -113,7 +115,8 @@ class UncheckedPool:
         for zygote in self._all:
             zygote.kill()
         self._all.clear()
-        self._idle.clear()
+        for idle in self._idle.values():
+            idle.clear()
 
     async def call(
         self,
@@ -211,18 +214,19 @@ class UncheckedPool:
         co_resident: bool = False,
         stream: Any = None,
     ) -> Result:
-        async with self._zygote() as zygote:
+        async with self._zygote(co_resident) as zygote:
             session = Session(self, zygote)
             session.co_resident = co_resident
             zygote.send(b"o", spec)
             return await session._call(given, seconds, b"l", stream)
 
     @asynccontextmanager
-    async def _zygote(self) -> AsyncIterator[Zygote]:
+    async def _zygote(self, co_resident: bool = False) -> AsyncIterator[Zygote]:
         """One of the zygotes, started if need be, for as long as the block lasts."""
+        idle = self._idle[co_resident]
         await self._admit()
         async with self._slots:
-            zygote = self._idle.pop() if self._idle else Zygote(self.sandbox, self.modules)
+            zygote = idle.pop() if idle else Zygote(self.sandbox, self.modules)
             if not zygote.alive:
                 self._all.discard(zygote)
                 zygote.kill()
@@ -233,7 +237,7 @@ class UncheckedPool:
                 yield zygote
             finally:
                 if zygote.alive:
-                    self._idle.append(zygote)
+                    idle.append(zygote)
                 else:
                     self._all.discard(zygote)
 
@@ -269,6 +273,7 @@ def _judged(meta: dict[str, Any], body: bytes, allowed: float, limits: Limits) -
     name, message = {
         "wall": ("Timeout", f"no answer within {allowed:g} s"),
         "cpu": ("CpuLimit", f"more than {limits.cpu_seconds:g} s of CPU time"),
+        "memory": ("MemoryLimit", f"more than {limits.memory:,} bytes of memory in all processes together"),
         "output": ("OutputLimit", f"more than {limits.output_bytes:,} bytes printed or answered"),
     }.get(killed, ("Killed", f"the process was killed by {killed}"))
     return found | {"failure": Failure(Fault.AGENT, name, message), "killed_by": killed}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import builtins
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -12,13 +12,14 @@ import msgspec
 from ..errors import NotFoundError, StaleLeaseError
 from ..types import Failure, Fault, Json, Mode, Outcome, Rollout, Status, Trajectory
 from .access import Access
+from .batch import feedback_row, trajectory_row
 from .board import Entry
-from .codec import decode_rollout, encode, encode_json
-from .writer import Value
+from .codec import decode_rollout, encode_json
+from .writer import Value, Writes
 
 _ROLLOUT = (
     "SELECT r.id, r.task_id, t.body, r.mode, r.resources, r.max_attempts, r.created, r.meta, r.status, "
-    "r.attempts, r.trajectory, r.error, r.done FROM rollouts r LEFT JOIN tasks t ON t.id = r.task_id "
+    "r.attempts, r.trajectory, r.error, r.done, r.seq FROM rollouts r LEFT JOIN tasks t ON t.id = r.task_id "
 )
 LOST = Failure(Fault.ENVIRONMENT, "LeaseExpired", "nothing was heard of its worker until the lease ran out")
 BROKEN = Failure(Fault.ENVIRONMENT, "InfrastructureError", "its trajectory ended as an infrastructure error")
@@ -50,7 +51,7 @@ class Attempt(NamedTuple):
 class Report:
     """A Finish, judged and encoded."""
 
-    __slots__ = ("digest", "error", "given", "outcome", "trajectory")
+    __slots__ = ("digest", "error", "given", "outcome", "row", "size", "trajectory")
 
     def __init__(self, given: Finish) -> None:
         self.given = given
@@ -65,9 +66,31 @@ class Report:
             if error.fault is Fault.AGENT and not broken
             else "infrastructure_error"
         )
-        body = b"" if given.trajectory is None else encode(given.trajectory)
+        self.row = None if given.trajectory is None else trajectory_row(given.trajectory)
+        body = b"" if self.row is None else self.row[-1]
+        assert isinstance(body, bytes)
+        self.size = len(body)
         said = encode_json([given.id, self.error])
         self.digest = hashlib.blake2b(b"%d:%b%b" % (len(said), said, body), digest_size=16).hexdigest()
+
+
+def written(reports: Sequence[Report]) -> Writes:
+    """What records the trajectories of reports, and the feedback that they bring."""
+    rows = [report.row for report in reports if report.row is not None]
+    said = [
+        feedback_row(one)
+        for report in reports
+        if report.given.trajectory
+        for one in report.given.trajectory.feedback
+    ]
+    return [*([("trajectory", rows)] if rows else []), *([("feedback", said)] if said else [])]
+
+
+def claimed(source: Access, taken: Mapping[int, int]) -> dict[str, Rollout]:
+    """Rollouts that were just claimed, from their place and the number of the attempt, as they will be recorded."""
+    rows = source.rows(_ROLLOUT + "WHERE r.seq IN (SELECT value FROM json_each(?))", [json(list(taken))])
+    values = [[*row[:8], "running", taken[row[13]], *row[10:12]] for row in rows]
+    return {row[0]: decode_rollout(*row) for row in values}
 
 
 def find(source: Access, where: str, values: Sequence[Value]) -> list[tuple[int | None, Rollout]]:

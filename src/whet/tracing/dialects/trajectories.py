@@ -6,7 +6,6 @@ for: it is in a step, named among those that are no step, or counted as unread.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -15,6 +14,7 @@ from ...types import Failure, Fault, Json, Span, Step, Task, Trajectory, Usage, 
 from ..content import Content, Event, content
 from ..otlp import run_trace
 from ..record import outcome
+from ..redact import MARKED, why_untrainable
 from . import calls, genai, generic, openinference, pydantic_ai, traceloop
 from .messages import Message, finish_reason
 from .reading import AGENT, LLM, TOOL, Reading, who
@@ -22,7 +22,6 @@ from .tree import Node, enclosing, given_calls, grow, steps
 
 NO_MODEL_CALL = "no model call was recorded"
 _DIALECTS = (openinference.read, pydantic_ai.read, traceloop.read, genai.read)
-_MARK = re.compile(rb"\[redacted:([a-z0-9-]{1,40})\]")
 _REFUSED = ("BadRequest", "Unprocessable", "ContextLength", "InvalidRequest", "UnprocessableEntity")
 """In the type of a model call's error: what was asked was at fault, not the model server."""
 
@@ -72,7 +71,8 @@ def _once(spans: Iterable[Span]) -> list[Span]:
     kept: dict[tuple[bytes, bytes, str], Span] = {}
     for span in spans:
         key = (span.trace, span.id, span.encoding.partition("+")[0])
-        if key not in kept or span.ended > kept[key].ended:
+        other = kept.get(key)
+        if other is None or (span.ended, span.body) > (other.ended, other.body):
             kept[key] = span
     # In one order whatever that of arrival: among equals, what lasted longer is around the other.
     return sorted(kept.values(), key=lambda span: (span.started, -span.ended, span.trace, span.id))
@@ -113,6 +113,9 @@ def _trajectory(run: str | None, spans: list[Span]) -> Trajectory | None:
         return None
     for node in found:
         _complete(node)
+    if any(node.reading.kind == LLM for node in found):
+        for node in found:
+            node.reading.transcript = None  # the calls themselves are there
     _name_arguments(found)
     made = _steps(found)
     owner = who(node.content for node in nodes)
@@ -397,11 +400,11 @@ def _redacted(spans: Iterable[Span]) -> dict[str, Json]:
     counts: dict[str, int] = {}
     for span in spans:
         if b"[redacted:" in span.body:
-            for name in _MARK.findall(span.body):
+            for name in MARKED.findall(span.body):
                 counts[name.decode()] = counts.get(name.decode(), 0) + 1
     if not counts:
         return {}
-    return {"redacted": counts, "untrainable": f"text was redacted: {', '.join(sorted(counts))}"}
+    return {"redacted": counts, "untrainable": why_untrainable(counts)}
 
 
 def _hash_of_run(span: Span, run: str | None) -> bool:
