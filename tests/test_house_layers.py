@@ -18,6 +18,7 @@ LEVELS = {
     "__main__": 13,
     "demo": 11,
     "server": 10,
+    "worker": 9.5,
     "deploy": 9,
     "optimizers": 8,
     "envs": 8,

@@ -268,9 +268,14 @@ def test_an_agent_that_cannot_be_loaded_is_named(spec: str) -> None:
 
 
 AGENT = """
-import pathlib, time
-def quick(text):
-    return text.upper()
+import os, pathlib, time
+def pair(text):
+    pathlib.Path(f"pid-{os.getpid()}").touch()
+    deadline = time.monotonic() + 20
+    while len(list(pathlib.Path().glob("pid-*"))) < 2:
+        assert time.monotonic() < deadline, "the other process did not come"
+        time.sleep(0.01)
+    return str(os.getpid())
 def slow(text):
     pathlib.Path("begun").touch()
     time.sleep(1.0)
@@ -344,11 +349,20 @@ def test_a_second_ctrl_c_gives_the_rollout_back(tmp_path: Path) -> None:
 def test_several_processes_share_the_work(tmp_path: Path) -> None:
     with world() as here:
         add(here, 20)
-        with started(here, tmp_path, "quick", "--processes", "2", "--concurrency", "2") as process:
+        with started(here, tmp_path, "pair", "--processes", "2", "--concurrency", "2") as process:
             wait_for(lambda: counts(here).get("succeeded", 0) == 20)
             process.send_signal(signal.SIGINT)
             out, err = process.communicate(timeout=20)
             assert process.returncode == 0, err
             tallies = [msgspec.json.decode(line) for line in out.splitlines()]
-            assert len(tallies) == 2
+            assert [one["failed"] for one in tallies] == [0, 0]
             assert sum(one["succeeded"] for one in tallies) == 20
+        answers = {here.get(f"/api/trajectories/r{number}")["output"] for number in range(20)}
+        assert len(answers) == 2
+
+
+def test_processes_that_cannot_start_end_with_their_code(tmp_path: Path) -> None:
+    with world() as here, started(here, tmp_path, "no_such_agent", "--processes", "2") as process:
+        _, err = process.communicate(timeout=20)
+        assert process.returncode == 2
+        assert "no_such_agent" in err

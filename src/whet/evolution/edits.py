@@ -323,7 +323,7 @@ def guard(program: Program, donor: Program | None, rng: random.Random) -> Progra
     if not sites:
         return None
     site = rng.choice(sites)
-    condition = ast.Compare(_term(site.names, rng), [rng.choice(_COMPARISONS)()], [_term(site.names, rng)])
+    condition = _condition(site.names, rng)
     way = rng.random()
     other: ast.expr
     if way < 0.3:
@@ -334,6 +334,24 @@ def guard(program: Program, donor: Program | None, rng: random.Random) -> Progra
         other = ast.BinOp(site.node, rng.choice(_ARITHMETIC)(), _term(site.names, rng))
     new = ast.IfExp(condition, other, site.node)
     return program.with_part(name, source.put(site, new))
+
+
+def _condition(names: tuple[str, ...], rng: random.Random) -> ast.expr:
+    """A comparison: of a name with a number or with two, or of two small expressions."""
+    way = rng.random()
+    if way < 0.4:
+        low, high = sorted((_scaled(rng), _scaled(rng)))
+        name = ast.Name(rng.choice(names), ast.Load())
+        return ast.Compare(ast.Constant(low), [ast.Lt(), ast.Lt()], [name, ast.Constant(high)])
+    sign = rng.choice(_COMPARISONS)()
+    if way < 0.7:
+        return ast.Compare(ast.Name(rng.choice(names), ast.Load()), [sign], [ast.Constant(_scaled(rng))])
+    return ast.Compare(_term(names, rng), [sign], [_term(names, rng)])
+
+
+def _scaled(rng: random.Random) -> int:
+    """A whole number from 0 to 100, small ones more often."""
+    return int(101.0 ** rng.random()) - 1 if rng.random() < 0.9 else rng.randint(0, 100)
 
 
 def _too_large(source: Source) -> bool:

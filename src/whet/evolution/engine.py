@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -55,6 +56,8 @@ class SearchOptions:
     """Proposals without a better one after which it is done."""
     max_length: int = 100_000
     """Characters above which a child is not judged."""
+    cpu_seconds: float | None = None
+    """CPU time of candidates and search together after which nothing more is proposed."""
 
 
 @dataclass(slots=True)
@@ -156,6 +159,7 @@ class Search:
     _acts: Turnstile = field(default_factory=Turnstile)
     _slots: asyncio.Semaphore = field(init=False)
     _replayed: int = 0
+    _began: float = field(default_factory=time.process_time)
 
     def __post_init__(self) -> None:
         unknown = set(self.options.edits) - set(EDITS)
@@ -226,8 +230,11 @@ class Search:
             self._enter(known)
 
     def _over(self, number: int) -> str:
-        """Why nothing more is proposed, "" if there is no reason; known from what is committed."""
+        """Why nothing more is proposed, "" if there is no reason."""
         best = self._history[-1]
+        cpu = self.options.cpu_seconds
+        if cpu is not None and self.judge.cpu_seconds + time.process_time() - self._began >= cpu:
+            return "budget"
         if self.options.target is not None and best[1] >= self.options.target:
             return "target"
         patience = self.options.patience

@@ -21,7 +21,10 @@ from ..errors import InputError, TrainingRefused
 from ..types import Failure, Fault, Json
 from .program import Program
 
-BESIDE = "whet_beside"
+INSIDE = "whet_inside"
+"""The package that our own part inside is staged as."""
+WARM = ("hashlib", "importlib.util", "inspect", "json", "random", "threading")
+"""What it imports: loaded before the first fork, an evaluation costs half."""
 _RETRIES = 2
 
 
@@ -78,26 +81,43 @@ class Evaluator:
             )
 
     @classmethod
-    def read(cls, path: Path, *, limit: int = 16 << 20) -> Evaluator:
-        """The evaluator in a file, with the files of its folder, up to `limit` bytes of them.
+    def read(cls, path: Path, *, without: Path | None = None, limit: int = 16 << 20) -> Evaluator:
+        """The evaluator in a file, with the files of its folder, which it may read and import.
+
+        Args:
+            without: a folder to leave out: the one that results are written to.
+            limit: bytes; a folder with more is taken without its subfolders.
 
         Raises:
-            InputError: no such file.
+            InputError: no such file, or a folder that is too large even so.
         """
         if not path.is_file():
             raise InputError(f"there is no evaluator at {path}")
-        parts: dict[str, str | bytes] = {path.name: path.read_text(encoding="utf-8")}
-        left = limit
-        for each in sorted(path.parent.rglob("*")):
-            name = each.relative_to(path.parent)
-            hidden = any(part.startswith(".") or part == "__pycache__" for part in name.parts)
-            if hidden or each.is_symlink() or not each.is_file() or name.as_posix() in parts:
-                continue
-            left -= each.stat().st_size
-            if left < 0:
+        left_out = without.resolve() if without else None
+        for pattern in ("**/*", "*"):
+            beside = [
+                each for each in sorted(path.parent.glob(pattern)) if _taken(each, path.parent, left_out)
+            ]
+            if sum(each.stat().st_size for each in beside) <= limit:
                 break
-            parts[name.as_posix()] = each.read_bytes()
+        else:
+            raise InputError(
+                f"the folder of {path} holds more than {limit >> 20} MiB, and all of it would be staged for every "
+                "evaluation. Put the evaluator into a folder of its own, with the data that it needs."
+            )
+        parts: dict[str, str | bytes] = {
+            each.relative_to(path.parent).as_posix(): each.read_bytes() for each in beside
+        }
+        parts[path.name] = path.read_text(encoding="utf-8")
         return cls(parts, path.name)
+
+
+def _taken(path: Path, folder: Path, without: Path | None) -> bool:
+    names = path.relative_to(folder).parts
+    hidden = any(name.startswith(".") or name == "__pycache__" for name in names)
+    if hidden or path.is_symlink() or not path.is_file():
+        return False
+    return without is None or without not in path.resolve().parents
 
 
 def _defined(node: ast.stmt) -> list[str]:
@@ -159,8 +179,10 @@ class Judge:
         self._stages: list[str] = ["evaluate"]
         self._behaviour = False
         self._calls: list[Json] = []
-        beside = files(__package__).joinpath("beside.py").read_text(encoding="utf-8")
-        self._staged: dict[str, str | bytes] = {f"{BESIDE}.py": beside}
+        self._staged: dict[str, str | bytes] = {f"{INSIDE}/__init__.py": ""}
+        for name in ("beside.py", "probes.py"):
+            text = files(__package__).joinpath(name).read_text(encoding="utf-8")
+            self._staged[f"{INSIDE}/{name}"] = text
         self._staged |= {f"evaluator/{name}": text for name, text in evaluator.parts.items()}
         self._path = f"evaluator/{evaluator.main}"
 
@@ -171,7 +193,7 @@ class Judge:
             InputError: the evaluator or the start program does not run.
             TrainingRefused: the evaluator gives the start program what it gives to wreckage.
         """
-        found = await self._call("stages", start, [self._path])
+        found = await self._call("beside:stages", start, [self._path])
         if found.failure is not None:
             raise InputError(f"the evaluator {self.evaluator.main} does not load: {_line(found)}")
         names: list[str] = found.value
@@ -194,7 +216,7 @@ class Judge:
     async def _start(self, start: Program) -> Judgement:
         """The start program's judgement; its calls are recorded on the way."""
         if self.options.fingerprint and not self._behaviour:
-            found = await self._call("record", start, [self._path, self._stages[0], self._at(start)])
+            found = await self._call("probes:record", start, [self._path, self._stages[0], self._at(start)])
             if found.failure is None and isinstance(found.value, dict):
                 self._calls = found.value.get("calls", [])
         return await self.score(start)
@@ -227,9 +249,9 @@ class Judge:
         ):
             return Judgement()
         if self._behaviour:
-            found = await self._call("behaviour", program, [self._path, self._at(program)])
+            found = await self._call("probes:behaviour", program, [self._path, self._at(program)])
         else:
-            found = await self._call("behave", program, [self._at(program), self._calls])
+            found = await self._call("probes:behave", program, [self._at(program), self._calls])
         if found.failure is not None:
             return self._failed(found)
         return Judgement(behaviour=str(found.value))
@@ -241,7 +263,7 @@ class Judge:
         artifacts: dict[str, str] = {}
         instances: dict[str, float] = {}
         for number, stage in enumerate(self._stages):
-            found = await self._call("evaluate", program, [self._path, stage, self._at(program)])
+            found = await self._call("beside:evaluate", program, [self._path, stage, self._at(program)])
             if found.failure is not None:
                 failed = self._failed(found)
                 if not number:
@@ -277,7 +299,7 @@ class Judge:
         """One call inside; the machine's failures are tried again, the program's are not."""
         source = self._staged | {f"program/{name}": text for name, text in program.parts.items()}
         for attempt in range(_RETRIES + 1):
-            found = await self.runner.call(source, f"{BESIDE}:{function}", args, seconds=self.options.timeout)
+            found = await self.runner.call(source, f"{INSIDE}.{function}", args, seconds=self.options.timeout)
             self.cpu_seconds += found.cpu_seconds
             self.trusted_only = self.trusted_only or found.trusted_only
             if found.failure is None or found.failure.fault is not Fault.SANDBOX or attempt == _RETRIES:

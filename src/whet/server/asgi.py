@@ -188,7 +188,7 @@ class Request:
         """The value of a header (any case), `default` if it was not sent."""
         headers = self._headers
         if headers is None:
-            headers = self._headers = {key.lower(): value for key, value in self.scope["headers"]}
+            headers = self._headers = dict(self.scope["headers"])  # Granian gives names in lower case
         value = headers.get(name.lower().encode("latin-1"))
         return default if value is None else value.decode("latin-1")
 

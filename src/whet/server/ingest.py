@@ -27,6 +27,7 @@ from ..tracing.redact import Redactor
 from ..types import Outcome, Trajectory
 from .asgi import Refused, Request, Response, Role, Route, answer
 from .auth import Limits
+from .bridge import settled
 
 WAITING = 48 * 1024 * 1024
 """Bytes that may wait for the disk before further ones are refused; less than the record's own
@@ -48,7 +49,7 @@ class Backlog:
         """Wait until what was submitted is committed, and return the future's result."""
         self._waiting += size
         try:
-            return await asyncio.wrap_future(future)
+            return await settled(future)
         finally:
             self._waiting -= size
 

@@ -17,10 +17,10 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from ..errors import InputError
+from ..types import Mode
 from .agent import attempt, load
 from .client import Client
 from .run import Tally, Worker
-from .wire import Mode
 
 _PARENT = "WHET_WORK_PARENT"
 """Process id of the parent, for a worker that is one of several."""
@@ -133,8 +133,11 @@ def work_in_processes(count: int, arguments: Sequence[str], token: str) -> int:
                 ended = process.wait(0.2)
             except subprocess.TimeoutExpired:
                 continue
-            if ended == 0 or signals:
-                code = code or max(ended, 0)
+            if signals:
+                # One that was told before it had begun to listen ends by the signal itself: no failure.
+                code = 130 if len(signals) > 1 else code
+            elif ended == 0:
+                pass
             elif time.monotonic() - since < QUICK:
                 code = ended if ended > 0 else 1
             else:

@@ -13,10 +13,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from ..errors import InputError, StoreError
-from ..types import Failure, Fault, Lease, Outcome
+from ..types import Failure, Fault, Lease, Mode, Outcome
 from .agent import Attempt
 from .client import Client
-from .wire import MOST, Claim, Finish, Held, Mode
+from .wire import MOST, Claim, Finish, Held
 
 POLL = 20.0
 """Seconds that one claim waits for work."""
