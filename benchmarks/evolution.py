@@ -184,7 +184,7 @@ def run(
             command += ["--output", str(folder / "out"), "--iterations", str(iterations), "--json"]
             out, most = watch(command, dict(os.environ))
             result = json.loads(out.splitlines()[-1])
-            return Run(result["seconds"], most, result["evaluations"] - 1 - result["timeouts"])
+            return Run(result["seconds"], most, result["scored"])
         command = [python, str(folder / "driver.py"), *files, str(folder / "out"), str(iterations)]
         env = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
         out, most = watch(command, env)
