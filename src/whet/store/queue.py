@@ -284,12 +284,12 @@ class Queue(Rollouts):
 
         return remove
 
-    def counts(self) -> dict[Status, int]:
+    def counts(self) -> dict[str, int]:
         """How many are queued and running, and how many have succeeded, failed and been cancelled, ever."""
         with self._commits.held():
             queued, running = self._board.counts()
         rows = dict(self._store.rows("SELECT name, value FROM counters WHERE name IN (?, ?, ?)", _ENDED))
-        found: dict[Status, int] = {"queued": queued, "running": running}
+        found: dict[str, int] = {"queued": queued, "running": running}
         return found | {name: rows.get(name, 0) for name in _ENDED}
 
     # -- inside -------------------------------------------------------------------------------
