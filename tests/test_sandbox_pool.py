@@ -221,14 +221,17 @@ def test_memory_is_limited_over_all_processes_together() -> None:
 
 def test_what_has_served_a_pair_serves_no_program_that_is_judged_from_outside() -> None:
     async def use(pool: Pool) -> None:
-        await pool.pair("", "SECRET = 'answer'\ndef evaluate(path): return 1")
-        after_pair = set(pool._all)
-        await pool.pair("", "def evaluate(path): return 1")
-        assert set(pool._all) == after_pair
-        assert len(after_pair) == 2  # one was started with the pool, for calls
-        (idle,) = pool._idle[False]
+        evaluator = "SECRET = 'answer'\ndef evaluate(path): return 1"
+        await pool.pair("", evaluator)
+        (first,) = pool._all  # what was started with the pool had served nothing
         await pool.call("def f(): return 1", "f")
-        assert pool._idle[False] == [idle]
+        assert [one.co_resident for one in pool._all if one is not first] == [False]
+        both = set(pool._all)
+        for _ in range(2):
+            await pool.call("def f(): return 1", "f")
+            await pool.pair("", evaluator)
+        assert pool._all == both
+        assert first.co_resident is True
 
     within(use)
 

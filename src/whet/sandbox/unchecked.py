@@ -87,9 +87,7 @@ class UncheckedPool:
             raise InputError(f"workers={workers}: a pool needs at least one")
         self.sandbox: Sandbox | Local = sandbox if sandbox is not None else Sandbox()
         self.modules, self.workers = tuple(modules), workers
-        # What an evaluator beside its program holds passes through its zygote's memory: none that has
-        # served such a pair forks a program that is judged from outside.
-        self._idle: dict[bool, list[Zygote]] = {False: [], True: []}
+        self._idle: list[Zygote] = []
         self._all: set[Zygote] = set()
         self._slots = asyncio.Semaphore(workers)
 
@@ -102,7 +100,7 @@ class UncheckedPool:
         Raises:
             SandboxError: it cannot be shut in here, or an attack succeeded; says how to mend it.
         """
-        async with self._zygote():
+        async with self._zygote(None):
             return self
 
     async def __aexit__(
@@ -115,8 +113,7 @@ class UncheckedPool:
         for zygote in self._all:
             zygote.kill()
         self._all.clear()
-        for idle in self._idle.values():
-            idle.clear()
+        self._idle.clear()
 
     async def call(
         self,
@@ -202,7 +199,7 @@ class UncheckedPool:
 
     async def processes(self) -> list[int]:
         """Ids of the processes inside one of the pool's zygotes, itself and the evaluation it keeps ready."""
-        async with self._zygote() as zygote:
+        async with self._zygote(None) as zygote:
             return await zygote.census()
 
     async def _once(
@@ -221,25 +218,41 @@ class UncheckedPool:
             return await session._call(given, seconds, b"l", stream)
 
     @asynccontextmanager
-    async def _zygote(self, co_resident: bool = False) -> AsyncIterator[Zygote]:
-        """One of the zygotes, started if need be, for as long as the block lasts."""
-        idle = self._idle[co_resident]
+    async def _zygote(self, co_resident: bool | None = False) -> AsyncIterator[Zygote]:
+        """One of the zygotes, started if need be, for as long as the block lasts.
+
+        What an evaluator beside its program holds passes through its zygote's memory, so none that has
+        served such a pair forks a program that is judged from outside.
+
+        Args:
+            co_resident: what it is to serve; None for neither.
+        """
         await self._admit()
         async with self._slots:
-            zygote = idle.pop() if idle else Zygote(self.sandbox, self.modules)
-            if not zygote.alive:
-                self._all.discard(zygote)
-                zygote.kill()
-                zygote = Zygote(self.sandbox, self.modules)
-                await zygote.start()
-                self._all.add(zygote)
+            zygote = await self._fitting(co_resident)
+            if co_resident is not None:
+                zygote.co_resident = co_resident
             try:
                 yield zygote
             finally:
                 if zygote.alive:
-                    idle.append(zygote)
+                    self._idle.append(zygote)
                 else:
                     self._all.discard(zygote)
+
+    async def _fitting(self, co_resident: bool | None) -> Zygote:
+        for one in [one for one in self._idle if not one.alive]:
+            self._idle.remove(one)
+            self._all.discard(one)
+            one.kill()
+        for one in self._idle:
+            if co_resident is None or one.co_resident in (co_resident, None):
+                self._idle.remove(one)
+                return one
+        zygote = Zygote(self.sandbox, self.modules)
+        await zygote.start()
+        self._all.add(zygote)
+        return zygote
 
 
 def _spec(source: Source, entry: str, mode: str, argv: Sequence[str] = ()) -> bytes:

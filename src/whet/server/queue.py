@@ -20,7 +20,7 @@ import msgspec
 from ..errors import InputError, NotFoundError, StaleLeaseError, StoreError
 from ..store import Store
 from ..store.rollouts import Finish
-from ..types import Lease, Mode, Rollout, Split, Status, Task, new_id
+from ..types import Lease, Mode, Rollout, Split, Task, new_id
 from ..worker import wire
 from .asgi import Request, Response, Role, Route, answer
 from .auth import Limits

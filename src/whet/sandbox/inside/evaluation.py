@@ -70,9 +70,12 @@ def _stage(files: dict[str, Any], folder: str) -> None:
 
 
 def mapped_bytes() -> int:
-    """Address space of this process."""
-    with open("/proc/self/statm", "rb") as file:
-        return int(file.read().split()[0]) * resource.getpagesize()
+    """Address space of this process; half of all that can be, where there is no /proc to ask."""
+    try:
+        with open("/proc/self/statm", "rb") as file:
+            return int(file.read().split()[0]) * resource.getpagesize()
+    except OSError:
+        return sys.maxsize // 2
 
 
 def proportional_bytes(pid: str) -> int:
