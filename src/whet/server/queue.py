@@ -278,7 +278,8 @@ class Queue:
 
     async def _counts(self, request: Request) -> Response:
         waiting = sum(len(polls) for polls in self._polls.values())
-        return answer(Counts(await asyncio.to_thread(self._store.queue.counts), waiting))
+        counts = await asyncio.to_thread(self._store.queue.counts)
+        return answer(Counts({str(status): count for status, count in counts.items()}, waiting))
 
     def _routes(self) -> tuple[Route, ...]:
         def route(method: str, path: str, handler: Any, summary: str, **given: Any) -> Route:
