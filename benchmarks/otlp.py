@@ -29,29 +29,26 @@ BATCH = 100
 
 
 def batches(folder: Path) -> list[bytes]:
-    """The recorded spans as requests of about 100 spans, as a busy exporter sends them."""
-    requests = []
+    """The recorded spans as a busy exporter sends them: one resource, about 100 spans, grouped by scope."""
     whole = ExportTraceServiceRequest()
-    size = 0
     for path in sorted(folder.glob("*.pb")):
-        if "logs" in path.name:
-            continue
-        whole.MergeFromString(path.read_bytes())
-    spans = [
-        (each.resource, scope.scope, span)
+        if "logs" not in path.name:
+            whole.MergeFromString(path.read_bytes())
+    pairs = [
+        (scope.scope, span)
         for each in whole.resource_spans
         for scope in each.scope_spans
         for span in scope.spans
     ]
-    for start in range(0, len(spans), BATCH):
+    pairs.sort(key=lambda pair: pair[0].name)
+    requests = []
+    for start in range(0, len(pairs), BATCH):
         request = ExportTraceServiceRequest()
-        for resource, scope, span in spans[start : start + BATCH]:
-            last = request.resource_spans[-1] if request.resource_spans else None
-            if last is None or last.scope_spans[0].scope != scope:
-                last = request.resource_spans.add(resource=resource)
-                last.scope_spans.add(scope=scope)
-            last.scope_spans[0].spans.add().CopyFrom(span)
-            size += 1
+        one = request.resource_spans.add(resource=whole.resource_spans[0].resource)
+        for scope, span in pairs[start : start + BATCH]:
+            if not one.scope_spans or one.scope_spans[-1].scope.name != scope.name:
+                one.scope_spans.add(scope=scope)
+            one.scope_spans[-1].spans.add().CopyFrom(span)
         requests.append(request.SerializeToString())
     return requests
 

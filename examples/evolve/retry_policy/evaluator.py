@@ -78,7 +78,8 @@ def worth(decide, seeds):
     for seed in seeds:
         service = Service(seed, 3.0 * REQUESTS + 600.0)
         total += sum(
-            request(decide, service, 3.0 * number, random.Random(f"{seed}:{number}")) for number in range(REQUESTS)
+            request(decide, service, 3.0 * number, random.Random(f"{seed}:{number}"))
+            for number in range(REQUESTS)
         )
     return total / (len(seeds) * REQUESTS)
 

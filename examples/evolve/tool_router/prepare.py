@@ -24,7 +24,9 @@ def catalogue(folder, other_half):
     """`tools` and `questions` of one half."""
     tools, questions = {}, []
     for name in FILES:
-        meant = {row["id"]: next(iter(row["ground_truth"][0])) for row in rows(folder / "possible_answer" / name)}
+        meant = {
+            row["id"]: next(iter(row["ground_truth"][0])) for row in rows(folder / "possible_answer" / name)
+        }
         for row in rows(folder / name):
             for tool in row["function"]:
                 if unseen(tool["name"]) == other_half:
@@ -33,7 +35,9 @@ def catalogue(folder, other_half):
                     tools.setdefault(tool["name"], f"{tool['description']} {said}")
             wanted = meant.get(row["id"])
             if wanted is not None and unseen(wanted) == other_half:
-                text = " ".join(message["content"] for message in row["question"][0] if message["role"] == "user")
+                text = " ".join(
+                    message["content"] for message in row["question"][0] if message["role"] == "user"
+                )
                 questions.append([text, wanted])
     questions = [each for each in questions if each[1] in tools]
     return {"tools": sorted(tools.items()), "questions": questions}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import threading
@@ -27,6 +28,9 @@ def serve(
     token: Annotated[str | None, Parameter(env_var="WHET_TOKEN")] = None,
     allow_host: tuple[str, ...] = (),
     open_legacy: bool = False,
+    upstream: str | None = None,
+    speaks: tuple[str, ...] = (),
+    tokens: bool = False,
 ) -> int:
     """Serve a store over HTTP, and own it: other processes on this machine record through it too.
 
@@ -49,17 +53,26 @@ def serve(
     open_legacy
         Serve the task, resource and rollout routes of the Agent Lightning 0.1 protocol without a
         token, to this machine only: its client cannot send one.
+    upstream
+        Where model calls go: any OpenAI-compatible address, up to and including /v1. By default the
+        base URLs in the environment, else OpenAI and Anthropic. WHET_UPSTREAM_KEY may hold its key.
+    speaks
+        API that the upstream speaks: chat, responses or messages; repeat it for several.
+    tokens
+        Ask the upstream for token ids and log-probabilities, as vLLM gives them: what training needs.
     """
     from ..server import Access, Server, run, standard
+    from ..server.gateway.launch import upstreams_of
     from ..store import Store
 
+    upstreams = upstreams_of(os.environ, upstream, speaks=speaks, tokens=tokens)
     stopped = threading.Event()
     for signal_ in (signal.SIGINT, signal.SIGTERM):
         signal.signal(signal_, lambda *_: stopped.set())
     with Store(store, serve=True) as opened:
-        tokens, said = _tokens(store, token)
-        access = Access(tokens, hosts=(host, *allow_host))
-        parts = standard(opened, access.limits, open_legacy=open_legacy)
+        known, said = _tokens(store, token)
+        access = Access(known, hosts=(host, *allow_host))
+        parts = standard(opened, access.limits, open_legacy=open_legacy, upstreams=upstreams)
         server = Server(access, parts, host=host, port=port)
 
         def ready(url: str) -> None:

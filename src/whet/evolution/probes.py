@@ -147,6 +147,9 @@ def behave(program: str, calls: list[Any]) -> str:
         if value is None:
             return ""
         said.update(value.encode() + b"\0")
+    random.seed()  # what follows in this process must not depend on the seeds above
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.seed()
     return said.hexdigest() if answered else ""
 
 

@@ -43,7 +43,7 @@ class Tasks(msgspec.Struct, forbid_unknown_fields=True):
 class Counts(msgspec.Struct):
     """Status → rollouts, and the claims that wait for some."""
 
-    counts: dict[str, int]
+    counts: dict[Status, int]
     waiting: int
 
 

@@ -1,6 +1,7 @@
 """The durable record: one SQLite file, one writer, many readers."""
 
 from .batch import Batch
+from .erase import Erased
 from .queue import Queue
 from .releases import Release, Resources
 from .rollouts import Attempt, Finish, Rollouts
@@ -10,6 +11,7 @@ from .store import Store
 __all__ = [
     "Attempt",
     "Batch",
+    "Erased",
     "Finish",
     "Queue",
     "Release",

@@ -209,19 +209,37 @@ def _merge_calls(ordered: list[Node]) -> None:
     tops = [
         node for node in ordered if node.step is node and node.reading.kind == AGENT and not _inside(node)
     ]
+    joined: dict[int, tuple[Node, list[Node]]] = {}
     for call in calls:
         nearest = next((step for node in call.above() if (step := node.step) is not None), None)
         target = nearest if nearest is not None and nearest.reading.kind == LLM else None
         target = target or _same_answer(call, answered.get(call.reading.response_id or "", ()))
         if target is not None:
             target = target.step or target
-            target.members = target.members or [target]
-            target.members.append(call)
-            call.into = target
+            joined.setdefault(id(target), (target, []))[1].append(call)
         elif call.parent is None and len(tops) == 1 and _contains(tops[0], call):
             # One run, one agent, and the call came while it ran: it is the agent's.
             call.parent = tops[0]
             tops[0].children.append(call)
+    for target, several in joined.values():
+        target.members = target.members or [target]
+        for call in _attempts(target, several):
+            target.members.append(call)
+            call.into = target
+
+
+def _attempts(target: Node, calls: list[Node]) -> list[Node]:
+    """Which of the calls inside a model call's span are that call: one that was answered, and all that failed.
+
+    A span around several calls that were each answered (a loop that an instrumentor shows as one) is the
+    last of them, or the one whose answer it names; the others are steps inside it.
+    """
+    answered = [call for call in calls if call.reading.error is None and call.reading.output is not None]
+    if len(answered) < 2:
+        return calls
+    named = [call for call in answered if call.reading.response_id == target.reading.response_id]
+    chosen = max(named or answered, key=lambda call: call.content.span.ended)
+    return [call for call in calls if call is chosen or call not in answered]
 
 
 def _same_answer(call: Node, others: Sequence[Node]) -> Node | None:
