@@ -140,6 +140,17 @@ def test_what_cannot_be_used_is_one_line_and_a_code(
     assert error.count("\n") == 1
 
 
+def test_a_store_that_is_served_already_can_be_reached_by_its_url(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from whet.cli import main
+
+    with Store(tmp_path / "runs.db", serve=True), pytest.raises(SystemExit) as caught:
+        main(["run", "--store", str(tmp_path / "runs.db"), "--", "true"])
+    assert caught.value.code == 4
+    assert "whet run --url" in capsys.readouterr().err
+
+
 def test_the_environment_names_the_upstreams() -> None:
     assert {name: end.url for name, end in upstreams_of({}).items()} == {
         "openai": OPENAI,
