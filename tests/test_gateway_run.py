@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
+import httpx2
 import pytest
 
 from whet.errors import InputError
@@ -204,3 +207,33 @@ def test_a_running_server_can_be_used(tmp_path: Path) -> None:
         assert done.returncode == 7, done.stderr
         assert sorted(call["api"] for call in made.calls("far")) == ["chat", "messages"]
     assert f"recorded by {made.url} as run far" in done.stderr
+
+
+def test_what_was_said_to_be_recorded_survives_a_kill(tmp_path: Path) -> None:
+    store = tmp_path / "runs.db"
+    with ScriptedServer("fine") as upstream, httpx2.Client(verify=False, timeout=30) as client:
+        command = whet("serve", "--store", str(store), "--port", "0", "--upstream", upstream.base_url)
+        serving = subprocess.Popen(
+            [*command, "--token", "t"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        )
+        try:
+            assert serving.stdout is not None
+            found = re.search(r"http://[\d.:]+", serving.stdout.readline())
+            assert found is not None
+            body = {"model": "scripted", "messages": [{"role": "user", "content": "hello"}]}
+            for number in range(30):
+                url = f"{found[0]}/run/r{number % 3}/t/v1/chat/completions"
+                assert client.post(url, json=body).status_code == 200
+            deadline = time.monotonic() + 30
+            while time.monotonic() < deadline:
+                status = client.get(f"{found[0]}/api/gateway", headers={"x-whet-token": "t"}).json()
+                if not status["waiting"]:
+                    break
+            assert (status["recorded"], status["lost"]) == (30, 0)
+        finally:
+            serving.kill()
+            serving.wait()
+            assert serving.stdout is not None
+            serving.stdout.close()
+    with Store(store) as opened:
+        assert [len(opened.spans.run(f"r{number}")) for number in range(3)] == [10, 10, 10]
