@@ -232,4 +232,7 @@ def test_two_targets_of_one_name_are_staged_apart(tmp_path: Path) -> None:
         (tmp_path / "repository" / f"{name}.py").write_text(text)
     places = [stage(found, tmp_path / "staged") for found in extract(tmp_path / "repository")[0]]
     assert len(set(places)) == 2
-    assert [json.loads((place / "target.json").read_text())["entry"] for place in places] == ["one:f", "two:f"]
+    assert [json.loads((place / "target.json").read_text())["entry"] for place in places] == [
+        "one:f",
+        "two:f",
+    ]
