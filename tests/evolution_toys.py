@@ -10,7 +10,7 @@ from pathlib import Path
 from whet.budget import Meter
 from whet.evolution.engine import Found, Search, SearchOptions
 from whet.evolution.journal import Journal
-from whet.evolution.judging import Evaluator, Judge, JudgeOptions
+from whet.evolution.judging import WARM, Evaluator, Judge, JudgeOptions
 from whet.evolution.population import IslandOptions, Islands, Population
 from whet.evolution.program import Program
 from whet.evolution.proposers import Proposer
@@ -53,7 +53,7 @@ def search(
     async def run() -> Found:
         chosen = options or SearchOptions(iterations=30)
         limits = Limits(wall_seconds=60.0, cpu_seconds=60.0)
-        async with Pool(Local(limits=limits), workers=chosen.workers) as pool:
+        async with Pool(Local(limits=limits), modules=WARM, workers=chosen.workers) as pool:
             judge = Judge(
                 pool,
                 Evaluator({"evaluator.py": evaluator}, "evaluator.py"),

@@ -106,12 +106,14 @@ def test_no_permission_to_write(tmp_path: Path) -> None:
 def test_a_second_server_on_the_same_store(tmp_path: Path) -> None:
     path = tmp_path / "runs.db"
     first = subprocess.Popen(
-        [sys.executable, "-m", "whet.cli", "serve", "--store", str(path)], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-m", "whet.cli", "serve", "--port", "0", "--store", str(path)],
+        stdout=subprocess.PIPE,
+        text=True,
     )
     try:
         assert first.stdout is not None
         assert "serving" in first.stdout.readline()
-        refused(whet("serve", "--store", path), 4, "runs.db")
+        refused(whet("serve", "--port", "0", "--store", path), 4, "runs.db")
     finally:
         first.send_signal(signal.SIGTERM)
         assert first.wait(20) == 0

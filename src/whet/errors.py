@@ -6,7 +6,8 @@
     ├── MissingExtra (ImportError)       an optional dependency is not installed
     ├── StoreError (OSError)             the record could not be written or read
     │   ├── StoreVersionError            written by a newer whet
-    │   └── StoreBusyError               a second server on the same store
+    │   ├── StoreBusyError               a second server on the same store
+    │   └── StaleLeaseError              the rollout was taken from this worker
     ├── ModelError (RuntimeError)        a model endpoint failed, after retries
     ├── BudgetExceeded (RuntimeError)    the next spend would overshoot a Budget
     ├── SandboxError (RuntimeError)      untrusted code cannot be shut in on this machine
@@ -66,6 +67,13 @@ class StoreVersionError(StoreError):
 
 class StoreBusyError(StoreError):
     """Another process already owns the store."""
+
+
+class StaleLeaseError(StoreError):
+    """The lease that a worker writes under is no longer the current one: it ran out, or was cancelled.
+
+    Whoever holds the rollout now, if anyone, is not disturbed; the late result was not recorded.
+    """
 
 
 class ModelError(WhetError, RuntimeError):

@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -179,14 +179,23 @@ class Score:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Feedback:
-    """What a person said of a run: a thumb (`value` 1 or -1 ... any float) and a comment, or a correction."""
+    """What a person said of a run, a step of it, or a whole session; it may come late.
 
-    run: str
+    `thumb` and `rating` have a `value` (a thumb 1 or -1, a rating any float); `correction` and `demonstration`
+    give in `correction` what should have been answered or done; `preference` gives there an object with
+    `chosen` and `rejected`.
+    """
+
+    run: str = ""
+    """Id of a run or of a trajectory; "" where a session is meant."""
     value: float | None = None
     comment: str = ""
     correction: Json = None
     kind: str = "thumb"
+    """`thumb`, `rating`, `correction`, `demonstration`, `preference`, or the name of an implicit signal."""
     step: str | None = None
+    """Id of the step that is meant, None for the whole run."""
+    session: str | None = None
     id: str = field(default_factory=new_id)
     at: float = field(default_factory=time.time)
 
@@ -273,6 +282,49 @@ class Span(NamedTuple):
     """Resource and scope in the same encoding; the same for many spans."""
     run: str | None = None
     """Explicit id of the run, where one was given."""
+
+
+Mode = Literal["train", "val", "test"]
+"""What a rollout is for, in the words that workers of trainers use."""
+Status = Literal["queued", "running", "succeeded", "failed", "cancelled"]
+"""Where a rollout stands: from queued to running and back while attempts are left, then one of the last three."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rollout:
+    """A Task to be run by some worker, under one snapshot of resources: what the queue hands out."""
+
+    task: Task
+    id: str = field(default_factory=new_id)
+    """Given by who adds it, adding is idempotent."""
+    mode: Mode = "train"
+    resources: str | None = None
+    """Id of the snapshot to run under (`Store.resources`); None is whatever is latest when it is claimed."""
+    status: Status = "queued"
+    attempts: int = 0
+    """How often it has been claimed."""
+    max_attempts: int = 3
+    created: float = field(default_factory=time.time)
+    """Unix time in seconds."""
+    meta: Mapping[str, Json] = field(default_factory=dict)
+    result: str | None = None
+    """Id of the trajectory that it ended with."""
+    error: Failure | None = None
+    """Why its last attempt failed; its `fault` tells a lost worker from an agent that raised."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lease:
+    """The right to run a Rollout until a time: one attempt of one worker."""
+
+    rollout: Rollout
+    attempt: int
+    """1 for the first."""
+    fence: int
+    """Strictly increasing over the store's life; a write with an older one is refused."""
+    worker: str
+    until: float
+    """Unix time in seconds; a heartbeat moves it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,7 @@
-"""`whet serve` and `whet show`: the record of what agents did."""
+"""`whet show`: the record of what agents did."""
 
 from __future__ import annotations
 
-import signal
-import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -11,29 +9,6 @@ from typing import Any
 import msgspec
 
 from .app import app
-
-
-@app.command
-def serve(*, store: Path) -> int:
-    """Own a store: other processes on this machine record through it until it is stopped.
-
-    Parameters
-    ----------
-    store
-        The file; made if it does not exist.
-    """
-    from ..store import Store
-
-    stopped = threading.Event()
-    for signal_ in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(signal_, lambda *_: stopped.set())
-    with Store(store, serve=True) as opened:
-        print(
-            f"{store}: serving, {opened.counts()['trajectories']:,} trajectories; stop with Ctrl-C",
-            flush=True,
-        )
-        stopped.wait()
-    return 0
 
 
 @app.command

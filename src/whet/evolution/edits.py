@@ -15,6 +15,7 @@ import ast
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from ..errors import InputError
 from . import operators, targets
@@ -52,6 +53,7 @@ class Source:
     raw: bytes = field(init=False)
     starts: list[int] = field(init=False)
     blocks: list[tuple[int, int]] = field(init=False)
+    _sites: list[Site] | None = None
 
     def __post_init__(self) -> None:
         """Raises SyntaxError or InputError for what cannot be edited."""
@@ -92,14 +94,17 @@ class Source:
         return self.raw[begin:end].decode()
 
     def sites(self) -> list[Site]:
-        """Every expression that may be replaced, in the order of the text."""
+        """Every expression that may be replaced, in the order of the text, the outer ones first."""
+        if self._sites is not None:
+            return self._sites
         found: list[Site] = []
         for owner in [*_functions(self.tree), self.tree]:
             names = _names(owner)
             for parent, node in _expressions(owner):
                 if self.inside(node):
                     found.append(Site(node, parent, names))
-        found.sort(key=lambda site: (self.span(site.node), -len(ast.dump(site.node))))
+        found.sort(key=lambda site: (self.span(site.node)[0], -self.span(site.node)[1]))
+        self._sites = found
         return found
 
     def statements(self) -> list[tuple[list[ast.stmt], int]]:
@@ -192,9 +197,15 @@ def _python(program: Program, rng: random.Random) -> tuple[str, Source] | None:
         return None
     name = rng.choices(names, weights)[0]
     try:
-        return name, Source(program.parts[name])
+        return name, _source(program.parts[name])
     except (SyntaxError, ValueError):
         return None
+
+
+@lru_cache(maxsize=256)
+def _source(text: str) -> Source:
+    """Parsed once: the same parents are drawn again and again, and no edit changes a tree."""
+    return Source(text)
 
 
 def number(program: Program, donor: Program | None, rng: random.Random) -> Program | None:
@@ -323,7 +334,7 @@ def guard(program: Program, donor: Program | None, rng: random.Random) -> Progra
     if not sites:
         return None
     site = rng.choice(sites)
-    condition = ast.Compare(_term(site.names, rng), [rng.choice(_COMPARISONS)()], [_term(site.names, rng)])
+    condition = _condition(site.names, rng)
     way = rng.random()
     other: ast.expr
     if way < 0.3:
@@ -334,6 +345,24 @@ def guard(program: Program, donor: Program | None, rng: random.Random) -> Progra
         other = ast.BinOp(site.node, rng.choice(_ARITHMETIC)(), _term(site.names, rng))
     new = ast.IfExp(condition, other, site.node)
     return program.with_part(name, source.put(site, new))
+
+
+def _condition(names: tuple[str, ...], rng: random.Random) -> ast.expr:
+    """A comparison: of a name with a number or with two, or of two small expressions."""
+    way = rng.random()
+    if way < 0.4:
+        low, high = sorted((_scaled(rng), _scaled(rng)))
+        name = ast.Name(rng.choice(names), ast.Load())
+        return ast.Compare(ast.Constant(low), [ast.Lt(), ast.Lt()], [name, ast.Constant(high)])
+    sign = rng.choice(_COMPARISONS)()
+    if way < 0.7:
+        return ast.Compare(ast.Name(rng.choice(names), ast.Load()), [sign], [ast.Constant(_scaled(rng))])
+    return ast.Compare(_term(names, rng), [sign], [_term(names, rng)])
+
+
+def _scaled(rng: random.Random) -> int:
+    """A whole number from 0 to 100, small ones more often."""
+    return int(101.0 ** rng.random()) - 1 if rng.random() < 0.9 else rng.randint(0, 100)
 
 
 def _too_large(source: Source) -> bool:
@@ -392,7 +421,7 @@ def _donor(program: Program, donor: Program | None, rng: random.Random) -> tuple
     if found is None or donor is None or found[0] not in donor.parts:
         return None
     try:
-        return (*found, Source(donor.parts[found[0]]))
+        return (*found, _source(donor.parts[found[0]]))
     except (SyntaxError, ValueError):
         return None
 
@@ -433,7 +462,7 @@ def unite(program: Program, donor: Program | None, rng: random.Random) -> Progra
                 changed = changed.with_part(name, donor.parts[name])
             continue
         try:
-            mine, its = Source(program.parts[name]), Source(donor.parts[name])
+            mine, its = _source(program.parts[name]), _source(donor.parts[name])
         except (SyntaxError, ValueError):
             continue
         theirs = _definitions(its)

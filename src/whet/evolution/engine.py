@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -23,7 +24,7 @@ from ..types import Json
 from .bandit import Bandit
 from .edits import EDITS, PAIRED
 from .journal import Journal, Record
-from .judging import Judge, Judgement
+from .judging import Judge, Judgement, unreadable
 from .population import Draw, Judged, Population
 from .program import Program
 from .proposers import Proposer
@@ -55,6 +56,8 @@ class SearchOptions:
     """Proposals without a better one after which it is done."""
     max_length: int = 100_000
     """Characters above which a child is not judged."""
+    cpu_seconds: float | None = None
+    """CPU time of candidates and search together after which nothing more is proposed."""
 
 
 @dataclass(slots=True)
@@ -156,6 +159,7 @@ class Search:
     _acts: Turnstile = field(default_factory=Turnstile)
     _slots: asyncio.Semaphore = field(init=False)
     _replayed: int = 0
+    _began: float = field(default_factory=time.process_time)
 
     def __post_init__(self) -> None:
         unknown = set(self.options.edits) - set(EDITS)
@@ -226,8 +230,11 @@ class Search:
             self._enter(known)
 
     def _over(self, number: int) -> str:
-        """Why nothing more is proposed, "" if there is no reason; known from what is committed."""
+        """Why nothing more is proposed, "" if there is no reason."""
         best = self._history[-1]
+        cpu = self.options.cpu_seconds
+        if cpu is not None and self.judge.cpu_seconds + time.process_time() - self._began >= cpu:
+            return "budget"
         if self.options.target is not None and best[1] >= self.options.target:
             return "target"
         patience = self.options.patience
@@ -285,27 +292,36 @@ class Search:
         await self._texts.wait(child.number)
         fresh = self._fresh(child)
         self._texts.leave(child.number)
-        smoked = Judgement()
-        if fresh and child.program is not None:
-            async with self._slots:
-                smoked = await self.judge.smoke(child.program)
-        await self._acts.wait(child.number)
-        behaviour = smoked.behaviour
+        if not fresh or child.program is None:
+            await self._gate(child.number, "")
+            status = "nothing" if child.program is None else "duplicate"
+            return replace(self._record(child, judged or Judgement()), status=status, parts=None)
+        refused = unreadable(child.program)
+        if refused is not None:
+            await self._gate(child.number, "")
+            return self._record(child, Judgement(failure=refused))
+        # Slots are taken in the order of proposals: whoever holds one waits only for those before it.
+        async with self._slots, self.judge.bench(child.program) as bench:
+            smoked = await bench.smoke()
+            twin = await self._gate(child.number, smoked.behaviour)
+            if twin:
+                return replace(self._record(child, smoked), status="duplicate", parts=None)
+            if smoked.failure is not None:
+                return self._record(child, smoked)
+            judged = await bench.score()
+            if judged.infrastructure:
+                judged = await self.judge.score(child.program)
+        child.cost += 1.0
+        return replace(self._record(child, judged), behaviour=smoked.behaviour, evaluated=True)
+
+    async def _gate(self, number: int, behaviour: str) -> bool:
+        """Pass the second turnstile; True if something before behaves the same."""
+        await self._acts.wait(number)
         twin = bool(behaviour) and behaviour in self._behaviours
         if behaviour:
             self._behaviours.add(behaviour)
-        self._acts.leave(child.number)
-        if child.program is None or not fresh or twin:
-            status = "nothing" if child.program is None else "duplicate"
-            return replace(
-                self._record(child, judged or Judgement(behaviour=behaviour)), status=status, parts=None
-            )
-        if smoked.failure is not None:
-            return self._record(child, smoked)
-        async with self._slots:
-            judged = await self.judge.score(child.program)
-        child.cost += 1.0
-        return replace(self._record(child, judged), behaviour=behaviour, evaluated=True)
+        self._acts.leave(number)
+        return twin
 
     def _fresh(self, child: _Child) -> bool:
         if child.program is None:

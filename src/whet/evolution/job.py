@@ -12,7 +12,6 @@ import ast
 import importlib.util
 import json
 import os
-import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
@@ -31,7 +30,7 @@ from ..types import Budget, Json, digest
 from .edits import EDITS
 from .engine import Found, Search, SearchOptions
 from .journal import Journal, Record
-from .judging import Evaluator, Judge
+from .judging import WARM, Evaluator, Judge
 from .openevolve import Config, ModelConfig, read_checkpoint, read_config, write_checkpoint
 from .population import Best, Front, Islands, Population
 from .program import Program, regions
@@ -48,6 +47,8 @@ class Job:
     iterations: int | None = None
     seconds: float | None = None
     """Wall-clock time after which nothing more is proposed."""
+    cpu_seconds: float | None = None
+    """The same for the CPU time of candidates and search together."""
     offline: bool = False
     """Ask no model, whatever is configured."""
     edits: bool = True
@@ -87,6 +88,7 @@ class Report:
             "metrics": dict(found.best.metrics),
             "iterations": found.iterations,
             "evaluations": found.evaluations,
+            "scored": sum(record.status == "scored" for record in found.records if record.number > 0),
             "timeouts": found.timeouts,
             "duplicates_skipped": found.duplicates,
             "seconds": round(self.seconds, 3),
@@ -117,8 +119,8 @@ async def run_job(
     """
     started = time.monotonic()
     config = read_config(job.config) if job.config else Config(iterations=100)
-    start, evaluator = _read(job.program), Evaluator.read(job.evaluator)
     output = job.output or job.program.parent / "whet_output"
+    start, evaluator = _read(job.program), Evaluator.read(job.evaluator, without=output)
     output.mkdir(parents=True, exist_ok=True)
     options = _options(job, config, start)
     judging = replace(config.judge, timeout=job.timeout or config.judge.timeout)
@@ -168,7 +170,8 @@ def _read(path: Path) -> Program:
 
 
 def _options(job: Job, config: Config, start: Program) -> SearchOptions:
-    iterations = job.iterations if job.iterations is not None else None if job.seconds else config.iterations
+    timed = job.seconds is not None or job.cpu_seconds is not None
+    iterations = job.iterations if job.iterations is not None or timed else config.iterations
     if iterations is not None and iterations < 1:
         raise InputError(f"--iterations {iterations}: it must be at least 1")
     workers = job.workers or config.workers
@@ -180,6 +183,7 @@ def _options(job: Job, config: Config, start: Program) -> SearchOptions:
         edits=tuple(EDITS) if job.edits and start.main.endswith(".py") else (),
         target=job.target,
         patience=config.patience,
+        cpu_seconds=job.cpu_seconds,
         max_length=max(config.max_length, 2 * len(start.text)),
     )
 
@@ -244,7 +248,7 @@ def _pool(
 
 
 def _modules(start: Program, evaluator: Evaluator) -> tuple[str, ...]:
-    """Installed packages that the program or its evaluator imports: loaded once, not per evaluation."""
+    """What the program and its evaluator import and is installed: loaded once, not per evaluation."""
     roots: dict[str, None] = {}
     texts = [start.text] if start.main.endswith(".py") else []
     given = evaluator.parts[evaluator.main]
@@ -256,9 +260,9 @@ def _modules(start: Program, evaluator: Evaluator) -> tuple[str, ...]:
             elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
                 roots[node.module.split(".")[0]] = None
     beside = {name.split("/")[0].removesuffix(".py") for name in evaluator.parts}
-    found = []
+    found = list(WARM)
     for root in roots:
-        if root in sys.stdlib_module_names or root in beside or root == "openevolve":
+        if root in beside or root in ("openevolve", "__future__"):
             continue
         try:
             known = importlib.util.find_spec(root) is not None
@@ -266,7 +270,7 @@ def _modules(start: Program, evaluator: Evaluator) -> tuple[str, ...]:
             known = False
         if known:
             found.append(root)
-    return tuple(found)
+    return tuple(dict.fromkeys(found))
 
 
 def _run_id(
@@ -277,7 +281,7 @@ def _run_id(
     for each in decides:
         if isinstance(each, SearchOptions):
             # Neither does where one stops change what was found before.
-            each = replace(each, iterations=None, workers=1, target=None, patience=None)
+            each = replace(each, iterations=None, workers=1, target=None, patience=None, cpu_seconds=None)
         elif isinstance(each, list):
             each = [program.id for program in each]
         plain.append(msgspec.to_builtins(each))

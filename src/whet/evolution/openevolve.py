@@ -129,7 +129,8 @@ class _Section:
     """One section of a config, read with the kind that each option has."""
 
     def __init__(self, data: Mapping[str, Any], name: str, where: str) -> None:
-        given = data if not name else data.get(name) or {}
+        given = data if not name else data.get(name)
+        given = {} if given is None else given
         if not isinstance(given, Mapping):
             raise InputError(f"{where}: {name} is a {type(given).__name__}, not a section with options")
         self.given, self.name, self.where = given, name, where
@@ -322,6 +323,7 @@ def write_checkpoint(
 
 def _program(record: Record, by_number: Mapping[int, Record], main: str, now: float) -> dict[str, Json]:
     parts = dict(record.parts or {})
+    size = sum(map(len, parts.values()))
     parent = by_number.get(record.parent) if record.parent is not None else None
     return {
         "id": record.id,
@@ -333,7 +335,7 @@ def _program(record: Record, by_number: Mapping[int, Record], main: str, now: fl
         "timestamp": now,
         "iteration_found": record.number,
         "metrics": dict(record.metrics),
-        "complexity": float(len(parts.get(main, ""))),
+        "complexity": float(size),
         "diversity": 0.0,
         "metadata": {
             "island": record.island,

@@ -122,14 +122,15 @@ class Islands:
             low, high = self._ranges.get(name, (value, value))
             self._ranges[name] = (min(low, value), max(high, value))
         cell = tuple(self._bin(name, value) for name, value in values.items())
-        for island in range(self.options.num_islands) if judged.number == 0 else (judged.island,):
+        home = judged.island % self.options.num_islands
+        for island in range(self.options.num_islands) if judged.number == 0 else (home,):
             self._enter(island, cell, judged)
         key = (-judged.score, judged.number)
         bisect.insort(self._archive, (*key, judged), key=lambda row: row[:2])
         del self._archive[self.options.archive_size :]
-        self.added[judged.island] += 1
-        if self.added[judged.island] % self.options.migration_interval == 0:
-            self._migrate(judged.island)
+        self.added[home] += 1
+        if self.added[home] % self.options.migration_interval == 0:
+            self._migrate(home)
 
     def _enter(self, island: int, cell: tuple[int, ...], judged: Judged) -> None:
         held = self.grids[island].get(cell)
@@ -159,7 +160,9 @@ class Islands:
         elif way < options.exploration_ratio + options.elite_selection_ratio:
             parent = elites[0]
         else:
-            pool = [each for _, _, each in self._archive if each.island == island] or elites
+            pool = [
+                each for _, _, each in self._archive if each.island % options.num_islands == island
+            ] or elites
             # A tournament of two: pressure towards the better without forgetting the rest.
             parent = min(rng.choices(pool, k=2), key=lambda each: (-each.score, each.number))
         others = [each for each in elites if each.number != parent.number]

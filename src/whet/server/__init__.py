@@ -2,7 +2,8 @@
 
 from .app import Mount, Server, run, running
 from .asgi import Part, Refused, Request, Response, Role, Route, Stream, answer
-from .auth import Access, Limits, make_tokens, token_file, tokens_of
+from .auth import Access, Limits, make_tokens, new_tokens, token_file, tokens_of
+from .parts import standard
 
 __all__ = [
     "Access",
@@ -18,8 +19,10 @@ __all__ = [
     "Stream",
     "answer",
     "make_tokens",
+    "new_tokens",
     "run",
     "running",
+    "standard",
     "token_file",
     "tokens_of",
 ]

@@ -22,10 +22,12 @@ from ..errors import (
     InputError,
     ModelError,
     NotFoundError,
+    StaleLeaseError,
     StoreBusyError,
     StoreError,
     WhetError,
 )
+from ..store.codec import plain
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -77,7 +79,7 @@ class Response:
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
-_encoder = msgspec.json.Encoder()
+_encoder = msgspec.json.Encoder(enc_hook=plain)
 _decoders: dict[Any, msgspec.json.Decoder[Any]] = {}
 
 
@@ -100,22 +102,19 @@ _STATUS: tuple[tuple[type[WhetError], int, str], ...] = (
     (NotFoundError, 404, "not_found"),
     (InputError, 400, "invalid_request"),
     (StoreBusyError, 409, "busy"),
+    (StaleLeaseError, 409, "stale_lease"),
     (StoreError, 503, "store_unavailable"),
     (ModelError, 502, "model_error"),
 )
 
 
 def refusal_of(error: WhetError) -> Response:
-    """The Response that an error of `whet.errors` becomes.
-
-    A subclass may say its own with class attributes `status` (int) and `kind` (str).
-    """
+    """The Response that an error of `whet.errors` becomes."""
     if isinstance(error, Refused):
         return refusal(error.status, error.kind, str(error), error.headers)
     for family, status, kind in _STATUS:
         if isinstance(error, family):
-            own, word = getattr(error, "http_status", status), getattr(error, "kind", kind)
-            return refusal(own, word, str(error))
+            return refusal(status, kind, str(error))
     return refusal(500, "error", str(error))
 
 
@@ -189,7 +188,7 @@ class Request:
         """The value of a header (any case), `default` if it was not sent."""
         headers = self._headers
         if headers is None:
-            headers = self._headers = {key.lower(): value for key, value in self.scope["headers"]}
+            headers = self._headers = dict(self.scope["headers"])  # Granian gives names in lower case
         value = headers.get(name.lower().encode("latin-1"))
         return default if value is None else value.decode("latin-1")
 
@@ -212,6 +211,22 @@ class Request:
                 raise InputError(f"the query string cannot be read: {exception}") from exception
             self._query = {name: values[-1] for name, values in found.items()}
         return self._query
+
+    def asked(self, name: str, type: Any, default: Any = None) -> Any:
+        """A query parameter as a value of `type`, `default` if it was not given.
+
+        Raises:
+            InputError: it is no such value.
+        """
+        text = self.query.get(name)
+        if text is None:
+            return default
+        try:
+            return msgspec.convert(text, type, strict=False)
+        except msgspec.ValidationError as exception:
+            raise InputError(
+                f"the query parameter {name}={text[:100]!r} cannot be used: {exception}"
+            ) from exception
 
     async def body(self, limit: int | None = None) -> bytes:
         """The whole body.
@@ -252,7 +267,11 @@ class Request:
             InputError: it is no JSON, is nested too deeply, or does not fit the type; the message says where.
             Refused: too large.
         """
-        value: Body = parse(await self.body(limit), type, nesting=self.nesting)
+        return self.parsed(await self.body(limit), type)
+
+    def parsed(self, body: bytes, type: type[Body]) -> Body:
+        """As `json`, of a body that has been read."""
+        value: Body = parse(body, type, nesting=self.nesting)
         return value
 
     async def disconnected(self) -> None:

@@ -4,27 +4,13 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import Future
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Protocol
 
-from ..types import Bundle, Feedback, Json, Preference, Task, Trajectory, Version, digest, new_id
-from .codec import encode, encode_json
+from ..types import Bundle, Feedback, Json, Preference, Rollout, Task, Trajectory, Version, digest, new_id
+from .codec import encode, encode_json, encode_rollout
+from .releases import Release
 from .writer import Value, Writes
-
-
-@dataclass(frozen=True, slots=True)
-class Release:
-    """One entry in the history of what was live under a name."""
-
-    id: str
-    name: str
-    bundle: Bundle
-    previous: str | None
-    """`id` of the release that a rollback of this one goes back to."""
-    at: float
-    """Unix time in seconds."""
-    reason: str
 
 
 class Target(Protocol):
@@ -33,6 +19,32 @@ class Target(Protocol):
     def write(self, writes: Writes) -> Future[None]: ...
 
     def history(self, name: str = "live", *, last: int | None = None) -> list[Release]: ...
+
+
+def trajectory_row(trajectory: Trajectory, experiment: str | None = None) -> tuple[Value, ...]:
+    """A trajectory as its columns, the body last.
+
+    Raises:
+        InputError: something in it has no JSON form.
+    """
+    run = trajectory.meta.get("run")
+    return (
+        trajectory.id,
+        run if isinstance(run, str) else None,
+        trajectory.task.id,
+        experiment,
+        digest(sorted(trajectory.versions.values())) if trajectory.versions else None,
+        trajectory.outcome.value,
+        trajectory.started,
+        trajectory.session,
+        trajectory.subject,
+        encode(trajectory),
+    )
+
+
+def feedback_row(feedback: Feedback) -> tuple[Value, ...]:
+    """Feedback as its columns, the body last."""
+    return (feedback.id, feedback.run, feedback.at, feedback.session, encode(feedback))
 
 
 class Batch:
@@ -75,28 +87,13 @@ class Batch:
 
     def put(self, *trajectories: Trajectory, experiment: str | None = None, replace: bool = False) -> None:
         """See `Store.put`."""
-        rows: list[tuple[Value, ...]] = []
-        for each in trajectories:
-            run = each.meta.get("run")
-            bundle = digest(sorted(each.versions.values())) if each.versions else None
-            rows.append(
-                (
-                    each.id,
-                    run if isinstance(run, str) else None,
-                    each.task.id,
-                    experiment,
-                    bundle,
-                    each.outcome.value,
-                    each.started,
-                    encode(each),
-                )
-            )
+        rows = [trajectory_row(each, experiment) for each in trajectories]
         self._add("trajectory_again" if replace else "trajectory", rows)
         self.add_feedback(*(said for each in trajectories for said in each.feedback))
 
     def add_feedback(self, *feedback: Feedback) -> None:
         """See `Store.add_feedback`."""
-        self._add("feedback", [(each.id, each.run, each.at, encode(each)) for each in feedback])
+        self._add("feedback", [feedback_row(each) for each in feedback])
 
     def put_tasks(self, *tasks: Task) -> None:
         """See `Store.put_tasks`."""
@@ -105,6 +102,11 @@ class Batch:
             for each in tasks
         ]
         self._add("task", rows)
+
+    def add_rollouts(self, *rollouts: Rollout) -> None:
+        """Queue rollouts and record their tasks; one whose id is already known stays as it stands."""
+        self.put_tasks(*{each.task.id: each.task for each in rollouts}.values())
+        self._add("rollout", [encode_rollout(each) for each in rollouts])
 
     def put_versions(self, *versions: Version) -> None:
         """See `Store.put_versions`."""
@@ -129,5 +131,5 @@ class Batch:
         release = Release(new_id(), name, bundle, previous, time.time(), reason)
         self.put_versions(*bundle.values())
         ids = encode_json([version.id for version in bundle.values()])
-        self._add("bundle", [(release.id, name, previous, release.at, reason, ids)])
+        self._add("bundle", [(release.id, name, bundle.id, previous, release.at, reason, ids)])
         return release

@@ -13,12 +13,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence, Set
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 import msgspec
 
 from ..errors import InputError, StoreError
-from ..types import Feedback, Json, Preference, Task, Trajectory, Version
+from ..types import (
+    Failure,
+    Feedback,
+    Json,
+    Mode,
+    Preference,
+    Rollout,
+    Status,
+    Task,
+    Trajectory,
+    Version,
+)
+
+MODES: tuple[Mode, ...] = get_args(Mode)
 
 Noun = TypeVar("Noun", Task, Trajectory, Version, Feedback, Preference)
 
@@ -71,6 +84,57 @@ def encode_json(value: Json) -> bytes:
         return _encoder.encode(value)
     except (TypeError, ValueError, OverflowError, RecursionError) as exception:
         raise InputError(f"{type(value).__name__} cannot be stored as JSON: {exception}") from exception
+
+
+def encode_rollout(rollout: Rollout) -> tuple[str, str, str, str | None, int, float, bytes]:
+    """A rollout's row: all but what the queue itself decides.
+
+    Raises:
+        InputError: no such mode, no attempt allowed, or meta without a JSON form.
+    """
+    if rollout.mode not in MODES:
+        raise InputError(f"rollout {rollout.id}: mode is {rollout.mode!r}; give one of {', '.join(MODES)}.")
+    if rollout.max_attempts < 1:
+        raise InputError(f"rollout {rollout.id}: max_attempts is {rollout.max_attempts}; give at least 1.")
+    return (
+        rollout.id,
+        rollout.task.id,
+        rollout.mode,
+        rollout.resources,
+        rollout.max_attempts,
+        rollout.created,
+        encode_json(rollout.meta),
+    )
+
+
+def decode_rollout(
+    id: str,
+    task_id: str,
+    task: bytes | None,
+    mode: Mode,
+    resources: str | None,
+    max_attempts: int,
+    created: float,
+    meta: bytes,
+    status: Status,
+    attempts: int,
+    trajectory: str | None,
+    error: str | bytes | None,
+) -> Rollout:
+    """The rollout of a row of `ROLLOUT`; where its task was erased, a Task that has its id alone."""
+    return Rollout(
+        id=id,
+        task=Task(id=task_id) if task is None else decode(task, Task),
+        mode=mode,
+        resources=resources,
+        max_attempts=max_attempts,
+        created=created,
+        meta=msgspec.json.decode(meta),
+        status=status,
+        attempts=attempts,
+        result=trajectory,
+        error=None if error is None else msgspec.json.decode(error, type=Failure),
+    )
 
 
 def decode(body: bytes, noun: type[Noun]) -> Noun:

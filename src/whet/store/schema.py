@@ -43,32 +43,166 @@ MIGRATIONS: tuple[str, ...] = (
     CREATE TABLE states (key TEXT PRIMARY KEY, at REAL NOT NULL, body BLOB NOT NULL) WITHOUT ROWID;
     CREATE TABLE preferences (seq INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, body BLOB NOT NULL);
     """,
+    """
+    CREATE TABLE segments (
+        number INTEGER PRIMARY KEY, opened REAL NOT NULL, newest REAL NOT NULL, last INTEGER NOT NULL,
+        rows INTEGER NOT NULL
+    );
+    CREATE TABLE contexts (
+        id INTEGER PRIMARY KEY, hash BLOB NOT NULL UNIQUE, segment INTEGER NOT NULL, body BLOB NOT NULL
+    );
+    CREATE TABLE rollouts (
+        seq INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, task_id TEXT NOT NULL, mode TEXT NOT NULL,
+        resources TEXT, max_attempts INTEGER NOT NULL, created REAL NOT NULL, meta BLOB NOT NULL,
+        status TEXT NOT NULL DEFAULT 'queued', attempts INTEGER NOT NULL DEFAULT 0,
+        fence INTEGER, worker TEXT, lease REAL, trajectory TEXT, error BLOB, done INTEGER
+    );
+    CREATE INDEX rollouts_open ON rollouts (seq) WHERE done IS NULL;
+    CREATE UNIQUE INDEX rollouts_done ON rollouts (done) WHERE done IS NOT NULL;
+    CREATE TABLE attempts (
+        fence INTEGER PRIMARY KEY, rollout TEXT NOT NULL, number INTEGER NOT NULL, worker TEXT NOT NULL,
+        started REAL NOT NULL, ended REAL, outcome TEXT NOT NULL, error BLOB, digest TEXT
+    );
+    CREATE INDEX attempts_rollout ON attempts (rollout);
+    CREATE TABLE counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
+
+    ALTER TABLE trajectories ADD COLUMN session TEXT;
+    ALTER TABLE trajectories ADD COLUMN subject TEXT;
+    UPDATE trajectories SET session = json_extract(CAST(body AS TEXT), '$.session'),
+        subject = json_extract(CAST(body AS TEXT), '$.subject') WHERE json_valid(CAST(body AS TEXT));
+    CREATE INDEX trajectories_session ON trajectories (session) WHERE session IS NOT NULL;
+    CREATE INDEX trajectories_subject ON trajectories (subject) WHERE subject IS NOT NULL;
+    CREATE TABLE trajectory_revisions (
+        seq INTEGER PRIMARY KEY, id TEXT NOT NULL, at REAL NOT NULL, body BLOB NOT NULL
+    );
+    CREATE INDEX trajectory_revisions_id ON trajectory_revisions (id);
+    CREATE TRIGGER trajectories_revised AFTER UPDATE OF body ON trajectories WHEN old.body IS NOT new.body
+    BEGIN
+        INSERT INTO trajectory_revisions (id, at, body)
+        VALUES (old.id, (julianday('now') - 2440587.5) * 86400.0, old.body);
+    END;
+    ALTER TABLE feedback ADD COLUMN session TEXT;
+    CREATE INDEX feedback_session ON feedback (session) WHERE session IS NOT NULL;
+    ALTER TABLE bundles ADD COLUMN bundle TEXT;
+    CREATE INDEX bundles_bundle ON bundles (name, bundle) WHERE bundle IS NOT NULL;
+    """,
+    """
+    CREATE TABLE tombstones (
+        kind TEXT NOT NULL, id TEXT NOT NULL, at REAL NOT NULL, PRIMARY KEY (kind, id)
+    ) WITHOUT ROWID;
+    CREATE TABLE erasures (id TEXT PRIMARY KEY, at REAL NOT NULL, body BLOB NOT NULL) WITHOUT ROWID;
+    CREATE TRIGGER trajectories_erased BEFORE INSERT ON trajectories
+    WHEN EXISTS (SELECT 1 FROM tombstones WHERE kind = 'run' AND id IN (new.id, new.run))
+    BEGIN SELECT RAISE(IGNORE); END;
+    CREATE TRIGGER feedback_erased BEFORE INSERT ON feedback
+    WHEN EXISTS (SELECT 1 FROM tombstones WHERE kind = 'run' AND id = new.run)
+    BEGIN SELECT RAISE(IGNORE); END;
+
+    CREATE VIEW operations AS
+    SELECT t.id AS trajectory, t.run, t.session, t.subject, s.key AS position,
+        json_extract(s.value, '$.id') AS step, json_extract(s.value, '$.parent') AS parent,
+        json_extract(s.value, '$.kind') AS kind, json_extract(s.value, '$.name') AS name,
+        json_extract(s.value, '$.agent') AS agent, json_extract(s.value, '$.info.model') AS model,
+        json_extract(s.value, '$.latency') AS seconds,
+        json_extract(s.value, '$.usage.prompt_tokens') AS prompt_tokens,
+        json_extract(s.value, '$.usage.output_tokens') AS output_tokens,
+        json_extract(s.value, '$.usage.dollars') AS dollars, json_extract(s.value, '$.reward') AS reward,
+        json_extract(s.value, '$.error.fault') AS fault, json_extract(s.value, '$.error.message') AS error,
+        json_extract(s.value, '$.observation') AS input, json_extract(s.value, '$.action') AS output
+    FROM trajectories t, json_each(CAST(t.body AS TEXT), '$.steps') s;
+
+    CREATE VIEW messages AS
+    WITH talks AS (
+        SELECT id, run, session, subject, started, CAST(body AS TEXT) AS body, (
+            SELECT max(s.key) FROM json_each(CAST(t.body AS TEXT), '$.steps') s
+            WHERE json_type(s.value, '$.info.input_messages') = 'array'
+        ) AS last FROM trajectories t
+    )
+    SELECT talks.id AS trajectory, run, session, subject, started AS at, m.key AS position,
+        json_extract(m.value, '$.role') AS role, json_extract(m.value, '$.content') AS content
+    FROM talks, json_each(talks.body, '$.steps[' || last || '].info.input_messages') m WHERE last IS NOT NULL
+    UNION ALL
+    SELECT id, run, session, subject, started, 0, 'user', json_extract(body, '$.task.instruction')
+    FROM talks WHERE last IS NULL
+    UNION ALL
+    SELECT id, run, session, subject, started + coalesce(json_extract(body, '$.seconds'), 0),
+        coalesce(json_array_length(body, '$.steps[' || last || '].info.input_messages'), 1), 'assistant',
+        json_extract(body, '$.output')
+    FROM talks WHERE json_extract(body, '$.output') IS NOT NULL;
+    """,
 )
 
 _TRAJECTORY = (
-    "INSERT INTO trajectories (id, run, task_id, experiment, bundle, outcome, started, body) "
-    "VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO "
+    "INSERT INTO trajectories (id, run, task_id, experiment, bundle, outcome, started, session, subject, body) "
+    "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO "
 )
 STATEMENTS: dict[str, str] = {
     "trajectory": _TRAJECTORY + "NOTHING",
     "trajectory_again": _TRAJECTORY
     + "UPDATE SET run = excluded.run, experiment = coalesce(excluded.experiment, experiment), "
-    "bundle = excluded.bundle, outcome = excluded.outcome, body = excluded.body",
-    "feedback": "INSERT INTO feedback (id, run, at, body) VALUES (?, ?, ?, ?) ON CONFLICT (id) DO NOTHING",
+    "bundle = excluded.bundle, outcome = excluded.outcome, session = excluded.session, "
+    "subject = excluded.subject, body = excluded.body",
+    "feedback": "INSERT INTO feedback (id, run, at, session, body) VALUES (?, ?, ?, ?, ?) "
+    "ON CONFLICT (id) DO NOTHING",
     "task": "INSERT INTO tasks (id, split, grp, body) VALUES (?, ?, ?, ?) "
     "ON CONFLICT (id) DO UPDATE SET split = excluded.split, grp = excluded.grp, body = excluded.body",
     "version": "INSERT INTO versions (id, resource, kind, body) VALUES (?, ?, ?, ?) "
     "ON CONFLICT (id) DO NOTHING",
-    "bundle": "INSERT INTO bundles (id, name, previous, at, reason, body) VALUES (?, ?, ?, ?, ?, ?) "
+    "bundle": "INSERT INTO bundles (id, name, bundle, previous, at, reason, body) VALUES (?, ?, ?, ?, ?, ?, ?) "
     "ON CONFLICT (id) DO NOTHING",
     "state": "INSERT INTO states (key, at, body) VALUES (?, ?, ?) "
     "ON CONFLICT (key) DO UPDATE SET at = excluded.at, body = excluded.body",
     "preference": "INSERT INTO preferences (id, body) VALUES (?, ?) ON CONFLICT (id) DO NOTHING",
 }
-"""All that can be written.  Each may be repeated without effect, so a write whose
+"""What any process can have written.  Each may be repeated without effect, so a write whose
 acknowledgement was lost is simply sent again; a client names a key and never sends SQL."""
 
-TABLES = ("trajectories", "feedback", "tasks", "versions", "bundles", "states", "preferences")
+QUEUE_STATEMENTS: dict[str, str] = {
+    "rollout_state": """
+        UPDATE rollouts SET status = given.status, attempts = given.attempts, fence = given.fence,
+            worker = given.worker, lease = given.lease, trajectory = given.trajectory, error = given.error,
+            done = given.done
+        FROM (
+            SELECT json_extract(value, '$[0]') AS seq, json_extract(value, '$[1]') AS status,
+                json_extract(value, '$[2]') AS attempts, json_extract(value, '$[3]') AS fence,
+                json_extract(value, '$[4]') AS worker, json_extract(value, '$[5]') AS lease,
+                json_extract(value, '$[6]') AS trajectory, json_extract(value, '$[7]') AS error,
+                json_extract(value, '$[8]') AS done
+            FROM json_each(?)
+        ) AS given WHERE rollouts.seq = given.seq
+    """,
+    "attempt": """
+        INSERT INTO attempts (fence, rollout, number, worker, started, outcome)
+        SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]'), json_extract(value, '$[2]'),
+            json_extract(value, '$[3]'), json_extract(value, '$[4]'), 'running'
+        FROM json_each(?)
+    """,
+    "attempt_end": """
+        UPDATE attempts SET ended = given.ended, outcome = given.outcome, error = given.error,
+            digest = given.digest
+        FROM (
+            SELECT json_extract(value, '$[0]') AS fence, json_extract(value, '$[1]') AS ended,
+                json_extract(value, '$[2]') AS outcome, json_extract(value, '$[3]') AS error,
+                json_extract(value, '$[4]') AS digest
+            FROM json_each(?)
+        ) AS given WHERE attempts.fence = given.fence
+    """,
+    "counter": "INSERT INTO counters (name, value) VALUES (?, ?) "
+    "ON CONFLICT (name) DO UPDATE SET value = max(value, excluded.value)",
+    "count": "INSERT INTO counters (name, value) VALUES (?, ?) "
+    "ON CONFLICT (name) DO UPDATE SET value = value + excluded.value",
+}
+"""What the queue writes, which keeps the same state in memory: never taken from another process.  A list
+goes in as one JSON text, because sqlite3 gives up the interpreter lock at every row that it steps over, and
+getting it back from a busy server costs up to 5 ms a row."""
+
+HANDLED = {"span": 10, "rollout": 7, "erase": 4, "retain": 4}
+"""What is written by more than one statement (`owner.py`): key → columns of a row."""
+
+WIDTHS = {key: sql.count("?") for key, sql in STATEMENTS.items()} | HANDLED
+"""Key → values in a row, for all that another process may send."""
+
+TABLES = ("trajectories", "feedback", "tasks", "versions", "bundles", "states", "preferences", "rollouts")
 
 
 def migrate(connection: sqlite3.Connection, path: str) -> None:

@@ -17,13 +17,11 @@ import sqlite3
 import threading
 import time
 import weakref
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TypeVar
-from urllib.parse import quote
+from typing import Any
 
 import msgspec
 
@@ -34,26 +32,30 @@ from ..types import (
     Json,
     Outcome,
     Preference,
+    Rollout,
     Split,
     Task,
     Trajectory,
     Version,
 )
 from . import spool
-from .batch import Batch, Release
+from .batch import Batch
 from .client import Client
 from .codec import decode
+from .erase import KEEP, Erased, erase_old, erase_subject
 from .owner import Owner, claim, failure
+from .queue import Queue
+from .reader import Readers
+from .reading import read_all, read_feedback, read_trajectories
+from .releases import Release, Resources, history, release_before
+from .rollouts import Rollouts
 from .schema import TABLES
+from .segments import SEGMENT
+from .spans import Spans
 from .writer import Link, LinkLost, Value, Writer, Writes
 
 PATIENCE = 30.0
 """Seconds that a process looks for an owner, or to become it, before a write fails."""
-_PAGE = 500
-_LISTED = "(SELECT value FROM json_each(?))"
-"""A list of any length as one parameter."""
-
-Noun = TypeVar("Noun", Task, Version, Preference)
 _stores: weakref.WeakSet[Store] = weakref.WeakSet()
 _inherited: list[object] = []
 """SQLite connections that a fork copied: never to be used or closed in the child."""
@@ -65,6 +67,7 @@ class Store:
     Args:
         path: the file, made if it does not exist, or ":memory:" (gone at close; the fake for tests).
         serve: this process is the store's server; a second one is refused.
+        segment: spans in a time segment; a repeated span is recognised across two of them.
 
     Raises:
         StoreError: folder missing, no permission, not a store, damaged.
@@ -72,14 +75,19 @@ class Store:
         StoreBusyError: `serve` is set and another server runs on this file.
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, serve: bool = False) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, serve: bool = False, segment: int = SEGMENT) -> None:
         given = os.fspath(path)
         self.path = given if given == ":memory:" else os.path.realpath(given)
-        self._readers: deque[sqlite3.Connection] = deque()
+        self._readers = Readers(self.path)
         self._closed = False
+        self._segment = segment
         self._closing: list[Callable[[], None]] = []
         self._start = threading.Lock()
         self._server: int | None = None
+        self._queue: Queue | None = None
+        self.spans = Spans(self)
+        self.rollouts = Rollouts(self)
+        self.resources = Resources(self)
         if serve and not self.in_memory:
             self._server = claim(self.path + ".server")
             if self._server is None:
@@ -122,8 +130,7 @@ class Store:
         for callback in self._closing:
             callback()
         self._closed = True
-        while self._readers:  # first, so that the writer is the last and leaves no WAL behind
-            self._readers.pop().close()
+        self._readers.close()  # first, so that the writer is the last and leaves no WAL behind
         if self._writer is not None:
             self._writer.close()
         self._release_server()
@@ -131,6 +138,24 @@ class Store:
     def before_close(self, callback: Callable[[], None]) -> None:
         """Have `callback` called when the store closes, while it can still be written to."""
         self._closing.append(callback)
+
+    @property
+    def queue(self) -> Queue:
+        """The work to hand out; only the process that owns the file has it.
+
+        Raises:
+            StoreError: another process owns the file, or the store is closed.
+        """
+        with self._start:
+            if self._queue is None:
+                link = None if self._closed or self._writer is None else self._writer.link
+                if not isinstance(link, Owner):
+                    raise StoreError(
+                        f"{self.path} is owned by process {self._holder()}; only it hands out work. Ask its server, "
+                        "or add work through the store (`Store.add_rollouts`)."
+                    )
+                self._queue = Queue(self, link)
+            return self._queue
 
     # -- writing ------------------------------------------------------------------------------
 
@@ -147,7 +172,7 @@ class Store:
         """Record trajectories; returns once they are durable.
 
         One whose id is already stored is left as it is, or with `replace` overwritten (when it
-        has been scored since).
+        has been scored since, or spans of it came late); `revisions` has what it was before.
 
         Raises:
             InputError: something in one of them has no JSON form; none was recorded.
@@ -171,6 +196,15 @@ class Store:
         """Record tasks; one already stored takes the new split, group and content."""
         with self.batch() as batch:
             batch.put_tasks(*tasks)
+
+    def add_rollouts(self, *rollouts: Rollout) -> None:
+        """Queue work and record its tasks; from any process.  A rollout whose id is known stays as it stands.
+
+        Raises:
+            InputError: an unknown mode, no attempt allowed, or something has no JSON form.
+        """
+        with self.batch() as batch:
+            batch.add_rollouts(*rollouts)
 
     def put_versions(self, *versions: Version) -> None:
         """Record Versions; one already stored stays as it is, for its id is its content."""
@@ -198,17 +232,44 @@ class Store:
         Raises:
             NotFoundError: nothing was live before.
         """
-        releases = {release.id: release for release in self.history(name)}
-        current = next(reversed(releases.values()), None)
-        before = releases.get(current.previous) if current and current.previous else None
-        if before is None:
-            raise NotFoundError(f"nothing was live as {name!r} before what is live now; see `Store.history`.")
+        before = release_before(self.history(name), name)
         with self.batch() as batch:
             batch.set_live(before.bundle, name, reason=reason, previous=before.previous)
         return before.bundle
 
-    def write(self, writes: Writes) -> Future[None]:
-        """Queue encoded writes that commit together; what Batch and the spool use.
+    def erase(self, subject: str) -> Erased:
+        """Take out everything that came from a person, mark what was learned from it, say what remains.
+
+        Works from any process; all spans are searched before anything is written, which takes its time
+        in a large store.  `erase.py` says what goes and what cannot.
+
+        Raises:
+            InputError: no subject given.
+            StoreError: it could not be done; nothing was.
+        """
+        found = erase_subject(self, subject, self.spans.naming(subject))
+        if self.owner:
+            for id in found.open_rollouts:
+                self.queue.cancel(id).result()
+        return found
+
+    def retain(self, *, days: float, keep: Sequence[str] = KEEP) -> Erased:
+        """Take out what is older than `days`, in portions between which others write; returns the sums.
+
+        Args:
+            keep: what stays whatever its age: trajectories with `feedback`, of an `experiment`, or that
+                a Version was made from (`lineage`).  Their spans go all the same.
+
+        Raises:
+            InputError: days is negative, or `keep` names something else.
+        """
+        return erase_old(self, days, keep)
+
+    def write(self, writes: Writes, size: int | None = None) -> Future[None]:
+        """Queue encoded writes that commit together; what Batch, Spans and the spool use.
+
+        Args:
+            size: their bytes, where known.
 
         Raises:
             StoreError: the store is closed.
@@ -221,7 +282,7 @@ class Store:
                 if self._writer is None:
                     self._writer = Writer(self._connect)
                 writer = self._writer
-        return writer.submit(writes)
+        return writer.submit(writes, size)
 
     def absorb(self) -> int:
         """Take in what tracing spooled while no owner could be reached; returns the rows taken in.
@@ -244,6 +305,8 @@ class Store:
         ids: Sequence[str] | None = None,
         since: float | None = None,
         outcome: Outcome | None = None,
+        session: str | None = None,
+        subject: str | None = None,
         limit: int | None = None,
     ) -> Iterator[Trajectory]:
         """Trajectories in the order in which they were recorded, decoded as they are asked for.
@@ -255,32 +318,14 @@ class Store:
         Feedback recorded for a trajectory or its run is joined to it.  What is recorded
         while one iterates may or may not come.
         """
-        where = ["seq > ?"]
-        values: list[Value] = []
-        for column, value in (("experiment =", experiment), ("started >=", since), ("outcome =", outcome)):
-            if value is not None:
-                where.append(f"{column} ?")
-                values.append(str(value) if isinstance(value, Outcome) else value)
-        if ids is not None:
-            where.append(f"(id IN {_LISTED} OR run IN {_LISTED})")
-            values += [_listed(ids)] * 2
-        query = (
-            f"SELECT seq, id, run, body FROM trajectories WHERE {' AND '.join(where)} ORDER BY seq LIMIT ?"
-        )
-        last, left = 0, limit
-        while left is None or left > 0:
-            size = _PAGE if left is None else min(_PAGE, left)
-            page = self._rows(query, [last, *values, size])
-            said = self._feedback({key for _, id, run, _ in page for key in (id, run) if key})
-            for seq, id, run, body in page:
-                last = seq
-                yield _joined(
-                    decode(body, Trajectory), said.get(id, []) + (said.get(run, []) if run != id else [])
-                )
-            if len(page) < size:
-                return
-            if left is not None:
-                left -= size
+        equal = {
+            "experiment =": experiment,
+            "started >=": since,
+            "outcome =": None if outcome is None else outcome.value,
+            "session =": session,
+            "subject =": subject,
+        }
+        return read_trajectories(self, equal, ids, limit)
 
     def trajectory(self, id: str) -> Trajectory:
         """The one trajectory with this id, or the first of the run with this id.
@@ -292,20 +337,22 @@ class Store:
             return found
         raise NotFoundError(f"{self.path} holds no trajectory or run {id!r}.")
 
-    def feedback(self, run: str | None = None) -> Iterator[Feedback]:
-        """What people said, of one run or of all, in the order in which it was recorded."""
-        where = "" if run is None else "WHERE run = ?"
-        values: list[Value] = [] if run is None else [run]
-        for (body,) in self._rows(f"SELECT body FROM feedback {where} ORDER BY seq", values):
-            yield decode(body, Feedback)
+    def feedback(self, run: str | None = None, *, session: str | None = None) -> Iterator[Feedback]:
+        """What people said, of one run or session or of all, in the order in which it was recorded."""
+        return read_feedback(self, run, session)
+
+    def revisions(self, id: str) -> list[Trajectory]:
+        """What a trajectory was before it was overwritten, oldest first; empty if it never was."""
+        found = self.rows("SELECT body FROM trajectory_revisions WHERE id = ? ORDER BY seq", [id])
+        return [decode(body, Trajectory) for (body,) in found]
 
     def tasks(self, *, split: Split | None = None, ids: Sequence[str] | None = None) -> Iterator[Task]:
         """Tasks in the order in which they were first recorded."""
-        yield from self._all(Task, "tasks", split=None if split is None else str(split), ids=ids)
+        return read_all(self, Task, "tasks", split=None if split is None else str(split), ids=ids)
 
     def versions(self, resource: str | None = None, *, ids: Sequence[str] | None = None) -> Iterator[Version]:
         """Versions in the order in which they were first recorded."""
-        yield from self._all(Version, "versions", resource=resource, ids=ids)
+        return read_all(self, Version, "versions", resource=resource, ids=ids)
 
     def version(self, id: str) -> Version:
         """The Version with this id.
@@ -319,11 +366,11 @@ class Store:
 
     def preferences(self) -> Iterator[Preference]:
         """Preference pairs in the order in which they were recorded."""
-        yield from self._all(Preference, "preferences")
+        return read_all(self, Preference, "preferences")
 
     def state(self, key: str, default: Json = None) -> Json:
         """The value kept under `key`, else `default`."""
-        rows = self._rows("SELECT body FROM states WHERE key = ?", [key])
+        rows = self.rows("SELECT body FROM states WHERE key = ?", [key])
         return msgspec.json.decode(rows[0][0]) if rows else default
 
     def live(self, name: str = "live") -> Bundle | None:
@@ -333,25 +380,13 @@ class Store:
 
     def history(self, name: str = "live", *, last: int | None = None) -> list[Release]:
         """What was live under `name`, oldest first; the last entry is live now."""
-        rows = self._rows(
-            "SELECT id, previous, at, reason, body FROM bundles WHERE name = ? ORDER BY seq DESC LIMIT ?",
-            [name, -1 if last is None else last],
-        )
-        releases = []
-        for id, previous, at, reason, body in reversed(rows):
-            wanted = msgspec.json.decode(body, type=list[str])
-            found = Bundle(self.versions(ids=wanted))
-            if len(found) != len(wanted):
-                raise StoreError(
-                    f"{self.path}: Versions of release {id} of {name!r} are missing from the record."
-                )
-            releases.append(Release(id, name, found, previous, at, reason))
-        return releases
+        return history(self, name, last)
 
     def counts(self) -> dict[str, int]:
-        """Table → rows, and `trajectories.<outcome>` → rows."""
-        found = {table: int(self._rows(f"SELECT count(*) FROM {table}")[0][0]) for table in TABLES}
-        for outcome, count in self._rows("SELECT outcome, count(*) FROM trajectories GROUP BY outcome"):
+        """Table → rows, `spans` among them, and `trajectories.<outcome>` → rows."""
+        found = {table: int(self.rows(f"SELECT count(*) FROM {table}")[0][0]) for table in TABLES}
+        found["spans"] = self.spans.count()
+        for outcome, count in self.rows("SELECT outcome, count(*) FROM trajectories GROUP BY outcome"):
             found[f"trajectories.{outcome}"] = count
         return found
 
@@ -360,12 +395,12 @@ class Store:
     def _connect(self, writer: Writer) -> Link:
         """Become the owner, or reach it."""
         if self.in_memory:
-            return Owner(self.path, None, writer.submit)
+            return Owner(self.path, None, writer.submit, segment=self._segment)
         deadline = time.monotonic() + PATIENCE
         while True:
             lock = claim(self.path + ".lock")
             if lock is not None:
-                owner = Owner(self.path, lock, writer.submit)
+                owner = Owner(self.path, lock, writer.submit, segment=self._segment)
                 try:
                     owner.listen()
                 except BaseException:
@@ -389,59 +424,22 @@ class Store:
                     return found
         return "unknown"
 
-    def _rows(self, query: str, values: Sequence[Value] = ()) -> list[Any]:
+    def rows(self, query: str, values: Sequence[Value] = ()) -> list[Any]:
+        """All rows of a read-only query; what Spans, Queue and Resources use.
+
+        Raises:
+            StoreError: the store is closed, damaged or not readable.
+        """
+        if not self.in_memory:
+            return self._readers.rows(query, values)
+        link = self._writer.link if self._writer and not self._closed else None
+        if not isinstance(link, Owner):
+            raise StoreError("the store is closed, and what lay in memory is gone.")
         try:
-            if self.in_memory:
-                link = self._writer.link if self._writer and not self._closed else None
-                if not isinstance(link, Owner):
-                    raise StoreError("the store is closed, and what lay in memory is gone.")
-                with link.mutex:
-                    return link.connection.execute(query, values).fetchall()
-            if self._closed:
-                raise StoreError(f"{self.path} is closed. Open it again with whet.Store(path).")
-            connection = self._readers.pop() if self._readers else self._reader()
-            try:
-                rows = connection.execute(query, values).fetchall()
-            except BaseException:
-                connection.close()
-                raise
-            self._readers.append(connection)
-            return rows
+            with link.mutex:
+                return link.connection.execute(query, values).fetchall()
         except sqlite3.Error as exception:
             raise failure(self.path, exception) from exception
-
-    def _reader(self) -> sqlite3.Connection:
-        connection = sqlite3.connect(
-            f"file:{quote(self.path)}?mode=ro", uri=True, isolation_level=None, check_same_thread=False
-        )
-        connection.execute("PRAGMA busy_timeout = 10000")
-        return connection
-
-    def _all(
-        self, noun: type[Noun], table: str, *, ids: Sequence[str] | None = None, **equal: Value
-    ) -> Iterator[Noun]:
-        where = ["seq > ?"]
-        values: list[Value] = []
-        for column, value in equal.items():
-            if value is not None:
-                where.append(f"{column} = ?")
-                values.append(value)
-        if ids is not None:
-            where.append(f"id IN {_LISTED}")
-            values.append(_listed(ids))
-        query = f"SELECT seq, body FROM {table} WHERE {' AND '.join(where)} ORDER BY seq LIMIT {_PAGE}"
-        last = 0
-        while page := self._rows(query, [last, *values]):
-            for last, body in page:  # noqa: B007 - `last` is where the next page begins
-                yield decode(body, noun)
-
-    def _feedback(self, runs: set[str]) -> dict[str, list[Feedback]]:
-        said: dict[str, list[Feedback]] = {}
-        if runs:
-            query = f"SELECT run, body FROM feedback WHERE run IN {_LISTED} ORDER BY seq"
-            for run, body in self._rows(query, [_listed(runs)]):
-                said.setdefault(run, []).append(decode(body, Feedback))
-        return said
 
     def _release_server(self) -> None:
         if self._server is not None:
@@ -454,23 +452,11 @@ class Store:
             _inherited.append(self._writer)
             self._writer.link.forget()
             self._writer = None
-        _inherited.append(self._readers)
-        self._readers = deque()
+        _inherited.append((self._readers, self._queue))
+        self._readers = Readers(self.path)
+        self._queue = None
         self._start = threading.Lock()
         self._release_server()
-
-
-def _listed(ids: Iterable[str]) -> str:
-    return msgspec.json.encode(list(ids)).decode()
-
-
-def _joined(trajectory: Trajectory, said: list[Feedback]) -> Trajectory:
-    """Add the feedback that the trajectory did not bring itself."""
-    own = {feedback.id for feedback in trajectory.feedback}
-    fresh = tuple(feedback for feedback in said if feedback.id not in own)
-    if fresh:  # in place: the object was made just now, and nobody else has it
-        object.__setattr__(trajectory, "feedback", (*trajectory.feedback, *fresh))
-    return trajectory
 
 
 def _forked() -> None:

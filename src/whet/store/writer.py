@@ -73,19 +73,23 @@ class Writer:
         self._thread = threading.Thread(target=self._run, name="whet-store-writer", daemon=True)
         self._thread.start()
 
-    def submit(self, writes: Writes) -> Future[None]:
+    def submit(self, writes: Writes, size: int | None = None) -> Future[None]:
         """Queue writes that commit together.
+
+        Args:
+            size: their bytes, where the caller knows it more cheaply than by counting.
 
         Raises:
             StoreError: the store is closed.
         """
         rows = sum(len(batch) for _, batch in writes)
-        size = sum(
-            len(value) if isinstance(value, str | bytes) else 8
-            for _, batch in writes
-            for row in batch
-            for value in row
-        )
+        if size is None:
+            size = sum(
+                len(value) if isinstance(value, str | bytes) else 8
+                for _, batch in writes
+                for row in batch
+                for value in row
+            )
         submission = Submission(writes, rows, size)
         submission.future.set_running_or_notify_cancel()  # what is queued cannot be taken back
         with self._changed:

@@ -93,7 +93,10 @@ def measurements(value: Any) -> Any:
 def _measurement(value: Any) -> Any:
     if value is None or isinstance(value, str):
         return value
-    number = float(value)
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        return str(value)[:4000]
     return number if math.isfinite(number) else None
 
 

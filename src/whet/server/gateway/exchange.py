@@ -31,6 +31,8 @@ NESTING = 200
 _EXCERPT = 500
 """Characters of an upstream's own words that an error repeats."""
 _POLICY = "x-whet-policy-version"
+_MOMENT = 0.02
+"""Seconds before a call's client is watched."""
 
 
 class Exchange:
@@ -63,6 +65,8 @@ class Exchange:
         """Set once a streamed answer was begun; then an error must be an event in it."""
         self.told = False
         """The upstream's own error was passed on in the stream already."""
+        self.complete = False
+        """All of a streamed answer was sent; many agents hang up then, without waiting for its end."""
         self.reader: Reader = dialect.reader()
         """What the agent has been told so far."""
 
@@ -223,6 +227,7 @@ class Exchange:
                     Fault.MODEL, "upstream_cut", "the upstream's stream ended before its answer was complete"
                 )
             if translator is not None:
+                self.complete = True
                 await self._tell(translator.end())
         finally:
             self._note_stream(spoken)
@@ -257,6 +262,7 @@ class Exchange:
                 message, kind = _words({"error": spoken.failure})
                 raise CallFailed(Fault.MODEL, kind or "upstream_error", message or "the upstream failed")
         if translator is None:
+            self.complete = spoken.finished  # before it is sent: the agent may be gone when that returns
             await self._write(out)
         else:
             await self._tell(told)
@@ -289,12 +295,11 @@ class Exchange:
     def _note_stream(self, spoken: Reader) -> None:
         """Put the answer together, whole or cut, for the record."""
         call = self._call
-        if self._asked is not None:
-            answer = spoken.response()
+        answer = spoken.response()
+        if self._asked is not None and answer is not None:
             call.samples = samples(answer)
-            if answer is not None:
-                self._asked.stripped(b"", answer, whole=True)
-        call.response = self.reader.response()
+            self._asked.take_out(answer, whole=True)
+        call.response = self.reader.response() if self._translated else answer
         call.usage = self._dialect.usage(call.response) if isinstance(call.response, dict) else None
 
 
@@ -359,12 +364,16 @@ def _query(request: Request) -> str:
 async def watched(request: Request) -> AsyncIterator[None]:
     """Cancel what runs inside once the client goes away.
 
+    It begins to look after a moment: most calls of a fast upstream are over by then, and a task
+    for each of them would cost more than it saves.
+
     Raises:
         ClientGone: it did.
     """
     task = asyncio.current_task()
     assert task is not None
     gone = False
+    watchers: list[asyncio.Task[None]] = []
 
     async def wait() -> None:
         nonlocal gone
@@ -372,7 +381,10 @@ async def watched(request: Request) -> AsyncIterator[None]:
         gone = True
         task.cancel()
 
-    watcher = asyncio.create_task(wait())
+    def watch() -> None:
+        watchers.append(asyncio.create_task(wait()))
+
+    timer = asyncio.get_running_loop().call_later(_MOMENT, watch)
     try:
         yield
     except asyncio.CancelledError:
@@ -380,4 +392,6 @@ async def watched(request: Request) -> AsyncIterator[None]:
             raise ClientGone from None
         raise
     finally:
-        watcher.cancel()
+        timer.cancel()
+        for watcher in watchers:
+            watcher.cancel()

@@ -1,0 +1,56 @@
+"""`whet extract-targets`: what a repository marks as something to improve."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from .app import app
+
+HERE = Path()
+
+
+@app.command
+def extract_targets(path: Path = HERE, /, *, output: Path | None = None, json: bool = False) -> int:
+    """List what can be improved in a repository, and stage each target so that it runs alone.
+
+    Finds functions marked with @whet.evolve, constants marked with a comment (# whet: evolve kind=prompt),
+    whet.resource texts, tool descriptions, MCP tool schemas and skill files. Nothing is imported or run.
+    What a target needs is followed through the repository; what cannot be followed is said.
+
+    Parameters
+    ----------
+    path
+        The repository.
+    output
+        Stage every target into a folder of its own below this one.
+    json
+        Print one JSON object.
+    """
+    from ..evolution.extract import described, extract, stage
+
+    slices, marks, problems = extract(path)
+    staged = {each.mark: str(stage(each, output)) for each in slices} if output else {}
+    by_mark = {each.mark: each for each in slices}
+    rows = []
+    for mark in marks:
+        found = by_mark.get(mark)
+        plain = {"name": mark.name, "kind": mark.kind, "metric": mark.metric, "path": mark.path}
+        row = described(found) if found else plain | {"line": mark.line, "how": mark.how}
+        rows.append(row | ({"staged": staged[mark]} if mark in staged else {}))
+    if json:
+        print(msgspec.json.encode({"targets": rows, "not_read": problems}).decode())
+        return 0
+    for mark in marks:
+        found = by_mark.get(mark)
+        metric = f", metric {mark.metric}" if mark.metric else ""
+        print(f"{mark.path}:{mark.line}: {mark.name} ({mark.kind}{metric}; {mark.how})")
+        if found is not None:
+            print(f"    {len(found.dependencies)} names in {len(found.files)} files, entry {found.entry}")
+            for reason in found.unsure:
+                print(f"    not followed: {reason}")
+    for name, reason in problems.items():
+        print(f"{name}: {reason}")
+    print(f"{len(marks)} targets")
+    return 0

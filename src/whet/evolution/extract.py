@@ -1,0 +1,466 @@
+"""Slices a marked target with all that it really needs into a folder that runs alone.
+
+Starting at the target, names are followed to where they are bound: through relative imports,
+re-exports, star imports, module attributes, class bodies, decorators, defaults, f-strings and calls of
+constructors.  Of every module on the way only the needed top-level statements are kept, as they stand,
+in the same package layout.  Nothing is imported.  What cannot be told without running the code is
+not guessed: it is listed with the reason (`Slice.unsure`).
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ..errors import InputError, NotFoundError
+from .marks import Mark, is_mark, marks
+from .modules import Module, Repository, installed, strings
+
+_DYNAMIC = {
+    "eval": "runs text as code",
+    "exec": "runs text as code",
+    "globals": "reads names that are only known when it runs",
+    "vars": "reads names that are only known when it runs",
+    "__import__": "imports what is only known when it runs",
+    "import_module": "imports what is only known when it runs",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """A target with what it needs."""
+
+    mark: Mark
+    entry: str
+    """`module:qualname`, as it is imported from the staged folder."""
+    files: dict[str, str | bytes]
+    """Path in the staged folder → content."""
+    dependencies: tuple[str, ...]
+    """`module:name` of everything taken, the target first."""
+    requirements: tuple[str, ...]
+    """Installed packages that it imports."""
+    unsure: tuple[str, ...]
+    """What could not be followed, and why."""
+
+
+@dataclass(slots=True)
+class _Taken:
+    """What is taken of one module."""
+
+    statements: set[int] = field(default_factory=set)
+    names: set[str] = field(default_factory=set)
+    """Names that were asked for, to cut imports down to."""
+    stars: dict[int, set[str]] = field(default_factory=dict)
+    """Statement → names that its star import must bring."""
+    whole: bool = False
+
+
+def extract(root: Path) -> tuple[list[Slice], list[Mark], dict[str, str]]:
+    """All targets of a repository.
+
+    Returns:
+        Slices of the Python definitions, every mark, and path → why a file could not be read.
+
+    Raises:
+        InputError: `root` is not a folder.
+    """
+    if not root.is_dir():
+        raise InputError(f"{root} is not a folder with a repository to look for targets in")
+    repository = Repository(root.resolve())
+    found = marks(repository)
+    return [slice_of(repository, mark) for mark in found if mark.qualname], found, repository.problems
+
+
+def slice_of(repository: Repository, mark: Mark) -> Slice:
+    """The target with its dependencies.
+
+    Raises:
+        NotFoundError: the file does not define it.
+    """
+    module = repository.load(repository.root / mark.path)
+    if module is None:
+        raise InputError(f"{mark.path}: {repository.problems[mark.path]}")
+    name = mark.qualname.split(".")[0]
+    if name not in module.bindings:
+        raise NotFoundError(f"{mark.path} defines no {mark.qualname!r} at its top level")
+    slicer = _Slicer(repository)
+    slicer.need(module, name)
+    slicer.work()
+    return slicer.result(mark, module)
+
+
+class _Slicer:
+    def __init__(self, repository: Repository) -> None:
+        self.repository = repository
+        self.taken: dict[Path, _Taken] = {}
+        self.modules: dict[Path, Module] = {}
+        self.order: list[str] = []
+        self.requirements: set[str] = set()
+        self.unsure: list[str] = []
+        self.data: dict[str, bytes] = {}
+        self._queue: list[tuple[Module, int]] = []
+
+    def of(self, module: Module) -> _Taken:
+        """What is taken of a module so far; taking anything takes its packages' `__init__` files, emptied."""
+        if module.path not in self.taken:
+            self.taken[module.path] = _Taken()
+            self.modules[module.path] = module
+        return self.taken[module.path]
+
+    def need(self, module: Module, name: str) -> None:
+        """Take what binds a top-level name of a module, and what changes it later."""
+        taken = self.of(module)
+        if name in taken.names:
+            return
+        taken.names.add(name)
+        self.order.append(f"{module.name}:{name}")
+        bound = module.bindings.get(name)
+        if bound:
+            for binding in bound:
+                self._take(module, binding.statement)
+                if binding.module is not None:
+                    self._follow(module, binding.module, binding.name)
+            for index in module.touching(name):
+                self._take(module, index)
+            return
+        submodule = self.repository.find(f"{module.name}.{name}", module) if module.package else None
+        if submodule is not None:
+            self.of(submodule)
+            return
+        for index, star in module.stars:
+            source = self.repository.find(star, module)
+            if source is None or self._offers(source, name, set()):
+                taken.stars.setdefault(index, set()).add(name)
+                self._take(module, index)
+                if source is not None:
+                    self.need(source, name)
+                else:
+                    self._foreign(star)
+                return
+        if "__getattr__" in module.bindings:
+            self.unsure.append(f"{module.path.as_posix()}: {name} is made by the module's __getattr__")
+            self.need(module, "__getattr__")
+        elif name not in ("__file__", "__name__", "__doc__"):
+            self.unsure.append(f"{module.path.as_posix()}: nothing binds {name}")
+
+    def _offers(self, module: Module, name: str, seen: set[str]) -> bool:
+        """True if a star import of the module brings the name."""
+        if module.name in seen:
+            return False
+        seen.add(module.name)
+        if name in module.bindings:
+            return True
+        sources = (self.repository.find(star, module) for _, star in module.stars)
+        return any(source is not None and self._offers(source, name, seen) for source in sources)
+
+    def _foreign(self, module: str) -> None:
+        if installed(module):
+            self.requirements.add(module.split(".")[0])
+
+    def _take(self, module: Module, index: int) -> None:
+        taken = self.of(module)
+        if index not in taken.statements:
+            taken.statements.add(index)
+            self._queue.append((module, index))
+
+    def _follow(self, near: Module, name: str, member: str | None) -> None:
+        """Go to the module that an import names."""
+        found = self.repository.find(name, near)
+        if found is None:
+            self._foreign(name)
+            return
+        if member is None:
+            self.of(found)
+            return
+        inner = self.repository.find(f"{name}.{member}", near) if found.package else None
+        if inner is not None and member not in found.bindings:
+            self.of(found)
+            self.of(inner)
+        else:
+            self.need(found, member)
+
+    def work(self) -> None:
+        """Follow references until there are no new ones."""
+        while self._queue:
+            module, index = self._queue.pop(0)
+            statement = self._without_marks(module, module.tree.body[index])
+            self._dynamic(module, statement)
+            for name in sorted(module.references(statement)):
+                if name in module.bindings:
+                    self.need(module, name)
+                    self._attributes(module, statement, name)
+                elif module.stars and not hasattr(__builtins__, name) and name not in _BUILTINS:
+                    self.need(module, name)
+            for node in ast.walk(statement):
+                if isinstance(node, (ast.Import, ast.ImportFrom)) and node is not statement:
+                    self._inner_import(module, statement, node)
+
+    def _attributes(self, module: Module, statement: ast.stmt, name: str) -> None:
+        """Where a name is a module of ours, take what is used of it."""
+        for binding in module.bindings[name]:
+            if binding.module is None:
+                continue
+            full = binding.module if binding.name is None else f"{binding.module}.{binding.name}"
+            found = self.repository.find(full, module)
+            if found is None:
+                continue
+            chains, bare = module.chains(statement, name)
+            if bare:
+                self._whole(found, f"{module.path.as_posix()} hands the module {full} on as a value")
+            for chain in sorted(chains):
+                self._chain(module, found, full, chain.split("."))
+
+    def _chain(self, near: Module, found: Module, full: str, parts: list[str]) -> None:
+        """`parts[0]` of a module is a submodule or a name; go down to the name."""
+        inner = self.repository.find(f"{full}.{parts[0]}", near) if found.package else None
+        if inner is not None and parts[0] not in found.bindings:
+            self.of(found)
+            self.of(inner)
+            if len(parts) > 1:
+                self._chain(near, inner, f"{full}.{parts[0]}", parts[1:])
+            return
+        self.need(found, parts[0])
+        for binding in found.bindings.get(parts[0], ()):
+            target = binding.module and self.repository.find(
+                binding.module if binding.name is None else f"{binding.module}.{binding.name}", found
+            )
+            if target and len(parts) > 1:
+                self.need(target, parts[1])
+
+    def _whole(self, module: Module, why: str) -> None:
+        taken = self.of(module)
+        if taken.whole:
+            return
+        taken.whole = True
+        self.unsure.append(f"{why}: all of {module.name} is taken")
+        for name in list(module.bindings):
+            self.need(module, name)
+
+    def _inner_import(self, module: Module, statement: ast.stmt, node: ast.Import | ast.ImportFrom) -> None:
+        if isinstance(node, ast.ImportFrom):
+            name = module.absolute(node)
+            for alias in node.names:
+                if alias.name == "*":
+                    self.unsure.append(
+                        f"{module.path.as_posix()}:{node.lineno}: a star import that is not at the top"
+                    )
+                else:
+                    self._follow(module, name, alias.name)
+                    inner = self.repository.find(f"{name}.{alias.name}", module)
+                    if inner is not None:
+                        self._used(
+                            module, statement, alias.asname or alias.name, inner, f"{name}.{alias.name}"
+                        )
+            return
+        for alias in node.names:
+            found = self.repository.find(alias.name, module)
+            if found is None:
+                self._foreign(alias.name)
+                continue
+            self.of(found)
+            top = alias.name if alias.asname else alias.name.split(".")[0]
+            start = self.repository.find(top, module)
+            if start is not None:
+                self._used(module, statement, alias.asname or top, start, top)
+
+    def _used(self, module: Module, statement: ast.stmt, name: str, found: Module, full: str) -> None:
+        for chain in sorted(module.chains(statement, name)[0]):
+            self._chain(module, found, full, chain.split("."))
+
+    def _dynamic(self, module: Module, statement: ast.stmt) -> None:
+        """Say what depends on run time, and take the files that a statement names."""
+        for node in ast.walk(statement):
+            if not isinstance(node, ast.Call):
+                continue
+            called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+            if called not in _DYNAMIC or (
+                called in ("eval", "exec") and isinstance(node.func, ast.Attribute)
+            ):
+                continue
+            first = node.args[0] if node.args else None
+            plain = first.value if isinstance(first, ast.Constant) and isinstance(first.value, str) else None
+            named = (
+                self.repository.find(plain, module) if plain and called.endswith("import_module") else None
+            )
+            if named is not None:
+                self._whole(named, f"{module.path.as_posix()}:{statement.lineno} imports by name")
+            elif not (plain and called.endswith("import_module")):
+                where = f"{module.path.as_posix()}:{statement.lineno}"
+                self.unsure.append(f"{where}: {called}() {_DYNAMIC[called]}")
+        for text in strings([statement]):
+            self._file(module, text)
+        for node in ast.walk(statement):
+            if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
+                self._file(module, "/".join(_pieces(node)))
+
+    def _file(self, module: Module, text: str) -> None:
+        """Take a data file that a string names, from the module's folder or from the repository's."""
+        if (
+            not text.strip()
+            or "\n" in text
+            or text.startswith("/")
+            or "\0" in text
+            or ".." in text.split("/")
+        ):
+            return
+        folder = (self.repository.root / module.path).parent
+        for base in (folder, self.repository.root):
+            path = base / text
+            if (
+                path.suffix not in ("", ".py")
+                and path.is_file()
+                and path.resolve().is_relative_to(self.repository.root)
+            ):
+                self.data[self._staged(base, path, module)] = path.read_bytes()
+
+    def _staged(self, base: Path, path: Path, module: Module) -> str:
+        """Where a file lies in the staged folder: beside its module, or where the repository has it."""
+        if base == self.repository.root:
+            return path.relative_to(base).as_posix()
+        top = self.repository.base(self.repository.root / module.path)
+        return path.relative_to(top).as_posix()
+
+    def _without_marks(self, module: Module, statement: ast.stmt) -> ast.stmt:
+        """The statement without `@whet.evolve`: the staged copy needs no whet."""
+        if not any(_marked(module, node) for node in ast.walk(statement)):
+            return statement
+        copy = ast.parse(ast.unparse(statement)).body[0]
+        for node in ast.walk(copy):
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+                node.decorator_list = [each for each in node.decorator_list if not is_mark(module, each)]
+        return copy
+
+    # -- writing ------------------------------------------------------------------------------
+
+    def result(self, mark: Mark, module: Module) -> Slice:
+        """What was gathered, as files."""
+        files: dict[str, str | bytes] = {}
+        for path, taken in self.taken.items():
+            each = self.modules[path]
+            place = self._place(each)
+            files[place] = "".join(self._written(each, taken))
+            for above in list(Path(place).parents)[:-1]:
+                init = (above / "__init__.py").as_posix()
+                real = self.repository.base(self.repository.root / each.path) / init
+                if real.is_file():
+                    files.setdefault(init, "")
+        files.update({name: content for name, content in self.data.items() if name not in files})
+        return Slice(
+            mark,
+            f"{module.name}:{mark.qualname}",
+            dict(sorted(files.items())),
+            tuple(self.order),
+            tuple(sorted(self.requirements - {"whet"} if not self._uses_whet(files) else self.requirements)),
+            tuple(dict.fromkeys(self.unsure)),
+        )
+
+    def _uses_whet(self, files: dict[str, str | bytes]) -> bool:
+        return any(isinstance(text, str) and "whet" in text for text in files.values())
+
+    def _place(self, module: Module) -> str:
+        path = self.repository.root / module.path
+        return path.relative_to(self.repository.base(path)).as_posix()
+
+    def _written(self, module: Module, taken: _Taken) -> Iterator[str]:
+        for index, statement in enumerate(module.tree.body):
+            if isinstance(statement, ast.ImportFrom) and statement.module == "__future__":
+                yield module.source(index)
+            elif index not in taken.statements:
+                continue
+            elif isinstance(statement, (ast.Import, ast.ImportFrom)):
+                yield from _cut(statement, taken.names, taken.stars.get(index, set()))
+            else:
+                yield self._unmarked(module, index)
+
+    def _unmarked(self, module: Module, index: int) -> str:
+        """The statement as it stands, with the lines of `@whet.evolve` cut out."""
+        text = module.source(index)
+        statement = module.tree.body[index]
+        last = statement.end_lineno or statement.lineno
+        first = last - text.count("\n") + 1
+        lines = text.splitlines(keepends=True)
+        for node in ast.walk(statement):
+            if _marked(module, node):
+                assert isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))
+                for each in node.decorator_list:
+                    if is_mark(module, each):
+                        for line in range(each.lineno, (each.end_lineno or each.lineno) + 1):
+                            lines[line - first] = ""
+        return "".join(lines)
+
+
+_BUILTINS = frozenset(dir(__builtins__) if not isinstance(__builtins__, dict) else __builtins__)
+
+
+def _marked(module: Module, node: ast.AST) -> bool:
+    if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        return False
+    return any(is_mark(module, each) for each in node.decorator_list)
+
+
+def _pieces(node: ast.expr) -> Iterator[str]:
+    """The strings that a path is put together of: `Path(__file__).parent / "data" / "x.json"`."""
+    if isinstance(node, ast.BinOp):
+        yield from _pieces(node.left)
+        yield from _pieces(node.right)
+    elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+        yield node.value
+
+
+def _cut(statement: ast.Import | ast.ImportFrom, names: set[str], stars: set[str]) -> Iterator[str]:
+    """An import with only the names that are needed; a star becomes the names it must bring."""
+    kept = []
+    for alias in statement.names:
+        if alias.name == "*":
+            kept += [ast.alias(name) for name in sorted(stars)]
+        elif (
+            alias.asname
+            or (alias.name if isinstance(statement, ast.ImportFrom) else alias.name.split(".")[0])
+        ) in names:
+            kept.append(alias)
+    if kept:
+        if isinstance(statement, ast.ImportFrom):
+            new: ast.stmt = ast.ImportFrom(statement.module, kept, statement.level)
+        else:
+            new = ast.Import(kept)
+        yield ast.unparse(new) + "\n"
+
+
+def stage(found: Slice, folder: Path) -> Path:
+    """Write a slice into a folder of its own below `folder`, with a `target.json` that says what it is.
+
+    The folder has the target's name; where another target has that name too, it has the entry's.
+    """
+    place = folder / found.mark.name.replace("/", "_")
+    known = place / "target.json"
+    if known.is_file() and json.loads(known.read_text(encoding="utf-8")).get("entry") != found.entry:
+        place = folder / found.entry.replace(":", ".")
+    for name, content in found.files.items():
+        path = place / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if isinstance(content, bytes):
+            path.write_bytes(content)
+        else:
+            path.write_text(content, encoding="utf-8")
+    (place / "target.json").write_text(json.dumps(described(found), indent=2), encoding="utf-8")
+    return place
+
+
+def described(found: Slice) -> dict[str, object]:
+    """A slice as JSON, without the files' content."""
+    return {
+        "name": found.mark.name,
+        "kind": found.mark.kind,
+        "metric": found.mark.metric,
+        "path": found.mark.path,
+        "line": found.mark.line,
+        "how": found.mark.how,
+        "entry": found.entry,
+        "files": sorted(found.files),
+        "dependencies": list(found.dependencies),
+        "requirements": list(found.requirements),
+        "not_followed": list(found.unsure),
+    }

@@ -1,0 +1,441 @@
+"""The queue over HTTP: tasks, immutable resources, and rollouts with leases.
+
+The state is the record's (`store.queue`); here are the long poll, the batches and the answers.  A
+claim that waits is woken when something is queued, not by looking again; one whose client has
+gone claims nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Annotated, Any
+
+import msgspec
+
+from ..errors import InputError, NotFoundError, StaleLeaseError, StoreError
+from ..store import Store
+from ..store.rollouts import Finish
+from ..types import Lease, Mode, Rollout, Split, Task, new_id
+from ..worker import wire
+from .asgi import Request, Response, Role, Route, answer
+from .auth import Limits
+from .bridge import settled
+
+ATTACH = 1.0
+"""Seconds between attempts to own the file, where another process does."""
+PAGE = 1_000
+
+Page = Annotated[int, msgspec.Meta(ge=1, le=PAGE)]
+Cursor = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+
+
+class Tasks(msgspec.Struct, forbid_unknown_fields=True):
+    """Tasks to record, or found."""
+
+    tasks: list[Task]
+
+
+class Counts(msgspec.Struct):
+    """Status → rollouts, and the claims that wait for some."""
+
+    counts: dict[str, int]
+    waiting: int
+
+
+class Waiters:
+    """Claims that wait for work, woken in the order in which they came.
+
+    Args:
+        loop: in which they wait; `wake` may be called from any thread.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._waiting: dict[tuple[str, ...] | None, deque[asyncio.Future[None]]] = {}
+
+    def wake(self) -> None:
+        """Something was queued: let one claim of each kind look."""
+        self._loop.call_soon_threadsafe(self._wake)
+
+    def _wake(self) -> None:
+        for waiting in self._waiting.values():
+            while waiting:
+                first = waiting.popleft()
+                if not first.done():
+                    first.set_result(None)
+                    break
+
+    async def wait(self, modes: Sequence[str] | None, seconds: float, *ends: asyncio.Future[Any]) -> bool:
+        """Wait to be woken; False if the time was up or one of `ends` was done first."""
+        mine = self._loop.create_future()
+        waiting = self._waiting.setdefault(None if modes is None else tuple(sorted(modes)), deque())
+        waiting.append(mine)
+        try:
+            await asyncio.wait({mine, *ends}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            return mine.done()
+        finally:
+            if mine.done():
+                pass
+            elif mine in waiting:
+                waiting.remove(mine)
+            mine.cancel()
+
+
+class Queue:
+    """Tasks, resources and rollouts.
+
+    Args:
+        store: the record, owned by this process.
+        limits: how long a poll may wait.
+    """
+
+    def __init__(self, store: Store, limits: Limits | None = None) -> None:
+        self._store, self._limits = store, limits or Limits()
+        self._waiters: Waiters | None = None
+        self._polls: dict[str, set[asyncio.Event]] = {}
+        """Worker → what ends each of its claims that wait."""
+        self.routes: Sequence[Route] = self._routes()
+
+    @contextlib.asynccontextmanager
+    async def lifespan(self) -> AsyncIterator[None]:
+        """Claims that wait are woken while it is served."""
+        waiters = self._waiters = Waiters(asyncio.get_running_loop())
+        attaching = asyncio.create_task(self._attach(waiters))
+        try:
+            yield
+        finally:
+            attaching.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                (await attaching)()
+
+    async def _attach(self, waiters: Waiters) -> Callable[[], None]:
+        """Listen to the queue, as soon as this process owns the file.
+
+        Where an agent's process had opened it first, that is once the agent's process has ended:
+        a write finds out, and takes the file over.
+        """
+        while True:
+            try:
+                return self._store.queue.on_available(waiters.wake)
+            except StoreError:
+                with contextlib.suppress(StoreError):
+                    await asyncio.to_thread(self._store.put_state, "server", {"pid": os.getpid()})
+                await asyncio.sleep(ATTACH)
+
+    # -- tasks and resources ------------------------------------------------------------------
+
+    async def _put_tasks(self, request: Request) -> Response:
+        given = (await request.json(Tasks)).tasks
+        await asyncio.to_thread(self._store.put_tasks, *given)
+        return answer(wire.Added([task.id for task in given]))
+
+    async def _tasks(self, request: Request) -> Response:
+        split = request.asked("split", Split)
+        if split is Split.GATE and request.role is not Role.ADMIN:
+            raise InputError("gate tasks are read with the role admin only: nothing that learns may see them")
+        limit = request.asked("limit", Page, 100)
+        found = await asyncio.to_thread(
+            lambda: [*zip(range(limit), self._store.tasks(split=split), strict=False)]
+        )
+        shown = [task for _, task in found if task.split is not Split.GATE or request.role is Role.ADMIN]
+        return answer(Tasks(shown))
+
+    async def _put_resources(self, request: Request) -> Response:
+        given = await request.json(dict[str, Any])
+        id = await asyncio.to_thread(self._store.resources.put, given)
+        return answer(wire.Snapshot(id, given))
+
+    async def _resources(self, request: Request) -> Response:
+        id = request.params["id"]
+        found = await asyncio.to_thread(self._store.resources.get, id)
+        return answer(wire.Snapshot(id, found))
+
+    async def _latest(self, request: Request) -> Response:
+        found = await asyncio.to_thread(self._store.resources.latest)
+        if found is None:
+            raise NotFoundError("no resources were put yet: POST /api/resources, or whet resources put")
+        return answer(wire.Snapshot(*found))
+
+    # -- rollouts -----------------------------------------------------------------------------
+
+    async def _add(self, request: Request) -> Response:
+        given = await request.json(wire.Add)
+        rollouts = [
+            Rollout(
+                id=one.id or new_id(),
+                task=one.task,
+                mode=one.mode,
+                resources=one.resources,
+                max_attempts=one.max_attempts,
+                meta=one.meta,
+            )
+            for one in given.rollouts
+        ]
+        batch = self._store.batch()
+        batch.add_rollouts(
+            *rollouts
+        )  # not through the queue: this works where another process owns the file too
+        await settled(batch.submit())
+        return answer(wire.Added([one.id for one in rollouts]))
+
+    async def _claim(self, request: Request) -> Response:
+        claim = await request.json(wire.Claim)
+        leases = await self._claimed(claim)
+        if leases or claim.wait <= 0 or self._waiters is None:
+            return answer(wire.Claimed(leases))
+        deadline = time.monotonic() + min(claim.wait, self._limits.wait)
+        withdrawn = asyncio.Event()
+        events = self._polls.setdefault(claim.worker, set())
+        events.add(withdrawn)
+        ends = [
+            asyncio.ensure_future(end)
+            for end in (request.disconnected(), request.closing.wait(), withdrawn.wait())
+        ]
+        try:
+            while not leases and (left := deadline - time.monotonic()) > 0:
+                woken = await self._waiters.wait(claim.modes, left, *ends)
+                if any(end.done() for end in ends):
+                    if woken:
+                        self._waiters.wake()  # what we were woken for is another's now
+                    break
+                leases = await self._claimed(claim)
+            if leases:
+                self._waiters.wake()  # there may be more
+        finally:
+            for end in ends:
+                end.cancel()
+            events.discard(withdrawn)
+            if not events:
+                self._polls.pop(claim.worker, None)
+        return answer(wire.Claimed(leases))
+
+    async def _withdraw(self, request: Request) -> Response:
+        polls = self._polls.get((await request.json(wire.Withdraw)).worker, set())
+        for withdrawn in polls:
+            withdrawn.set()
+        return answer(wire.Withdrawn(len(polls)))
+
+    async def _claimed(self, claim: wire.Claim) -> list[Lease]:
+        queue = self._store.queue
+        return await settled(queue.claim(claim.worker, n=claim.n, lease=claim.lease, modes=claim.modes))
+
+    async def _heartbeat(self, request: Request) -> Response:
+        beat = await request.json(wire.Beat)
+        until: list[float | None] = []
+        for held in beat.leases:
+            try:
+                kept = await settled(self._store.queue.heartbeat(held.id, held.fence, lease=beat.lease))
+                until.append(kept)
+            except StaleLeaseError:
+                until.append(None)
+        return answer(wire.Beaten(until))
+
+    async def _beat(self, request: Request) -> Response:
+        held = await request.json(wire.OneBeat)
+        until = await settled(self._store.queue.heartbeat(request.params["id"], held.fence, lease=held.lease))
+        return answer(wire.Beaten([until]))
+
+    async def _finish_many(self, request: Request) -> Response:
+        given = await request.json(wire.FinishMany)
+        reports = [Finish(one.id, one.fence, one.trajectory, one.error) for one in given.finished]
+        problems = await settled(self._store.queue.finish_many(reports))
+        return answer(
+            wire.Results([_result(one.id, problem) for one, problem in zip(reports, problems, strict=True)])
+        )
+
+    async def _finish(self, request: Request) -> Response:
+        one = await request.json(wire.OneFinish)
+        id = request.params["id"]
+        future = self._store.queue.finish(id, one.fence, trajectory=one.trajectory, error=one.error)
+        await settled(future)
+        return answer(wire.Result(id, True))
+
+    async def _cancel(self, request: Request) -> Response:
+        id = request.params["id"]
+        await settled(self._store.queue.cancel(id))
+        return answer(self._store.queue.get(id))
+
+    async def _get(self, request: Request) -> Response:
+        return answer(await asyncio.to_thread(self._store.queue.get, request.params["id"]))
+
+    async def _list(self, request: Request) -> Response:
+        status, mode = request.asked("status", Status), request.asked("mode", Mode)
+        after, limit = request.asked("after", str), request.asked("limit", Page, 100)
+        found = await asyncio.to_thread(
+            lambda: self._store.queue.list(status=status, mode=mode, after=after, limit=limit)
+        )
+        return answer(wire.Rollouts(found))
+
+    async def _ended(self, request: Request) -> Response:
+        after, limit = request.asked("after", Cursor, 0), request.asked("limit", Page, 100)
+        found = await asyncio.to_thread(self._store.queue.finished, after, limit)
+        return answer(wire.Rollouts([one for _, one in found], found[-1][0] if found else after))
+
+    async def _counts(self, request: Request) -> Response:
+        waiting = sum(len(polls) for polls in self._polls.values())
+        return answer(Counts(await asyncio.to_thread(self._store.queue.counts), waiting))
+
+    def _routes(self) -> tuple[Route, ...]:
+        def route(method: str, path: str, handler: Any, summary: str, **given: Any) -> Route:
+            return Route(method=method, path=path, handler=handler, summary=summary, **given)
+
+        read, write = Role.READ, Role.WRITE
+        return (
+            route(
+                "POST",
+                "/api/tasks",
+                self._put_tasks,
+                "Record tasks",
+                role=write,
+                request=Tasks,
+                response=wire.Added,
+            ),
+            route(
+                "GET",
+                "/api/tasks",
+                self._tasks,
+                "Tasks in the order in which they were recorded",
+                role=read,
+                response=Tasks,
+                query={"split": Split, "limit": Page},
+            ),
+            route(
+                "POST",
+                "/api/resources",
+                self._put_resources,
+                "Put a snapshot of resources; it becomes the latest",
+                role=write,
+                request=dict[str, Any],
+                response=wire.Snapshot,
+            ),
+            route(
+                "GET",
+                "/api/resources/latest",
+                self._latest,
+                "The latest snapshot",
+                role=read,
+                response=wire.Snapshot,
+            ),
+            route(
+                "GET",
+                "/api/resources/{id}",
+                self._resources,
+                "One snapshot",
+                role=read,
+                response=wire.Snapshot,
+            ),
+            route(
+                "POST",
+                "/api/rollouts",
+                self._add,
+                "Queue rollouts; one whose id is known is left as it is",
+                role=write,
+                request=wire.Add,
+                response=wire.Added,
+            ),
+            route(
+                "GET",
+                "/api/rollouts",
+                self._list,
+                "Rollouts, by status and mode",
+                role=read,
+                response=wire.Rollouts,
+                query={"status": Status, "mode": Mode, "after": str, "limit": Page},
+            ),
+            route(
+                "GET", "/api/rollouts/counts", self._counts, "How many there are", role=read, response=Counts
+            ),
+            route(
+                "GET",
+                "/api/rollouts/finished",
+                self._ended,
+                "Rollouts in the order in which they ended",
+                role=read,
+                response=wire.Rollouts,
+                query={"after": Cursor, "limit": Page},
+            ),
+            route(
+                "POST",
+                "/api/rollouts/claim",
+                self._claim,
+                "Claim rollouts, waiting for some if asked to",
+                role=write,
+                request=wire.Claim,
+                response=wire.Claimed,
+                open_stream=True,
+            ),
+            route(
+                "POST",
+                "/api/rollouts/withdraw",
+                self._withdraw,
+                "End a worker's waiting claims; they answer at once",
+                role=write,
+                request=wire.Withdraw,
+                response=wire.Withdrawn,
+            ),
+            route(
+                "POST",
+                "/api/rollouts/heartbeat",
+                self._heartbeat,
+                "Keep leases; null for one that is lost",
+                role=write,
+                request=wire.Beat,
+                response=wire.Beaten,
+            ),
+            route(
+                "POST",
+                "/api/rollouts/finish",
+                self._finish_many,
+                "Report what became of rollouts",
+                role=write,
+                request=wire.FinishMany,
+                response=wire.Results,
+            ),
+            route("GET", "/api/rollouts/{id}", self._get, "One rollout", role=read, response=Rollout),
+            route(
+                "POST",
+                "/api/rollouts/{id}/heartbeat",
+                self._beat,
+                "Keep a lease; 409 if it is lost",
+                role=write,
+                request=wire.OneBeat,
+                response=wire.Beaten,
+            ),
+            route(
+                "POST",
+                "/api/rollouts/{id}/finish",
+                self._finish,
+                "Report one rollout; 409 from a stale worker",
+                role=write,
+                request=wire.OneFinish,
+                response=wire.Result,
+            ),
+            route(
+                "POST",
+                "/api/rollouts/{id}/cancel",
+                self._cancel,
+                "Cancel a rollout",
+                role=write,
+                response=Rollout,
+            ),
+        )
+
+
+def _result(id: str, problem: Exception | None) -> wire.Result:
+    """What to say of one finish of a batch; what the store could not do at all fails the whole request.
+
+    Raises:
+        StoreError: it could not be written, and may be sent again.
+    """
+    if problem is None:
+        return wire.Result(id, True)
+    if isinstance(problem, StaleLeaseError):
+        return wire.Result(id, False, True, str(problem))
+    if isinstance(problem, InputError):
+        return wire.Result(id, False, False, str(problem))
+    raise problem

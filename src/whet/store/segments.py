@@ -1,0 +1,155 @@
+"""Where spans lie: time segments of the one file, each with its own small index.
+
+A span goes into the newest segment, a table `spans_<n>` that the next one follows once it is full
+or old.  What makes a repeated span recognisable is looked up in the newest segment and the one
+before: an index over all time would cost more with every span it holds (88,000 → 61,000 rows/s at
+2.5 million), these two never grow beyond their segments.  Resource and scope, the same for
+thousands of spans, are kept once.
+
+This is the owner's side, used inside its transactions alone; `spans.py` reads.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sqlite3
+import time
+from collections.abc import Sequence
+from itertools import chain
+from typing import Any
+
+SEGMENT = 250_000
+"""Spans in a segment: 0.4 GB of the usual 1.4 KB, and an index of 14 MB, which stays in memory."""
+SECONDS = 7 * 86_400.0
+"""Age at which a segment is followed by the next although it is not full."""
+_CHUNK = 50
+"""Rows in one statement: sqlite3 gives up the interpreter lock at each statement's step, and getting it
+back from a busy server costs up to 5 ms."""
+_CONTEXTS = 10_000
+
+_COLUMNS = "seq, trace, id, parent, started, ended, name, encoding, context, run, arrived, body"
+_WIDTH = _COLUMNS.count(",") + 1
+
+_TABLE = """
+CREATE TABLE spans_{0} (
+    seq INTEGER PRIMARY KEY, trace BLOB NOT NULL, id BLOB NOT NULL, parent BLOB NOT NULL, started INTEGER NOT NULL,
+    ended INTEGER NOT NULL, name TEXT NOT NULL, encoding TEXT NOT NULL, context INTEGER, run TEXT,
+    arrived REAL NOT NULL, body BLOB NOT NULL
+)
+"""
+
+
+def _insert(number: int, rows: int) -> str:
+    """The statement that puts `rows` spans into a segment unless it or the one before has them."""
+    values = ", ".join(["(" + ", ".join("?" * _WIDTH) + ")"] * rows)
+    return (
+        f"WITH given ({_COLUMNS}) AS (VALUES {values}) INSERT INTO spans_{number} ({_COLUMNS}) "
+        f"SELECT * FROM given WHERE NOT EXISTS (SELECT 1 FROM spans_{number - 1} AS before "
+        "WHERE before.trace = given.trace AND before.id = given.id AND before.encoding = given.encoding) "
+        "ON CONFLICT (trace, id, encoding) DO NOTHING"
+    )
+
+
+class Segments:
+    """Puts spans away; `rows` is how many a segment takes."""
+
+    def __init__(self, connection: sqlite3.Connection, rows: int = SEGMENT) -> None:
+        self._connection = connection
+        self._limit = rows
+        self.reload()
+
+    def reload(self) -> None:
+        """Read where the file stands: at the start, and after a rollback."""
+        found = self._connection.execute(
+            "SELECT number, opened, last, rows FROM segments ORDER BY number DESC LIMIT 1"
+        ).fetchone()
+        known: tuple[int, float, int, int] = found or (-1, 0.0, 0, 0)
+        self._number, self._opened, self._last, self._rows = known
+        self._contexts: dict[bytes, int] = {}
+        self._changed = False
+        tombs = self._connection.execute("SELECT kind, id FROM tombstones").fetchall()
+        self._erased_traces = {bytes.fromhex(id) for kind, id in tombs if kind == "trace" and len(id) == 32}
+        self._erased_runs = {id for kind, id in tombs if kind == "run"}
+
+    def insert(self, spans: Sequence[Sequence[Any]]) -> None:
+        """Put away what is not there yet."""
+        if self._erased_traces or self._erased_runs:  # what was erased does not come back by a late span
+            spans = [
+                each
+                for each in spans
+                if each[0] not in self._erased_traces and each[9] not in self._erased_runs
+            ]
+        now = time.time()
+        if self._number < 0 or self._rows >= self._limit or abs(now - self._opened) > SECONDS:
+            self._open(now)
+        contexts = {span[8]: self._context(span[8]) for span in spans}
+        last = self._last
+        self._last += len(spans)
+        rows = [
+            (
+                last + place,
+                trace,
+                id,
+                parent,
+                started,
+                ended,
+                name,
+                encoding,
+                contexts[context],
+                run,
+                now,
+                body,
+            )
+            for place, (trace, id, parent, started, ended, name, body, encoding, context, run) in enumerate(
+                spans, 1
+            )
+        ]
+        before = self._connection.total_changes
+        for start in range(0, len(rows), _CHUNK):
+            part = rows[start : start + _CHUNK]
+            self._connection.execute(_insert(self._number, len(part)), tuple(chain.from_iterable(part)))
+        self._rows += self._connection.total_changes - before
+        self._changed = True
+
+    def note(self) -> None:
+        """Write down where the newest segment stands: last thing in a transaction."""
+        if self._changed:
+            self._changed = False
+            self._connection.execute(
+                "UPDATE segments SET last = ?, rows = ?, newest = ? WHERE number = ?",
+                (self._last, self._rows, time.time(), self._number),
+            )
+
+    def _open(self, now: float) -> None:
+        self.note()
+        first = self._number < 0
+        self._number, self._opened, self._rows = self._number + 1 + first, now, 0
+        self._contexts = {}  # so that each is marked as used in this segment too
+        for number in (self._number - 1, self._number) if first else (self._number,):
+            # The first one has an empty one before it, so that there is always one to look in.
+            self._connection.execute(_TABLE.format(number))
+            self._connection.execute(
+                f"CREATE UNIQUE INDEX spans_{number}_trace ON spans_{number} (trace, id, encoding)"
+            )
+            self._connection.execute(
+                f"CREATE INDEX spans_{number}_run ON spans_{number} (run) WHERE run IS NOT NULL"
+            )
+            self._connection.execute(
+                "INSERT INTO segments VALUES (?, ?, ?, ?, 0)", (number, now, now, self._last)
+            )
+
+    def _context(self, body: bytes) -> int | None:
+        if not body:
+            return None
+        found = self._contexts.get(body)
+        if found is None:
+            key = hashlib.sha256(body).digest()[:16]
+            ((found,),) = self._connection.execute(
+                "INSERT INTO contexts (hash, segment, body) VALUES (?, ?, ?) "
+                "ON CONFLICT (hash) DO UPDATE SET segment = excluded.segment RETURNING id",
+                (key, self._number, body),
+            ).fetchall()
+            if len(self._contexts) >= _CONTEXTS:
+                self._contexts.clear()
+            self._contexts[body] = found
+        return found

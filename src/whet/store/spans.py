@@ -1,0 +1,133 @@
+"""`Store.spans`: what arrived by OpenTelemetry or through the gateway, kept as it came.
+
+Spans are put in by batches and found by trace or run; `touched` says which traces got spans since
+a reader last looked.  Nothing here reads a body.  `segments.py` says how they lie.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import Any, NamedTuple
+
+import msgspec
+
+from ..types import Span
+from .access import Access
+from .erase import needles
+from .writer import Value
+
+_SELECT = "SELECT seq, trace, id, parent, started, ended, name, body, encoding, context, run FROM spans_{0}"
+_TOGETHER = 200
+"""Segments in one statement; SQLite takes 500."""
+_SCANNED = 20_000
+"""Spans that one call of `touched` looks at."""
+
+
+class Touched(NamedTuple):
+    """A trace, or a run of it, that got spans."""
+
+    seq: int
+    """Of the last one: the cursor to go on from."""
+    trace: bytes
+    run: str | None
+    arrived: float
+    """Unix time in seconds of the last one."""
+
+
+class Spans:
+    """Made by the Store; any process that has it open may use it."""
+
+    def __init__(self, store: Access) -> None:
+        self._store = store
+
+    def put(self, spans: Sequence[Span]) -> Future[None]:
+        """Keep spans; the future is done once they are durable, all of them or none.
+
+        One that was put before (same trace, id and encoding) is kept once, if it came within the
+        deduplication window: the segment that is being filled and the one before it.
+
+        Raises:
+            StoreError: the store is closed; in the future: they could not be written.
+        """
+        return self._store.write([("span", spans)], sum([len(span[6]) for span in spans]) + 100 * len(spans))
+
+    def trace(self, trace: bytes) -> list[Span]:
+        """The spans of a trace by start, then id; empty if there are none."""
+        return self._find("trace = ?", trace)
+
+    def run(self, run: str) -> list[Span]:
+        """The spans that name this run, by start, then id."""
+        return self._find("run = ?", run)
+
+    def touched(self, after: int, *, limit: int = 1000) -> list[Touched]:
+        """Which traces got spans since a cursor, in the order of the last span that each got.
+
+        Each trace and run comes once per call, `limit` of them at most.  Go on with the `seq` of the
+        last one; nothing is missed, a trace that gets more spans comes again.
+        """
+        found: dict[tuple[bytes, str | None], Touched] = {}
+        left = _SCANNED
+        for number in self._segments(after):
+            rows = self._query(
+                number,
+                "SELECT seq, trace, run, arrived FROM spans_{0} WHERE seq > ? ORDER BY seq LIMIT ?",
+                after,
+                left,
+            )
+            for row in rows:
+                touched = Touched(*row)
+                key = touched[1:3]
+                if key not in found and len(found) >= limit:
+                    return list(found.values())
+                found.pop(key, None)
+                found[key] = touched
+            left -= len(rows)
+            if left <= 0:
+                break
+        return list(found.values())
+
+    def count(self) -> int:
+        """How many are kept."""
+        return int(self._store.rows("SELECT coalesce(sum(rows), 0) FROM segments")[0][0])
+
+    def naming(self, subject: str) -> list[bytes]:
+        """The traces with a span that says it is of this person; reads every body, so it takes its time."""
+        marks = needles(subject)
+        where = " OR ".join(["instr(body, ?) > 0"] * len(marks))
+        found: set[bytes] = set()
+        for number in self._segments():
+            query = f"SELECT DISTINCT trace FROM spans_{number} WHERE {where}"
+            found.update(trace for (trace,) in self._store.rows(query, marks))
+        return sorted(found)
+
+    def _segments(self, after: int = 0) -> list[int]:
+        return [
+            number
+            for (number,) in self._store.rows(
+                "SELECT number FROM segments WHERE last > ? ORDER BY number", [after]
+            )
+        ]
+
+    def _query(self, number: int, sql: str, *values: Value) -> list[Any]:
+        return self._store.rows(sql.format(number), values)
+
+    def _find(self, where: str, value: Value) -> list[Span]:
+        rows: list[Any] = []
+        numbers = self._segments()
+        for start in range(0, len(numbers), _TOGETHER):
+            part = numbers[start : start + _TOGETHER]
+            query = " UNION ALL ".join(_SELECT.format(number) + f" WHERE {where}" for number in part)
+            rows += self._store.rows(query, [value] * len(part))
+        rows.sort(key=_BY_START)
+        contexts: dict[int | None, bytes] = {None: b""}
+        wanted = msgspec.json.encode(sorted({row[9] for row in rows} - {None})).decode()
+        contexts.update(
+            self._store.rows(
+                "SELECT id, body FROM contexts WHERE id IN (SELECT value FROM json_each(?))", [wanted]
+            )
+        )
+        return [Span._make((*row[1:9], contexts[row[9]], row[10])) for row in rows]
+
+
+_BY_START: Callable[[Any], Any] = lambda row: (row[4], row[2], row[0])  # noqa: E731

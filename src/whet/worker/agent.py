@@ -1,0 +1,159 @@
+"""One attempt at one rollout: the user's agent, whatever its interface, as lease in and Finish out.
+
+A failure is attributed here: what the agent raised is a recorded failure of the rollout; an
+infrastructure error (the model endpoint down, the environment broken) is reported as an error, so
+that the queue gives the rollout out again.  Nothing is imported because a task says so; the agent
+is named on the user's own command line.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import inspect
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from ..env import rollout
+from ..errors import InputError
+from ..loop import calls
+from ..store.codec import encode
+from ..tracing.live import using
+from ..types import (
+    Failure,
+    Fault,
+    Json,
+    Lease,
+    Outcome,
+    Trajectory,
+    digest,
+)
+from .lit import bundle_of, input_of, is_async, is_lit, reported, resources_of, trajectory_of
+from .wire import Finish
+
+
+class Attempt(Protocol):
+    """Runs one lease under one snapshot of resources; never raises for what the agent does."""
+
+    async def __call__(self, lease: Lease, resources: Mapping[str, Json], /) -> Finish: ...
+
+
+def load(spec: str) -> Any:
+    """The object that `MODULE:NAME` names; the current folder is searched first.
+
+    Raises:
+        InputError: no such module or name, or the module failed to import.
+    """
+    module, _, name = spec.partition(":")
+    if not module or not name:
+        raise InputError(f"{spec!r} names no agent. Write MODULE:NAME, for example my_agent:answer")
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        found: Any = importlib.import_module(module)
+    except Exception as exception:
+        raise InputError(
+            f"{module} cannot be imported: {type(exception).__name__}: {exception}"
+        ) from exception
+    for part in name.split("."):
+        if not hasattr(found, part):
+            raise InputError(f"{module} has no {name!r}")
+        found = getattr(found, part)
+    return found
+
+
+def attempt(agent: Any) -> Attempt:
+    """How to run an agent: a function (sync or async), a LitAgent, or a class of either.
+
+    Raises:
+        InputError: it is none of these.
+    """
+    if inspect.isclass(agent):
+        try:
+            agent = agent()
+        except TypeError as exception:
+            raise InputError(f"{agent.__name__} cannot be made without arguments: {exception}") from exception
+    if is_lit(agent):
+        return _Lit(agent)
+    if callable(agent):
+        return _Called(agent)
+    raise InputError(f"{type(agent).__name__} is no agent: give a function, or a class with training_rollout")
+
+
+def _meta(lease: Lease) -> dict[str, Json]:
+    return {
+        "run": lease.rollout.id,
+        "rollout": lease.rollout.id,
+        "attempt": lease.attempt,
+        "mode": lease.rollout.mode,
+        "worker": lease.worker,
+    }
+
+
+def _id(lease: Lease) -> str:
+    return f"{lease.rollout.id}.{lease.attempt}"
+
+
+def _seed(lease: Lease) -> int:
+    given = lease.rollout.meta.get("seed")
+    return given if isinstance(given, int) else int(digest(lease.rollout.id, 8), 16)
+
+
+def _finish(lease: Lease, trajectory: Trajectory) -> Finish:
+    trajectory = replace(trajectory, meta={**trajectory.meta, **_meta(lease)})
+    try:
+        encode(trajectory)
+    except InputError as exception:
+        failure = Failure(Fault.AGENT, "InputError", str(exception))
+        trajectory = replace(trajectory, steps=(), output=None, outcome=Outcome.FAILURE, error=failure)
+    # The queue retries what has an error; what the agent did wrong is a result, to learn from.
+    error = trajectory.error if trajectory.outcome is Outcome.INFRASTRUCTURE_ERROR else None
+    return Finish(lease.rollout.id, lease.fence, trajectory, error)
+
+
+class _Called:
+    """A plain function: one call is one episode, as `whet.calls` has it."""
+
+    def __init__(self, agent: Callable[..., Any]) -> None:
+        self._env = calls(agent)
+
+    async def __call__(self, lease: Lease, resources: Mapping[str, Json], /) -> Finish:
+        bundle, seed = bundle_of(resources), _seed(lease)
+        done = await rollout(
+            self._env(),
+            self._env.policy(bundle, seed),
+            lease.rollout.task,
+            seed=seed,
+            versions=bundle.ids,
+            id=_id(lease),
+        )
+        return _finish(lease, done)
+
+
+class _Lit:
+    """An agent with the interface of `lit.LitAgent`."""
+
+    def __init__(self, agent: Any) -> None:
+        self._agent, self._awaits = agent, is_async(agent)
+
+    async def __call__(self, lease: Lease, resources: Mapping[str, Json], /) -> Finish:
+        task, id, bundle = lease.rollout.task, _id(lease), bundle_of(resources)
+        name = "training_rollout" if lease.rollout.mode == "train" else "validation_rollout"
+        given = (input_of(task), id, resources_of(resources))
+        began, clock = time.time(), time.perf_counter()
+        try:
+            with using(bundle):
+                if self._awaits:
+                    result = await getattr(self._agent, f"{name}_async")(*given)
+                else:
+                    result = await asyncio.to_thread(getattr(self._agent, name), *given)
+            done = trajectory_of(reported(result, id), task, id, versions=bundle.ids)
+        except Exception as exception:
+            failure = Failure(Fault.AGENT, type(exception).__name__, str(exception))
+            done = Trajectory(task=task, id=id, outcome=Outcome.FAILURE, error=failure, versions=bundle.ids)
+        return _finish(lease, replace(done, started=began, seconds=time.perf_counter() - clock))

@@ -1,0 +1,191 @@
+"""The server as a worker sees it, over HTTP.
+
+Requests are repeated while the server is away or busy; every one of them may be: a rollout's
+fence makes a finish that arrives twice one finish.  What the server refuses for good raises.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import httpx2
+import msgspec
+
+from ..errors import InputError, StoreError
+from ..store.codec import plain
+from ..types import Json, Lease
+from .wire import (
+    Beat,
+    Beaten,
+    Claim,
+    Claimed,
+    Finish,
+    FinishMany,
+    Held,
+    Result,
+    Results,
+    Snapshot,
+    Withdraw,
+    Withdrawn,
+)
+
+T = TypeVar("T")
+
+_AGAIN = frozenset({408, 429, 500, 502, 503, 504})
+_FIRST, _LONGEST = 0.1, 5.0
+"""Seconds between repeats, doubling."""
+_encoder = msgspec.json.Encoder(enc_hook=plain)
+
+
+class Client:
+    """Talks to one server.
+
+    Args:
+        url: of `whet serve`.
+        token: one with the role write.
+        on_trouble: told, once for each time that it begins, why the server cannot be reached.
+    """
+
+    def __init__(
+        self, url: str, token: str, *, on_trouble: Callable[[str], None] = lambda text: None
+    ) -> None:
+        if not url.startswith(("http://", "https://")):
+            raise InputError(f"{url!r} is no URL of a server; it begins with http:// or https://")
+        self.url, self._on_trouble = url.rstrip("/"), on_trouble
+        self._headers = {"authorization": f"Bearer {token}", "content-type": "application/json"}
+        limits = httpx2.Limits(max_connections=64, max_keepalive_connections=64)
+        self._http = httpx2.AsyncClient(base_url=self.url, headers=self._headers, timeout=30.0, limits=limits)
+        self._snapshots: dict[str, dict[str, Json]] = {}
+
+    async def close(self) -> None:
+        """Let go of the connections."""
+        await self._http.aclose()
+
+    async def claim(self, claim: Claim) -> Sequence[Lease]:
+        """Up to `claim.n` leases; waits at most `claim.wait` seconds for the first.
+
+        Raises:
+            InputError: the server refuses (a wrong token, for instance).
+            StoreError: it cannot be reached.
+        """
+        # Not repeated here: the worker asks again anyway, and may have been told to stop meanwhile.
+        return (await self._post("/api/rollouts/claim", claim, Claimed, wait=claim.wait)).leases
+
+    async def withdraw(self, worker: str) -> None:
+        """Have this worker's waiting claims answered at once.
+
+        Raises:
+            StoreError, InputError: as `claim`.
+        """
+        await self._post("/api/rollouts/withdraw", Withdraw(worker), Withdrawn)
+
+    async def finish(self, finished: Sequence[Finish], *, patience: float) -> list[Result]:
+        """Report what became of rollouts; repeated for up to `patience` seconds.
+
+        Raises:
+            StoreError: the server could not be reached in that time.
+            InputError: it refuses.
+        """
+        deadline = asyncio.get_running_loop().time() + patience
+        delay = _FIRST
+        while True:
+            try:
+                return (await self._post("/api/rollouts/finish", FinishMany(list(finished)), Results)).results
+            except StoreError as exception:
+                if asyncio.get_running_loop().time() + delay > deadline:
+                    raise
+                if delay == _FIRST:
+                    self._on_trouble(str(exception))
+                await asyncio.sleep(delay)
+                delay = min(2 * delay, _LONGEST)
+
+    async def resources(self, id: str | None) -> Mapping[str, Json]:
+        """A snapshot's resources by name, what is latest if `id` is None; {} if none were ever put."""
+        if id is not None and id in self._snapshots:
+            return self._snapshots[id]
+        try:
+            answered = await self._http.get(f"/api/resources/{'latest' if id is None else id}")
+        except httpx2.HTTPError as exception:
+            raise _unreachable(self.url, exception) from exception
+        if answered.status_code == 404 and id is None:
+            return {}
+        found = _decoded(answered, Snapshot)
+        self._snapshots[found.id] = found.resources
+        return found.resources
+
+    async def _post(self, path: str, body: Any, type: type[T], *, wait: float = 0.0) -> T:
+        try:
+            answered = await self._http.post(path, content=_encoder.encode(body), timeout=30.0 + wait)
+        except httpx2.HTTPError as exception:
+            raise _unreachable(self.url, exception) from exception
+        return _decoded(answered, type)
+
+    def heart(self, held: Callable[[], Sequence[Held]], lost: Callable[[Held], None], lease: float) -> Heart:
+        """Keeps leases alive from a thread of its own; see Heart."""
+        return Heart(self.url, self._headers, held, lost, lease)
+
+
+class Heart:
+    """Beats every third of a lease, in its own thread and over its own connection: neither a busy
+    event loop nor a slow finish can delay it.
+
+    Args:
+        held: gives the leases to keep.
+        lost: called, in this thread, for each that the server no longer knows.
+        lease: seconds.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        headers: Mapping[str, str],
+        held: Callable[[], Sequence[Held]],
+        lost: Callable[[Held], None],
+        lease: float,
+    ) -> None:
+        self._url, self._headers, self._held, self._lost, self._lease = url, dict(headers), held, lost, lease
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="whet-heart", daemon=True)
+
+    def __enter__(self) -> Heart:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self._stopped.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        with httpx2.Client(base_url=self._url, headers=self._headers, timeout=self._lease) as http:
+            while not self._stopped.wait(self._lease / 3):
+                leases = list(self._held())
+                if leases:
+                    self._beat(http, leases)
+
+    def _beat(self, http: httpx2.Client, leases: list[Held]) -> None:
+        body = _encoder.encode(Beat(leases, self._lease))
+        try:
+            beaten = _decoded(http.post("/api/rollouts/heartbeat", content=body), Beaten)
+        except (httpx2.HTTPError, StoreError, InputError):
+            return  # the next beat, or the end of the lease, will tell
+        for held, until in zip(leases, beaten.until, strict=False):
+            if until is None:
+                self._lost(held)
+
+
+def _unreachable(url: str, exception: Exception) -> StoreError:
+    return StoreError(f"the server at {url} cannot be reached: {exception or type(exception).__name__}")
+
+
+def _decoded(answered: httpx2.Response, type: type[T]) -> T:
+    if answered.status_code in _AGAIN:
+        raise StoreError(f"the server is busy or failing ({answered.status_code}): {answered.text[:300]}")
+    if answered.status_code >= 400:
+        raise InputError(f"the server refused ({answered.status_code}): {answered.text[:300]}")
+    try:
+        return msgspec.json.decode(answered.content, type=type)
+    except msgspec.MsgspecError as exception:
+        raise StoreError(f"{answered.url} does not answer as a whet server does: {exception}") from exception

@@ -1,0 +1,224 @@
+"""Agents written for the Agent Lightning 0.1 interface, and what they report, as whet's nouns.
+
+`LitAgent` has the shape of that interface, so a class written for it runs under `whet work` with
+its import changed, and a class derived from the original runs with no change at all: only the
+methods are looked at.  The trainer and tracer that the original hands to an agent do not exist
+here; what a rollout did is recorded by the gateway or by `whet.trace`.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import msgspec
+
+from ..types import Bundle, Json, Outcome, Score, Step, Task, Trajectory, Version
+
+
+class LLM(msgspec.Struct, tag_field="resource_type", tag="llm"):
+    """An endpoint and model as a resource."""
+
+    endpoint: str
+    model: str
+    sampling_parameters: dict[str, Any] = {}
+
+
+class PromptTemplate(msgspec.Struct, tag_field="resource_type", tag="prompt_template"):
+    """A prompt as a resource."""
+
+    template: str
+    engine: Literal["jinja", "f-string", "poml"] = "f-string"
+
+
+class Triplet(msgspec.Struct):
+    """One turn: what was asked, what came, what it earned."""
+
+    prompt: Any
+    response: Any
+    reward: float | None = None
+    metadata: dict[str, Any] = {}
+
+
+class Report(msgspec.Struct):
+    """What a rollout is reported as; the body of `POST /rollout`."""
+
+    rollout_id: str
+    final_reward: float | None = None
+    triplets: list[Triplet] | None = None
+    trace: list[dict[str, Any]] | None = None
+    logs: list[str] | None = None
+    metadata: dict[str, Any] = {}
+
+
+class LitAgent:
+    """Derive from it and write `training_rollout`, or `training_rollout_async`.
+
+    Args:
+        trained_agents: kept for the subclass; nothing here reads it.
+    """
+
+    def __init__(self, *, trained_agents: str | None = None) -> None:
+        self.trained_agents = trained_agents
+
+    def training_rollout(self, task: Any, rollout_id: str, resources: Mapping[str, Any]) -> Any:
+        """Work on one train task.
+
+        Args:
+            task: the task's input.
+            rollout_id: of this attempt.
+            resources: name → LLM, PromptTemplate, or a plain value.
+
+        Returns:
+            A float (the reward), a list of Triplets or of span dicts, a Report, or None.
+        """
+        raise NotImplementedError("write training_rollout or training_rollout_async")
+
+    def validation_rollout(self, task: Any, rollout_id: str, resources: Mapping[str, Any]) -> Any:
+        """Work on one validation or test task; as on a train task unless overridden."""
+        return self.training_rollout(task, rollout_id, resources)
+
+    async def training_rollout_async(self, task: Any, rollout_id: str, resources: Mapping[str, Any]) -> Any:
+        """As `training_rollout`, for an agent that awaits."""
+        raise NotImplementedError("write training_rollout or training_rollout_async")
+
+    async def validation_rollout_async(self, task: Any, rollout_id: str, resources: Mapping[str, Any]) -> Any:
+        """As `validation_rollout`, for an agent that awaits."""
+        return await self.training_rollout_async(task, rollout_id, resources)
+
+
+def is_lit(agent: object) -> bool:
+    """Whether an agent has that interface, whoever's class it is derived from."""
+    return callable(getattr(agent, "training_rollout", None)) or callable(
+        getattr(agent, "training_rollout_async", None)
+    )
+
+
+def is_async(agent: object) -> bool:
+    """Whether it wrote the asynchronous half: its own method, not the one that only says it is missing."""
+    method = getattr(type(agent), "training_rollout_async", None)
+    return inspect.iscoroutinefunction(method) and not _is_base(method)
+
+
+def _is_base(method: Any) -> bool:
+    # The original's and ours alike: defined in a class that is itself called LitAgent.
+    return str(getattr(method, "__qualname__", "")).split(".")[0] == "LitAgent"
+
+
+def input_of(task: Task) -> Json:
+    """What an agent of this interface gets as its task: as `whet.calls` gives it, or `meta["input"]`."""
+    if "input" in task.meta:
+        return task.meta["input"]
+    if task.initial_state:
+        return {"instruction": task.instruction, **task.initial_state}
+    return task.instruction
+
+
+def resources_of(snapshot: Mapping[str, Json]) -> dict[str, Any]:
+    """The resources of a snapshot as this interface has them; what is neither an LLM nor a prompt stays as it is."""
+    found: dict[str, Any] = {}
+    for name, content in snapshot.items():
+        try:
+            found[name] = msgspec.convert(served(content), LLM | PromptTemplate)
+        except msgspec.ValidationError:
+            found[name] = content
+    return found
+
+
+def served(content: Json) -> Json:
+    """A resource's content in this interface's wire form: a bare string is a prompt template."""
+    if isinstance(content, str):
+        return {"resource_type": "prompt_template", "template": content, "engine": "f-string"}
+    return content
+
+
+def reported(result: Any, rollout_id: str) -> Report:
+    """What a rollout method returned, as a Report.
+
+    Raises:
+        TypeError: it is nothing that the interface allows.
+    """
+    if result is None:
+        return Report(rollout_id)
+    if isinstance(result, bool | int | float):
+        return Report(rollout_id, final_reward=float(result))
+    if isinstance(result, list):
+        return _listed(result, rollout_id)
+    if hasattr(result, "final_reward") and hasattr(result, "triplets"):
+        # Ours, or the original's class with the same fields.
+        triplets = None if result.triplets is None else [_triplet(one) for one in result.triplets]
+        return Report(
+            rollout_id, result.final_reward, triplets, result.trace, result.logs, dict(result.metadata or {})
+        )
+    raise TypeError(
+        f"a rollout returned {type(result).__name__}; it must return a float, a list of Triplets or of "
+        "span dicts, a Report, or None"
+    )
+
+
+def _listed(result: Sequence[Any], rollout_id: str) -> Report:
+    if all(isinstance(one, dict) for one in result):
+        return Report(rollout_id, trace=list(result))
+    triplets = [_triplet(one) for one in result]
+    return Report(rollout_id, final_reward=triplets[-1].reward if triplets else None, triplets=triplets)
+
+
+def _triplet(one: Any) -> Triplet:
+    if not hasattr(one, "prompt") or not hasattr(one, "response"):
+        raise TypeError(
+            f"a rollout returned a list with {type(one).__name__}; Triplets or dicts are expected"
+        )
+    return Triplet(one.prompt, one.response, one.reward, dict(one.metadata or {}))
+
+
+def bundle_of(resources: Mapping[str, Json]) -> Bundle:
+    """A snapshot as a Bundle, so that `whet.resource` handles read it."""
+    return Bundle(Version(resource=name, content=content) for name, content in resources.items())
+
+
+def trajectory_of(
+    report: Report, task: Task, id: str, *, versions: Mapping[str, str] | None = None, run: str | None = None
+) -> Trajectory:
+    """A report as a Trajectory: each triplet a Step, the final reward a Score.
+
+    A reward that is missing stays missing: the Score has the value None and says why.
+    What happened is not judged: the outcome is UNKNOWN until a Reward has looked at it.
+
+    Args:
+        task: what was worked on.
+        id: of the trajectory.
+        versions: resource name → Version id it ran under.
+        run: what feedback may call it by, beside its id.
+    """
+    steps = tuple(
+        Step(
+            id=str(number),
+            kind="llm",
+            observation=triplet.prompt,
+            action=triplet.response,
+            reward=triplet.reward,
+            info=triplet.metadata,
+        )
+        for number, triplet in enumerate(report.triplets or ())
+    )
+    final = report.final_reward
+    if final is None and report.triplets:
+        final = report.triplets[-1].reward
+    said = "" if final is not None else "the agent reported no reward"
+    meta: dict[str, Json] = {"protocol": "agent-lightning 0.1"}
+    if run is not None:
+        meta["run"] = run
+    for name, value in (("trace", report.trace), ("logs", report.logs), ("reported", report.metadata)):
+        if value:
+            meta[name] = value
+    return Trajectory(
+        task=task,
+        id=id,
+        steps=steps,
+        output=steps[-1].action if steps else None,
+        scores={"reward": Score("reward", final, said, "agent")},
+        outcome=Outcome.UNKNOWN,
+        versions=dict(versions or {}),
+        meta=meta,
+    )

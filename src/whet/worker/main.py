@@ -1,0 +1,158 @@
+"""`whet work`: one worker in this process, or several processes of it.
+
+Signals: the first Ctrl-C stops claiming and finishes what runs, the second gives it back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from ..errors import InputError
+from ..types import Mode
+from .agent import attempt, load
+from .client import Client
+from .run import Tally, Worker
+
+_PARENT = "WHET_WORK_PARENT"
+"""Process id of the parent, for a worker that is one of several."""
+QUICK = 5.0
+"""Seconds that a process has to live for its end to be worth a restart."""
+
+
+def work_here(
+    agent: str,
+    *,
+    url: str,
+    token: str,
+    concurrency: int,
+    lease: float,
+    modes: Sequence[Mode],
+    limit: int | None,
+    done: Callable[[Tally], None],
+) -> int:
+    """Run a worker in this process until it is told to stop; returns the exit code.
+
+    Args:
+        done: told at the end what was done.
+
+    Raises:
+        InputError: the agent cannot be loaded, or the server refuses.
+    """
+    attempt_ = attempt(load(agent))
+
+    async def main() -> None:
+        stopping, released = asyncio.Event(), asyncio.Event()
+
+        def stop() -> None:
+            if stopping.is_set():
+                released.set()
+            else:
+                _say("finishing what is under way; Ctrl-C again gives it back")
+                stopping.set()
+
+        loop = asyncio.get_running_loop()
+        for signal_ in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(signal_, stop)
+        client = Client(url, token, on_trouble=_say)
+        worker = Worker(
+            attempt_,
+            client,
+            name=f"{socket.gethostname()}-{os.getpid()}",
+            concurrency=concurrency,
+            lease=lease,
+            modes=list(modes) or None,
+            report=_say,
+        )
+        orphaned = asyncio.create_task(_orphaned(stop))
+        try:
+            done(await worker.run(stopping, released, limit=limit))
+        finally:
+            orphaned.cancel()
+            await client.close()
+        if released.is_set():
+            # An agent that blocks a thread cannot be stopped, and Python would wait for the thread.
+            sys.stdout.flush()
+            os._exit(130)
+
+    asyncio.run(main())
+    return 0
+
+
+async def _orphaned(stop: Callable[[], None]) -> None:
+    """Stop when the parent that started several processes is gone, however it went."""
+    parent = os.environ.get(_PARENT)
+    if parent is None:
+        return
+    while os.getppid() == int(parent):
+        await asyncio.sleep(1.0)
+    stop()
+
+
+def work_in_processes(count: int, arguments: Sequence[str], token: str) -> int:
+    """Run `whet work` with these arguments in `count` processes; one that dies is started again.
+
+    Returns:
+        0, or the exit code of a process that failed at once.
+
+    Raises:
+        InputError: `count` is less than 1.
+    """
+    if count < 1:
+        raise InputError(f"--processes {count}: at least 1")
+    command = [sys.executable, "-m", "whet.cli", "work", *arguments]
+    environment = {**os.environ, "WHET_TOKEN": token, _PARENT: str(os.getpid())}
+
+    def start() -> tuple[subprocess.Popen[bytes], float]:
+        # A group of its own: Ctrl-C reaches the parent alone, which passes it on once.
+        return subprocess.Popen(command, env=environment, start_new_session=True), time.monotonic()
+
+    running = [start() for _ in range(count)]
+    signals: list[int] = []
+
+    def stop(number: int, frame: object) -> None:
+        signals.append(number)
+        for process, _ in running:
+            if process.poll() is None:
+                process.send_signal(number)
+
+    for signal_ in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(signal_, stop)
+    code = 0
+    while running:
+        for index, (process, since) in enumerate(list(running)):
+            try:
+                ended = process.wait(0.2)
+            except subprocess.TimeoutExpired:
+                continue
+            if signals:
+                # One that was told before it had begun to listen ends by the signal itself: no failure.
+                code = 130 if len(signals) > 1 else code
+            elif ended == 0:
+                pass
+            elif time.monotonic() - since < QUICK:
+                code = ended if ended > 0 else 1
+            else:
+                _say(f"worker process {process.pid} ended with {ended}; starting another")
+                running[index] = start()
+                break
+            del running[index]
+            break
+    return code
+
+
+def summary(tally: Tally) -> bytes:
+    """A Tally as one JSON object."""
+    return msgspec.json.encode(tally)
+
+
+def _say(line: str) -> None:
+    print(f"whet work: {line}", file=sys.stderr, flush=True)

@@ -1,0 +1,263 @@
+"""The worker: claims rollouts, runs many at once, reports them in batches.
+
+One process, one event loop; agents that do not await run in threads.  Several processes are
+several of these, told apart by their name.  Stopping finishes what is under way; stopping twice
+gives it back, to be claimed by another worker at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from ..errors import InputError, StoreError
+from ..types import Failure, Fault, Lease, Mode, Outcome
+from .agent import Attempt
+from .client import Client
+from .wire import MOST, Claim, Finish, Held
+
+POLL = 20.0
+"""Seconds that one claim waits for work."""
+RETRY = 1.0
+"""Seconds before a claim that failed is repeated."""
+RELEASED = "Released"
+"""`type` of the Failure with which a worker that is stopped gives a rollout back."""
+
+
+@dataclass(slots=True)
+class Tally:
+    """What a worker did."""
+
+    succeeded: int = 0
+    """Rollouts that ended with a result, good or bad, which was taken."""
+    failed: int = 0
+    """Of those, where the agent raised."""
+    retried: int = 0
+    """Infrastructure errors, handed back to the queue."""
+    stale: int = 0
+    """Results that were refused because the lease had gone to somebody else."""
+    lost: int = 0
+    """Results that could not be delivered: the server was away for longer than the lease."""
+
+
+class Worker:
+    """Runs an agent on what a server's queue gives out.
+
+    Args:
+        attempt: what `agent.attempt` made of the user's agent.
+        client: the server.
+        name: of this worker, unique among those of the server.
+        concurrency: rollouts at once.
+        lease: seconds that the server waits for a sign of life.
+        modes: `train`, `val`, `test`; all if None.
+        report: told what is worth a line.
+    """
+
+    def __init__(
+        self,
+        attempt: Attempt,
+        client: Client,
+        *,
+        name: str,
+        concurrency: int = 8,
+        lease: float = 60.0,
+        modes: Sequence[Mode] | None = None,
+        report: Callable[[str], None] = lambda line: None,
+    ) -> None:
+        if not 1 <= concurrency <= MOST:
+            raise InputError(f"a worker runs 1 to {MOST} rollouts at once, not {concurrency}")
+        self._attempt, self._client, self._name, self._report = attempt, client, name, report
+        self._concurrency, self._lease, self._modes = (
+            concurrency,
+            lease,
+            None if modes is None else list(modes),
+        )
+        self.tally = Tally()
+        self._running: dict[int, tuple[Lease, asyncio.Task[None]]] = {}
+        """Fence → what is under way; fences are unique."""
+        self._undelivered: dict[int, Held] = {}
+        """Fence → what is done and not yet acknowledged; its lease is kept alive too."""
+        self._done: asyncio.Queue[Finish] = asyncio.Queue()
+        self._away = False
+        """Whether the server could not be reached the last time."""
+
+    async def run(
+        self, stopping: asyncio.Event, released: asyncio.Event | None = None, *, limit: int | None = None
+    ) -> Tally:
+        """Work until `stopping` is set, or `limit` rollouts have been run.
+
+        Args:
+            released: set, it gives back what is still under way.
+
+        Raises:
+            InputError: the server refuses this worker.
+        """
+        loop = asyncio.get_running_loop()
+        loop.set_default_executor(ThreadPoolExecutor(self._concurrency + 4, "whet-agent"))
+
+        def lost(held: Held) -> None:
+            loop.call_soon_threadsafe(self._cancel, held)
+
+        with self._client.heart(self._held, lost, self._lease):
+            reporter = asyncio.create_task(self._deliver())
+            try:
+                await self._claims(stopping, limit)
+                await self._drain(released or asyncio.Event())
+            finally:
+                for _, task in self._running.values():
+                    task.cancel()
+                await self._done.join()
+                reporter.cancel()
+        return self.tally
+
+    def _held(self) -> list[Held]:
+        running = [Held(lease.rollout.id, lease.fence) for lease, _ in list(self._running.values())]
+        return running + list(self._undelivered.values())
+
+    def _cancel(self, held: Held) -> None:
+        found = self._running.pop(held.fence, None)
+        if found is not None:
+            self._report(f"{held.id}: its lease went to another worker; stopped")
+            self.tally.stale += 1
+            found[1].cancel()
+
+    async def _claims(self, stopping: asyncio.Event, limit: int | None) -> None:
+        left = limit
+        stop = asyncio.create_task(stopping.wait())
+        try:
+            while not stopping.is_set() and left != 0:
+                free = self._concurrency - len(self._running)
+                if free == 0:
+                    tasks = [task for _, task in self._running.values()]
+                    await asyncio.wait([stop, *tasks], return_when=asyncio.FIRST_COMPLETED)
+                    continue
+                n = free if left is None else min(free, left)
+                claiming = asyncio.create_task(self._claim(n))
+                await asyncio.wait([stop, claiming], return_when=asyncio.FIRST_COMPLETED)
+                leases = await (claiming if claiming.done() else self._withdrawn(claiming))
+                for lease in leases:
+                    task = asyncio.create_task(self._one(lease))
+                    self._running[lease.fence] = (lease, task)
+                left = None if left is None else left - len(leases)
+        finally:
+            stop.cancel()
+
+    async def _claim(self, n: int) -> Sequence[Lease]:
+        claim = Claim(worker=self._name, n=n, lease=self._lease, modes=self._modes, wait=POLL)
+        try:
+            leases = await self._client.claim(claim)
+        except StoreError as exception:
+            if not self._away:  # said once, however long it lasts
+                self._report(f"{exception}; trying again")
+            self._away = True
+            await asyncio.sleep(RETRY)
+            return ()
+        if self._away:
+            self._report("the server answers again")
+        self._away = False
+        return leases
+
+    async def _withdrawn(self, claiming: asyncio.Task[Sequence[Lease]]) -> Sequence[Lease]:
+        """Take a waiting claim back and hear it out: it may just have been given something."""
+        try:
+            await self._client.withdraw(self._name)
+            return await asyncio.wait_for(claiming, RETRY * 5)
+        except (StoreError, InputError, TimeoutError):
+            claiming.cancel()
+            return ()
+
+    async def _one(self, lease: Lease) -> None:
+        finish: Finish
+        try:
+            resources = await self._client.resources(lease.rollout.resources)
+            finish = await self._attempt(lease, resources)
+        except asyncio.CancelledError:
+            if lease.fence not in self._running:
+                return  # not ours any more
+            finish = _released(lease, "the worker was stopped")
+        except (StoreError, InputError) as exception:
+            finish = Finish(
+                lease.rollout.id,
+                lease.fence,
+                None,
+                Failure(Fault.STORE, type(exception).__name__, str(exception)),
+            )
+        except Exception as exception:  # a bug of ours must not take the other rollouts with it
+            finish = Finish(
+                lease.rollout.id,
+                lease.fence,
+                None,
+                Failure(Fault.ENVIRONMENT, type(exception).__name__, str(exception)),
+            )
+        self._undelivered[lease.fence] = Held(finish.id, finish.fence)
+        self._running.pop(lease.fence, None)
+        self._done.put_nowait(finish)
+
+    async def _drain(self, released: asyncio.Event) -> None:
+        release = asyncio.create_task(released.wait())
+        try:
+            while self._running and not released.is_set():
+                tasks = [task for _, task in self._running.values()]
+                await asyncio.wait([release, *tasks], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            release.cancel()
+        tasks = [task for _, task in self._running.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _deliver(self) -> None:
+        """Send finishes, as many at once as have gathered while the last ones were on their way."""
+        while True:
+            batch = [await self._done.get()]
+            while not self._done.empty() and len(batch) < MOST:
+                batch.append(self._done.get_nowait())
+            try:
+                await self._send(batch)
+            finally:
+                for finish in batch:
+                    self._undelivered.pop(finish.fence, None)
+                    self._done.task_done()
+
+    async def _send(self, batch: list[Finish]) -> None:
+        try:
+            results = await self._client.finish(batch, patience=self._lease)
+        except StoreError as exception:
+            self.tally.lost += len(batch)
+            self._report(f"{len(batch)} results could not be delivered: {exception}")
+            return
+        except InputError as exception:
+            await self._apart(batch, exception)
+            return
+        for finish, result in zip(batch, results, strict=True):
+            if result.stale:
+                self.tally.stale += 1
+                self._report(f"{finish.id}: refused, its lease went to another worker")
+            elif not result.taken:
+                self.tally.lost += 1
+                self._report(f"{finish.id}: refused: {result.message}")
+            elif finish.error is not None:
+                self.tally.retried += 1
+                self._report(f"{finish.id}: {finish.error.type}: {finish.error.message}")
+            else:
+                self.tally.succeeded += 1
+                if finish.trajectory is not None and finish.trajectory.outcome is Outcome.FAILURE:
+                    self.tally.failed += 1
+
+    async def _apart(self, batch: list[Finish], refusal: InputError) -> None:
+        """Something in a batch was refused: the others shall not pay for it, and its rollout learns why."""
+        if len(batch) > 1:
+            for finish in batch:
+                await self._send([finish])
+        elif batch[0].trajectory is not None:
+            failure = Failure(Fault.STORE, "InputError", f"its trajectory was refused: {refusal}")
+            await self._send([Finish(batch[0].id, batch[0].fence, None, failure)])
+        else:
+            self.tally.lost += 1
+            self._report(f"{batch[0].id}: could not be reported: {refusal}")
+
+
+def _released(lease: Lease, why: str) -> Finish:
+    return Finish(lease.rollout.id, lease.fence, None, Failure(Fault.ENVIRONMENT, RELEASED, why))

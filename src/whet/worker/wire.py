@@ -1,0 +1,161 @@
+"""What a worker and the server say to each other about rollouts: the bodies of `/api/rollouts`.
+
+Rollout and Lease themselves are nouns (`types.py`); here are the requests and answers around them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import msgspec
+
+from ..types import Failure, Json, Lease, Mode, Rollout, Task, Trajectory
+
+Id = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
+Seconds = Annotated[float, msgspec.Meta(ge=1, le=86_400)]
+Fence = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+MOST = 1_000
+"""Leases, finishes or rollouts in one request."""
+
+
+class Request(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """A body that a misspelt field is refused in, rather than ignored."""
+
+
+class NewRollout(Request):
+    """A rollout to queue; one whose id is known is left as it is."""
+
+    task: Task
+    id: Id | None = None
+    mode: Mode = "train"
+    resources: Id | None = None
+    """Snapshot to run under; what is latest when it is claimed if None."""
+    max_attempts: Annotated[int, msgspec.Meta(ge=1, le=100)] = 3
+    meta: dict[str, Json] = {}
+
+
+class Add(Request):
+    """Rollouts to queue."""
+
+    rollouts: Annotated[list[NewRollout], msgspec.Meta(max_length=MOST)]
+
+
+class Added(msgspec.Struct):
+    """Their ids, in the order given."""
+
+    ids: list[str]
+
+
+class Claim(Request):
+    """Ask for work."""
+
+    worker: Id
+    n: Annotated[int, msgspec.Meta(ge=1, le=MOST)] = 1
+    lease: Seconds = 60.0
+    """Seconds until the rollout is somebody else's, unless a heartbeat comes."""
+    modes: list[Mode] | None = None
+    wait: Annotated[float, msgspec.Meta(ge=0, le=300)] = 0.0
+    """Seconds to wait for work if there is none."""
+
+
+class Claimed(msgspec.Struct):
+    """What was claimed, perhaps nothing."""
+
+    leases: Sequence[Lease]
+
+
+class Withdraw(Request):
+    """A worker that is told to stop takes its waiting claims back: each answers at once, empty, or
+    with what it had just been given.  Cutting the connection would leave that in doubt."""
+
+    worker: Id
+
+
+class Withdrawn(msgspec.Struct):
+    """How many claims were waiting."""
+
+    claims: int
+
+
+class Held(Request):
+    """One lease, named by its rollout and its fence."""
+
+    id: Id
+    fence: Fence
+
+
+class Beat(Request):
+    """Keep leases for longer."""
+
+    leases: Annotated[list[Held], msgspec.Meta(max_length=MOST)]
+    lease: Seconds = 60.0
+
+
+class Beaten(msgspec.Struct):
+    """Until when each is held (Unix time in seconds), None for one that is lost."""
+
+    until: list[float | None]
+
+
+class Finish(Request):
+    """What became of one rollout: a trajectory, an error, or both.
+
+    It may be sent again, and is recorded once, if it is the same: give the trajectory its `id` and
+    `started`, which are made up anew where they are missing.
+    """
+
+    id: Id
+    fence: Fence
+    trajectory: Trajectory | None = None
+    error: Failure | None = None
+
+
+class FinishMany(Request):
+    """What became of several."""
+
+    finished: Annotated[list[Finish], msgspec.Meta(max_length=MOST)]
+
+
+class OneBeat(Request):
+    """Keep the one lease that the path names."""
+
+    fence: Fence
+    lease: Seconds = 60.0
+
+
+class OneFinish(Request):
+    """What became of the one rollout that the path names."""
+
+    fence: Fence
+    trajectory: Trajectory | None = None
+    error: Failure | None = None
+
+
+class Result(msgspec.Struct):
+    """Whether one finish was taken; `stale` where its lease had gone to somebody else."""
+
+    id: str
+    taken: bool
+    stale: bool = False
+    message: str = ""
+
+
+class Results(msgspec.Struct):
+    """One for each finish, in the order given."""
+
+    results: list[Result]
+
+
+class Rollouts(msgspec.Struct):
+    """A page of rollouts; `after` of the next page."""
+
+    rollouts: Sequence[Rollout]
+    after: int | None = None
+
+
+class Snapshot(msgspec.Struct):
+    """An immutable set of named resources."""
+
+    id: str
+    resources: dict[str, Json]

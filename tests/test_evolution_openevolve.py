@@ -1,0 +1,282 @@
+"""`whet evolve` and the files of OpenEvolve: config, evaluators, checkpoints, the folder that comes out."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from evolution_toys import CURVE, LINE, write
+
+from whet.cli import main
+from whet.errors import InputError, MissingExtra
+from whet.evolution.openevolve import Config, config_of, read_checkpoint, read_config
+
+OPTIONS = ["--timeout", "20", "--seed", "1", "--offline", "--unsafe-local", "--json"]
+
+
+def run(capsys: pytest.CaptureFixture[str], *words: object) -> dict[str, object]:
+    given = list(map(str, words))
+    with pytest.raises(SystemExit) as done:
+        main(["evolve", *given, *(() if "--iterations" in given else ("--iterations", "12"))])
+    said = capsys.readouterr()
+    assert done.value.code == 0, said.err
+    return json.loads(said.out)  # type: ignore[no-any-return]
+
+
+def refused(capsys: pytest.CaptureFixture[str], *words: object) -> str:
+    with pytest.raises(SystemExit) as done:
+        main(["evolve", *map(str, words)])
+    said = capsys.readouterr()
+    assert done.value.code not in (0, None)
+    assert said.out == ""
+    return said.err
+
+
+def test_the_command_says_what_it_found_and_writes_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    program, evaluator = write(tmp_path)
+    found = run(capsys, program, evaluator, "--output", tmp_path / "out", *OPTIONS)
+    promised = (
+        "best_score",
+        "metrics",
+        "iterations",
+        "evaluations",
+        "timeouts",
+        "duplicates_skipped",
+        "seconds",
+    )
+    assert set(promised) <= set(found)
+    assert found["iterations"] == 12
+    assert found["models"] == []
+    assert found["trusted_only"] is True
+    best = Path(str(found["best_program"])).read_text(encoding="utf-8")
+    assert found["best_score"] >= found["start_score"]  # type: ignore[operator]
+    history = json.loads((tmp_path / "out" / "history.json").read_text())
+    assert history["history"][-1]["best_score"] == found["best_score"]
+    assert history["lineage"][-1]["proposal"] == 0
+    if best != LINE:
+        subprocess.run(["git", "init", "-q", tmp_path / "copy"], check=True)
+        (tmp_path / "copy" / "program.py").write_text(LINE, encoding="utf-8")
+        patch = (tmp_path / "out" / "evolution.patch").read_text(encoding="utf-8")
+        subprocess.run(["git", "apply", "-"], cwd=tmp_path / "copy", input=patch, text=True, check=True)
+        assert (tmp_path / "copy" / "program.py").read_text(encoding="utf-8") == best
+
+
+def test_the_patch_names_the_file_as_its_repository_does(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    subprocess.run(["git", "init", "-q", tmp_path], check=True)
+    (tmp_path / "src" / "rules").mkdir(parents=True)
+    program, evaluator = write(tmp_path / "src" / "rules")
+    run(capsys, program, evaluator, "--output", tmp_path / "out", *OPTIONS, "--iterations", "40")
+    patch = (tmp_path / "out" / "evolution.patch").read_text()
+    assert "+++ b/src/rules/program.py" in patch
+    subprocess.run(["git", "apply", "--check", "-"], cwd=tmp_path, input=patch, text=True, check=True)
+
+
+def test_run_again_it_goes_on_where_it_ended(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    program, evaluator = write(tmp_path)
+    run(capsys, program, evaluator, "--output", tmp_path / "out", *OPTIONS)
+    more = run(capsys, program, evaluator, "--output", tmp_path / "out", *OPTIONS, "--iterations", "20")
+    assert more["resumed"] == 12
+    whole = run(capsys, program, evaluator, "--output", tmp_path / "whole", *OPTIONS, "--iterations", "20")
+    assert whole["resumed"] == 0
+    differ = {"seconds", "cpu_seconds", "resumed", "best_program", "patch"}
+    assert {name: whole[name] for name in whole.keys() - differ} == {
+        name: more[name] for name in more.keys() - differ
+    }
+
+
+def test_in_the_sandbox_the_program_sees_no_files_of_the_host(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    secret = tmp_path / "secret.txt"
+    secret.write_text("do not read", encoding="utf-8")
+    spy = CURVE.replace(
+        'return {"combined_score"',
+        f'import os\n    return {{"seen": float(os.path.exists({str(secret)!r})), "combined_score"',
+    )
+    program, evaluator = write(tmp_path, evaluator=spy)
+    options = ["--iterations", "2", "--timeout", "20", "--offline", "--json"]
+    found = run(capsys, program, evaluator, "--output", tmp_path / "out", *options)
+    assert found["metrics"]["seen"] == 0.0  # type: ignore[index]
+    assert found["trusted_only"] is False
+    assert found["co_resident"] is True
+    found = run(capsys, program, evaluator, "--output", tmp_path / "local", *options, "--unsafe-local")
+    assert found["metrics"]["seen"] == 1.0  # type: ignore[index]
+
+
+def test_an_evaluator_reads_and_imports_what_lies_beside_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "wanted.json").write_text("[1, 2]", encoding="utf-8")
+    (tmp_path / "measure.py").write_text("def far(a, b):\n    return abs(a - b)\n", encoding="utf-8")
+    text = CURVE.replace(
+        "import importlib.util", "import importlib.util, json\nfrom measure import far"
+    ).replace(
+        "    wrong = sum(",
+        "    assert json.load(open('wanted.json')) == [1, 2]\n    wrong = far(1, 2) + sum(",
+    )
+    program, evaluator = write(tmp_path, evaluator=text)
+    found = run(capsys, program, evaluator, "--output", tmp_path / "out", *OPTIONS)
+    assert found["evaluations"] > 1  # type: ignore[operator]
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["none.py", "evaluator.py"], "no program"),
+        (["program.py", "none.py"], "no evaluator"),
+        (["program.py", "evaluator.py", "--config", "none.yaml"], "no config"),
+        (["program.py", "evaluator.py", "--iterations", "0"], "at least 1"),
+        (["program.py", "evaluator.py", "--models-only", "--offline"], "no model is configured"),
+        (["program.py", "evaluator.py", "--checkpoint", "."], "no OpenEvolve checkpoint"),
+        (["program.py", "constant.py"], "cannot tell"),
+    ],
+)
+def test_what_cannot_be_used_is_refused_in_one_line(
+    words: list[str],
+    expected: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    write(tmp_path)
+    (tmp_path / "constant.py").write_text("def evaluate(path):\n    return {'combined_score': 1.0}\n")
+    monkeypatch.chdir(tmp_path)
+    said = refused(capsys, *words, "--unsafe-local")
+    assert expected in said
+    assert "Traceback" not in said
+
+
+YAML = """\
+max_iterations: 7
+random_seed: 3
+diff_based_evolution: false
+log_level: DEBUG
+llm:
+  primary_model: small
+  secondary_model: large
+  secondary_model_weight: 0.3
+  api_base: http://127.0.0.1:9/v1
+  api_key: ${WHET_TEST_KEY}
+  temperature: 0.4
+  timeout: 60
+prompt:
+  system_message: Make it better.
+  num_top_programs: 2
+database:
+  num_islands: 4
+  feature_dimensions: [complexity, score]
+  feature_bins: {complexity: 6, score: 8}
+  migration_interval: 20
+evaluator:
+  timeout: 30
+  cascade_thresholds: [0.1, 0.2]
+  parallel_evaluations: 2
+  memory_limit_mb: 256
+"""
+
+
+def test_a_config_of_openevolve_is_read_in_its_own_terms(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("yaml")
+    monkeypatch.setenv("WHET_TEST_KEY", "sk-secret")
+    path = tmp_path / "config.yaml"
+    path.write_text(YAML, encoding="utf-8")
+    config = read_config(path)
+    assert (config.iterations, config.seed, config.diff, config.workers) == (7, 3, False, 2)
+    assert config.judge.timeout == 30.0
+    assert config.judge.cascade_thresholds == (0.1, 0.2)
+    assert config.judge.feature_dimensions == ("complexity", "score")
+    assert (config.islands.num_islands, config.islands.feature_bins, config.islands.migration_interval) == (
+        4,
+        8,
+        20,
+    )
+    assert [(each.name, each.weight, each.api_key) for each in config.models] == [
+        ("small", 1.0, "sk-secret"),
+        ("large", 0.3, "sk-secret"),
+    ]
+    assert config.models[0].settings == {"temperature": 0.4}
+    assert config.system == "Make it better."
+    assert set(config.ignored) == {"log_level", "llm.timeout"}
+    assert "sk-secret" not in repr(config)
+
+
+def test_an_empty_config_has_the_defaults_of_openevolve() -> None:
+    config = config_of({})
+    assert config == Config()
+    assert config.islands.num_islands == 5
+    assert config.judge.cascade_thresholds == (0.5, 0.75, 0.9)
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        ({"max_iterations": "many"}, "max_iterations is 'many'"),
+        ({"max_iterations": 0}, "at least 1"),
+        ({"llm": []}, "llm is a list"),
+        ({"llm": {"models": [{"weight": 1}]}}, r"llm.models\[0\]"),
+        ({"llm": {"primary_model": "x", "api_key": "${WHET_NOT_SET}"}}, "WHET_NOT_SET"),
+        ({"database": {"num_islands": 0}}, "database.num_islands"),
+        ({"database": {"exploration_ratio": 1.5}}, "from 0 to 1"),
+        ({"database": {"feature_dimensions": [1]}}, "list of names"),
+        ({"evaluator": {"timeout": True}}, "evaluator.timeout is True"),
+        ({"evaluator": {"cascade_thresholds": ["x"]}}, "cascade_thresholds"),
+    ],
+)
+def test_a_bad_config_is_refused_by_the_name_of_its_option(data: dict[str, object], expected: str) -> None:
+    with pytest.raises(InputError, match=expected):
+        config_of(data)
+
+
+def test_yaml_without_its_library_names_the_extra(tmp_path: Path) -> None:
+    (tmp_path / "yaml.py").write_text("raise ImportError('not here')\n", encoding="utf-8")
+    (tmp_path / "config.yaml").write_text("{}", encoding="utf-8")
+    text = "import sys; from pathlib import Path; from whet.evolution.openevolve import read_config\n"
+    text += "read_config(Path(sys.argv[1]))"
+    paths = os.pathsep.join([str(tmp_path), *(path for path in sys.path if path)])
+    done = subprocess.run(
+        [sys.executable, "-c", text, str(tmp_path / "config.yaml")],
+        env={**os.environ, "PYTHONPATH": paths},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert MissingExtra.__name__ in done.stderr
+    assert "whet[evolve]" in done.stderr
+
+
+def test_a_checkpoint_is_written_as_openevolve_reads_it_and_read_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    program, evaluator = write(tmp_path)
+    found = run(capsys, program, evaluator, "--output", tmp_path / "one", *OPTIONS, "--iterations", "25")
+    (place,) = (tmp_path / "one" / "checkpoints").iterdir()
+    assert place.name == "checkpoint_25"
+    metadata = json.loads((place / "metadata.json").read_text())
+    stored = {path.stem: json.loads(path.read_text()) for path in (place / "programs").glob("*.json")}
+    assert metadata["best_program_id"] in stored
+    assert stored[metadata["best_program_id"]]["metrics"]["combined_score"] == found["best_score"]
+    assert {id for island in metadata["islands"] for id in island} == set(stored)
+    assert read_checkpoint(place, "program.py")[0].text == Path(str(found["best_program"])).read_text()
+    seeded = run(
+        capsys,
+        program,
+        evaluator,
+        "--output",
+        tmp_path / "two",
+        *OPTIONS,
+        "--iterations",
+        "1",
+        "--checkpoint",
+        place,
+    )
+    assert seeded["best_score"] >= found["best_score"]  # type: ignore[operator]

@@ -1,0 +1,70 @@
+"""Feedback over HTTP: levels, kinds, lateness, repetition."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from server_world import bearer, world
+
+from whet.server import Role
+
+KINDS = [
+    {"kind": "thumb", "value": -1, "comment": "no"},
+    {"kind": "rating", "value": 3.5},
+    {"kind": "correction", "correction": "it should have said this"},
+    {"kind": "demonstration", "correction": [{"action": "click"}]},
+    {"kind": "preference", "correction": {"chosen": "a", "rejected": "b"}},
+]
+
+
+@pytest.mark.parametrize("said", KINDS, ids=lambda said: str(said["kind"]))
+@pytest.mark.parametrize("level", ["run", "session", "step"])
+def test_each_kind_is_kept_at_each_level(level: str, said: dict[str, Any]) -> None:
+    whom = {"run": {"run": "r"}, "session": {"session": "s"}, "step": {"run": "r", "step": "2"}}[level]
+    with world() as here:
+        (id,) = here.post("/api/feedback", {"feedback": [{**whom, **said}]})["ids"]
+        (found,) = here.get("/api/feedback")["feedback"]
+        assert found["id"] == id
+        for name, value in {**whom, **said}.items():
+            assert found[name] == value
+
+
+def test_feedback_that_came_before_its_run_is_joined_to_it() -> None:
+    with world() as here:
+        here.post("/api/feedback", {"feedback": [{"run": "t1", "value": 1, "id": "f1", "at": 5.0}]})
+        here.post("/api/trajectories", {"trajectories": [{"id": "t1", "task": {"instruction": "x"}}]})
+        (found,) = here.get("/api/trajectories/t1")["feedback"]
+        assert (found["id"], found["at"]) == ("f1", 5.0)
+
+
+def test_feedback_that_is_sent_again_is_kept_once() -> None:
+    with world() as here:
+        for _ in range(2):
+            here.post("/api/feedback", {"feedback": [{"run": "t1", "value": 1, "id": "f1"}]})
+        assert len(here.get("/api/feedback?run=t1")["feedback"]) == 1
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {},
+        {"value": 1},
+        {"run": "r", "session": "s", "value": 1},
+        {"session": "s", "step": "1", "value": 1},
+        {"run": "r"},
+        {"run": "r", "value": 0.5},
+        {"run": "r", "kind": "rating"},
+        {"run": "r", "kind": "correction"},
+        {"run": "r", "kind": "preference", "correction": {"chosen": "a"}},
+        {"run": "r", "kind": "applause", "value": 1},
+        {"run": "", "value": 1},
+        {"run": "r", "value": 1, "latest": True},
+    ],
+)
+def test_feedback_that_could_not_be_used_is_refused_and_so_is_what_came_with_it(said: dict[str, Any]) -> None:
+    with world() as here:
+        body = {"feedback": [{"run": "fine", "value": 1}, said]}
+        refused = here.http.post("/api/feedback", json=body, headers=bearer(Role.WRITE))
+        assert refused.status_code == 400, refused.text
+        assert here.get("/api/feedback")["feedback"] == []

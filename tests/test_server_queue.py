@@ -1,0 +1,305 @@
+"""The queue over HTTP: leases, fences, long polls, batches, cursors, cancellation."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import httpx2
+import pytest
+from server_world import World, bearer, world
+
+from whet.server import Role
+
+
+def add(here: World, *ids: str, **given: Any) -> list[str]:
+    rollouts = [{"id": id, "task": {"instruction": f"do {id}"}, **given} for id in ids]
+    return list(here.post("/api/rollouts", {"rollouts": rollouts})["ids"])
+
+
+def claim(here: World, worker: str = "w", **given: Any) -> list[dict[str, Any]]:
+    return list(here.post("/api/rollouts/claim", {"worker": worker, **given})["leases"])
+
+
+def finish(here: World, lease: dict[str, Any], **given: Any) -> Any:
+    one = {"id": lease["rollout"]["id"], "fence": lease["fence"], **given}
+    return here.post("/api/rollouts/finish", {"finished": [one]})["results"][0]
+
+
+def until_waiting(here: World, count: int) -> None:
+    deadline = time.monotonic() + 10
+    while here.get("/api/rollouts/counts")["waiting"] != count:
+        assert time.monotonic() < deadline, f"there were never {count} claims waiting"
+        threading.Event().wait(0.01)
+
+
+def trajectory(id: str) -> dict[str, Any]:
+    return {"id": f"t-{id}", "task": {"instruction": f"do {id}"}, "outcome": "success", "started": 5.0}
+
+
+def test_work_is_handed_out_once_finished_and_found_in_the_order_of_its_end() -> None:
+    with world() as here:
+        assert add(here, "a", "b", "c") == ["a", "b", "c"]
+        first, second = claim(here, n=2)
+        assert [first["rollout"]["id"], second["rollout"]["id"]] == ["a", "b"]
+        assert first["rollout"]["task"]["instruction"] == "do a"
+        assert finish(here, second, trajectory=trajectory("b"))["taken"]
+        assert finish(here, first, trajectory=trajectory("a"))["taken"]
+        ended = here.get("/api/rollouts/finished")
+        assert [one["id"] for one in ended["rollouts"]] == ["b", "a"]
+        assert here.get(f"/api/rollouts/finished?after={ended['after']}")["rollouts"] == []
+        assert here.get("/api/rollouts/a")["status"] == "succeeded"
+        assert here.get("/api/trajectories/t-a")["outcome"] == "success"
+        assert [one["rollout"]["id"] for one in claim(here, n=9)] == ["c"]
+
+
+def test_adding_a_rollout_again_changes_nothing() -> None:
+    with world() as here:
+        add(here, "a")
+        add(here, "a", mode="val")
+        assert [one["rollout"]["mode"] for one in claim(here, n=9)] == ["train"]
+
+
+def test_a_long_poll_comes_back_as_soon_as_something_is_queued() -> None:
+    with world() as here:
+        found: list[Any] = []
+
+        def wait() -> None:
+            found.extend(claim(here, wait=15))
+
+        waiting = threading.Thread(target=wait)
+        waiting.start()
+        until_waiting(here, 1)
+        queued = time.monotonic()
+        add(here, "late")
+        waiting.join(10)
+        assert [one["rollout"]["id"] for one in found] == ["late"]
+        assert time.monotonic() - queued < 5, "it was woken, it did not wait its time out"
+
+
+def test_a_long_poll_ends_empty_when_its_time_is_up() -> None:
+    with world() as here:
+        started = time.monotonic()
+        assert claim(here, wait=0.3) == []
+        assert 0.25 < time.monotonic() - started < 10
+
+
+def test_a_client_that_left_claims_nothing() -> None:
+    with world() as here:
+        with pytest.raises(httpx2.TimeoutException):
+            here.http.post(
+                "/api/rollouts/claim",
+                json={"worker": "gone", "wait": 30},
+                headers=bearer(Role.WRITE),
+                timeout=0.3,
+            )
+        until_waiting(here, 0)
+        add(here, "a")
+        assert [one["worker"] for one in claim(here, worker="here", wait=5)] == ["here"]
+
+
+def test_a_worker_takes_its_waiting_claims_back_and_no_other_ones() -> None:
+    with world() as here:
+        found: dict[str, Any] = {}
+
+        def wait(worker: str) -> None:
+            found[worker] = claim(here, worker, wait=15)
+
+        waiting = [threading.Thread(target=wait, args=(worker,)) for worker in ("stops", "stays")]
+        for one in waiting:
+            one.start()
+        until_waiting(here, 2)
+        assert here.post("/api/rollouts/withdraw", {"worker": "stops"}) == {"claims": 1}
+        waiting[0].join(10)
+        assert found == {"stops": []}
+        add(here, "a")
+        waiting[1].join(10)
+        assert [one["rollout"]["id"] for one in found["stays"]] == ["a"]
+
+
+def test_many_pollers_get_each_rollout_once() -> None:
+    with world() as here:
+        got: list[str] = []
+
+        def work(name: str) -> None:
+            with httpx2.Client(base_url=here.url, headers=bearer(Role.WRITE), timeout=30) as http:
+                while True:
+                    body = {"worker": name, "n": 3, "wait": 1.0}
+                    leases: Sequence[Any] = http.post("/api/rollouts/claim", json=body).json()["leases"]
+                    if not leases:
+                        return
+                    got.extend(one["rollout"]["id"] for one in leases)
+
+        workers = [threading.Thread(target=work, args=(f"w{n}",)) for n in range(8)]
+        for worker in workers:
+            worker.start()
+        for start in range(0, 60, 4):
+            add(here, *(f"r{n}" for n in range(start, start + 4)))
+        for worker in workers:
+            worker.join(30)
+        assert sorted(got) == sorted(f"r{n}" for n in range(60))
+
+
+def test_a_dead_workers_rollout_is_claimable_and_its_late_finish_is_refused() -> None:
+    with world() as here:
+        add(here, "a")
+        (dead,) = claim(here, "dead", lease=1.0)
+        started = time.monotonic()
+        (alive,) = claim(here, "alive", wait=10)
+        assert time.monotonic() - started < 2.5
+        assert alive["attempt"] == 2
+        assert alive["fence"] > dead["fence"]
+        late = {"fence": dead["fence"], "trajectory": trajectory("late")}
+        refused = here.http.post("/api/rollouts/a/finish", json=late, headers=bearer(Role.WRITE))
+        assert refused.status_code == 409
+        assert refused.json()["error"]["type"] == "stale_lease"
+        assert finish(here, dead)["stale"]
+        assert finish(here, alive, trajectory=trajectory("a"))["taken"]
+        assert here.http.get("/api/trajectories/t-late", headers=bearer(Role.READ)).status_code == 404
+
+
+def test_heartbeats_keep_a_lease_and_tell_of_one_that_is_lost() -> None:
+    with world() as here:
+        add(here, "a")
+        (held,) = claim(here, lease=1.0)
+        deadline = time.monotonic() + 2.2
+        while time.monotonic() < deadline:
+            body = {
+                "leases": [{"id": "a", "fence": held["fence"]}, {"id": "a", "fence": 1_000_000}],
+                "lease": 1.0,
+            }
+            until = here.post("/api/rollouts/heartbeat", body)["until"]
+            assert until[0] is not None
+            assert until[1] is None
+            assert claim(here, "other") == []
+            threading.Event().wait(0.2)
+        one = here.http.post(
+            "/api/rollouts/a/heartbeat", json={"fence": 1_000_000}, headers=bearer(Role.WRITE)
+        )
+        assert one.status_code == 409
+
+
+def test_an_error_is_retried_until_the_attempts_are_used_up() -> None:
+    with world() as here:
+        add(here, "a", max_attempts=2)
+        error = {"fault": "model", "type": "Timeout", "message": "no answer"}
+        (lease,) = claim(here)
+        assert finish(here, lease, error=error)["taken"]
+        (lease,) = claim(here, wait=5)
+        assert lease["attempt"] == 2
+        assert finish(here, lease, error=error)["taken"]
+        assert claim(here) == []
+        found = here.get("/api/rollouts/a")
+        assert found["status"] == "failed"
+        assert found["error"]["message"] == "no answer"
+
+
+def test_a_finish_that_arrives_twice_is_one_finish() -> None:
+    with world() as here:
+        add(here, "a")
+        (lease,) = claim(here)
+        for _ in range(2):
+            assert finish(here, lease, trajectory=trajectory("a"))["taken"]
+        assert len(here.get("/api/rollouts/finished")["rollouts"]) == 1
+
+
+def test_one_bad_finish_in_a_batch_does_not_spoil_the_others() -> None:
+    with world() as here:
+        add(here, "a", "b")
+        first, second = claim(here, n=2)
+        given = [
+            {"id": "a", "fence": first["fence"], "trajectory": trajectory("a")},
+            {"id": "nobody", "fence": 7, "trajectory": trajectory("x")},
+            {"id": "b", "fence": second["fence"], "trajectory": trajectory("b")},
+        ]
+        results = here.post("/api/rollouts/finish", {"finished": given})["results"]
+        assert [one["taken"] for one in results] == [True, False, True]
+
+
+def test_a_cancelled_rollout_is_not_given_out_and_its_worker_is_refused() -> None:
+    with world() as here:
+        add(here, "a", "b")
+        (lease,) = claim(here)
+        assert here.post("/api/rollouts/a/cancel", {})["status"] == "cancelled"
+        assert here.post("/api/rollouts/b/cancel", {})["status"] == "cancelled"
+        assert claim(here, n=9) == []
+        assert not finish(here, lease, trajectory=trajectory("a"))["taken"]
+
+
+def test_modes_are_kept_apart() -> None:
+    with world() as here:
+        add(here, "a", mode="train")
+        add(here, "b", mode="val")
+        assert [one["rollout"]["id"] for one in claim(here, modes=["val", "test"], n=9)] == ["b"]
+        assert [one["rollout"]["id"] for one in claim(here, n=9)] == ["a"]
+        assert {one["id"] for one in here.get("/api/rollouts?mode=val")["rollouts"]} == {"b"}
+        assert {one["id"] for one in here.get("/api/rollouts?status=running")["rollouts"]} == {"a", "b"}
+
+
+def test_a_waiting_claim_of_one_mode_does_not_swallow_the_wake_of_another() -> None:
+    with world() as here:
+        found: dict[str, Any] = {}
+
+        def wait(mode: str) -> None:
+            found[mode] = claim(here, mode, modes=[mode], wait=10)
+
+        waiting = [threading.Thread(target=wait, args=(mode,)) for mode in ("test", "val")]
+        for one in waiting:
+            one.start()
+        until_waiting(here, 2)
+        add(here, "v", mode="val")
+        add(here, "t", mode="test")
+        for one in waiting:
+            one.join(10)
+        assert found["val"][0]["rollout"]["id"] == "v"
+        assert found["test"][0]["rollout"]["id"] == "t"
+
+
+def test_resources_are_immutable_and_the_latest_moves() -> None:
+    with world() as here:
+        headers = bearer(Role.READ)
+        assert here.http.get("/api/resources/latest", headers=headers).status_code == 404
+        first = here.post("/api/resources", {"prompt": "one"})
+        second = here.post("/api/resources", {"prompt": "two"})
+        assert first["id"] != second["id"]
+        assert here.get("/api/resources/latest")["resources"] == {"prompt": "two"}
+        assert here.get(f"/api/resources/{first['id']}")["resources"] == {"prompt": "one"}
+        assert here.post("/api/resources", {"prompt": "one"})["id"] == first["id"]
+        assert here.get("/api/resources/latest")["id"] == first["id"]
+        assert here.http.get("/api/resources/nothing", headers=headers).status_code == 404
+
+
+def test_tasks_are_recorded_and_gate_tasks_are_shown_to_an_admin_alone() -> None:
+    with world() as here:
+        tasks = [
+            {"id": split, "instruction": "x", "split": split} for split in ("train", "validation", "gate")
+        ]
+        assert here.post("/api/tasks", {"tasks": tasks})["ids"] == ["train", "validation", "gate"]
+        assert [one["id"] for one in here.get("/api/tasks")["tasks"]] == ["train", "validation"]
+        assert [one["id"] for one in here.get("/api/tasks?split=gate", Role.ADMIN)["tasks"]] == ["gate"]
+        assert here.http.get("/api/tasks?split=gate", headers=bearer(Role.WRITE)).status_code == 400
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/api/rollouts", {"rollouts": [{"task": {"instruction": "x"}, "mode": "exam"}]}),
+        ("/api/rollouts", {"rollouts": [{"task": {"instruction": "x"}, "max_attempts": 0}]}),
+        ("/api/rollouts", {"rollout": []}),
+        ("/api/rollouts/claim", {"worker": "w", "n": 0}),
+        ("/api/rollouts/claim", {"worker": "", "n": 1}),
+        ("/api/rollouts/claim", {"worker": "w", "lease": 0.01}),
+        ("/api/rollouts/claim", {"n": 1}),
+        ("/api/rollouts/finish", {"finished": [{"id": "a"}]}),
+        ("/api/rollouts/a/finish", {"fence": "one"}),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_with_a_reason_and_nothing_changes(path: str, body: Any) -> None:
+    with world() as here:
+        add(here, "a")
+        refused = here.http.post(path, json=body, headers=bearer(Role.WRITE))
+        assert refused.status_code == 400, refused.text
+        assert refused.json()["error"]["message"]
+        assert here.get("/api/rollouts/counts")["counts"]["queued"] == 1

@@ -1,0 +1,176 @@
+"""Every route that is served: who may call it, what the document says of it, what nonsense does to it."""
+
+from __future__ import annotations
+
+import http.client
+import re
+import socket
+from typing import Any
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, Phase, given, settings
+from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi.checks import response_schema_conformance
+from server_world import TOKENS, bearer, world
+
+from whet.server import Access, Role, Route, Server, standard
+from whet.server.gateway import Upstream
+from whet.server.openapi import operation_id
+from whet.store import Store
+
+OPEN = {"/healthz"}
+"""What is served without a token; with --open-legacy, the routes of the old protocol too."""
+NOWHERE = {"default": Upstream(url="http://127.0.0.1:9/v1")}
+"""Nothing listens there."""
+LEGACY = {"/task", "/resources/latest", "/resources/{id}", "/rollout"}
+
+
+A_FEW = settings(
+    max_examples=3,
+    deadline=None,
+    database=None,
+    derandomize=True,
+    phases=[Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)
+
+
+def routes(*, open_legacy: bool = False) -> list[Route]:
+    with Store(":memory:") as store:
+        parts = standard(store, open_legacy=open_legacy, upstreams=NOWHERE)
+        served = Server(Access(TOKENS), parts).routes
+    return [route for route in served if route.path not in OPEN]
+
+
+def path_of(route: Route) -> str:
+    return re.sub(r"\{\w+\}", "some-id", route.path)
+
+
+@pytest.mark.parametrize("route", routes(), ids=operation_id)
+def test_a_route_is_closed_to_whom_it_is_not_for(route: Route) -> None:
+    assert route.role is not None, "only /healthz is open"
+    with world(upstreams=NOWHERE) as here:
+        for role, status in ((None, 401), *((role, 403) for role in Role if role < route.role)):
+            refused = here.http.request(route.method, path_of(route), headers=bearer(role), content=b"{}")
+            assert refused.status_code == status, role
+            assert refused.json()["error"]["message"]
+        allowed = here.http.request(
+            route.method,
+            path_of(route),
+            headers={**bearer(route.role), "content-type": "application/json"},
+            content=b"{}",
+        )
+        assert allowed.status_code not in (401, 403)
+        wrong = here.http.request(route.method, path_of(route), headers={"authorization": "Bearer wrong"})
+        assert wrong.status_code == 401
+
+
+def test_what_writes_needs_more_than_the_role_read() -> None:
+    claims = [route for route in routes() if route.path == "/task"]
+    for route in routes():
+        if route.method != "GET" or route in claims:
+            assert route.role is not None
+            assert route.role >= Role.WRITE, route.path
+
+
+def test_open_legacy_opens_its_own_four_routes_and_no_other() -> None:
+    opened = {route.path for route in routes(open_legacy=True) if route.role is None}
+    assert opened == LEGACY
+    assert all(route.local_only for route in routes(open_legacy=True) if route.role is None)
+    with world(open_legacy=True) as here:
+        assert here.http.get("/task").json() == {"is_available": False, "task": None}
+        assert here.http.get("/api/rollouts").status_code == 401
+        assert here.http.get("/task", headers={"host": "evil.example"}).status_code == 403
+        assert here.http.get("/task", headers={"origin": "http://evil.example"}).status_code == 403
+    with world() as here:
+        assert here.http.get("/task").status_code == 401
+
+
+def test_the_document_names_every_route_and_no_other() -> None:
+    with world() as here:
+        document = here.get("/openapi.json")
+        named = {(method.upper(), path) for path, item in document["paths"].items() for method in item}
+        served = {(route.method, route.path) for route in here.server.routes}
+        assert named == served
+        ids = [item["operationId"] for path in document["paths"].values() for item in path.values()]
+        assert len(ids) == len(set(ids))
+        assert "/v1/traces" in document["paths"]
+
+
+def test_requests_made_up_from_the_document_never_break_the_server() -> None:
+    with world() as here:
+        document = here.get("/openapi.json")
+        for item in document["paths"].values():
+            for operation in item.values():
+                operation.pop("security", None)
+        schema: Any = schemathesis.openapi.from_dict(document)
+        schema.config.base_url = here.url
+        schema.config.update(base_url=here.url)
+        tried = 0
+        for result in schema.get_all_operations():
+            operation = result.ok()
+            if operation.path == "/api/rollouts/claim":
+                continue  # waits for as long as it is told to; its own tests are in test_server_queue.py
+
+            @A_FEW
+            @given(case=operation.as_strategy())
+            def check(case: Any) -> None:
+                nonlocal tried
+                tried += 1
+                case.call_and_validate(
+                    headers={"x-whet-token": TOKENS[Role.ADMIN]},
+                    checks=[not_a_server_error, response_schema_conformance],
+                )
+
+            check()
+        assert tried > 50
+
+
+schema_settings = settings(
+    max_examples=4, deadline=None, database=None, suppress_health_check=list(HealthCheck)
+)
+
+
+def hypothesis_given(operation: Any) -> Any:
+    from hypothesis import given
+
+    return given(case=operation.as_strategy())
+
+
+RAW = [
+    b"GET\r\n\r\n",
+    b"GET /healthz HTTP/1.1\r\n\r\n",
+    b"GET /healthz HTTP/9.9\r\nHost: localhost\r\n\r\n",
+    b"POST /api/tasks HTTP/1.1\r\nHost: localhost\r\nContent-Length: -1\r\n\r\n",
+    b"POST /api/tasks HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+    b"GET /" + b"a" * 100_000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    b"GET /%ff%00 HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX: " + b"b" * 1_000_000 + b"\r\n\r\n",
+]
+
+
+@pytest.mark.parametrize("raw", RAW, ids=range(len(RAW)))
+def test_broken_http_is_refused_and_the_server_goes_on(raw: bytes) -> None:
+    with world() as here:
+        with socket.create_connection(("127.0.0.1", here.server.port), timeout=10) as connection:
+            try:
+                connection.sendall(raw)
+                connection.shutdown(socket.SHUT_WR)
+                answered = connection.recv(100)
+            except OSError:  # it was cut off at once
+                answered = b""
+            assert not answered or answered.split(b" ")[1][:1] == b"4", answered
+        assert here.http.get("/healthz").status_code == 200
+
+
+def test_a_head_that_is_repeated_a_thousand_times_does_not_matter() -> None:
+    with world() as here:
+        connection = http.client.HTTPConnection("127.0.0.1", here.server.port, timeout=10)
+        connection.putrequest("GET", "/healthz", skip_host=True)
+        connection.putheader("Host", "localhost")
+        for number in range(60):
+            connection.putheader(f"X-{number}", "x")
+        connection.endheaders()
+        assert connection.getresponse().status == 200
+        connection.close()
