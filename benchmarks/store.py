@@ -32,15 +32,14 @@ BODY = 1_400
 """Bytes of a span's body: the usual LLM span with one prompt and one answer."""
 
 
-def small(number: int, id: str = "") -> Trajectory:
+def small(number: int) -> Trajectory:
     """A trajectory of four steps."""
     steps = tuple(
         Step(observation="r1 hit 3 sender month", action="search any w2 w5", reward=-0.02, id=str(index))
         for index in range(4)
     )
     task = Task(id=f"t{number}", instruction="When is the move?")
-    made = Trajectory(task=task, steps=steps, outcome=Outcome.SUCCESS)
-    return made if not id else Trajectory(task=task, steps=steps, outcome=Outcome.SUCCESS, id=id)
+    return Trajectory(task=task, steps=steps, outcome=Outcome.SUCCESS)
 
 
 @contextmanager
@@ -182,16 +181,14 @@ def queue(path: Path, count: int) -> None:
             for start in range(0, count, 1_000):
                 work.add(made[start : start + 1_000]).result()
         for size in (1, 10, 100):
-            done = 0
             turns = min(count // 4, 100 * size) // size
 
-            def worker(turns: int = turns, size: int = size) -> None:
+            results = iter([small(number) for number in range(turns // 4 * 4 * size)])
+
+            def worker(turns: int = turns, size: int = size, results: Iterator[Trajectory] = results) -> None:
                 for _ in range(turns // 4):
                     leases = work.claim("w", n=size).result()
-                    reports = [
-                        Finish(each.rollout.id, each.fence, small(0, f"run-{each.rollout.id}"))
-                        for each in leases
-                    ]
+                    reports = [Finish(each.rollout.id, each.fence, next(results)) for each in leases]
                     problems = work.finish_many(reports).result()
                     assert problems == [None] * size
 
