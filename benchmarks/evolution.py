@@ -2,8 +2,8 @@
 
 Both get the same program, the same evaluator, the same config.yaml and answers of the same scripted
 server over HTTP; both leave everything to the model. Measured: proposals per second with one worker and
-with four (the slope between a short and a long run, so that starting up does not count), the most memory
-of all processes together, and what a first candidate that hangs costs those after it.
+with four (the slope between a short and a long run, so that starting up does not count), the memory of
+all processes together, and what a first candidate that hangs costs those after it.
 
 Reported are ratios: both sides run on this machine, one after the other. OpenEvolve is installed into a
 virtual environment of its own below the temporary folder, unless --python names one that has it.
@@ -24,6 +24,7 @@ import venv
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from whet.fakes import ScriptedServer
@@ -146,17 +147,20 @@ def memory(processes: Sequence[int]) -> float:
 
 
 def watch(command: Sequence[str], env: dict[str, str], limit: float = 600.0) -> tuple[str, float]:
-    """Output of a command and the most memory that it and its children held."""
+    """Output of a command and the memory that it and its children held: the median while it ran.
+
+    Not the most: the sandbox attacks itself when it starts, with memory among other things.
+    """
     with tempfile.TemporaryFile("w+") as out:
         process = subprocess.Popen(command, stdout=out, stderr=subprocess.DEVNULL, env=env)
-        most, deadline = 0.0, time.monotonic() + limit
+        samples, deadline = [0.0], time.monotonic() + limit
         while process.poll() is None:
-            most = max(most, memory(children(process.pid)))
+            samples.append(memory(children(process.pid)))
             if time.monotonic() > deadline:
                 process.kill()
             time.sleep(0.1)
         out.seek(0)
-        return out.read(), most
+        return out.read(), median(samples)
 
 
 def run(
@@ -182,14 +186,14 @@ def run(
                 "--models-only",
             ]
             command += ["--output", str(folder / "out"), "--iterations", str(iterations), "--json"]
-            out, most = watch(command, dict(os.environ))
+            out, held = watch(command, dict(os.environ))
             result = json.loads(out.splitlines()[-1])
-            return Run(result["seconds"], most, result["scored"])
+            return Run(result["seconds"], held, result["scored"])
         command = [python, str(folder / "driver.py"), *files, str(folder / "out"), str(iterations)]
         env = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
-        out, most = watch(command, env)
+        out, held = watch(command, env)
         line = next((each for each in out.splitlines() if each.startswith("RESULT")), "RESULT nan -1")
-        return Run(float(line.split()[1]), most, int(line.split()[2]))
+        return Run(float(line.split()[1]), held, int(line.split()[2]))
 
 
 def install() -> str:

@@ -229,4 +229,15 @@ def test_the_command_prints_the_table_and_exits_by_the_verdict(
     assert table["admitted"] is False
     assert any(reason.startswith("constant:") for reason in table["reasons"])
     assert audit(good) == 0
-    assert "built-in questions" in capsys.readouterr().out
+    assert "judged on built-in" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_without_known_answers_it_is_judged_on_built_in_ones_of_its_kind(name: str) -> None:
+    proof = proven(GOOD[name][0], [])
+    assert proof.admitted, proof.reasons
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_and_the_planted_ones_are_refused_on_those_too(name: str) -> None:
+    assert not proven(BAD[name][0], []).admitted

@@ -20,7 +20,7 @@ from whet.training.scorer import LearnedReward
 from whet.types import Failure, Fault, Outcome, Step, Task, Trajectory
 
 NEVER = AlarmOptions(success_drop=None, min_entropy=None, max_no_signal=None)
-ROUNDS = 10
+ROUNDS = 14
 
 
 def stages(models):
@@ -49,14 +49,14 @@ def stages(models):
 
 async def run(folder, relabel, *, resume_at=None):
     models, start = LocalModels(), beginning(folder)
-    groups = relabel(await collect(start, tasks(32), 8, models=models))
+    groups = relabel(await collect(start, tasks(48), 8, models=models))
     optimizer, bundle, state, path = stages(models), start, None, []
 
     async def play(given, todo, n=1, *, seed=0, prefix=None):
         return await collect(given, todo, n, models=optimizer.stages[0].models, seed=seed + 50)
 
     while True:
-        given = context(folder, state=state, rollout=play, train=tasks(20, 8))
+        given = context(folder, state=state, rollout=play, train=tasks(24, 8))
         update = await optimizer.step(bundle, groups, given)
         bundle, state = update.bundle, update.state
         path.append(update.metrics["stage"])

@@ -202,9 +202,9 @@ def test_a_script_runs_inside_with_its_output_and_exit_code(tmp_path: Path) -> N
         return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
     # After -- an option is the script's, even one that has the name of ours.
-    assert whet(str(script), "--", "x", "--seconds", "3").stdout == "['x', '--seconds', '3'] False\n"
-    done = whet(str(script), str(script), "--flag")
-    assert (done.returncode, done.stdout, done.stderr) == (3, f"{[str(script), '--flag']} False\n", "aside\n")
+    done = whet(str(script), "--", str(script), "--seconds", "3")
+    said = f"{[str(script), '--seconds', '3']} False\n"
+    assert (done.returncode, done.stdout, done.stderr) == (3, said, "aside\n")
     assert whet("--unsafe-local", str(script), str(script)).stdout == f"{[str(script)]} True\n"
     script.write_text("while True: pass")
     slow = whet("--seconds", "0.5", str(script))

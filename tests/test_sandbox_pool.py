@@ -296,8 +296,7 @@ def test_a_pair_is_marked_co_resident_and_cannot_be_promoted() -> None:
     evaluator = (
         "import importlib.util\n"
         "import numpy\n"
-        "class EvaluationResult:\n"
-        "    def __init__(self, metrics, artifacts): self.metrics, self.artifacts = metrics, artifacts\n"
+        "from openevolve.evaluation_result import EvaluationResult\n"
         "def evaluate(path):\n"
         "    spec = importlib.util.spec_from_file_location('program', path)\n"
         "    module = importlib.util.module_from_spec(spec)\n"

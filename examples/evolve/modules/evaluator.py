@@ -1,6 +1,6 @@
 """A deceptive landscape: in each module every switch but the last makes it worse.
 
-Three switches on are worth 3, none 2, one 1 and two nothing, so a search that only
+Four switches on are worth 4, none 3, one 2, two 1 and three nothing, so a search that only
 climbs stays where it began. Modules count independently: what was found in two programs comes together
 in a child of both. `fullest` and `switches_on` say which programs are stepping stones.
 """
@@ -8,7 +8,7 @@ in a child of both. `fullest` and `switches_on` say which programs are stepping 
 import importlib.util
 
 NAMES = ("FIRST", "SECOND", "THIRD", "FOURTH")
-SIZE = 3
+SIZE = 4
 
 
 def evaluate(path):

@@ -1,8 +1,8 @@
-"""Four modules of three switches each."""
+"""Four modules of four switches each."""
 
 # EVOLVE-BLOCK-START
-FIRST = [False, False, False]
-SECOND = [False, False, False]
-THIRD = [False, False, False]
-FOURTH = [False, False, False]
+FIRST = [False, False, False, False]
+SECOND = [False, False, False, False]
+THIRD = [False, False, False, False]
+FOURTH = [False, False, False, False]
 # EVOLVE-BLOCK-END

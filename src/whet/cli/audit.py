@@ -23,7 +23,7 @@ def audit(
     evaluator: str,
     /,
     *,
-    target: Path | None = None,
+    target: str | None = None,
     labels: Path | None = None,
     invariant: tuple[str, ...] = (),
     path: tuple[Path, ...] = (),
@@ -41,7 +41,8 @@ def audit(
         A Python file with evaluate(...), file.py:function, or module:function. It takes a program_path, a
         trajectory, or an answer as output, expected and input.
     target
-        What is known to be good: a Python program, or JSON Lines with input, output and expected.
+        What is known to be good: a Python program (a file, file.py:function or module:function), or JSON Lines
+        with input, output and expected.
     labels
         JSON Lines with input, output, expected and label (above 0 is good): what people said.
     invariant
@@ -63,10 +64,10 @@ def audit(
         limits=Limits(wall_seconds=seconds, cpu_seconds=seconds), paths=tuple(str(one) for one in path)
     )
     program, rows = "", []
-    if target is not None and target.suffix == ".py":
-        program = target.read_text(encoding="utf-8")
+    if target is not None and found.kind == "program":
+        program = evaluators.program_text(target)
     elif target is not None:
-        rows += read_rows(target)
+        rows += read_rows(Path(target))
     if labels is not None:
         rows += read_rows(labels)
     proof = asyncio.run(prove(found, program=program, rows=rows, invariant=invariant, sandbox=sandbox))

@@ -62,6 +62,13 @@ def load(path: str, name: str) -> Any:
     return module
 
 
+def beside(program: str) -> None:
+    """Let a program import the other files that it consists of."""
+    folder = os.path.dirname(program)
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+
+
 def evaluator_at(path: str) -> Any:
     _stand_in()
     path = os.path.abspath(path)
@@ -79,6 +86,7 @@ def stages(evaluator: str) -> list[str]:
 def evaluate(evaluator: str, function: str, program: str) -> dict[str, Any]:
     """What one function of the evaluator makes of a program: `{"metrics", "artifacts"}`."""
     program = os.path.abspath(program)
+    beside(program)
     return measured(getattr(evaluator_at(evaluator), function)(program))
 
 

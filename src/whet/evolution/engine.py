@@ -296,7 +296,7 @@ class Search:
             await self._gate(child.number, "")
             status = "nothing" if child.program is None else "duplicate"
             return replace(self._record(child, judged or Judgement()), status=status, parts=None)
-        refused = unreadable(child.program)
+        refused = unreadable(child.program, self.options.max_length)
         if refused is not None:
             await self._gate(child.number, "")
             return self._record(child, Judgement(failure=refused))
@@ -325,8 +325,6 @@ class Search:
 
     def _fresh(self, child: _Child) -> bool:
         if child.program is None:
-            return False
-        if sum(map(len, child.program.parts.values())) > self.options.max_length:
             return False
         shape = child.program.shape()
         if shape in self._shapes:

@@ -332,8 +332,11 @@ class Bench:
         return Judgement(failure=_line(found), timeout=timeout, infrastructure=machine)
 
 
-def unreadable(program: Program) -> str | None:
-    """Why a program is no Python, None if it is: known without a process."""
+def unreadable(program: Program, most: int) -> str | None:
+    """Why a program is not worth a process, None if it is: longer than `most` characters, or no Python."""
+    length = sum(map(len, program.parts.values()))
+    if length > most:
+        return f"TooLong: {length} characters, and {most} are allowed (max_code_length)"
     for name, text in program.parts.items():
         if name.endswith(".py"):
             try:

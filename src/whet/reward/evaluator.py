@@ -165,6 +165,17 @@ def load(spec: str, *, folder: Path | None = None) -> Evaluator:
     )
 
 
+def program_text(spec: str) -> str:
+    """The text of a program named as `file.py`, `file.py:function` or `module:function`; nothing is imported.
+
+    Raises:
+        NotFoundError: there is no such file or module.
+    """
+    where = spec.rpartition(":")[0] or spec
+    path = Path(where)
+    return (path if path.is_file() else _module(where, Path.cwd())).read_text(encoding="utf-8")
+
+
 def _module(name: str, folder: Path) -> Path:
     """The file of a dotted module, found without importing the packages above it."""
     relative = Path(*name.split("."))
@@ -173,7 +184,7 @@ def _module(name: str, folder: Path) -> Path:
             if relative.suffix == "" and candidate.is_file():
                 return candidate
     raise NotFoundError(
-        f"there is no evaluator at {name}; give a Python file, file.py:function or module:function"
+        f"there is no Python file or module {name}; give a Python file, file.py:function or module:function"
     )
 
 

@@ -26,6 +26,7 @@ from ..types import Json, canonical
 from . import variants
 from .agreement import Agreement, agreement
 from .evaluator import Evaluator
+from .known import BUILT_IN
 from .variants import Row
 
 MOST_ROWS = 24
@@ -39,21 +40,6 @@ INVARIANCES: Mapping[str, Callable[[str], str]] = {
     "case": str.swapcase,
 }
 """Changes of an answer that a declared invariance says must not matter."""
-
-BUILT_IN = tuple(
-    Row(question, answer, answer)
-    for question, answer in (
-        ("What is the capital of Peru?", "Lima"),
-        ("Which planet has the largest moon?", "Jupiter"),
-        ("Who wrote the novel Middlemarch?", "George Eliot"),
-        ("In which year did the first person stand on the moon?", "1969"),
-        ("What is 17 times 23?", "391"),
-        ("Which metal is liquid at room temperature?", "mercury"),
-        ("What do bees make?", "honey and wax"),
-        ("Where is the parliament of the Netherlands?", "in The Hague"),
-    )
-)
-"""Known answers for an evaluator that comes with none."""
 
 _NEEDED = {"mutated": 0.8}
 _NEEDED_ELSE = 0.9
@@ -176,7 +162,7 @@ async def prove(
 async def _of_answers(
     evaluator: Evaluator, rows: Sequence[Row], invariant: Collection[str], pool: Pool
 ) -> Proof:
-    given = rows or BUILT_IN
+    name, given = ("", rows) if rows else await _fitting(evaluator, pool)
     known = {canonical((row.input, row.good)): row for row in given if row.good is not None}
     good = list(known.values())[:MOST_ROWS]
     if not good:
@@ -186,7 +172,7 @@ async def _of_answers(
     cases = list(_answer_cases(evaluator, good, invariant))
     forward = await _judge_all(evaluator, cases, pool)
     evidence = _Evidence(cases, forward)
-    notes = () if rows else ("judged on built-in questions; give --target with your own",)
+    notes = () if rows else (f"judged on built-in {name}; give --target with your own",)
     if not _scores_the_original(evidence):
         return _concluded(evaluator, evidence, notes=notes)
     _ranks(evidence, _NEEDED)
@@ -197,15 +183,36 @@ async def _of_answers(
     _same(
         evidence, "deterministic", [forward[n] for n in sample], again, "scored differently the second time"
     )
-    for name in invariant:
+    for change in invariant:
         originals = evidence.originals
-        changed = {case.row: one for case, one in evidence.of(f"invariant {name}")}
+        changed = {case.row: one for case, one in evidence.of(f"invariant {change}")}
         rows_changed = sorted(changed)
         before, after = [originals[row] for row in rows_changed], [changed[row] for row in rows_changed]
-        _same(evidence, f"invariant to {name}", before, after, f"scored differently after a change of {name}")
+        _same(
+            evidence,
+            f"invariant to {change}",
+            before,
+            after,
+            f"scored differently after a change of {change}",
+        )
     _keeps_the_answer(evidence, good)
     agreement = await _agreement(evaluator, given, evidence, pool)
     return _concluded(evaluator, evidence, agreement=agreement, notes=notes)
+
+
+async def _fitting(evaluator: Evaluator, pool: Pool) -> tuple[str, Sequence[Row]]:
+    """The built-in answers that the evaluator tells best from mutated ones."""
+    found: dict[str, float] = {}
+    for name, rows in BUILT_IN.items():
+        cases = [one for one in _answer_cases(evaluator, rows, ()) if one.family in ("original", "mutated")]
+        judged = await _judge_all(evaluator, cases, pool)
+        scores: dict[str, list[float]] = {"original": [], "mutated": []}
+        for case, one in zip(cases, judged, strict=True):
+            # What it cannot score counts as nothing here; the proof itself looks at why.
+            scores[case.family].append(one.score or 0.0)
+        found[name] = fmean(scores["original"]) - fmean(scores["mutated"])
+    best = max(found, key=lambda name: found[name])
+    return best, BUILT_IN[best]
 
 
 def _answer_cases(evaluator: Evaluator, good: Sequence[Row], invariant: Collection[str]) -> Iterator[_Case]:

@@ -164,9 +164,8 @@ class Queue(Rollouts):
             settled: Future[None] | None = None
             if entry.lease != lease and entry.change is None:
                 entry.lease = lease
-                settled = self._commits.submit(
-                    [entry], [("rollout_state", listed([state(entry, "running")]))]
-                )
+                # It does not rest meanwhile: what its worker reports next is written after this.
+                settled = self._commits.submit([], [("rollout_state", listed([state(entry, "running")]))])
         if wake:
             self._wake.set()
         until = time.time() + lease
