@@ -325,3 +325,21 @@ def test_what_waits_to_be_recorded_is_bounded() -> None:
         recorder.close()
         assert recorder.recorded + recorder.lost == 100
         assert len(store.spans.run("r")) == recorder.recorded
+
+
+def test_a_recorder_that_fails_on_one_call_records_the_next(capfd: pytest.CaptureFixture[str]) -> None:
+    failures = [RuntimeError("a bug in a rule")]
+
+    def redact(spans: Any) -> Any:
+        if failures:
+            raise failures.pop()
+        return spans
+
+    with ScriptedServer("fine") as upstream, world(upstream, redact=redact) as served:
+        ask_chat(served)
+        assert served.calls() == []
+        ask_chat(served)
+        assert len(served.calls()) == 1
+        status = served.gateway.status()
+    assert (status.recorded, status.lost, status.error) == (1, 1, None)
+    assert "a bug in a rule" in capfd.readouterr().err

@@ -321,3 +321,10 @@ def test_a_recorded_run_is_a_trajectory_that_can_be_trained_on() -> None:
         assert (*step.tokens.prompt_ids, *step.tokens.output_ids) == (11, 12, 13, 21, 22)
         assert (list(step.tokens.logprobs), step.tokens.policy_version) == ([-0.25, -1.5], "step-40")
         assert "Be brief." in str(step.observation)
+
+
+def test_a_models_name_cannot_become_another_path_of_the_upstream() -> None:
+    with ScriptedServer("fine") as upstream, world(upstream) as made:
+        answer = http("GET", f"{made.base()}/v1/models/..%2F..%2Fadmin")
+    assert answer.status_code == 404
+    assert upstream.requests[0].path == "/v1/models/..%2F..%2Fadmin"

@@ -14,12 +14,13 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from urllib.parse import quote
 
 import msgspec
 
 from ...errors import InputError, StoreError, WhetError
 from ...types import Bundle, Failure, Fault, Span, Version
-from ..asgi import Refused, Request, Response, Role, Route, answer
+from ..asgi import Handler, Refused, Request, Response, Role, Route, answer
 from .assignment import Assignments, Reassigned
 from .dialects import CHAT, MESSAGES, RESPONSES, Dialect
 from .exchange import Exchange, watched
@@ -101,7 +102,7 @@ class Gateway:
         self.upstreams = dict(upstreams)
         self.assignments = Assignments(self.upstreams, bundle=store.live(live), choose=choose)
         self.recorder = Recorder(store.spans, redact=redact)
-        self.traffic: Traffic = Traffic()
+        self.traffic = Traffic()
         self.calls = 0
         self._client: Upstreams | None = None
         self._trouble: str | None = None
@@ -114,7 +115,7 @@ class Gateway:
     @asynccontextmanager
     async def lifespan(self) -> AsyncIterator[None]:
         """Open the connections, follow the live release; at the end write what waits."""
-        self._client, self.traffic = Upstreams(), Traffic()
+        self._client = Upstreams()
         follower = asyncio.create_task(self._follow())
         try:
             yield
@@ -130,12 +131,12 @@ class Gateway:
         for prefix, token in _PREFIXES:
 
             def route(
-                method: str, path: str, handler: object, *, prefix: str = prefix, token: str | None = token
+                method: str, path: str, handler: Handler, *, prefix: str = prefix, token: str | None = token
             ) -> Route:
                 return Route(
                     method=method,
                     path=f"{prefix}/v1{path}",
-                    handler=handler,  # type: ignore[arg-type]
+                    handler=handler,
                     role=Role.WRITE,
                     summary=f"{method} {path} of the upstream" + (", recorded" if path in _RECORDED else ""),
                     request=dict if method == "POST" else None,
@@ -146,11 +147,11 @@ class Gateway:
                 )
 
             routes += [route("POST", dialect.path, self._handler(dialect)) for dialect in _DIALECTS]
-            routes += [route("POST", path, self._pass_on(api)) for path, api in _UNRECORDED.items()]
-            routes += [route("GET", path, self._pass_on("chat")) for path in ("/models", "/models/{model}")]
+            for method, path, api in _UNRECORDED:
+                routes.append(route(method, path, self._pass_on(path, api)))
         return routes
 
-    def _handler(self, dialect: Dialect) -> Callable[[Request], object]:
+    def _handler(self, dialect: Dialect) -> Handler:
         async def handle(request: Request) -> Response | None:
             return await self._call(request, dialect)
 
@@ -228,19 +229,19 @@ class Gateway:
                 f"the call was served {dict(call.versions)}, its run is assigned {dict(assigned.versions)}",
             )
 
-    def _pass_on(self, api: str) -> Callable[[Request], object]:
+    def _pass_on(self, path: str, api: str) -> Handler:
         """A handler for what is not a model's answer: passed on as it is and not recorded."""
 
         async def handle(request: Request) -> Response:
-            asked = "messages" if api == "messages" or request.header("anthropic-version") else "chat"
-            dialect = MESSAGES if asked == "messages" else CHAT
-            path = "/v1" + request.path.rpartition("/v1")[2]
+            asked = "messages" if request.header("anthropic-version") else api
+            # The name is quoted again: one that holds `../` must not become another path of the upstream.
+            wanted = path.replace("{model}", quote(request.params.get("model", ""), safe=""))
             try:
                 body = await request.body() if request.method == "POST" else None
                 async with watched(request):
-                    return await self._passed(request, asked, path.removeprefix("/v1"), body)
+                    return await self._passed(request, asked, wanted, body)
             except CallFailed as failed:
-                return _error(dialect, failed)
+                return _error(MESSAGES if asked == "messages" else CHAT, failed)
             except ClientGone:
                 raise Refused(408, "client_gone", "the client went away") from None
 
@@ -411,8 +412,13 @@ class Gateway:
 
 _DIALECTS: Sequence[Dialect] = (CHAT, RESPONSES, MESSAGES)
 _RECORDED = {dialect.path for dialect in _DIALECTS}
-_UNRECORDED = {"/embeddings": "chat", "/messages/count_tokens": "messages"}
-"""Path → API whose upstream it is passed on to."""
+_UNRECORDED = (
+    ("POST", "/embeddings", "chat"),
+    ("POST", "/messages/count_tokens", "messages"),
+    ("GET", "/models", "chat"),
+    ("GET", "/models/{model}", "chat"),
+)
+"""Method, path, and the API whose upstream it is passed on to."""
 
 
 def _own_headers(call: Call) -> dict[str, str]:

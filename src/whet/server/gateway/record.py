@@ -224,7 +224,11 @@ class Recorder:
                     spans.append(call.span())
                 except (msgspec.MsgspecError, TypeError, ValueError, RecursionError) as exception:
                     self._lose(1, f"one has no JSON form ({exception})")
-            self._write(spans if self._redact is None else self._redact(spans))
+            try:
+                self._write(spans if self._redact is None else self._redact(spans))
+            except Exception as exception:  # whatever it was, what comes next must still be recorded
+                self.error = f"{type(exception).__name__}: {exception}"
+                self._lose(len(spans), self.error)
             with self._changed:
                 self._writing = 0
                 self._size -= sum(call.size for call in calls)
