@@ -34,6 +34,21 @@ from whet.tracing.protobuf import write_field, write_number
 
 TOKEN = "benchmark"
 SPANS, BYTES = 5, 1350
+WORDS = (
+    "the",
+    "agent",
+    "was",
+    "asked",
+    "when",
+    "they",
+    "would",
+    "move",
+    "and",
+    "looked",
+    "through",
+    "mail",
+    "then",
+)
 PROTOBUF = "application/x-protobuf"
 
 
@@ -60,7 +75,8 @@ def attribute(name: str, value: str | int) -> bytes:
 def export(trace: int, count: int, resource: Mapping[str, str | int] | None = None) -> bytes:
     """An OTLP request with `count` spans of one trace."""
     spans = b""
-    pad = "x" * (BYTES - 120)
+    # Prose, in another order each time: what redaction has to look through, and compression cannot cheat on.
+    pad = " ".join(random.choices(WORDS, k=BYTES // 6))[: BYTES - 120]
     for number in range(1, count + 1):
         moment = (1_700_000_000_000_000_000 + number).to_bytes(8, "little")
         spans += write_field(

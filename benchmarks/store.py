@@ -4,7 +4,7 @@ Every figure is of acknowledged, fsynced writes by one process.  Rates are per s
 and per second of CPU: on a machine that does other things too only the second can be compared.
 
     trajectories   four small steps each: put and read
-    spans          1.4 KB each in batches of 100, --spans in all: rate and disk, by tenths of the way
+    spans          1.4 KB each in batches of 100, --spans in all: rate, disk, and a large store against a fresh one
     queue          claim and finish in batches, with --rollouts waiting
 """
 
@@ -14,6 +14,7 @@ import argparse
 import hashlib
 import os
 import resource
+import statistics
 import tempfile
 import threading
 import time
@@ -24,6 +25,7 @@ from pathlib import Path
 
 from whet.store import Finish, Store
 from whet.store.codec import decode, encode
+from whet.store.segments import SEGMENT
 from whet.types import Outcome, Rollout, Span, Step, Task, Trajectory
 
 BODY = 1_400
@@ -122,32 +124,46 @@ def keep(store: Store, made: list[list[Span]], window: int = 40) -> None:
         future.result()
 
 
+def fill(store: Store, count: int) -> None:
+    """Put `count` spans, and say how fast by tenths of the way."""
+    done = 0
+    for part in range(1, 11):
+        cpu, wall, before = 0.0, 0.0, done
+        while done < count * part // 10:
+            made = batches(done, 200)
+            start = time.process_time(), time.perf_counter()
+            keep(store, made)
+            cpu, wall = cpu + time.process_time() - start[0], wall + time.perf_counter() - start[1]
+            done += 20_000
+        if done > before:
+            put = done - before
+            print(
+                f"{f'spans up to {done:,}':48} {put / wall:10,.0f} /s {put / cpu:10,.0f} /CPU-s", flush=True
+            )
+
+
 def spans(path: Path, count: int) -> None:
-    parts, each = 10, 20_000
-    rates: list[float] = []
-    with Store(path) as store:
-        done = 0
-        for part in range(parts):
-            while done < count * part // parts:  # on the way, not measured
-                keep(store, batches(done, 200))
-                done += 20_000
-            made = batches(done + 1, each // 100)
-            cpu = time.process_time()
-            with rate(f"spans in batches of 100, {done:,} kept", each):
-                keep(store, made)
-            rates.append(each / (time.process_time() - cpu))
-            done += each
+    fresh = path.with_name("fresh.db")
+    with Store(path) as store, Store(fresh) as other:
+        print("a large store")
+        fill(store, count)
+        print("a fresh one, as full in its last two segments")
+        fill(other, SEGMENT + count % SEGMENT)
+        spent: dict[Store, list[float]] = {store: [], other: []}
+        for turn in range(10):  # by turns, so that what else the machine does meets both alike
+            for each, times in spent.items():
+                made = batches(10**9 + turn, 100)
+                cpu = time.process_time()
+                keep(each, made)
+                times.append(time.process_time() - cpu)
+        large, small_ = (statistics.median(times) for times in spent.values())
+        print(f"CPU per span, large store to fresh: {large / small_:.2f}")
         kept = store.spans.count()
         before = time.perf_counter()
         for number in range(100):
-            assert len(store.spans.trace(hashlib.md5(b"%d-0-%d" % (1, number % 20)).digest())) == 5
+            assert len(store.spans.trace(hashlib.md5(b"0-0-%d" % (number % 20)).digest())) == 5
         print(f"find a trace among {kept:,} spans: {10 * (time.perf_counter() - before):.2f} ms")
-        with rate("read the cursor", 200_000):
-            cursor = 0
-            for _ in range(10):
-                cursor = store.spans.touched(cursor, limit=20_000)[-1].seq
     size = path.stat().st_size
-    print(f"rate per CPU-second, last tenth to first: {rates[-1] / rates[0]:.2f}")
     print(f"disk to raw bodies: {size / kept / BODY:.2f} ({size / 1e9:.2f} GB)")
     before = time.perf_counter()
     with Store(path) as store:

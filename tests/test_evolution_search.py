@@ -260,7 +260,7 @@ KILLED = """
 
     with Store({folder!r} + "/evolution.db") as store:
         model = Recorded(ScriptedModel(answer), {folder!r} + "/answers.db")
-        options = SearchOptions(iterations=24, seed=7, edits=("number", "grow", "operator"))
+        options = SearchOptions(iterations=16, seed=7, edits=("number", "grow", "operator"))
         found = search(options=options, proposers=[Proposer(model)], journal=Journal(store, "x"))
         for record in found.records:
             print(record.number, record.id, record.status, record.score)
@@ -276,9 +276,9 @@ def test_killed_and_started_again_a_search_ends_as_if_it_had_not_been(tmp_path: 
 
     whole = _made(tmp_path / "whole")
     expected, _ = start(whole).communicate(timeout=60)
-    assert expected.count("\n") == 25
+    assert expected.count("\n") == 17
     broken = _made(tmp_path / "broken")
-    for committed in (1, 9):
+    for committed in (1, 7):
         process = start(broken)
         deadline = time.monotonic() + 60
         while _committed(broken) < committed and process.poll() is None and time.monotonic() < deadline:

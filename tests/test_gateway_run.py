@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
+import httpx2
 import pytest
 
 from whet.errors import InputError
@@ -140,6 +143,17 @@ def test_what_cannot_be_used_is_one_line_and_a_code(
     assert error.count("\n") == 1
 
 
+def test_a_store_that_is_served_already_can_be_reached_by_its_url(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from whet.cli import main
+
+    with Store(tmp_path / "runs.db", serve=True), pytest.raises(SystemExit) as caught:
+        main(["run", "--store", str(tmp_path / "runs.db"), "--", "true"])
+    assert caught.value.code == 4
+    assert "whet run --url" in capsys.readouterr().err
+
+
 def test_the_environment_names_the_upstreams() -> None:
     assert {name: end.url for name, end in upstreams_of({}).items()} == {
         "openai": OPENAI,
@@ -193,3 +207,33 @@ def test_a_running_server_can_be_used(tmp_path: Path) -> None:
         assert done.returncode == 7, done.stderr
         assert sorted(call["api"] for call in made.calls("far")) == ["chat", "messages"]
     assert f"recorded by {made.url} as run far" in done.stderr
+
+
+def test_what_was_said_to_be_recorded_survives_a_kill(tmp_path: Path) -> None:
+    store = tmp_path / "runs.db"
+    with ScriptedServer("fine") as upstream, httpx2.Client(verify=False, timeout=30) as client:
+        command = whet("serve", "--store", str(store), "--port", "0", "--upstream", upstream.base_url)
+        serving = subprocess.Popen(
+            [*command, "--token", "t"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        )
+        try:
+            assert serving.stdout is not None
+            found = re.search(r"http://[\d.:]+", serving.stdout.readline())
+            assert found is not None
+            body = {"model": "scripted", "messages": [{"role": "user", "content": "hello"}]}
+            for number in range(30):
+                url = f"{found[0]}/run/r{number % 3}/t/v1/chat/completions"
+                assert client.post(url, json=body).status_code == 200
+            deadline = time.monotonic() + 30
+            while time.monotonic() < deadline:
+                status = client.get(f"{found[0]}/api/gateway", headers={"x-whet-token": "t"}).json()
+                if not status["waiting"]:
+                    break
+            assert (status["recorded"], status["lost"]) == (30, 0)
+        finally:
+            serving.kill()
+            serving.wait()
+            assert serving.stdout is not None
+            serving.stdout.close()
+    with Store(store) as opened:
+        assert [len(opened.spans.run(f"r{number}")) for number in range(3)] == [10, 10, 10]

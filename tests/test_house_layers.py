@@ -25,6 +25,7 @@ LEVELS = {
     "training": 7,
     "evolution": 7,
     "loop": 6,
+    "agent_env": 5,
     "loop_checks": 6,
     "gate": 5,
     "verdict": 5,

@@ -17,7 +17,7 @@ from otlp_spans import TRACE, call, decoded, one
 
 from whet.cli import main
 from whet.store import Store
-from whet.tracing.assemble import NO_ROOT, Assembler
+from whet.tracing.assemble import NO_ROOT, TOGETHER, Assembler
 from whet.tracing.dialects import trajectory_id
 from whet.tracing.otlp import decode
 from whet.types import Outcome, Score, Span, Trajectory
@@ -182,6 +182,19 @@ def test_a_run_that_cannot_be_stored_as_json_is_noted_and_stops_nothing(store: S
     assert Assembler(store).step(now + 3) == 2
     assert names(store.trajectory(trajectory_id(other, None))) == ["chat 1"]
     assert store.trajectory(ID) is not None
+
+
+def test_many_runs_are_written_in_several_commits(store: Store) -> None:
+    spans = [
+        span._replace(trace=place.to_bytes(16, "big"))
+        for place in range(1, TOGETHER + 11)
+        for span in decoded(ROOT)
+    ]
+    arrive(store, *spans)
+    assembler = Assembler(store)
+    assert assembler.step(math.inf) == TOGETHER
+    assert assembler.flush() == 10
+    assert store.counts()["trajectories"] == TOGETHER + 10
 
 
 def test_the_loop_runs_until_it_is_told_to_stop(store: Store) -> None:

@@ -263,6 +263,16 @@ def test_an_agent_without_a_model_call_says_that_none_was_recorded() -> None:
     assert "notes" not in only(decoded(agent("a"), one("chat m", CHAT, parent="a"))).meta
 
 
+def test_the_sum_of_an_agent_counts_only_where_its_calls_are_not_there() -> None:
+    held = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "a", "gen_ai.usage.input_tokens": 9}
+    alone = only(decoded(one("a", held, lasts=9)))
+    assert (alone.usage.prompt_tokens, alone.usage.calls) == (9, 0)
+    assert form(alone)["steps"][0]["usage"] is None
+    beside = only(decoded(one("a", held, lasts=9), one("chat m", CHAT, parent="a")))
+    assert (beside.usage.prompt_tokens, beside.usage.calls) == (3, 1)
+    assert beside.steps[0].info["aggregate_usage"]["input"] == 9
+
+
 def test_an_error_is_of_where_it_happened() -> None:
     raised = {
         "name": "exception",

@@ -20,7 +20,9 @@ from server_world import TOKENS, World, world
 
 import whet
 from whet.errors import InputError, ModelError
-from whet.server import Role
+from whet.server import Access, Role, Server, running, standard
+from whet.store import Store
+from whet.types import Rollout, Task
 from whet.worker import LitAgent, PromptTemplate, Triplet
 from whet.worker.agent import attempt, load
 from whet.worker.client import Client
@@ -359,6 +361,50 @@ def test_several_processes_share_the_work(tmp_path: Path) -> None:
             assert sum(one["succeeded"] for one in tallies) == 20
         answers = {here.get(f"/api/trajectories/r{number}")["output"] for number in range(20)}
         assert len(answers) == 2
+
+
+def test_no_worker_is_left_when_the_parent_of_several_is_killed(tmp_path: Path) -> None:
+    with world() as here:
+        add(here, 2)
+        with started(here, tmp_path, "pair", "--processes", "2", "--concurrency", "1") as process:
+            wait_for(lambda: counts(here).get("succeeded", 0) == 2)
+            process.kill()
+            process.communicate(timeout=20)
+        workers = [int(path.name.removeprefix("pid-")) for path in tmp_path.glob("pid-*")]
+        assert len(workers) == 2
+        wait_for(lambda: not any(Path(f"/proc/{pid}").exists() for pid in workers))
+
+
+def test_a_server_that_comes_back_gets_the_results_of_what_ran_meanwhile(tmp_path: Path) -> None:
+    path, said = tmp_path / "runs.db", list[str]()
+    begun, away = threading.Event(), threading.Event()
+
+    def agent(text: str) -> str:
+        begun.set()
+        assert away.wait(20)
+        return "done while the server was away"
+
+    async def main(url: str) -> Tally:
+        client = Client(url, TOKENS[Role.WRITE])
+        try:
+            worker = Worker(attempt(agent), client, name="w", lease=60.0, report=said.append)
+            return await worker.run(asyncio.Event(), limit=1)
+        finally:
+            await client.close()
+
+    tallies: list[Tally] = []
+    with Store(path) as store:
+        first = Server(Access(TOKENS), standard(store))
+        with running(first) as url:
+            store.add_rollouts(Rollout(id="r0", task=Task(instruction="x")))
+            thread = threading.Thread(target=lambda: tallies.append(asyncio.run(main(url))))
+            thread.start()
+            assert begun.wait(20)
+        away.set()
+        with running(Server(Access(TOKENS), standard(store), port=first.port)):
+            thread.join(30)
+        assert [tally.succeeded for tally in tallies] == [1]
+        assert store.trajectory("r0").output == "done while the server was away"
 
 
 def test_processes_that_cannot_start_end_with_their_code(tmp_path: Path) -> None:

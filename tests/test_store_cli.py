@@ -9,7 +9,7 @@ import pytest
 
 from whet.cli import app, main
 from whet.store import Store
-from whet.types import Split
+from whet.types import Split, Task, Trajectory
 
 TASKS = (
     '{"task_id": "buy", "natural_language_instruction": "Buy a keyboard.", "initial_state": {"url": "x"}}\n'
@@ -69,6 +69,24 @@ def test_a_resource_file_becomes_the_latest_and_the_others_stay(
     assert run("tasks", "add", file, "--store", path, "--resources", said["id"]) == 0
 
 
+def test_a_person_is_erased_while_a_server_owns_the_store_and_old_runs_go(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "runs.db"
+    with Store(path, serve=True) as server:
+        server.put(Trajectory(task=Task(id="a"), id="hers", subject="ann"))
+        server.put(
+            Trajectory(task=Task(id="b"), id="old", started=1.0), Trajectory(task=Task(id="b"), id="new")
+        )
+        assert run("erase", "ann", "--store", path, "--json") == 0
+        assert json.loads(capsys.readouterr().out)["trajectories"] == 1
+        assert run("retain", "--store", path, "--days", "30") == 0
+        assert "trajectories              1" in capsys.readouterr().out
+        assert [each.id for each in server.trajectories()] == ["new"]
+        assert run("erase", "ann", "--store", path) == 0
+        assert "remains: copies outside" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -78,6 +96,8 @@ def test_a_resource_file_becomes_the_latest_and_the_others_stay(
         (["tasks", "add", "{tmp}/good.jsonl", "--resources", "never"], "never"),
         (["resources", "put", "p", "{tmp}/none.txt"], "none.txt"),
         (["resources", "put", "p", "{tmp}/bad.json"], "JSON"),
+        (["erase", "ann"], "no store"),
+        (["retain", "--days", "3"], "no store"),
     ],
 )
 def test_what_cannot_be_used_is_refused_in_one_line(

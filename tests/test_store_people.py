@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -248,3 +249,28 @@ def test_retention_drops_old_segments_and_spans_go_on(tmp_path: Path) -> None:
         assert store.spans.touched(cursor)[0].seq > cursor
         assert [each.rollout.id for each in store.queue.claim("w", n=9).result()] == ["waits"]
         assert store.rows("PRAGMA integrity_check") == [("ok",)]
+
+
+def test_reading_goes_on_while_old_segments_are_taken_out(tmp_path: Path) -> None:
+    trajectory = asked("one", None)
+    with Store(tmp_path / "runs.db", segment=2) as store:
+        failures: list[BaseException] = []
+        stop = threading.Event()
+
+        def read() -> None:
+            while not stop.is_set():
+                try:
+                    assert len(store.spans.trace(span(trajectory).trace)) <= 60
+                    store.spans.touched(0)
+                except BaseException as failure:
+                    failures.append(failure)
+                    return
+
+        reader = threading.Thread(target=read)
+        reader.start()
+        for turn in range(10):
+            store.spans.put([span(trajectory, 6 * turn + n) for n in range(6)]).result()
+            store.retain(days=0)
+        stop.set()
+        reader.join()
+        assert failures == []

@@ -170,6 +170,18 @@ def test_a_shorter_heartbeat_ends_a_lease_sooner() -> None:
         assert queue.expire().result() == 1
 
 
+def test_a_result_right_after_a_heartbeat_of_another_length_is_accepted(store: Store) -> None:
+    queue = store.queue
+    queue.add([rollout(f"r{n}") for n in range(50)]).result()
+    for lease in queue.claim("w", n=50, lease=60).result():
+        name = lease.rollout.id
+        beaten = queue.heartbeat(name, lease.fence, lease=90)
+        finished = queue.finish(name, lease.fence, trajectory=done(name))
+        assert beaten.result() > lease.until
+        finished.result()
+    assert queue.counts()["succeeded"] == 50
+
+
 def test_the_same_report_twice_is_recorded_once_and_another_one_is_refused(tmp_path: Path) -> None:
     trajectory = done("a", outcome=Outcome.SUCCESS)
     with Store(tmp_path / "runs.db") as store:

@@ -1,14 +1,14 @@
 """A deceptive landscape: in each module every switch but the last makes it worse.
 
-Three switches on are worth 3, none 2, one 1, two 0, so a search that only climbs stays where it
-began. Modules count independently: what was found in two programs comes together in a child of both.
+Four switches on are worth 4, none 3, one 2, two 1 and three nothing, so a search that only
+climbs stays where it began. Modules count independently: what was found in two programs comes together
+in a child of both. `fullest` and `switches_on` say which programs are stepping stones.
 """
 
 import importlib.util
 
-NAMES = ("first", "second", "third", "fourth", "fifth", "sixth")
-WORTH = (2, 1, 0, 3)
-BEST = 1.0
+NAMES = ("FIRST", "SECOND", "THIRD", "FOURTH")
+SIZE = 4
 
 
 def evaluate(path):
@@ -17,9 +17,13 @@ def evaluate(path):
     spec.loader.exec_module(program)
     counts = []
     for name in NAMES:
-        switches = getattr(program, name)()
-        if len(switches) != 3:
-            raise ValueError(f"{name} has {len(switches)} switches, not 3")
+        switches = getattr(program, name)
+        if len(switches) != SIZE:
+            raise ValueError(f"{name} has {len(switches)} switches, not {SIZE}")
         counts.append(sum(map(bool, switches)))
-    worth = sum(WORTH[count] for count in counts)
-    return {"combined_score": worth / (3 * len(NAMES)), "switches_on": sum(counts)}
+    worth = sum(SIZE if count == SIZE else SIZE - 1 - count for count in counts)
+    return {
+        "combined_score": worth / (SIZE * len(NAMES)),
+        "fullest": max(counts),
+        "switches_on": sum(counts),
+    }

@@ -1,29 +1,8 @@
-"""Six modules of three switches each."""
-
+"""Four modules of four switches each."""
 
 # EVOLVE-BLOCK-START
-def first():
-    return [False, False, False]
-
-
-def second():
-    return [False, False, False]
-
-
-def third():
-    return [False, False, False]
-
-
-def fourth():
-    return [False, False, False]
-
-
-def fifth():
-    return [False, False, False]
-
-
-def sixth():
-    return [False, False, False]
-
-
+FIRST = [False, False, False, False]
+SECOND = [False, False, False, False]
+THIRD = [False, False, False, False]
+FOURTH = [False, False, False, False]
 # EVOLVE-BLOCK-END

@@ -9,7 +9,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from ..errors import InputError
+from ..errors import InputError, StoreBusyError
 from .app import app
 
 STORE = Path("whet.db")
@@ -92,18 +92,20 @@ def _served(
     from ..server.gateway.launch import child_environment, run_child, upstreams_of
     from ..store import Store
     from ..tracing.assemble import Assembler
-    from ..tracing.redact import Redactor
 
     address, speaks, tokens = upstream
     upstreams = upstreams_of(os.environ, address, speaks=speaks, tokens=tokens)
     # A token for this program alone: it is in the program's environment, and ends with it.
     token = new_tokens()[Role.WRITE]
-    redactor = Redactor()
-    with Store(store, serve=True) as opened:
+    try:
+        opened = Store(store, serve=True)
+    except StoreBusyError as busy:
+        raise StoreBusyError(f"{busy} Or record through it: whet run --url URL -- ...") from busy
+    with opened:
         access = Access({Role.WRITE: token})
-        gateway = Gateway(opened, upstreams, redact=lambda spans: [redactor.span(span) for span in spans])
-        server = Server(access, [*standard(opened, access.limits), gateway], port=port)
-        with running(server) as url:
+        parts = standard(opened, access.limits, upstreams=upstreams)
+        (recorder,) = (part.recorder for part in parts if isinstance(part, Gateway))
+        with running(Server(access, parts, port=port)) as url:
             environ = child_environment(
                 os.environ,
                 url=url,
@@ -114,7 +116,6 @@ def _served(
             )
             code = run_child(command, environ)
         Assembler(opened).flush()  # the program has ended: nothing more will come
-        recorder = gateway.recorder
     lost = f", {recorder.lost:,} could not be recorded ({recorder.error})" if recorder.lost else ""
     print(
         f"whet: {recorder.recorded:,} model calls recorded{lost}; "

@@ -150,7 +150,7 @@ def work(
     json
         Print what was done as one JSON object a process.
     """
-    from ..worker.main import summary, work_here, work_in_processes
+    from ..worker.main import Work, summary, work_here, work_in_processes
 
     if token is None:
         raise InputError("no token: give --token, or set WHET_TOKEN; whet serve says where its tokens are")
@@ -173,13 +173,7 @@ def work(
             flush=True,
         )
 
-    return work_here(
-        agent,
-        url=url,
-        token=token,
-        concurrency=concurrency,
-        lease=lease,
-        modes=mode,
-        limit=limit,
-        done=done,
+    told = Work(
+        agent=agent, url=url, token=token, concurrency=concurrency, lease=lease, modes=mode, limit=limit
     )
+    return work_here(told, done)

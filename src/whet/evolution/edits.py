@@ -15,6 +15,7 @@ import ast
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from ..errors import InputError
 from . import operators, targets
@@ -52,6 +53,7 @@ class Source:
     raw: bytes = field(init=False)
     starts: list[int] = field(init=False)
     blocks: list[tuple[int, int]] = field(init=False)
+    _sites: list[Site] | None = None
 
     def __post_init__(self) -> None:
         """Raises SyntaxError or InputError for what cannot be edited."""
@@ -92,14 +94,17 @@ class Source:
         return self.raw[begin:end].decode()
 
     def sites(self) -> list[Site]:
-        """Every expression that may be replaced, in the order of the text."""
+        """Every expression that may be replaced, in the order of the text, the outer ones first."""
+        if self._sites is not None:
+            return self._sites
         found: list[Site] = []
         for owner in [*_functions(self.tree), self.tree]:
             names = _names(owner)
             for parent, node in _expressions(owner):
                 if self.inside(node):
                     found.append(Site(node, parent, names))
-        found.sort(key=lambda site: (self.span(site.node), -len(ast.dump(site.node))))
+        found.sort(key=lambda site: (self.span(site.node)[0], -self.span(site.node)[1]))
+        self._sites = found
         return found
 
     def statements(self) -> list[tuple[list[ast.stmt], int]]:
@@ -192,9 +197,15 @@ def _python(program: Program, rng: random.Random) -> tuple[str, Source] | None:
         return None
     name = rng.choices(names, weights)[0]
     try:
-        return name, Source(program.parts[name])
+        return name, _source(program.parts[name])
     except (SyntaxError, ValueError):
         return None
+
+
+@lru_cache(maxsize=256)
+def _source(text: str) -> Source:
+    """Parsed once: the same parents are drawn again and again, and no edit changes a tree."""
+    return Source(text)
 
 
 def number(program: Program, donor: Program | None, rng: random.Random) -> Program | None:
@@ -410,7 +421,7 @@ def _donor(program: Program, donor: Program | None, rng: random.Random) -> tuple
     if found is None or donor is None or found[0] not in donor.parts:
         return None
     try:
-        return (*found, Source(donor.parts[found[0]]))
+        return (*found, _source(donor.parts[found[0]]))
     except (SyntaxError, ValueError):
         return None
 
@@ -451,7 +462,7 @@ def unite(program: Program, donor: Program | None, rng: random.Random) -> Progra
                 changed = changed.with_part(name, donor.parts[name])
             continue
         try:
-            mine, its = Source(program.parts[name]), Source(donor.parts[name])
+            mine, its = _source(program.parts[name]), _source(donor.parts[name])
         except (SyntaxError, ValueError):
             continue
         theirs = _definitions(its)

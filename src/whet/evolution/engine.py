@@ -24,7 +24,7 @@ from ..types import Json
 from .bandit import Bandit
 from .edits import EDITS, PAIRED
 from .journal import Journal, Record
-from .judging import Judge, Judgement
+from .judging import Judge, Judgement, unreadable
 from .population import Draw, Judged, Population
 from .program import Program
 from .proposers import Proposer
@@ -292,32 +292,39 @@ class Search:
         await self._texts.wait(child.number)
         fresh = self._fresh(child)
         self._texts.leave(child.number)
-        smoked = Judgement()
-        if fresh and child.program is not None:
-            async with self._slots:
-                smoked = await self.judge.smoke(child.program)
-        await self._acts.wait(child.number)
-        behaviour = smoked.behaviour
+        if not fresh or child.program is None:
+            await self._gate(child.number, "")
+            status = "nothing" if child.program is None else "duplicate"
+            return replace(self._record(child, judged or Judgement()), status=status, parts=None)
+        refused = unreadable(child.program, self.options.max_length)
+        if refused is not None:
+            await self._gate(child.number, "")
+            return self._record(child, Judgement(failure=refused))
+        # Slots are taken in the order of proposals: whoever holds one waits only for those before it.
+        async with self._slots, self.judge.bench(child.program) as bench:
+            smoked = await bench.smoke()
+            twin = await self._gate(child.number, smoked.behaviour)
+            if twin:
+                return replace(self._record(child, smoked), status="duplicate", parts=None)
+            if smoked.failure is not None:
+                return self._record(child, smoked)
+            judged = await bench.score()
+            if judged.infrastructure:
+                judged = await self.judge.score(child.program)
+        child.cost += 1.0
+        return replace(self._record(child, judged), behaviour=smoked.behaviour, evaluated=True)
+
+    async def _gate(self, number: int, behaviour: str) -> bool:
+        """Pass the second turnstile; True if something before behaves the same."""
+        await self._acts.wait(number)
         twin = bool(behaviour) and behaviour in self._behaviours
         if behaviour:
             self._behaviours.add(behaviour)
-        self._acts.leave(child.number)
-        if child.program is None or not fresh or twin:
-            status = "nothing" if child.program is None else "duplicate"
-            return replace(
-                self._record(child, judged or Judgement(behaviour=behaviour)), status=status, parts=None
-            )
-        if smoked.failure is not None:
-            return self._record(child, smoked)
-        async with self._slots:
-            judged = await self.judge.score(child.program)
-        child.cost += 1.0
-        return replace(self._record(child, judged), behaviour=behaviour, evaluated=True)
+        self._acts.leave(number)
+        return twin
 
     def _fresh(self, child: _Child) -> bool:
         if child.program is None:
-            return False
-        if sum(map(len, child.program.parts.values())) > self.options.max_length:
             return False
         shape = child.program.shape()
         if shape in self._shapes:

@@ -88,6 +88,7 @@ class Report:
             "metrics": dict(found.best.metrics),
             "iterations": found.iterations,
             "evaluations": found.evaluations,
+            "scored": sum(record.status == "scored" for record in found.records if record.number > 0),
             "timeouts": found.timeouts,
             "duplicates_skipped": found.duplicates,
             "seconds": round(self.seconds, 3),

@@ -11,8 +11,9 @@ What happens is counted, not timed, so the same candidates come to the same scor
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Protocol
@@ -43,17 +44,16 @@ class Ran(Protocol):
     def trusted_only(self) -> bool: ...
 
 
-class Runner(Protocol):
-    """Runs one function of staged code on JSON arguments: `whet.sandbox.Pool` is one."""
+class Opened(Protocol):
+    """A process that holds staged code and answers calls until one of them ends it."""
 
-    async def call(
-        self,
-        source: Mapping[str, str | bytes],
-        entry: str,
-        args: Sequence[Json] = (),
-        *,
-        seconds: float | None = None,
-    ) -> Ran: ...
+    async def call(self, args: Sequence[Json] = (), *, seconds: float | None = None) -> Ran: ...
+
+
+class Runner(Protocol):
+    """Makes processes that hold staged code: `whet.sandbox.Pool` does."""
+
+    def open(self, source: Mapping[str, str | bytes], entry: str) -> AbstractAsyncContextManager[Opened]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,25 +166,26 @@ class JudgeOptions:
 class Judge:
     """An evaluator at work.
 
-    `await prepare(start)` comes first; then `smoke` and `score` may run concurrently.
+    `await prepare(start)` comes first.  A candidate is judged on a Bench, a process of its own, and
+    several may be at work at a time.
     """
 
     def __init__(self, runner: Runner, evaluator: Evaluator, options: JudgeOptions) -> None:
-        self.runner, self.evaluator, self.options = runner, evaluator, options
+        self._runner, self.evaluator, self.options = runner, evaluator, options
         self.cpu_seconds = 0.0
         self.evaluations = 0
         """Programs that reached the evaluator."""
         self.timeouts = 0
         self.trusted_only = False
-        self._stages: list[str] = ["evaluate"]
-        self._behaviour = False
-        self._calls: list[Json] = []
+        self.stages: list[str] = ["evaluate"]
+        self.own_behaviour = False
+        self.calls: list[Json] = []
         self._staged: dict[str, str | bytes] = {f"{INSIDE}/__init__.py": ""}
         for name in ("beside.py", "probes.py"):
             text = files(__package__).joinpath(name).read_text(encoding="utf-8")
             self._staged[f"{INSIDE}/{name}"] = text
         self._staged |= {f"evaluator/{name}": text for name, text in evaluator.parts.items()}
-        self._path = f"evaluator/{evaluator.main}"
+        self.path = f"evaluator/{evaluator.main}"
 
     async def prepare(self, start: Program) -> Judgement:
         """Judge the start program, and the evaluator by it.
@@ -193,13 +194,14 @@ class Judge:
             InputError: the evaluator or the start program does not run.
             TrainingRefused: the evaluator gives the start program what it gives to wreckage.
         """
-        found = await self._call("beside:stages", start, [self._path])
+        async with self.bench(start) as bench:
+            found = await bench.ask("stages", [self.path])
         if found.failure is not None:
             raise InputError(f"the evaluator {self.evaluator.main} does not load: {_line(found)}")
         names: list[str] = found.value
         cascade = self.options.cascade_evaluation and "evaluate_stage1" in names
-        self._stages = [name for name in names if name.startswith("evaluate_")] if cascade else ["evaluate"]
-        self._behaviour = "behaviour" in names
+        self.stages = [name for name in names if name.startswith("evaluate_")] if cascade else ["evaluate"]
+        self.own_behaviour = "behaviour" in names
         judged = await self._start(start)
         if judged.score is None:
             raise InputError(
@@ -207,18 +209,19 @@ class Judge:
                 "Begin with a program that the evaluator accepts."
             )
         await self._refuse_blind(start, judged)
-        behaviour = await self._fingerprint(start)
-        if behaviour.failure or behaviour.behaviour != (await self._fingerprint(start)).behaviour:
-            self._calls, self._behaviour = [], False  # it differs from itself: nothing can be told by it
+        behaviour, again = [await self.smoke(start) for _ in range(2)]
+        if behaviour.failure or behaviour.behaviour != again.behaviour:
+            self.calls, self.own_behaviour = [], False  # it differs from itself: nothing can be told by it
             return judged
-        return _with_behaviour(judged, behaviour.behaviour)
+        return replace(judged, behaviour=behaviour.behaviour)
 
     async def _start(self, start: Program) -> Judgement:
         """The start program's judgement; its calls are recorded on the way."""
-        if self.options.fingerprint and not self._behaviour:
-            found = await self._call("probes:record", start, [self._path, self._stages[0], self._at(start)])
+        if self.options.fingerprint and not self.own_behaviour:
+            async with self.bench(start) as bench:
+                found = await bench.ask("record", [self.path, self.stages[0], bench.at])
             if found.failure is None and isinstance(found.value, dict):
-                self._calls = found.value.get("calls", [])
+                self.calls = found.value.get("calls", [])
         return await self.score(start)
 
     async def _refuse_blind(self, start: Program, judged: Judgement) -> None:
@@ -233,51 +236,27 @@ class Judge:
                 "better from worse; let it fail, or score lower, when the program does."
             )
 
-    async def smoke(self, program: Program) -> Judgement:
-        """Parse, import and run it on recorded calls; `behaviour` is its fingerprint, `failure` why not."""
-        for name, text in program.parts.items():
-            if name.endswith(".py"):
-                try:
-                    compile(text, name, "exec", dont_inherit=True)
-                except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-                    return Judgement(failure=f"SyntaxError: {error}")
-        return await self._fingerprint(program)
+    @asynccontextmanager
+    async def bench(self, program: Program) -> AsyncIterator[Bench]:
+        """A process of its own for one candidate, in which everything about it happens."""
+        source = self._staged | {f"program/{name}": text for name, text in program.parts.items()}
+        async with self._runner.open(source, f"{INSIDE}.beside:handle") as opened:
+            yield Bench(self, opened, program)
 
-    async def _fingerprint(self, program: Program) -> Judgement:
-        if not program.main.endswith(".py") or not (
-            self.options.fingerprint and (self._calls or self._behaviour)
-        ):
-            return Judgement()
-        if self._behaviour:
-            found = await self._call("probes:behaviour", program, [self._path, self._at(program)])
-        else:
-            found = await self._call("probes:behave", program, [self._at(program), self._calls])
-        if found.failure is not None:
-            return self._failed(found)
-        return Judgement(behaviour=str(found.value))
+    async def smoke(self, program: Program) -> Judgement:
+        """`Bench.smoke` in a process for it alone."""
+        async with self.bench(program) as bench:
+            return await bench.smoke()
 
     async def score(self, program: Program) -> Judgement:
-        """Run the evaluator's stages as far as the thresholds let it."""
-        self.evaluations += 1
-        metrics: dict[str, float] = {}
-        artifacts: dict[str, str] = {}
-        instances: dict[str, float] = {}
-        for number, stage in enumerate(self._stages):
-            found = await self._call("beside:evaluate", program, [self._path, stage, self._at(program)])
-            if found.failure is not None:
-                failed = self._failed(found)
-                if not number:
-                    return failed
-                artifacts[f"{stage.removeprefix('evaluate_')}_stderr"] = failed.failure or ""
-                metrics[f"{stage.removeprefix('evaluate_')}_passed"] = 0.0
+        """`Bench.score` in a process for it alone; the machine's failures are tried again."""
+        judged = Judgement()
+        for _ in range(_RETRIES + 1):
+            async with self.bench(program) as bench:
+                judged = await bench.score()
+            if not judged.infrastructure:
                 break
-            metrics |= {name: value for name, value in found.value["metrics"].items() if name != "error"}
-            artifacts |= found.value["artifacts"]
-            instances |= found.value["instances"]
-            thresholds = self.options.cascade_thresholds
-            if number < len(thresholds) and not self._passes(metrics, thresholds[number]):
-                break
-        return Judgement(self.fitness(metrics), metrics, artifacts, instances)
+        return judged
 
     def fitness(self, metrics: Mapping[str, float]) -> float | None:
         """`combined_score`, else the mean of the numbers that are no feature; None without any."""
@@ -288,36 +267,85 @@ class Judge:
         counted = counted or list(numbers.values())
         return sum(counted) / len(counted) if counted else None
 
-    def _passes(self, metrics: Mapping[str, float], threshold: float) -> bool:
+    def passes(self, metrics: Mapping[str, float], threshold: float) -> bool:
         score = self.fitness(metrics)
         return score is not None and score >= threshold
 
-    def _at(self, program: Program) -> str:
-        return f"program/{program.main}"
 
-    async def _call(self, function: str, program: Program, args: list[Json]) -> Ran:
-        """One call inside; the machine's failures are tried again, the program's are not."""
-        source = self._staged | {f"program/{name}": text for name, text in program.parts.items()}
-        for attempt in range(_RETRIES + 1):
-            found = await self.runner.call(source, f"{INSIDE}.{function}", args, seconds=self.options.timeout)
-            self.cpu_seconds += found.cpu_seconds
-            self.trusted_only = self.trusted_only or found.trusted_only
-            if found.failure is None or found.failure.fault is not Fault.SANDBOX or attempt == _RETRIES:
-                break
+class Bench:
+    """One candidate in its process: first `smoke`, then `score`."""
+
+    def __init__(self, judge: Judge, opened: Opened, program: Program) -> None:
+        self._judge, self._opened, self._program = judge, opened, program
+        self.at = f"program/{program.main}"
+
+    async def ask(self, function: str, args: list[Json]) -> Ran:
+        """Call one of our functions inside."""
+        judge = self._judge
+        found = await self._opened.call([function, args], seconds=judge.options.timeout)
+        judge.cpu_seconds += found.cpu_seconds
+        judge.trusted_only = judge.trusted_only or found.trusted_only
         return found
+
+    async def smoke(self) -> Judgement:
+        """Import it and run it on recorded calls; `behaviour` is its fingerprint, `failure` why not."""
+        judge = self._judge
+        if not self._program.main.endswith(".py") or not judge.options.fingerprint:
+            return Judgement()
+        if judge.own_behaviour:
+            found = await self.ask("behaviour", [judge.path, self.at])
+        elif judge.calls:
+            found = await self.ask("behave", [self.at, judge.calls])
+        else:
+            return Judgement()
+        return self._failed(found) if found.failure is not None else Judgement(behaviour=str(found.value))
+
+    async def score(self) -> Judgement:
+        """Run the evaluator's stages as far as the thresholds let it."""
+        judge = self._judge
+        judge.evaluations += 1
+        metrics: dict[str, float] = {}
+        artifacts: dict[str, str] = {}
+        instances: dict[str, float] = {}
+        for number, stage in enumerate(judge.stages):
+            found = await self.ask("evaluate", [judge.path, stage, self.at])
+            if found.failure is not None:
+                failed = self._failed(found)
+                if not number or failed.infrastructure:
+                    return failed
+                artifacts[f"{stage.removeprefix('evaluate_')}_stderr"] = failed.failure or ""
+                metrics[f"{stage.removeprefix('evaluate_')}_passed"] = 0.0
+                break
+            metrics |= {name: value for name, value in found.value["metrics"].items() if name != "error"}
+            artifacts |= found.value["artifacts"]
+            instances |= found.value["instances"]
+            thresholds = judge.options.cascade_thresholds
+            if number < len(thresholds) and not judge.passes(metrics, thresholds[number]):
+                break
+        return Judgement(judge.fitness(metrics), metrics, artifacts, instances)
 
     def _failed(self, found: Ran) -> Judgement:
         assert found.failure is not None
         timeout = found.killed_by in ("wall", "cpu")
-        self.timeouts += timeout
+        self._judge.timeouts += timeout
         machine = found.failure.fault is Fault.SANDBOX
         return Judgement(failure=_line(found), timeout=timeout, infrastructure=machine)
+
+
+def unreadable(program: Program, most: int) -> str | None:
+    """Why a program is not worth a process, None if it is: longer than `most` characters, or no Python."""
+    length = sum(map(len, program.parts.values()))
+    if length > most:
+        return f"TooLong: {length} characters, and {most} are allowed (max_code_length)"
+    for name, text in program.parts.items():
+        if name.endswith(".py"):
+            try:
+                compile(text, name, "exec", dont_inherit=True)
+            except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+                return f"SyntaxError: {error}"
+    return None
 
 
 def _line(found: Ran) -> str:
     assert found.failure is not None
     return f"{found.failure.type}: {found.failure.message}"[:2000]
-
-
-def _with_behaviour(judged: Judgement, behaviour: str) -> Judgement:
-    return Judgement(judged.score, judged.metrics, judged.artifacts, judged.instances, behaviour=behaviour)

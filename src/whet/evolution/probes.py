@@ -18,7 +18,7 @@ import threading
 import types
 from typing import Any
 
-from .beside import evaluator_at, load, measured
+from .beside import beside, evaluator_at, load, measured
 
 _EVENTS = 60_000
 """Calls looked at before the recording ends: a profiled call costs ten plain ones."""
@@ -30,6 +30,7 @@ _BYTES = 300_000
 def record(evaluator: str, function: str, program: str) -> dict[str, Any]:
     """As `evaluate`, and the calls that the evaluator made of the program's functions: `"calls"`."""
     program = os.path.abspath(program)
+    beside(program)
     draw = random.Random(0)
     kept: dict[str, list[Any]] = {}
     counts: dict[str, int] = {}
@@ -147,6 +148,9 @@ def behave(program: str, calls: list[Any]) -> str:
         if value is None:
             return ""
         said.update(value.encode() + b"\0")
+    random.seed()  # what follows in this process must not depend on the seeds above
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.seed()
     return said.hexdigest() if answered else ""
 
 
@@ -174,6 +178,8 @@ def _joined(kind: str, parts: list[str | None] | list[str]) -> str | None:
 
 def behaviour(evaluator: str, program: str) -> str:
     """Digest of what the evaluator itself calls the behaviour of a program."""
-    value = evaluator_at(evaluator).behaviour(os.path.abspath(program))
+    program = os.path.abspath(program)
+    beside(program)
+    value = evaluator_at(evaluator).behaviour(program)
     text = _said(value) or base64.b64encode(repr(value).encode()).decode()
     return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()

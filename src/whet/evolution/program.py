@@ -11,6 +11,7 @@ import ast
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
 from ..errors import InputError
@@ -189,6 +190,7 @@ def _replace(text: str, search: str, replace: str) -> str | None:
     return None
 
 
+@lru_cache(maxsize=64)
 def _shape(name: str, text: str) -> str:
     if not name.endswith(".py"):
         return text

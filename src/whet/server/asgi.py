@@ -391,6 +391,19 @@ class Route:
     """Status of the usual answer."""
 
 
+def reads(path: str, handler: Handler, summary: str, response: Any, **more: Any) -> Route:
+    """A GET for the role read; `more` as in Route."""
+    return Route(
+        method="GET", path=path, handler=handler, role=Role.READ, summary=summary, response=response, **more
+    )
+
+
+def writes(path: str, handler: Handler, summary: str, request: Any, response: Any, **more: Any) -> Route:
+    """A POST for the role write; `more` as in Route."""
+    given = {"role": Role.WRITE, "summary": summary, "request": request, "response": response, **more}
+    return Route(method="POST", path=path, handler=handler, **given)
+
+
 class Part(Protocol):
     """What the server is made of: some routes, and what must run while they are served."""
 

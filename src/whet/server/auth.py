@@ -188,6 +188,9 @@ class Access:
         origin = request.header("origin")
         if origin is not None and origin not in (f"http://{host}", f"https://{host}"):
             raise Refused(403, "wrong_origin", f"requests from pages of {origin[:100]!r} are not taken")
+        # A page's picture or script sends no Origin, but every browser says where it was asked for.
+        if request.header("sec-fetch-site", "none") not in ("none", "same-origin"):
+            raise Refused(403, "wrong_origin", "requests from pages of another origin are not taken")
 
     def _allows(self, host: str) -> bool:
         name, _, port = host.rpartition(":")

@@ -22,7 +22,7 @@ from ..store import Store
 from ..store.rollouts import Finish
 from ..types import Lease, Mode, Rollout, Split, Status, Task, new_id
 from ..worker import wire
-from .asgi import Request, Response, Role, Route, answer
+from .asgi import Request, Response, Role, Route, answer, reads, writes
 from .auth import Limits
 from .bridge import settled
 
@@ -278,151 +278,70 @@ class Queue:
 
     async def _counts(self, request: Request) -> Response:
         waiting = sum(len(polls) for polls in self._polls.values())
-        return answer(Counts(await asyncio.to_thread(self._store.queue.counts), waiting))
+        counts = await asyncio.to_thread(self._store.queue.counts)
+        return answer(Counts({str(status): count for status, count in counts.items()}, waiting))
 
     def _routes(self) -> tuple[Route, ...]:
-        def route(method: str, path: str, handler: Any, summary: str, **given: Any) -> Route:
-            return Route(method=method, path=path, handler=handler, summary=summary, **given)
-
-        read, write = Role.READ, Role.WRITE
+        task = {"split": Split, "limit": Page}
+        listed = {"status": Status, "mode": Mode, "after": str, "limit": Page}
+        one = "/api/rollouts/{id}"
         return (
-            route(
-                "POST",
-                "/api/tasks",
-                self._put_tasks,
-                "Record tasks",
-                role=write,
-                request=Tasks,
-                response=wire.Added,
-            ),
-            route(
-                "GET",
-                "/api/tasks",
-                self._tasks,
-                "Tasks in the order in which they were recorded",
-                role=read,
-                response=Tasks,
-                query={"split": Split, "limit": Page},
-            ),
-            route(
-                "POST",
+            writes("/api/tasks", self._put_tasks, "Record tasks", Tasks, wire.Added),
+            reads("/api/tasks", self._tasks, "Tasks in the order they were recorded in", Tasks, query=task),
+            writes(
                 "/api/resources",
                 self._put_resources,
                 "Put a snapshot of resources; it becomes the latest",
-                role=write,
-                request=dict[str, Any],
-                response=wire.Snapshot,
+                dict[str, Any],
+                wire.Snapshot,
             ),
-            route(
-                "GET",
-                "/api/resources/latest",
-                self._latest,
-                "The latest snapshot",
-                role=read,
-                response=wire.Snapshot,
-            ),
-            route(
-                "GET",
-                "/api/resources/{id}",
-                self._resources,
-                "One snapshot",
-                role=read,
-                response=wire.Snapshot,
-            ),
-            route(
-                "POST",
+            reads("/api/resources/latest", self._latest, "The latest snapshot", wire.Snapshot),
+            reads("/api/resources/{id}", self._resources, "One snapshot", wire.Snapshot),
+            writes(
                 "/api/rollouts",
                 self._add,
-                "Queue rollouts; one whose id is known is left as it is",
-                role=write,
-                request=wire.Add,
-                response=wire.Added,
+                "Queue rollouts; a known id is left as it is",
+                wire.Add,
+                wire.Added,
             ),
-            route(
-                "GET",
-                "/api/rollouts",
-                self._list,
-                "Rollouts, by status and mode",
-                role=read,
-                response=wire.Rollouts,
-                query={"status": Status, "mode": Mode, "after": str, "limit": Page},
-            ),
-            route(
-                "GET", "/api/rollouts/counts", self._counts, "How many there are", role=read, response=Counts
-            ),
-            route(
-                "GET",
+            reads("/api/rollouts", self._list, "Rollouts, by status and mode", wire.Rollouts, query=listed),
+            reads("/api/rollouts/counts", self._counts, "How many there are", Counts),
+            reads(
                 "/api/rollouts/finished",
                 self._ended,
                 "Rollouts in the order in which they ended",
-                role=read,
-                response=wire.Rollouts,
+                wire.Rollouts,
                 query={"after": Cursor, "limit": Page},
             ),
-            route(
-                "POST",
+            writes(
                 "/api/rollouts/claim",
                 self._claim,
                 "Claim rollouts, waiting for some if asked to",
-                role=write,
-                request=wire.Claim,
-                response=wire.Claimed,
+                wire.Claim,
+                wire.Claimed,
                 open_stream=True,
             ),
-            route(
-                "POST",
+            writes(
                 "/api/rollouts/withdraw",
                 self._withdraw,
                 "End a worker's waiting claims; they answer at once",
-                role=write,
-                request=wire.Withdraw,
-                response=wire.Withdrawn,
+                wire.Withdraw,
+                wire.Withdrawn,
             ),
-            route(
-                "POST",
+            writes(
                 "/api/rollouts/heartbeat",
                 self._heartbeat,
-                "Keep leases; null for one that is lost",
-                role=write,
-                request=wire.Beat,
-                response=wire.Beaten,
+                "Keep leases; null if lost",
+                wire.Beat,
+                wire.Beaten,
             ),
-            route(
-                "POST",
-                "/api/rollouts/finish",
-                self._finish_many,
-                "Report what became of rollouts",
-                role=write,
-                request=wire.FinishMany,
-                response=wire.Results,
+            writes(
+                "/api/rollouts/finish", self._finish_many, "Report what became", wire.FinishMany, wire.Results
             ),
-            route("GET", "/api/rollouts/{id}", self._get, "One rollout", role=read, response=Rollout),
-            route(
-                "POST",
-                "/api/rollouts/{id}/heartbeat",
-                self._beat,
-                "Keep a lease; 409 if it is lost",
-                role=write,
-                request=wire.OneBeat,
-                response=wire.Beaten,
-            ),
-            route(
-                "POST",
-                "/api/rollouts/{id}/finish",
-                self._finish,
-                "Report one rollout; 409 from a stale worker",
-                role=write,
-                request=wire.OneFinish,
-                response=wire.Result,
-            ),
-            route(
-                "POST",
-                "/api/rollouts/{id}/cancel",
-                self._cancel,
-                "Cancel a rollout",
-                role=write,
-                response=Rollout,
-            ),
+            reads(one, self._get, "One rollout", Rollout),
+            writes(f"{one}/heartbeat", self._beat, "Keep a lease; 409 if lost", wire.OneBeat, wire.Beaten),
+            writes(f"{one}/finish", self._finish, "Report one; 409 if stale", wire.OneFinish, wire.Result),
+            writes(f"{one}/cancel", self._cancel, "Cancel a rollout", None, Rollout),
         )
 
 

@@ -46,9 +46,9 @@ class Entry:
 class Board:
     """All entries; `fence` and `done` are the last numbers given."""
 
-    def __init__(self, fence: int = 0, done: int = 0) -> None:
-        self.fence = fence
-        self.done = done
+    def __init__(self) -> None:
+        self.fence = 0
+        self.done = 0
         self.entries: dict[str, Entry] = {}
         self.fresh = False
         """Something came to wait since this was last set to False."""

@@ -19,8 +19,7 @@ import builtins
 import contextlib
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Protocol
 
@@ -30,7 +29,8 @@ from .access import Access
 from .batch import Batch, Target
 from .board import Board, Entry
 from .codec import MODES
-from .futures import Event, follow, gather, pass_on, ready
+from .commits import Commits
+from .futures import follow, gather, pass_on, ready
 from .owner import Arrival, Owner
 from .rollouts import LOST, Finish, Report, Rollouts, claimed, listed, plain, stale, state, written
 from .writer import Writes
@@ -56,16 +56,14 @@ class Queue(Rollouts):
         super().__init__(store)
         self._target = store
         self._clock = clock
-        self._lock = threading.Lock()
-        self._events: deque[Event] = deque()
+        self._board = Board()
+        self._commits = Commits(store, self._board)
         self._ending: dict[int, tuple[str, Future[None]]] = {}
-        self._listeners: builtins.list[Callable[[], None]] = []
-        self._closed = False
         self._wake = threading.Event()
         self._sleeps_until = 0.0
-        with self._lock:
+        with self._commits.held():
             owner.on_rollouts = self._arrived  # before the file is read, so that none falls between
-            self._board = self._load()
+            self._load()
         store.before_close(self._close)
         if clock is time.monotonic:
             threading.Thread(target=self._watch, name="whet-queue-leases", daemon=True).start()
@@ -103,7 +101,7 @@ class Queue(Rollouts):
             raise InputError(f"n is {n}; claim at least 1.")
         if unknown := sorted(set(modes or ()) - set(MODES)):
             raise InputError(f"no mode is called {unknown[0]!r}; give some of {', '.join(MODES)}.")
-        with self._held():
+        with self._commits.held():
             now = self._clock()
             self._expire(now)
             taken = self._board.take(n, modes or MODES)
@@ -118,7 +116,7 @@ class Queue(Rollouts):
                 for left, entry in enumerate(reversed(taken))
             ]
             held.reverse()
-            settled = self._submit(
+            settled = self._commits.submit(
                 taken,
                 [
                     ("rollout_state", listed([state(entry, "running") for entry in taken])),
@@ -155,7 +153,7 @@ class Queue(Rollouts):
             StaleLeaseError: the rollout is not held under this fence any more: stop working on it.
         """
         _positive(lease)
-        with self._held():
+        with self._commits.held():
             entry = self._board.entries.get(id)
             if entry is None or entry.fence != fence:
                 if fence not in self._ending:
@@ -166,7 +164,8 @@ class Queue(Rollouts):
             settled: Future[None] | None = None
             if entry.lease != lease and entry.change is None:
                 entry.lease = lease
-                settled = self._submit([entry], [("rollout_state", listed([state(entry, "running")]))])
+                # It does not rest meanwhile: what its worker reports next is written after this.
+                settled = self._commits.submit([], [("rollout_state", listed([state(entry, "running")]))])
         if wake:
             self._wake.set()
         until = time.time() + lease
@@ -208,7 +207,7 @@ class Queue(Rollouts):
                 reports.append(None)
         waits: builtins.list[tuple[int, Future[None]]] = []
         unknown: builtins.list[tuple[int, Report]] = []
-        with self._held():
+        with self._commits.held():
             fresh: dict[int, tuple[Entry, Report]] = {}
             places: builtins.list[int] = []
             for place, report in enumerate(reports):
@@ -241,7 +240,7 @@ class Queue(Rollouts):
         Raises:
             NotFoundError: there is no such rollout.
         """
-        with self._held():
+        with self._commits.held():
             entry = self._board.entries.get(id)
             if entry is not None and entry.change is None:
                 return self._cancel(entry)
@@ -268,7 +267,7 @@ class Queue(Rollouts):
         Args:
             now: on the queue's clock; None asks it.
         """
-        with self._held():
+        with self._commits.held():
             return self._expire(self._clock() if now is None else now)
 
     def on_available(self, callback: Callable[[], None]) -> Callable[[], None]:
@@ -276,99 +275,23 @@ class Queue(Rollouts):
 
         It must return at once and not raise: an event loop is woken with `call_soon_threadsafe`.
         """
-        self._listeners.append(callback)
+        self._commits.listeners.append(callback)
 
         def remove() -> None:
             with contextlib.suppress(ValueError):
-                self._listeners.remove(callback)
+                self._commits.listeners.remove(callback)
 
         return remove
 
-    def counts(self) -> dict[Status, int]:
+    def counts(self) -> dict[str, int]:
         """How many are queued and running, and how many have succeeded, failed and been cancelled, ever."""
-        with self._held():
+        with self._commits.held():
             queued, running = self._board.counts()
         rows = dict(self._store.rows("SELECT name, value FROM counters WHERE name IN (?, ?, ?)", _ENDED))
-        found: dict[Status, int] = {"queued": queued, "running": running}
+        found: dict[str, int] = {"queued": queued, "running": running}
         return found | {name: rows.get(name, 0) for name in _ENDED}
 
     # -- inside -------------------------------------------------------------------------------
-
-    @contextlib.contextmanager
-    def _held(self) -> Iterator[None]:
-        """The lock, with what was committed meanwhile applied first; then tell whom it concerns."""
-        with self._lock:
-            if self._closed:
-                raise StoreError("the queue is closed with its store. Open it again with whet.Store(path).")
-            told = self._apply()
-            try:
-                yield
-            finally:
-                told += self._apply()
-                fresh, self._board.fresh = self._board.fresh, False
-        self._tell(told, fresh)
-        self._settle()
-
-    def _apply(self) -> builtins.list[Event]:
-        """Bring what was committed, or was not, into the memory."""
-        told: builtins.list[Event] = []
-        while self._events:
-            event = self._events.popleft()
-            event.apply()
-            told.append(event)
-        return told
-
-    def _settle(self) -> None:
-        """Apply what came in, unless someone holds the lock: whoever does applies it when letting go.
-
-        The writer's thread calls this, and it may not wait: who holds the lock may wait for the writer.
-        """
-        while self._events and self._lock.acquire(blocking=False):
-            try:
-                told = self._apply()
-                fresh, self._board.fresh = self._board.fresh, False
-            finally:
-                self._lock.release()
-            self._tell(told, fresh)
-
-    def _tell(self, told: Sequence[Event], fresh: bool) -> None:
-        for event in told:
-            event.tell()
-        if fresh:
-            for listener in tuple(self._listeners):
-                listener()
-
-    def _submit(
-        self,
-        entries: Sequence[Entry],
-        writes: Writes,
-        *,
-        size: int = 0,
-        then: Callable[[], None] | None = None,
-        undo: Callable[[], None] | None = None,
-    ) -> Future[None]:
-        """Write a change of entries; they rest until it is durable, then `then`, or `undo` if it failed."""
-        settled: Future[None] = Future()
-        for entry in entries:
-            entry.change = settled
-
-        def apply(problem: BaseException | None) -> None:
-            for entry in entries:
-                entry.change = None
-            call = then if problem is None else undo
-            if call is not None:
-                call()
-
-        def finished(done: Future[None]) -> None:
-            self._events.append(Event(apply, done.exception(), settled))
-            self._settle()
-
-        try:
-            self._store.write(writes, size + 200 * len(entries)).add_done_callback(finished)
-        except BaseException as problem:
-            apply(problem)
-            raise
-        return settled
 
     def _unclaim(self, held: Sequence[tuple[Entry, int, int]]) -> None:
         for entry, number, _ in reversed(held):
@@ -405,7 +328,7 @@ class Queue(Rollouts):
             for entry in again:
                 self._board.wait(entry)
 
-        settled = self._submit(
+        settled = self._commits.submit(
             [entry for entry, _ in fresh],
             [
                 *written([report for _, report in fresh]),
@@ -436,7 +359,7 @@ class Queue(Rollouts):
         waited = entry.fence is None
         self._board.withdraw(entry)
         ends = [] if waited else [[entry.fence, time.time(), "cancelled", None, None]]
-        settled = self._submit(
+        settled = self._commits.submit(
             [entry],
             [
                 ("attempt_end", listed(ends)),
@@ -471,7 +394,7 @@ class Queue(Rollouts):
                     entry, entry.fence or 0, entry.worker or "", now + _AGAIN, entry.lease or _AGAIN
                 )
 
-        settled = self._submit(
+        settled = self._commits.submit(
             due,
             [("attempt_end", listed(ends)), *self._ends(states, ["failed"] * len(over))],
             then=then,
@@ -493,12 +416,12 @@ class Queue(Rollouts):
                 if id not in self._board.entries:
                     self._board.wait(Entry(seq, id, mode, max_attempts))
 
-        self._events.append(Event(apply, None, None))
-        self._settle()
+        self._commits.note(apply)
 
-    def _load(self) -> Board:
+    def _load(self) -> None:
+        board = self._board
         counters = dict(self._store.rows("SELECT name, value FROM counters"))
-        board = Board(counters.get("fence", 0), counters.get("done", 0))
+        board.fence, board.done = counters.get("fence", 0), counters.get("done", 0)
         now = self._clock()
         for seq, id, mode, limit, tried, fence, worker, lease in self._store.rows(
             "SELECT seq, id, mode, max_attempts, attempts, fence, worker, lease FROM rollouts "
@@ -509,21 +432,20 @@ class Queue(Rollouts):
                 board.wait(entry)
             else:
                 board.hold(entry, fence, worker, now + lease, lease)
-        return board
 
     def _watch(self) -> None:
         """End leases when their time is up."""
-        while not self._closed:
-            with self._lock:
-                deadline = self._board.deadline
-                self._sleeps_until = float("inf") if deadline is None else deadline
-            self._wake.wait(None if deadline is None else max(0.0, deadline - self._clock()))
-            self._wake.clear()
-            with contextlib.suppress(StoreError):  # closed, or closing
+        with contextlib.suppress(StoreError):  # raised once the queue is closed
+            while True:
+                with self._commits.held():
+                    deadline = self._board.deadline
+                    self._sleeps_until = float("inf") if deadline is None else deadline
+                self._wake.wait(None if deadline is None else max(0.0, deadline - self._clock()))
+                self._wake.clear()
                 self.expire()
 
     def _close(self) -> None:
-        self._closed = True
+        self._commits.closed = True
         self._wake.set()
 
 

@@ -1,7 +1,7 @@
 """`Store.spans`: what arrived by OpenTelemetry or through the gateway, kept as it came.
 
 Spans are put in by batches and found by trace or run; `touched` says which traces got spans since
-a reader last looked.  Nothing here reads a body.  `segments.py` says how they lie.
+a reader last looked.  Nothing here decodes a body.  `segments.py` says how they lie.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from ..errors import StoreError
 from ..types import Span
 from .access import Access
 from .erase import needles
@@ -97,8 +98,8 @@ class Spans:
         where = " OR ".join(["instr(body, ?) > 0"] * len(marks))
         found: set[bytes] = set()
         for number in self._segments():
-            query = f"SELECT DISTINCT trace FROM spans_{number} WHERE {where}"
-            found.update(trace for (trace,) in self._store.rows(query, marks))
+            rows = self._query(number, "SELECT DISTINCT trace FROM spans_{0} WHERE " + where, *marks)
+            found.update(trace for (trace,) in rows)
         return sorted(found)
 
     def _segments(self, after: int = 0) -> list[int]:
@@ -110,15 +111,30 @@ class Spans:
         ]
 
     def _query(self, number: int, sql: str, *values: Value) -> list[Any]:
-        return self._store.rows(sql.format(number), values)
+        """Rows of one segment; none if retention has taken it out since it was listed."""
+        try:
+            return self._store.rows(sql.format(number), values)
+        except StoreError:
+            if number in self._segments():
+                raise
+            return []
+
+    def _everywhere(self, where: str, value: Value) -> list[Any]:
+        numbers = self._segments()
+        rows: list[Any] = []
+        try:
+            for start in range(0, len(numbers), _TOGETHER):
+                part = numbers[start : start + _TOGETHER]
+                query = " UNION ALL ".join(_SELECT.format(number) + f" WHERE {where}" for number in part)
+                rows += self._store.rows(query, [value] * len(part))
+        except StoreError:
+            if set(numbers) <= set(self._segments()):
+                raise
+            return self._everywhere(where, value)  # retention has taken one out since they were listed
+        return rows
 
     def _find(self, where: str, value: Value) -> list[Span]:
-        rows: list[Any] = []
-        numbers = self._segments()
-        for start in range(0, len(numbers), _TOGETHER):
-            part = numbers[start : start + _TOGETHER]
-            query = " UNION ALL ".join(_SELECT.format(number) + f" WHERE {where}" for number in part)
-            rows += self._store.rows(query, [value] * len(part))
+        rows = self._everywhere(where, value)
         rows.sort(key=_BY_START)
         contexts: dict[int | None, bytes] = {None: b""}
         wanted = msgspec.json.encode(sorted({row[9] for row in rows} - {None})).decode()
@@ -127,7 +143,7 @@ class Spans:
                 "SELECT id, body FROM contexts WHERE id IN (SELECT value FROM json_each(?))", [wanted]
             )
         )
-        return [Span._make((*row[1:9], contexts[row[9]], row[10])) for row in rows]
+        return [Span._make((*row[1:9], contexts.get(row[9], b""), row[10])) for row in rows]
 
 
 _BY_START: Callable[[Any], Any] = lambda row: (row[4], row[2], row[0])  # noqa: E731

@@ -383,8 +383,9 @@ class Store:
         return history(self, name, last)
 
     def counts(self) -> dict[str, int]:
-        """Table → rows, and `trajectories.<outcome>` → rows."""
+        """Table → rows, `spans` among them, and `trajectories.<outcome>` → rows."""
         found = {table: int(self.rows(f"SELECT count(*) FROM {table}")[0][0]) for table in TABLES}
+        found["spans"] = self.spans.count()
         for outcome, count in self.rows("SELECT outcome, count(*) FROM trajectories GROUP BY outcome"):
             found[f"trajectories.{outcome}"] = count
         return found

@@ -27,6 +27,8 @@ from .dialects.calls import ENCODING as CALL
 CURSOR = "assembler"
 """The key in the record under which the place is kept."""
 NO_ROOT = "the root of this run never arrived"
+TOGETHER = 500
+"""Runs in one step, which are one commit."""
 UNTRACED = 15.0
 """`patience` with a run of which the gateway alone knows: exporters send every five seconds, so the spans
 that its calls name as their parents go elsewhere."""
@@ -65,6 +67,8 @@ class Assembler:
     def step(self, now: float | None = None) -> int:
         """Look what has arrived and write what is complete at `now` (Unix seconds); how many were written.
 
+        No more than `TOGETHER` runs are read and committed at once; the next step goes on.
+
         Raises:
             StoreError: they could not be written; the next step tries again.
         """
@@ -73,7 +77,7 @@ class Assembler:
             moved = self._look(at)
             ready: dict[str, Trajectory] = {}
             closed: list[str | bytes] = []
-            for key in [key for key, run in self._open.items() if run.check <= at]:
+            for key in [key for key, run in self._open.items() if run.check <= at][:TOGETHER]:
                 found = self._assemble(key, at)
                 if found is not None:
                     closed.append(key)
@@ -84,21 +88,29 @@ class Assembler:
 
     def flush(self) -> int:
         """Write all that has arrived, complete or not; for when nothing more will come."""
-        return self.step(math.inf)
+        written = self.step(math.inf)
+        while self._open:
+            written += self.step(math.inf)
+        return written
 
     def run(self, stop: threading.Event, *, every: float = 0.25) -> None:
         """Step every `every` seconds until `stop` is set, then write what has arrived, complete or not.
 
         A record that cannot be written (a full disk) ends nothing: `failure` says so until it can.
         """
-        stopping = False
+        pause, stopping = every, False
         while not stopping:
-            stopping = stop.wait(every)
+            stopping = stop.wait(pause)
+            began = time.monotonic()
             try:
-                self.step(math.inf if stopping else None)
+                if stopping:
+                    self.flush()
+                else:
+                    self.step()
                 self.failure = None
             except StoreError as exception:
                 self.failure = str(exception)
+            pause = max(every, time.monotonic() - began)  # half of the time at most: ingest comes first
 
     # -- inside -------------------------------------------------------------------------------
 
@@ -140,17 +152,18 @@ class Assembler:
         A span need not name its run where another of its trace does.
         """
         wanted: set[str] = set()
-        traces: set[bytes] = set()
-        runs: set[str | None] = {key} if isinstance(key, str) else set()
+        traces: dict[bytes, list[Span]] = {}
+        runs = {key} if isinstance(key, str) else set()
         if isinstance(key, bytes):
-            traces.add(key)
             wanted.add(trajectory_id(key, None))
-            runs = {span.run for span in self.store.spans.trace(key)}
-        for run in runs - {None}:
-            assert run is not None
+            traces[key] = self.store.spans.trace(key)
+            runs = {span.run for span in traces[key] if span.run is not None}
+        for run in runs:
             wanted.add(trajectory_id(b"", run))
-            traces.update(span.trace for span in self.store.spans.run(run))
-        return [span for trace in sorted(traces) for span in self.store.spans.trace(trace)], wanted
+            for trace in {span.trace for span in self.store.spans.run(run)}:
+                if trace not in traces:
+                    traces[trace] = self.store.spans.trace(trace)
+        return [span for trace in sorted(traces) for span in traces[trace]], wanted
 
     def _merged(self, fresh: Trajectory) -> Trajectory | None:
         """With what was judged of the revision before; None if nothing has changed."""

@@ -20,6 +20,7 @@ from ..errors import InputError, TrainingRefused
 from ..loop import Context
 from ..types import Bundle, Group, Json, Outcome, Trajectory, Version, digest, new_id
 from .batch import Counts, Merged, Part, merge, minibatches, parts
+from .guards import Guard
 from .learner import Learner, Loss, cloning_loss, mean_loss
 from .local import LocalModels
 from .losses import cross_entropy
@@ -202,9 +203,17 @@ def joined(before: Sequence[Chosen], now: Sequence[Chosen]) -> list[Chosen]:
 
 
 async def clone(
-    learner: Learner, chosen: list[Chosen], options: CloneOptions, context: Context
+    learner: Learner,
+    chosen: list[Chosen],
+    options: CloneOptions,
+    context: Context,
+    *,
+    guard: Guard | None = None,
 ) -> dict[str, float]:
     """Train on these to the end; what was measured.
+
+    Args:
+        guard: what must not be forgotten meanwhile.
 
     Raises:
         TrainingRefused: a loss that is not finite, or memory ran out.
@@ -213,6 +222,9 @@ async def clone(
     counts = sum((merged[1] for _, merged in train), Counts())
     sequences = [sequence for _, (found, _) in train for sequence in found]
     validation = parts([s for _, (found, _) in held for s in found], options.part_tokens)
+    if guard is not None:
+        guard.protect(learner)
+        sequences = guard.mixed(sequences)
     figures = await fit(learner, sequences, validation, options, context)
     return figures | {
         "trajectories": len(train),

@@ -80,6 +80,8 @@ class Learner:
         self.handle = new_id()
         self.samplers: WeakSet[Refreshed] = WeakSet()
         """Told when the weights change."""
+        self.penalty: Callable[[], Tensor] | None = None
+        """Added to what every update minimises: a guard against forgetting, say."""
 
     def _head_weights(self) -> dict[str, nn.Parameter]:
         return {
@@ -126,6 +128,10 @@ class Learner:
         try:
             for item in items:
                 value = objective(item)
+                value.backward()  # type: ignore[no-untyped-call]
+                total += value.item()
+            if self.penalty is not None:
+                value = self.penalty()
                 value.backward()  # type: ignore[no-untyped-call]
                 total += value.item()
         except (MemoryError, RuntimeError) as error:

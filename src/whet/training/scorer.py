@@ -148,15 +148,26 @@ class LearnedReward:
 
     def __call__(self, trajectory: Trajectory) -> Score:
         """Its score; None where the policy wrote no tokens that could be read."""
+        return self.many([trajectory])[0]
+
+    def many(self, trajectories: Sequence[Trajectory]) -> list[Score]:
+        """The scores of several, computed together."""
         if self._reads == "steps":
-            each = list(self._scorer.score_steps([trajectory])[0].values())
-            value = self._combine(each) if each else None
+            each = [list(steps.values()) for steps in self._scorer.score_steps(trajectories)]
+            values = [self._combine(steps) if steps else None for steps in each]
         else:
-            value = self._scorer.score([trajectory])[0]
-            if value is not None and self._squash:
-                value = 1.0 / (1.0 + math.exp(-value))
-        reason = "" if value is not None else "the policy wrote no tokens"
-        return Score(self.__name__, value, reason, self.version.id)
+            values = self._scorer.score(trajectories)
+            if self._squash:
+                values = [None if value is None else 1.0 / (1.0 + math.exp(-value)) for value in values]
+        return [
+            Score(
+                self.__name__,
+                value,
+                "" if value is not None else "the policy wrote no tokens",
+                self.version.id,
+            )
+            for value in values
+        ]
 
 
 def new_scorer(network: Network) -> Scorer:

@@ -27,6 +27,8 @@ WAITING = 64 * 1024 * 1024
 """Bytes of calls that may wait to be written."""
 PATIENCE = 10.0
 """Seconds that closing, or a reader, waits for what cannot be written at once."""
+GATHER = 0.01
+"""Seconds for which calls are gathered into one commit."""
 _encode = msgspec.json.Encoder().encode
 _NULL = msgspec.Raw(b"null")
 
@@ -178,7 +180,8 @@ class Recorder:
                 return
             self._waiting.append(call)
             self._size += call.size
-            self._changed.notify()
+            if len(self._waiting) == 1:
+                self._changed.notify_all()
 
     def close(self) -> None:
         """Write what waits; what cannot be within `patience` seconds is counted as lost."""
@@ -205,6 +208,9 @@ class Recorder:
         with self._changed:
             while not self._waiting and self._deadline is None:
                 self._changed.wait()
+        if self._deadline is None:
+            time.sleep(GATHER)  # what comes meanwhile shares the commit
+        with self._changed:
             taken = list(self._waiting)
             self._waiting.clear()
             self._writing = len(taken)

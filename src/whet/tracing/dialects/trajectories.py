@@ -113,30 +113,27 @@ def _trajectory(run: str | None, spans: list[Span]) -> Trajectory | None:
         return None
     for node in found:
         _complete(node)
-    if any(node.reading.kind == LLM for node in found):
-        for node in found:
+    called = any(node.reading.kind == LLM for node in found)
+    for node in found:
+        if called:
             node.reading.transcript = None  # the calls themselves are there
+        elif node.reading.kind == AGENT:
+            node.reading.usage = node.reading.aggregate  # nothing else tells what the run has cost
     _name_arguments(found)
     made = _steps(found)
     owner = who(node.content for node in nodes)
     versions, notes = _versions(nodes)
-    if any(step.kind == AGENT for step in made) and not any(step.kind == LLM for step in made):
+    if not called and any(step.kind == AGENT for step in made):
         notes.append(NO_MODEL_CALL)
-    more: dict[str, Json] = {
+    told: dict[str, Json] = {
+        "source": "otlp",
         "run": run,
         "notes": notes,
-        "spans_not_steps": [
-            {"span_id": node.content.span.id.hex(), "name": node.content.span.name}
-            for node in nodes
-            if node.step is None
-        ],
-        "merged_spans": [
-            [each.content.span.id.hex() for each in node.members] for node in found if node.members[1:]
-        ],
+        "metadata": dict(owner.metadata),
         "unread": len(unread),
         "unread_spans": [span.id.hex() for span in unread],
         "loose_logs": [span.id.hex() for span in loose],
-        "metadata": dict(owner.metadata),
+        **_shape(nodes, found),
         **_redacted(spans),
     }
     failed = _run_error(made)
@@ -154,8 +151,19 @@ def _trajectory(run: str | None, spans: list[Span]) -> Trajectory | None:
         subject=owner.subject,
         started=started / 1e9,
         seconds=max(0, max(span.ended for span in spans) - started) / 1e9,
-        meta={"source": "otlp", **{key: value for key, value in more.items() if value}},
+        meta={key: value for key, value in told.items() if value},
     )
+
+
+def _shape(nodes: list[Node], found: list[Node]) -> dict[str, Json]:
+    """Which spans are no step, and which are one together."""
+    apart = [node.content.span for node in nodes if node.step is None]
+    return {
+        "spans_not_steps": [{"span_id": span.id.hex(), "name": span.name} for span in apart],
+        "merged_spans": [
+            [each.content.span.id.hex() for each in node.members] for node in found if node.members[1:]
+        ],
+    }
 
 
 def _versions(nodes: list[Node]) -> tuple[dict[str, str], list[str]]:
@@ -337,7 +345,7 @@ def _step(
     if reading.others and "choices" not in info:
         info["choices"] = [{"output": each} for each in (reading.output, *reading.others)]
     spoken = reading.kind in (AGENT, LLM)
-    spent = reading.usage if reading.kind != AGENT else None
+    spent = reading.usage
     return Step(
         observation=reading.input if spoken else reading.arguments,
         action=reading.output if spoken else reading.result,
@@ -347,7 +355,9 @@ def _step(
         id=id,
         parent=parent,
         tokens=reading.tokens,
-        usage=None if spent is None else Usage(spent["input"] or 0, spent["output"] or 0, calls=1),
+        usage=None
+        if spent is None
+        else Usage(spent["input"] or 0, spent["output"] or 0, calls=int(reading.kind != AGENT)),
         latency=max(0, node.ended - node.started) / 1e9,
         error=failed,
         info={key: value for key, value in info.items() if value is not None},

@@ -1,0 +1,238 @@
+"""Evolution without a model: `python benchmarks/claims/evolution.py [packing|modules|retry|router] ...`.
+
+Each problem of examples/evolve is searched in the sandbox with several seeds, and what was found is
+judged on instances that the search never saw. Prints one row per run and the medians; --json for a file.
+A run is bounded by CPU seconds of search and candidates together, so a busy machine changes the time that
+it takes and little else.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import importlib.util
+import json
+import math
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from types import ModuleType
+from typing import Any
+
+from whet.evolution.engine import Search, SearchOptions
+from whet.evolution.job import Job, Report, run_job
+from whet.evolution.judging import WARM, Evaluator, Judge, JudgeOptions
+from whet.evolution.population import Best, IslandOptions, Islands, Population
+from whet.evolution.program import Program
+from whet.sandbox import Limits, Local, Pool, Sandbox
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "evolve"
+DATA = Path(os.environ.get("WHET_DATA") or Path(__file__).resolve().parents[3] / "shared" / "data")
+UNSEEN = range(100, 105)
+RETRY_BEST = 0.8626
+"""Worth of a request on the unseen services under the best of 144 policies of a grid (fixed timeout,
+number of calls, wait and its growth), chosen on two training services."""
+ROUTER_BEST = 0.720
+"""Share of unseen questions that BM25 (k1 1.2, b 0.75) answers on the same catalogue."""
+
+
+def module(path: Path) -> ModuleType:
+    """A file of ours as a module."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    made = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(made)
+    return made
+
+
+def search(folder: Path, seed: int, options: argparse.Namespace) -> Report:
+    """One search of the program in a folder, without a model."""
+    job = Job(
+        program=folder / "program.py",
+        evaluator=folder / "evaluator.py",
+        cpu_seconds=options.cpu,
+        timeout=10.0,
+        seed=seed,
+        offline=True,
+        output=Path(tempfile.mkdtemp(prefix="whet-claim-")),
+        unsafe_local=options.unsafe_local,
+    )
+    return asyncio.run(run_job(job))
+
+
+def packing(options: argparse.Namespace) -> list[dict[str, Any]]:
+    """Online bin packing: excess over the lower bound in per cent on 5 x 5,000 unseen items."""
+    judge = module(EXAMPLES / "bin_packing" / "evaluator.py")
+    unseen = [(seed, 5000) for seed in UNSEEN]
+
+    def excess(program: Path) -> float:
+        return float(judge.excess(judge.preferences(judge.load(program)), unseen))
+
+    start = excess(EXAMPLES / "bin_packing" / "program.py")
+    return [
+        {
+            "problem": "packing",
+            "seed": seed,
+            "start": start,
+            **_row(search(EXAMPLES / "bin_packing", seed, options), excess),
+        }
+        for seed in range(options.seeds)
+    ]
+
+
+def retry(options: argparse.Namespace) -> list[dict[str, Any]]:
+    """Retry policy: worth of a request on services that the search never saw."""
+    judge = module(EXAMPLES / "retry_policy" / "evaluator.py")
+
+    def worth(program: Path) -> float:
+        return float(judge.worth(judge.load(program), UNSEEN))
+
+    folder = EXAMPLES / "retry_policy"
+    start = worth(folder / "program.py")
+    rows = [_row(search(folder, seed, options), worth) | {"seed": seed} for seed in range(options.seeds)]
+    return [
+        {"problem": "retry", "start": start, "closed": (row["unseen"] - start) / (RETRY_BEST - start), **row}
+        for row in rows
+    ]
+
+
+def router(options: argparse.Namespace) -> list[dict[str, Any]]:
+    """Keyword tool router: accuracy on questions about functions that the search never saw."""
+    folder = Path(tempfile.mkdtemp(prefix="whet-router-"))
+    for name in ("program.py", "evaluator.py"):
+        shutil.copy(EXAMPLES / "tool_router" / name, folder / name)
+    prepare = [sys.executable, str(EXAMPLES / "tool_router" / "prepare.py"), str(DATA / "bfcl")]
+    subprocess.run([*prepare, str(folder / "catalogue.json")], check=True, stdout=subprocess.DEVNULL)
+    other = Path(tempfile.mkdtemp(prefix="whet-router-unseen-")) / "unseen.json"
+    subprocess.run([*prepare, str(other), "unseen"], check=True, stdout=subprocess.DEVNULL)
+    judge = module(folder / "evaluator.py")
+    catalogue = judge.Catalogue(json.loads(other.read_text(encoding="utf-8")))
+
+    def accuracy(program: Path) -> float:
+        return float(catalogue.accuracy(judge.load(program)))
+
+    start = accuracy(folder / "program.py")
+    rows = [_row(search(folder, seed, options), accuracy) | {"seed": seed} for seed in range(options.seeds)]
+    return [
+        {
+            "problem": "router",
+            "start": start,
+            "closed": (row["unseen"] - start) / (ROUTER_BEST - start),
+            **row,
+        }
+        for row in rows
+    ]
+
+
+def _row(report: Report, unseen: Callable[[Path], float]) -> dict[str, Any]:
+    found = report.found
+    return {
+        "unseen": unseen(report.best_path),
+        "training": found.best.score,
+        "proposals": found.iterations,
+        "evaluations": found.evaluations,
+        "duplicates": found.duplicates,
+        "seconds": round(report.seconds, 1),
+        "sandboxed": not report.trusted_only,
+    }
+
+
+LANDSCAPE = SearchOptions(iterations=4000, edits=("number", "unite"), target=1.0)
+"""The two edits that the landscape is about: switching, and taking whole modules from another program."""
+
+
+def modules(options: argparse.Namespace) -> list[dict[str, Any]]:
+    """The deceptive landscape: islands with crossover, without it, and greedy; the same edits and budget."""
+
+    def islands() -> Population:
+        return Islands(
+            IslandOptions(
+                num_islands=3,
+                feature_dimensions=("fullest", "switches_on"),
+                feature_bins=17,
+                migration_interval=40,
+                exploration_ratio=0.8,
+                exploitation_ratio=0.1,
+            )
+        )
+
+    arms: dict[str, tuple[Callable[[], Population], tuple[str, ...]]] = {
+        "islands": (islands, LANDSCAPE.edits),
+        "no crossover": (islands, ("number",)),
+        "greedy": (lambda: Best(1), LANDSCAPE.edits),
+    }
+    rows = []
+    for name, (population, edits) in arms.items():
+        for seed in range(options.seeds):
+            chosen = SearchOptions(iterations=LANDSCAPE.iterations, target=1.0, edits=edits, seed=seed)
+            found = asyncio.run(_landscape(population(), chosen, options))
+            rows.append(
+                {
+                    "problem": f"modules, {name}",
+                    "seed": seed,
+                    "unseen": found,
+                    "optimum": math.isclose(found, 1.0),
+                }
+            )
+    return rows
+
+
+async def _landscape(population: Population, chosen: SearchOptions, options: argparse.Namespace) -> float:
+    folder = EXAMPLES / "modules"
+    limits = Limits(wall_seconds=10.0)
+    sandbox = Local(limits=limits) if options.unsafe_local else Sandbox(limits=limits)
+    evaluator = Evaluator({"evaluator.py": (folder / "evaluator.py").read_text()}, "evaluator.py")
+    async with Pool(sandbox, modules=WARM) as pool:
+        judge = Judge(pool, evaluator, JudgeOptions(timeout=10.0))
+        start = Program({"program.py": (folder / "program.py").read_text()}, "program.py")
+        found = await Search(start, judge, population, options=chosen).run()
+    return found.best.score
+
+
+PROBLEMS = {"packing": packing, "modules": modules, "retry": retry, "router": router}
+
+
+def main() -> None:
+    """Run the problems named."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("problems", nargs="*", default=list(PROBLEMS), metavar="PROBLEM")
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--cpu", type=float, default=60.0, help="CPU seconds of one run")
+    parser.add_argument("--unsafe-local", action="store_true", help="without the sandbox, to try it out")
+    parser.add_argument("--json", type=Path, help="file for all rows")
+    options = parser.parse_args()
+    rows = []
+    for name in options.problems:
+        if name not in PROBLEMS:
+            parser.error(f"{name!r} is none of {', '.join(PROBLEMS)}")
+        for row in PROBLEMS[name](options):
+            print(
+                ", ".join(
+                    f"{key} {value:.4g}" if isinstance(value, float) else f"{key} {value}"
+                    for key, value in row.items()
+                ),
+                flush=True,
+            )
+            rows.append(row)
+    for problem in dict.fromkeys(row["problem"] for row in rows):
+        mine = [row for row in rows if row["problem"] == problem]
+        line = f"{problem}: median {median(row['unseen'] for row in mine):.4g} on the unseen"
+        if "start" in mine[0]:
+            line += f", start {mine[0]['start']:.4g}"
+        if "closed" in mine[0]:
+            line += f", {median(row['closed'] for row in mine):.0%} of the gap to the best known closed"
+        if "optimum" in mine[0]:
+            line += f", optimum found by {sum(row['optimum'] for row in mine)} of {len(mine)}"
+        print(line)
+    if options.json:
+        options.json.write_text(json.dumps(rows, indent=1), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
