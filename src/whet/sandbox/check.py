@@ -38,6 +38,8 @@ LIMITS = Limits(
 
 _SLACK = 4 * MIB
 _LOOP_SECONDS = 0.3
+_LATE = 5.0
+"""Seconds; a busy machine is late, an attack that holds up its own end is later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +139,7 @@ def _killed(cause: str) -> Callable[[Result, _Bait], str]:
     def judge(result: Result, bait: _Bait) -> str:
         if result.killed_by != cause:
             return f"it was to be killed by {cause}, and ended with {result.failure}"
-        late = cause == "wall" and result.seconds > _LOOP_SECONDS + 1
+        late = cause == "wall" and result.seconds > _LOOP_SECONDS + _LATE
         return f"it ran for {result.seconds:.1f} s" if late else ""
 
     return judge
@@ -231,6 +233,10 @@ async def require(sandbox: Sandbox | Local) -> None:
     if key in _passed:
         return
     through = [one for one in await attacks(sandbox) if not one.stopped]
+    if through:
+        # A hole is there the second time, too; a machine that was too busy to answer may not be.
+        names = {one.name for one in through}
+        through = [one for one in await attacks(sandbox, only=names) if not one.stopped]
     if through:
         what = "; ".join(f"{one.name}: {one.detail}" for one in through)
         raise SandboxError(f"the sandbox does not hold here ({sandbox.describe()}): {what}. {advice(what)}")

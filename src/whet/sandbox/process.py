@@ -16,7 +16,7 @@ from ..errors import SandboxError
 from . import box, launch
 from .box import Local, Sandbox
 
-_GRACE = 5.0
+_GRACE = 40.0
 """Seconds that the zygote may take beyond a call's own limit before it is given up."""
 
 

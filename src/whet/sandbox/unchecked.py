@@ -214,7 +214,7 @@ class UncheckedPool:
         async with self._zygote(co_resident) as zygote:
             session = Session(self, zygote)
             session.co_resident = co_resident
-            zygote.send(b"o", spec)
+            zygote.send(b"o" if stream is None else b"s", spec)
             return await session._call(given, seconds, b"l", stream)
 
     @asynccontextmanager

@@ -22,6 +22,9 @@ from typing import Any
 from . import frames, kernel, seccomp
 from .evaluation import Evaluation, mapped_bytes, proportional_bytes
 
+_READY_SECONDS = 30.0
+"""How long an evaluation may take to be shut in; a busy machine is no reason to give up."""
+
 
 class Zygote:
     """Serves evaluations to the process outside.
@@ -51,8 +54,8 @@ class Zygote:
             if asked == b"p":
                 self._reap()
                 self._say(processes=sorted(int(name) for name in os.listdir("/proc") if name.isdigit()))
-            elif asked == b"o":
-                self._evaluation(body)
+            elif asked in (b"o", b"s"):
+                self._evaluation(body, script=asked == b"s")
 
     def _ready(self) -> str:
         """Have an evaluation shut in and waiting; what failed, or the empty string."""
@@ -61,7 +64,7 @@ class Zygote:
                 self._spare = Evaluation(self.plan, self.address_space)
         except OSError as error:
             return str(error)
-        failed = self._spare.ready(10.0)
+        failed = self._spare.ready(_READY_SECONDS)
         if failed:
             self._spare.kill()
             self._dying.append(self._spare)
@@ -87,7 +90,7 @@ class Zygote:
         if "answered" in meta:
             frames.write(self.channel, body)
 
-    def _evaluation(self, spec: bytes) -> None:
+    def _evaluation(self, spec: bytes, *, script: bool) -> None:
         """Serve the calls of one opened program until it is closed or over."""
         failed = self._ready()
         evaluation, self._spare = self._spare, None
@@ -97,7 +100,7 @@ class Zygote:
         else:
             if self.plan["isolate"]:
                 evaluation.watched = self._own_processes
-            if json.loads(spec)["mode"] == "script":
+            if script:
                 evaluation.stream = lambda kind, part: frames.write(self.channel, kind + part)
         first = [spec]
         while True:
