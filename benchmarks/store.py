@@ -1,88 +1,230 @@
-"""How fast the store takes and gives trajectories.  Run: python benchmarks/store.py
+"""What the record costs, and whether it costs more as it grows.  Run: python benchmarks/store.py [PART ...]
 
-A trajectory has four small steps.  Every put is acknowledged after commit and fsync, so the
-figures depend on the disk under --folder.
+Every figure is of acknowledged, fsynced writes by one process.  Rates are per second of the wall
+and per second of CPU: on a machine that does other things too only the second can be compared.
+
+    trajectories   four small steps each: put and read
+    spans          1.4 KB each in batches of 100, --spans in all: rate, disk, and a large store against a fresh one
+    queue          claim and finish in batches, with --rollouts waiting
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
+import os
+import resource
+import statistics
 import tempfile
 import threading
 import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
 from pathlib import Path
 
-from whet.store import Store
+from whet.store import Finish, Store
 from whet.store.codec import decode, encode
-from whet.types import Outcome, Step, Task, Trajectory
+from whet.store.segments import SEGMENT
+from whet.types import Outcome, Rollout, Span, Step, Task, Trajectory
+
+BODY = 1_400
+"""Bytes of a span's body: the usual LLM span with one prompt and one answer."""
 
 
-def small(number: int) -> Trajectory:
+def small(number: int, id: str = "") -> Trajectory:
     """A trajectory of four steps."""
     steps = tuple(
         Step(observation="r1 hit 3 sender month", action="search any w2 w5", reward=-0.02, id=str(index))
         for index in range(4)
     )
-    return Trajectory(
-        task=Task(id=f"t{number}", instruction="When is the move?"), steps=steps, outcome=Outcome.SUCCESS
-    )
+    task = Task(id=f"t{number}", instruction="When is the move?")
+    made = Trajectory(task=task, steps=steps, outcome=Outcome.SUCCESS)
+    return made if not id else Trajectory(task=task, steps=steps, outcome=Outcome.SUCCESS, id=id)
 
 
-def rate(name: str, count: int, seconds: float) -> None:
-    print(f"{name:48} {count / seconds:10,.0f} /s")
+@contextmanager
+def rate(name: str, count: int) -> Iterator[None]:
+    """Print what `count` of something cost."""
+    wall, cpu = time.perf_counter(), time.process_time()
+    yield
+    wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+    print(f"{name:48} {count / wall:10,.0f} /s {count / cpu:10,.0f} /CPU-s", flush=True)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--count", type=int, default=20_000)
-    parser.add_argument("--folder", type=Path)
-    given = parser.parse_args()
-    count = given.count
+def trajectories(path: Path, count: int) -> None:
     made = [small(number) for number in range(count)]
-    before = time.perf_counter()
-    bodies = [encode(each) for each in made]
-    middle = time.perf_counter()
-    for body in bodies:
-        decode(body, Trajectory)
-    after = time.perf_counter()
-    print(
-        f"encode {1e6 * (middle - before) / count:.1f} us, decode {1e6 * (after - middle) / count:.1f} us, "
-        f"{len(bodies[0])} bytes"
-    )
-    with tempfile.TemporaryDirectory(dir=given.folder) as folder:
-        path = Path(folder) / "runs.db"
-        with Store(path) as store:
-            before = time.perf_counter()
+    with rate("encode", count):
+        bodies = [encode(each) for each in made]
+    with rate("decode", count):
+        for body in bodies:
+            decode(body, Trajectory)
+    with Store(path) as store:
+        with rate("put, 1,000 at a time", count):
             for start in range(0, count, 1_000):
                 store.put(*made[start : start + 1_000])
-            rate("put, 1,000 at a time", count, time.perf_counter() - before)
-            before = time.perf_counter()
+        with rate("read back", count):
             for _ in store.trajectories():
                 pass
-            rate("read back", count, time.perf_counter() - before)
-            singles = [small(number) for number in range(200)]
-            before = time.perf_counter()
-            for each in singles:
-                store.put(each)
-            rate("put, one at a time", len(singles), time.perf_counter() - before)
+        with rate("put, one at a time", 200):
+            for number in range(200):
+                store.put(small(number))
 
-            def worker() -> None:
-                for number in range(100):
-                    store.put(small(number))
+        def worker() -> None:
+            for number in range(100):
+                store.put(small(number))
 
-            threads = [threading.Thread(target=worker) for _ in range(32)]
-            before = time.perf_counter()
+        threads = [threading.Thread(target=worker) for _ in range(32)]
+        with rate("put, one at a time from 32 threads", 3_200):
             for thread in threads:
                 thread.start()
             for thread in threads:
                 thread.join()
-            rate("put, one at a time from 32 threads", 3_200, time.perf_counter() - before)
-            with Store(path) as other:
-                fresh = [small(number) for number in range(count)]
-                before = time.perf_counter()
+        with Store(path) as other:
+            fresh = [small(number) for number in range(count)]
+            with rate("put through the owner's socket, 1,000 at a time", count):
                 for start in range(0, count, 1_000):
                     other.put(*fresh[start : start + 1_000])
-                rate("put through the owner's socket, 1,000 at a time", count, time.perf_counter() - before)
+
+
+def batches(number: int, count: int) -> list[list[Span]]:
+    """Batches of 100 spans: 20 traces of 5, random ids, two contexts, bodies that do not compress away."""
+    noise = os.urandom(BODY * 40)
+    made = []
+    for batch in range(count):
+        spans = []
+        for k in range(100):
+            trace = hashlib.md5(b"%d-%d-%d" % (number, batch, k // 5)).digest()
+            at = (batch * 131 + k * 17) % (BODY * 39)
+            spans.append(
+                Span(
+                    trace=trace,
+                    id=os.urandom(8),
+                    parent=b"",
+                    started=time.time_ns(),
+                    ended=time.time_ns(),
+                    name="chat model",
+                    body=noise[at : at + BODY],
+                    encoding="span",
+                    context=b"service and scope" * 20 + b"%d" % (k % 2),
+                )
+            )
+        made.append(spans)
+    return made
+
+
+def keep(store: Store, made: list[list[Span]], window: int = 40) -> None:
+    """Put the batches with some under way at once, as a server with several clients does."""
+    waiting: list[Future[None]] = []
+    for batch in made:
+        waiting.append(store.spans.put(batch))
+        if len(waiting) >= window:
+            waiting.pop(0).result()
+    for future in waiting:
+        future.result()
+
+
+def fill(store: Store, count: int) -> None:
+    """Put `count` spans, and say how fast by tenths of the way."""
+    done = 0
+    for part in range(1, 11):
+        cpu, wall, before = 0.0, 0.0, done
+        while done < count * part // 10:
+            made = batches(done, 200)
+            start = time.process_time(), time.perf_counter()
+            keep(store, made)
+            cpu, wall = cpu + time.process_time() - start[0], wall + time.perf_counter() - start[1]
+            done += 20_000
+        if done > before:
+            put = done - before
+            print(
+                f"{f'spans up to {done:,}':48} {put / wall:10,.0f} /s {put / cpu:10,.0f} /CPU-s", flush=True
+            )
+
+
+def spans(path: Path, count: int) -> None:
+    fresh = path.with_name("fresh.db")
+    with Store(path) as store, Store(fresh) as other:
+        print("a large store")
+        fill(store, count)
+        print("a fresh one, as full in its last two segments")
+        fill(other, SEGMENT + count % SEGMENT)
+        spent: dict[Store, list[float]] = {store: [], other: []}
+        for turn in range(10):  # by turns, so that what else the machine does meets both alike
+            for each, times in spent.items():
+                made = batches(10**9 + turn, 100)
+                cpu = time.process_time()
+                keep(each, made)
+                times.append(time.process_time() - cpu)
+        large, small_ = (statistics.median(times) for times in spent.values())
+        print(f"CPU per span, large store to fresh: {large / small_:.2f}")
+        kept = store.spans.count()
+        before = time.perf_counter()
+        for number in range(100):
+            assert len(store.spans.trace(hashlib.md5(b"0-0-%d" % (number % 20)).digest())) == 5
+        print(f"find a trace among {kept:,} spans: {10 * (time.perf_counter() - before):.2f} ms")
+    size = path.stat().st_size
+    print(f"disk to raw bodies: {size / kept / BODY:.2f} ({size / 1e9:.2f} GB)")
+    before = time.perf_counter()
+    with Store(path) as store:
+        assert store.spans.count() == kept
+        print(f"open: {time.perf_counter() - before:.3f} s")
+    print(f"memory, highest: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MB")
+
+
+def queue(path: Path, count: int) -> None:
+    with Store(path) as store:
+        work = store.queue
+        made = [
+            Rollout(id=f"r{n}", task=Task(id=f"t{n}", instruction="When is the move?")) for n in range(count)
+        ]
+        with rate("add, 1,000 at a time", count):
+            for start in range(0, count, 1_000):
+                work.add(made[start : start + 1_000]).result()
+        for size in (1, 10, 100):
+            done = 0
+            turns = min(count // 4, 100 * size) // size
+
+            def worker(turns: int = turns, size: int = size) -> None:
+                for _ in range(turns // 4):
+                    leases = work.claim("w", n=size).result()
+                    reports = [
+                        Finish(each.rollout.id, each.fence, small(0, f"run-{each.rollout.id}"))
+                        for each in leases
+                    ]
+                    problems = work.finish_many(reports).result()
+                    assert problems == [None] * size
+
+            threads = [threading.Thread(target=worker) for _ in range(4)]
+            done = turns // 4 * 4 * size
+            with rate(f"claim + finish, {size} at a time, 4 threads", done):
+                for thread in threads:
+                    thread.start()
+                for thread in threads:
+                    thread.join()
+        print(work.counts())
+
+
+PARTS: dict[str, Callable[[Path, argparse.Namespace], None]] = {
+    "trajectories": lambda path, given: trajectories(path, given.count),
+    "spans": lambda path, given: spans(path, given.spans),
+    "queue": lambda path, given: queue(path, given.rollouts),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("part", nargs="*", default=list(PARTS), choices=[*PARTS, []])
+    parser.add_argument("--count", type=int, default=20_000)
+    parser.add_argument("--spans", type=int, default=1_000_000)
+    parser.add_argument("--rollouts", type=int, default=40_000)
+    parser.add_argument("--folder", type=Path)
+    given = parser.parse_args()
+    for part in given.part:
+        with tempfile.TemporaryDirectory(dir=given.folder) as folder:
+            PARTS[part](Path(folder) / "runs.db", given)
 
 
 if __name__ == "__main__":

@@ -6,13 +6,25 @@ import hashlib
 import json
 from typing import Any
 
+from whet.tracing.dialects import read
 from whet.tracing.otlp import decode, run_trace
 from whet.tracing.protobuf import FIXED64, write_field, write_number
-from whet.types import Span
+from whet.types import Span, Trajectory
 
 TRACE = bytes(range(1, 17))
 SECOND = 1_000_000_000
 START = 1_800_000_000 * SECOND
+
+
+PARIS = [{"role": "user", "parts": [{"type": "text", "content": "weather?"}]}]
+SUNNY = [{"role": "assistant", "parts": [{"type": "text", "content": "sunny"}], "finish_reason": "stop"}]
+CHAT = {
+    "gen_ai.operation.name": "chat",
+    "gen_ai.request.model": "m",
+    "gen_ai.input.messages": json.dumps(PARIS),
+    "gen_ai.output.messages": json.dumps(SUNNY),
+    "gen_ai.usage.input_tokens": 3,
+}
 
 
 def named(name: str) -> bytes:
@@ -161,3 +173,20 @@ def protobuf_request(*spans: bytes, resource: dict[str, Any] | None = None) -> b
     scope = write_field(1, write_field(1, b"test"))
     inside = write_field(2, scope + b"".join(write_field(2, each) for each in spans))
     return write_field(1, write_field(1, held) + inside)
+
+
+def agent(name: str, **how: Any) -> dict[str, Any]:
+    """The span of an agent's run."""
+    return one(name, {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": name}, **how)
+
+
+def only(spans: list[Span]) -> Trajectory:
+    """The one Trajectory that spans are."""
+    (found,) = read(spans)
+    return found
+
+
+def kinds(trajectory: Trajectory) -> list[tuple[str, str, str | None]]:
+    """Kind, name and the parent's name of every step."""
+    names = {step.id: step.name for step in trajectory.steps}
+    return [(step.kind, step.name, names.get(step.parent or "")) for step in trajectory.steps]

@@ -39,12 +39,18 @@ class World:
 
 @contextmanager
 def world(
-    path: str | Path = ":memory:", *, open_legacy: bool = False, grace: float = 2.0, **limits: Any
+    path: str | Path = ":memory:",
+    *,
+    open_legacy: bool = False,
+    grace: float = 2.0,
+    upstreams: Any = None,
+    **limits: Any,
 ) -> Iterator[World]:
     given = Limits(**limits)
     with Store(path) as store:
         server = Server(
-            Access(TOKENS, limits=given), standard(store, given, open_legacy=open_legacy, grace=grace)
+            Access(TOKENS, limits=given),
+            standard(store, given, open_legacy=open_legacy, grace=grace, upstreams=upstreams),
         )
         with running(server) as url, httpx2.Client(base_url=url, timeout=20) as http:
             yield World(server, store, url, http)

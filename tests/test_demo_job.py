@@ -20,25 +20,12 @@ pytest.importorskip("torch")
 pytest.importorskip("lightgbm")
 
 from whet import Store
-from whet.demo.job import Job, JobOptions, Sizes
+from whet.demo.job import SMALL, Job, JobOptions
 from whet.demo.main import ask, run_demo
 from whet.demo.proof import run_job
 from whet.envs.email import generate, same, write
 from whet.errors import InputError, NotFoundError
 
-SIZES = Sizes(
-    users=200,
-    later_users=900,
-    rollouts=4_000,
-    searched=100,
-    generations=8,
-    cloned=600,
-    grpo=4,
-    grpo_tasks=8,
-    routed=80,
-    validation=60,
-    gate=300,
-)
 STAGES = ["weak", "naive", "rule", "head", "cloned", "trained", "released"]
 FIGURES = ["success", "hallucination", "idk_answerable", "idk_unanswerable", "turns", "n", "interval"]
 
@@ -83,7 +70,7 @@ def demo(folder: Path) -> int:
         output=folder / "run",
         resume=False,
         as_json=True,
-        sizes=SIZES,
+        sizes=SMALL,
     )
 
 
@@ -128,7 +115,7 @@ def test_the_gate_judges_mailboxes_that_nothing_was_learned_from(ran: Ran) -> No
 def test_every_learner_says_what_it_cost(ran: Ran) -> None:
     lines = {line["name"]: line for line in ran.report["learners"]}
     for name in ("rule", "cloned", "trained"):
-        assert 0 < lines[name]["rollouts"] <= SIZES.rollouts
+        assert 0 < lines[name]["rollouts"] <= SMALL.rollouts
         assert lines[name]["seconds"] > 0
     assert lines["weak"]["rollouts"] == 0
     assert lines["weak"]["lift"] is None
@@ -204,10 +191,10 @@ async def run_until(options: JobOptions, what: str, at: int) -> None:
 
 
 def test_a_job_stopped_between_and_within_stages_comes_to_the_same_result(ran: Ran, tmp_path: Path) -> None:
-    options = JobOptions(mail=ran.mail, output=tmp_path, sizes=SIZES)
+    options = JobOptions(mail=ran.mail, output=tmp_path, sizes=SMALL)
 
     async def stopped() -> dict[str, Any]:
-        await run_until(options, "users", SIZES.users)  # runs and thumbs are recorded, the stage is not
+        await run_until(options, "users", SMALL.users)  # runs and thumbs are recorded, the stage is not
         await run_until(options, "rule", 2)  # in the middle of the search
         await run_until(options, "cloning", 2)  # in the middle of cloning
         await run_until(options, "grpo", 2)  # in the middle of training, beyond its last checkpoint
@@ -234,7 +221,7 @@ def test_resuming_with_other_options_or_without_a_job_is_refused(ran: Ran, tmp_p
             output=output,
             resume=True,
             as_json=True,
-            sizes=SIZES,
+            sizes=SMALL,
         )
 
     with pytest.raises(InputError, match="no job to resume"):

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 import whet
+from whet.agent_env import calls
 from whet.env import StepResult
 from whet.errors import BudgetExceeded, GateError, InputError
-from whet.loop import Context, Experiment, Update, calls, means
+from whet.loop import Context, Experiment, Update, means
 from whet.policy import FunctionPolicy
 from whet.store import Store
 from whet.types import Budget, Bundle, Group, Json, Outcome, Split, Task, Trajectory, Version

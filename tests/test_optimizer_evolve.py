@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from dataclasses import replace
+from collections.abc import Callable
 from itertools import count
 
 import msgspec
@@ -23,13 +23,15 @@ from evolution_world import (
 )
 
 from whet.errors import NotFoundError, TrainingRefused
-from whet.evolution.archive import Archive, Member, paired, rungs, survivors
+from whet.evolution.archive import Archive, Member, clearly_worse, paired, rungs
+from whet.evolution.effects import Effects, Trial, compared
+from whet.evolution.operators import knobs
 from whet.evolution.outcomes import value_of
 from whet.evolution.targets import find
 from whet.loop import Context, Update
 from whet.loop_checks import check_optimizer
 from whet.optimizers.evolve import Evolve, EvolveOptions
-from whet.types import Budget, Bundle, Group, Outcome, Score, Task, Trajectory, Version
+from whet.types import Budget, Bundle, Group, Json, Outcome, Score, Task, Trajectory, Version
 
 DOMAINS = {"rule": find(RULE_SOURCE, "RULE").domains}
 SMALL = EvolveOptions(generations=3, tasks=24, children=5, parents=3, probe=6)
@@ -197,27 +199,10 @@ def test_duplicates_in_behaviour_cost_only_the_probe() -> None:
         options = EvolveOptions(generations=1, children=10, probe=6, crossover=0.0)
         update, _ = await run(evolve(options), world, world.context(needing), start_bundle())
         duplicates = update.metrics["duplicates"]
-        assert duplicates >= 8
-        assert world.count <= 60 + 10 * 6 + (10 - duplicates) * 54
-
-    asyncio.run(job())
-
-
-def test_one_resource_at_a_time_when_asked() -> None:
-    async def job() -> None:
-        tried = []
-
-        def judge(done: Trajectory, bundle: Bundle) -> Trajectory:
-            tried.append((bundle["rule"].content != START, bundle["parser"].content != 1))
-            return done.scored(Score("success", 0.0))
-
-        bundle = start_bundle().put(Version(resource="parser", content=1))
-        options = replace(SMALL, together=False, crossover=0.0, generations=1)
-        optimizer = Evolve(("rule", "parser"), domains=DOMAINS, options=options)
-        world = World(judge=judge)
-        await run(optimizer, world, world.context(tasks(24, 1, "t")), bundle)
-        assert (True, True) not in tried
-        assert {(True, False), (False, True)} <= set(tried)
+        proposed = update.metrics["candidates"] - 1
+        assert duplicates >= 17
+        # The incumbent and at most one finisher run on all tasks; the finisher may not have been probed.
+        assert world.count <= 60 + (proposed - 1) * 6 + 60
 
     asyncio.run(job())
 
@@ -272,7 +257,7 @@ def test_every_kind_of_outcome_has_its_value() -> None:
     assert value_of(Trajectory(task=task), "reward") is None
 
 
-def test_racing_ranks_by_paired_differences_and_drops_the_clearly_worse() -> None:
+def test_members_rank_by_paired_differences_and_the_clearly_worse_is_known() -> None:
     def member(name: str, values: list[float | None]) -> Member:
         made = Member({"rule": name})
         for number, value in enumerate(values):
@@ -289,14 +274,62 @@ def test_racing_ranks_by_paired_differences_and_drops_the_clearly_worse() -> Non
     assert paired(better, reference)[0] == 0.25
     assert paired(unlucky, reference) == (0.0, 0.0, 2)
     keys = ["0", "1", "2", "3"]
-    assert survivors([unlucky, worse, better], reference, keys, 3) == [better]
-    assert survivors([member("none", [None] * 4)], reference, keys, 3) == []
-    clearly = member("clearly", [-1.0, -1.0, 0.0, 0.0])
-    assert survivors([clearly], reference, keys, 3) == []
+    assert not clearly_worse(better, reference, keys)
+    assert not clearly_worse(worse, reference, keys)  # two tasks of four: that may be luck
+    assert clearly_worse(member("none", [None] * 4), reference, keys)
+    assert clearly_worse(member("clearly", [-1.0, -1.0, 0.0, 0.0]), reference, keys)
     archive = Archive()
     archive.admit([reference, unlucky, better, worse], reference, 3)
     assert archive.population == [better.id, *sorted([reference.id, unlucky.id])]
     assert Archive.decode(archive.encode()) == archive
+
+
+def trials_of(worth: Callable[[dict[str, Json]], float], count: int, seed: int, noise: float) -> Effects:
+    """The belief after `count` random candidates were tried, ten a generation, with this noise."""
+    rng = random.Random(seed)
+    places = knobs({"rule": START}, {("rule", *path): domain for path, domain in DOMAINS["rule"].items()})
+    plain = Effects(places, {"rule": START})
+    trials = []
+    for number in range(count):
+        candidate = plain.scattered({"rule": START}, rng)
+        lift = worth(candidate["rule"]) + rng.gauss(0.0, noise)
+        trials.append(Trial(plain.levels(candidate), lift, noise**2 * 24, 24, number // 10))
+    return Effects(places, {"rule": START}, trials, generation=count // 10)
+
+
+def test_effects_find_the_best_setting_of_every_knob_though_no_trial_had_them_all() -> None:
+    def worth(rule: dict[str, Json]) -> float:
+        return 0.05 * sum(fit(key, rule[key]) for key in BEST)
+
+    found = trials_of(worth, 300, 0, 0.03).expected({"rule": START})["rule"]
+    assert sum(fit(key, found[key]) for key in BEST) > 0.9 * len(BEST), found
+    # The control: with as much noise and nothing to find, the choice is no better than chance.
+    chance = [
+        sum(fit(key, value[key]) for key in BEST)
+        for seed in range(20)
+        for value in [trials_of(lambda rule: 0.0, 300, seed, 0.03).expected({"rule": START})["rule"]]
+    ]
+    assert sum(chance) / len(chance) < 0.6 * len(BEST)
+
+
+def test_draws_close_in_on_what_is_known_and_stay_wide_on_what_is_not() -> None:
+    effects = trials_of(lambda rule: 0.3 * (rule["match"] == "any"), 100, 1, 0.05)
+    rng = random.Random(2)
+    drawn = [effects.drawn({"rule": START}, rng)["rule"] for _ in range(60)]
+    assert {each["match"] for each in drawn} == {"any"}
+    assert {each["order"] for each in drawn} == {"rank", "date", "size"}
+    assert {each["strict"] for each in drawn} == {True, False}
+
+
+def test_a_lift_is_over_the_others_on_the_same_task_and_missing_scores_are_left_out() -> None:
+    lifts = compared(
+        [{"easy": 1.0, "hard": 1.0}, {"easy": 1.0, "hard": 0.0}, {"easy": 1.0, "hard": None}, {}]
+    )
+    assert [lift and lift[0] for lift in lifts] == [0.25, -0.25, 0.0, None]
+    assert [lift and lift[2] for lift in lifts] == [2, 2, 1, None]
+    assert Trial.decode(
+        msgspec.json.decode(msgspec.json.encode(Trial((1, 2), 0.5, 0.2, 24, 3).encode()))
+    ) == Trial((1, 2), 0.5, 0.2, 24, 3)
 
 
 def test_rungs_grow_to_the_whole_set() -> None:

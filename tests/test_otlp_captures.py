@@ -112,6 +112,9 @@ def assert_as_expected(spans: list[Span], expected: dict[str, Any]) -> None:
         assert step["tool_call_id"] == wanted.get("tool_call_id"), wanted["index"]
         if wanted["response_model"] is not None:
             assert step["response_model"] == wanted["response_model"]
+        assert step.get("transcript") == (
+            expected.get("recoverable_transcript") if not step["index"] else None
+        )
     merged = [each for run in shown for each in run["meta"].get("merged_spans", [])]
     assert merged == expected["merged_spans"]
     apart = [each for run in shown for each in run["meta"].get("spans_not_steps", [])]

@@ -53,12 +53,14 @@ SECRETS = {
     "sendgrid-key": f"SG.{letters(22)}.{letters(43)}",
     "bearer-token": letters(32),
     "basic-auth": base64.b64encode(b"aladdin:open sesame").decode(),
+    "url-key": letters(24),
     "url-password": "s3cr3t-word",
 }
 AROUND = {
     "aws-secret": 'AWS_SECRET_ACCESS_KEY="{}"',
     "bearer-token": "Authorization: Bearer {}",
     "basic-auth": "Authorization: Basic {}",
+    "url-key": "GET https://example.org/v1?q=x&api_key={}&page=2",
     "url-password": "postgres://user:{}@db:5432/x",
 }
 HARMLESS = [
@@ -67,6 +69,8 @@ HARMLESS = [
     "task-force-of-three, risk-averse",
     "see https://example.org:8080/a@b and http://127.0.0.1:43039/v1/",
     "chatcmpl-ABCDEFGHIJKLMNOPQRSTUVWXYZ123 call_abcdefghijklmnopqrstuvwx",
+    "basic training, BASIC programs and Basic understanding",
+    "see https://example.org/?monkey=bananasarefruit&key=short",
     "eyJ is how a JWT begins; sk- how a key does",
 ]
 

@@ -15,6 +15,7 @@ import pytest
 from whet.errors import SandboxError
 from whet.sandbox import Local, Pool, Sandbox, check
 from whet.sandbox.inside import seccomp
+from whet.sandbox.process import advice
 
 HARMLESS_OUTSIDE = ("read_host_files", "write_outside", "open_sockets", "abstract_sockets", "use_descriptors")
 """Attacks that do no damage where nothing stops them."""
@@ -118,6 +119,28 @@ def test_without_user_namespaces_it_refuses_and_names_the_fix(backend: str) -> N
     assert "sysctl user.max_user_namespaces=" in said
 
 
+@pytest.mark.parametrize(
+    ("setting", "value", "fix"),
+    [
+        (
+            "kernel/apparmor_restrict_unprivileged_userns",
+            "1\n",
+            "kernel.apparmor_restrict_unprivileged_userns=0",
+        ),
+        ("kernel/unprivileged_userns_clone", "0\n", "kernel.unprivileged_userns_clone=1"),
+        ("user/max_user_namespaces", "0\n", "user.max_user_namespaces="),
+        ("user/max_user_namespaces", "15000\n", "--security-opt"),
+    ],
+)
+def test_the_fix_is_read_from_the_kernels_settings(
+    tmp_path: Path, setting: str, value: str, fix: str
+) -> None:
+    path = tmp_path / setting
+    path.parent.mkdir(parents=True)
+    path.write_text(value)
+    assert fix in advice("clone into new namespaces: Operation not permitted", settings=tmp_path)
+
+
 def test_a_backend_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(SandboxError, match="apt install bubblewrap"):
@@ -178,8 +201,10 @@ def test_a_script_runs_inside_with_its_output_and_exit_code(tmp_path: Path) -> N
         command = [sys.executable, "-m", "whet.cli", "sandbox", "run", *words]
         return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
-    done = whet(str(script), str(script), "--flag")
-    assert (done.returncode, done.stdout, done.stderr) == (3, f"{[str(script), '--flag']} False\n", "aside\n")
+    # After -- an option is the script's, even one that has the name of ours.
+    done = whet(str(script), "--", str(script), "--seconds", "3")
+    said = f"{[str(script), '--seconds', '3']} False\n"
+    assert (done.returncode, done.stdout, done.stderr) == (3, said, "aside\n")
     assert whet("--unsafe-local", str(script), str(script)).stdout == f"{[str(script)]} True\n"
     script.write_text("while True: pass")
     slow = whet("--seconds", "0.5", str(script))

@@ -198,6 +198,44 @@ def test_each_limit_is_named_by_what_it_killed() -> None:
     within(use, limits)
 
 
+def test_memory_is_limited_over_all_processes_together() -> None:
+    source = (
+        "import os, time\n"
+        "def f(share):\n"
+        "    for _ in range(3):\n"
+        "        if os.fork() == 0:\n"
+        "            held = b'x' * share\n"
+        "            time.sleep(60)\n"
+        "    time.sleep(wait)\n"
+        "    return 'enough'\n"
+    )
+
+    async def use(pool: Pool) -> None:
+        allowed = await pool.call(source.replace("wait", "0.5"), "f", [15 * MIB])
+        assert allowed.value == "enough"
+        refused = await pool.call(source.replace("wait", "60"), "f", [50 * MIB])
+        assert (refused.killed_by, refused.failure and refused.failure.type) == ("memory", "MemoryLimit")
+
+    within(use, Limits(memory=64 * MIB, wall_seconds=30))
+
+
+def test_what_has_served_a_pair_serves_no_program_that_is_judged_from_outside() -> None:
+    async def use(pool: Pool) -> None:
+        evaluator = "SECRET = 'answer'\ndef evaluate(path): return 1"
+        await pool.pair("", evaluator)
+        (first,) = pool._all  # what was started with the pool had served nothing
+        await pool.call("def f(): return 1", "f")
+        assert [one.co_resident for one in pool._all if one is not first] == [False]
+        both = set(pool._all)
+        for _ in range(2):
+            await pool.call("def f(): return 1", "f")
+            await pool.pair("", evaluator)
+        assert pool._all == both
+        assert first.co_resident is True
+
+    within(use)
+
+
 def test_evaluations_do_not_see_each_other() -> None:
     async def use(pool: Pool) -> None:
         leave = (
@@ -258,8 +296,7 @@ def test_a_pair_is_marked_co_resident_and_cannot_be_promoted() -> None:
     evaluator = (
         "import importlib.util\n"
         "import numpy\n"
-        "class EvaluationResult:\n"
-        "    def __init__(self, metrics, artifacts): self.metrics, self.artifacts = metrics, artifacts\n"
+        "from openevolve.evaluation_result import EvaluationResult\n"
         "def evaluate(path):\n"
         "    spec = importlib.util.spec_from_file_location('program', path)\n"
         "    module = importlib.util.module_from_spec(spec)\n"
@@ -296,6 +333,39 @@ def test_further_paths_can_be_read_and_imported_and_not_written(tmp_path: Path) 
     result = called(source, "f", str(tmp_path / "new"), sandbox=Sandbox(paths=(str(tmp_path),)))
     assert result.value == 42
     assert os.listdir(tmp_path) == ["mine.py"]
+
+
+@pytest.mark.parametrize(
+    ("source", "value"),
+    [
+        (
+            "import multiprocessing as m\ndef g(x): return x * x\ndef f():\n"
+            "    with m.get_context('fork').Pool(2) as p: return p.map(g, [1, 2, 3])",
+            [1, 4, 9],
+        ),
+        (
+            "from concurrent.futures import ThreadPoolExecutor\ndef f():\n"
+            "    with ThreadPoolExecutor(4) as p: return list(p.map(abs, [1, -2]))",
+            [1, 2],
+        ),
+        (
+            "import subprocess, sys\ndef f():\n"
+            "    done = subprocess.run([sys.executable, '-c', 'print(6 * 7)'], capture_output=True, text=True)\n"
+            "    return done.stdout",
+            "42\n",
+        ),
+        (
+            "import os, tempfile\ndef f():\n"
+            "    with tempfile.NamedTemporaryFile() as t, open(os.path.expanduser('~/x'), 'w') as h:\n"
+            "        return t.write(b'ab') + h.write('c')",
+            3,
+        ),
+    ],
+    ids=["processes", "threads", "a subprocess", "temporary files"],
+)
+def test_what_ordinary_programs_do_works(pool: Callable[..., Result], source: str, value: Any) -> None:
+    result = pool(source)
+    assert result.value == value, result
 
 
 @pytest.mark.parametrize("value", [0, -1, float("nan"), True, 1.5, "9"])

@@ -109,6 +109,13 @@ def test_a_page_of_another_origin_is_refused_and_our_own_is_not() -> None:
             assert answered.status_code == status, origin
 
 
+def test_what_a_foreign_page_embeds_is_refused_though_it_sends_no_origin() -> None:
+    with running(Server(Access(TOKENS), [Echo()])) as url:
+        for site, status in (("cross-site", 403), ("same-site", 403), ("same-origin", 200), ("none", 200)):
+            answered = httpx2.get(f"{url}/echo/x", headers={"sec-fetch-site": site, **bearer(Role.READ)})
+            assert answered.status_code == status, site
+
+
 def test_the_rate_is_counted_for_each_token_apart() -> None:
     with running(Server(Access(TOKENS, limits=Limits(rate=5)), [Echo()])) as url:
         with httpx2.Client(base_url=url) as http:

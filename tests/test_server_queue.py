@@ -36,7 +36,7 @@ def until_waiting(here: World, count: int) -> None:
 
 
 def trajectory(id: str) -> dict[str, Any]:
-    return {"id": f"t-{id}", "task": {"instruction": f"do {id}"}, "outcome": "success"}
+    return {"id": f"t-{id}", "task": {"instruction": f"do {id}"}, "outcome": "success", "started": 5.0}
 
 
 def test_work_is_handed_out_once_finished_and_found_in_the_order_of_its_end() -> None:

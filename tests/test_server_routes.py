@@ -15,11 +15,14 @@ from schemathesis.specs.openapi.checks import response_schema_conformance
 from server_world import TOKENS, bearer, world
 
 from whet.server import Access, Role, Route, Server, standard
+from whet.server.gateway import Upstream
 from whet.server.openapi import operation_id
 from whet.store import Store
 
 OPEN = {"/healthz"}
 """What is served without a token; with --open-legacy, the routes of the old protocol too."""
+NOWHERE = {"default": Upstream(url="http://127.0.0.1:9/v1")}
+"""Nothing listens there."""
 LEGACY = {"/task", "/resources/latest", "/resources/{id}", "/rollout"}
 
 
@@ -35,7 +38,8 @@ A_FEW = settings(
 
 def routes(*, open_legacy: bool = False) -> list[Route]:
     with Store(":memory:") as store:
-        served = Server(Access(TOKENS), standard(store, open_legacy=open_legacy)).routes
+        parts = standard(store, open_legacy=open_legacy, upstreams=NOWHERE)
+        served = Server(Access(TOKENS), parts).routes
     return [route for route in served if route.path not in OPEN]
 
 
@@ -46,7 +50,7 @@ def path_of(route: Route) -> str:
 @pytest.mark.parametrize("route", routes(), ids=operation_id)
 def test_a_route_is_closed_to_whom_it_is_not_for(route: Route) -> None:
     assert route.role is not None, "only /healthz is open"
-    with world() as here:
+    with world(upstreams=NOWHERE) as here:
         for role, status in ((None, 401), *((role, 403) for role in Role if role < route.role)):
             refused = here.http.request(route.method, path_of(route), headers=bearer(role), content=b"{}")
             assert refused.status_code == status, role

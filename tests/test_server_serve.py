@@ -3,19 +3,32 @@
 from __future__ import annotations
 
 import re
+import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import httpx2
 import pytest
 
 from whet.server import Role, token_file, tokens_of
 from whet.store import Store
-from whet.types import Task, Trajectory
+from whet.types import Rollout, Task, Trajectory
+
+GIVEN = {"authorization": "Bearer t"}
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        threading.Event().wait(0.02)
 
 
 @contextmanager
@@ -105,3 +118,78 @@ def test_it_starts_in_little_memory(tmp_path: Path) -> None:
         status = Path(f"/proc/{process.pid}/status").read_text()
         resident = int(re.search(r"VmRSS:\s+(\d+)", status)[1]) / 1024  # type: ignore[index]
         assert resident < 150, f"{resident:.0f} MB"
+
+
+def test_work_that_another_process_adds_wakes_a_worker_that_waits(tmp_path: Path) -> None:
+    path = tmp_path / "runs.db"
+    with serving(path, "--token", "t") as (_, url, _said), httpx2.Client(headers=GIVEN, timeout=30) as http:
+        found: list[Any] = []
+
+        def wait() -> None:
+            with httpx2.Client(headers=GIVEN, timeout=30) as own:
+                answered = own.post(f"{url}/api/rollouts/claim", json={"worker": "w", "wait": 20})
+                found.extend(answered.json()["leases"])
+
+        waiting = threading.Thread(target=wait)
+        waiting.start()
+        until(lambda: http.get(f"{url}/api/rollouts/counts").json()["waiting"] == 1)
+        with Store(path) as beside:
+            assert not beside.owner
+            with beside.batch() as batch:
+                batch.add_rollouts(Rollout(id="from-beside", task=Task(instruction="x")))
+        waiting.join(10)
+        assert [lease["rollout"]["id"] for lease in found] == ["from-beside"]
+
+
+def test_a_server_that_starts_second_hands_out_work_once_the_first_process_has_ended(tmp_path: Path) -> None:
+    path = tmp_path / "runs.db"
+    agent = Store(path)
+    agent.put_state("opened", True)
+    assert agent.owner
+    with serving(path, "--token", "t") as (_, url, _said), httpx2.Client(headers=GIVEN, timeout=30) as http:
+        one = {"rollouts": [{"id": "a", "task": {"instruction": "x"}}]}
+        assert http.post(f"{url}/api/rollouts", json=one).status_code == 200
+        assert http.post(f"{url}/api/rollouts/claim", json={"worker": "w"}).status_code == 503
+        agent.close()
+        until(lambda: http.post(f"{url}/api/rollouts/claim", json={"worker": "w"}).status_code == 200)
+        assert http.get(f"{url}/api/rollouts/a").json()["status"] == "running"
+
+
+def test_leases_and_fences_outlive_a_kill_of_the_server(tmp_path: Path) -> None:
+    path = tmp_path / "runs.db"
+    with serving(path, "--token", "t") as (process, url, _said), httpx2.Client(headers=GIVEN) as http:
+        http.post(f"{url}/api/rollouts", json={"rollouts": [{"id": "a", "task": {"instruction": "x"}}]})
+        claim = {"worker": "w", "lease": 60}
+        (lease,) = http.post(f"{url}/api/rollouts/claim", json=claim).json()["leases"]
+        process.kill()
+        process.wait(10)
+    with serving(path, "--token", "t") as (_, url, _said), httpx2.Client(headers=GIVEN) as http:
+        assert http.post(f"{url}/api/rollouts/claim", json={"worker": "other"}).json()["leases"] == []
+        finish = {"fence": lease["fence"], "trajectory": {"id": "t", "task": {"instruction": "x"}}}
+        assert http.post(f"{url}/api/rollouts/a/finish", json=finish).status_code == 200
+        assert http.get(f"{url}/api/rollouts/a").json()["result"] == "t"
+
+
+NODE = """
+const [url, token] = process.argv.slice(2);
+const span = {traceId: "0af7651916cd43dd8448eb211c80319c", spanId: "b7ad6b7169203331", name: "from node",
+              startTimeUnixNano: "1700000000000000000", endTimeUnixNano: 1700000001000000000};
+const body = JSON.stringify({resourceSpans: [{scopeSpans: [{spans: [span]}]}]});
+const headers = {"content-type": "application/json", authorization: `Bearer ${token}`};
+const answered = await fetch(`${url}/v1/traces`, {method: "POST", headers, body});
+console.log(answered.status, await answered.text());
+"""
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="there is no node")
+def test_nodes_fetch_posts_otlp_json(tmp_path: Path) -> None:
+    path, script = tmp_path / "runs.db", tmp_path / "post.mjs"
+    script.write_text(NODE)
+    with serving(path, "--token", "t") as (process, url, _said):
+        posted = subprocess.run(["node", str(script), url, "t"], capture_output=True, text=True, timeout=30)
+        assert posted.stdout.strip() == "200 {}", posted.stderr
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0
+    with Store(path) as store:
+        (span,) = store.spans.trace(bytes.fromhex("0af7651916cd43dd8448eb211c80319c"))
+        assert span.name == "from node"

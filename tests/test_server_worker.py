@@ -20,7 +20,9 @@ from server_world import TOKENS, World, world
 
 import whet
 from whet.errors import InputError, ModelError
-from whet.server import Role
+from whet.server import Access, Role, Server, running, standard
+from whet.store import Store
+from whet.types import Rollout, Task
 from whet.worker import LitAgent, PromptTemplate, Triplet
 from whet.worker.agent import attempt, load
 from whet.worker.client import Client
@@ -268,9 +270,14 @@ def test_an_agent_that_cannot_be_loaded_is_named(spec: str) -> None:
 
 
 AGENT = """
-import pathlib, time
-def quick(text):
-    return text.upper()
+import os, pathlib, time
+def pair(text):
+    pathlib.Path(f"pid-{os.getpid()}").touch()
+    deadline = time.monotonic() + 20
+    while len(list(pathlib.Path().glob("pid-*"))) < 2:
+        assert time.monotonic() < deadline, "the other process did not come"
+        time.sleep(0.01)
+    return str(os.getpid())
 def slow(text):
     pathlib.Path("begun").touch()
     time.sleep(1.0)
@@ -344,11 +351,64 @@ def test_a_second_ctrl_c_gives_the_rollout_back(tmp_path: Path) -> None:
 def test_several_processes_share_the_work(tmp_path: Path) -> None:
     with world() as here:
         add(here, 20)
-        with started(here, tmp_path, "quick", "--processes", "2", "--concurrency", "2") as process:
+        with started(here, tmp_path, "pair", "--processes", "2", "--concurrency", "2") as process:
             wait_for(lambda: counts(here).get("succeeded", 0) == 20)
             process.send_signal(signal.SIGINT)
             out, err = process.communicate(timeout=20)
             assert process.returncode == 0, err
             tallies = [msgspec.json.decode(line) for line in out.splitlines()]
-            assert len(tallies) == 2
+            assert [one["failed"] for one in tallies] == [0, 0]
             assert sum(one["succeeded"] for one in tallies) == 20
+        answers = {here.get(f"/api/trajectories/r{number}")["output"] for number in range(20)}
+        assert len(answers) == 2
+
+
+def test_no_worker_is_left_when_the_parent_of_several_is_killed(tmp_path: Path) -> None:
+    with world() as here:
+        add(here, 2)
+        with started(here, tmp_path, "pair", "--processes", "2", "--concurrency", "1") as process:
+            wait_for(lambda: counts(here).get("succeeded", 0) == 2)
+            process.kill()
+            process.communicate(timeout=20)
+        workers = [int(path.name.removeprefix("pid-")) for path in tmp_path.glob("pid-*")]
+        assert len(workers) == 2
+        wait_for(lambda: not any(Path(f"/proc/{pid}").exists() for pid in workers))
+
+
+def test_a_server_that_comes_back_gets_the_results_of_what_ran_meanwhile(tmp_path: Path) -> None:
+    path, said = tmp_path / "runs.db", list[str]()
+    begun, away = threading.Event(), threading.Event()
+
+    def agent(text: str) -> str:
+        begun.set()
+        assert away.wait(20)
+        return "done while the server was away"
+
+    async def main(url: str) -> Tally:
+        client = Client(url, TOKENS[Role.WRITE])
+        try:
+            worker = Worker(attempt(agent), client, name="w", lease=60.0, report=said.append)
+            return await worker.run(asyncio.Event(), limit=1)
+        finally:
+            await client.close()
+
+    tallies: list[Tally] = []
+    with Store(path) as store:
+        first = Server(Access(TOKENS), standard(store))
+        with running(first) as url:
+            store.add_rollouts(Rollout(id="r0", task=Task(instruction="x")))
+            thread = threading.Thread(target=lambda: tallies.append(asyncio.run(main(url))))
+            thread.start()
+            assert begun.wait(20)
+        away.set()
+        with running(Server(Access(TOKENS), standard(store), port=first.port)):
+            thread.join(30)
+        assert [tally.succeeded for tally in tallies] == [1]
+        assert store.trajectory("r0").output == "done while the server was away"
+
+
+def test_processes_that_cannot_start_end_with_their_code(tmp_path: Path) -> None:
+    with world() as here, started(here, tmp_path, "no_such_agent", "--processes", "2") as process:
+        _, err = process.communicate(timeout=20)
+        assert process.returncode == 2
+        assert "no_such_agent" in err

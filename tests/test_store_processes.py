@@ -22,7 +22,7 @@ import pytest
 
 from whet.errors import StoreBusyError, StoreError
 from whet.store import Store
-from whet.types import Task, Trajectory
+from whet.types import Rollout, Span, Task, Trajectory
 
 WRITER = """
 import sys
@@ -268,6 +268,52 @@ def test_a_full_disk_acknowledges_nothing_and_service_resumes_with_space(small_d
         store.put(simple("again"))
         assert {each.id for each in store.trajectories()} == acknowledged | {"again"}
     assert held(path) == acknowledged | {"again"}
+
+
+def test_a_full_disk_takes_no_spans_and_no_results_and_both_go_on_with_space(small_disk: Path) -> None:
+    filler = small_disk / "filler"
+    trajectory = Trajectory(id="run", task=Task(id="t"), output="x" * 200_000)
+
+    def spans(number: int) -> list[Span]:
+        id = number.to_bytes(8, "big")
+        return [Span(id * 2, id, b"", n, n, "chat", b"x" * 20_000, "span", b"c%d" % n) for n in (1, 2)]
+
+    with Store(small_disk / "runs.db", segment=3) as store:
+        queue = store.queue
+        queue.add([Rollout(id="a", task=Task(id="t"))]).result()
+        (lease,) = queue.claim("w").result()
+        filler.write_bytes(b"x" * 500_000)
+        put: list[int] = []
+
+        def fill() -> None:
+            for number in range(1_000):
+                store.spans.put(spans(number)).result()
+                put.append(number)
+
+        with pytest.raises(StoreError, match="full"):
+            fill()
+        assert put
+        filler.write_bytes(b"x" * (os.statvfs(small_disk).f_bavail * 4096 + 500_000 - 8192))
+        with pytest.raises(StoreError, match="full"):
+            queue.finish("a", lease.fence, trajectory=trajectory).result()
+        assert store.spans.count() == len(put)  # of each pair one, as both have the same id
+        filler.unlink()
+        store.spans.put(spans(5_000)).result()
+        queue.finish("a", lease.fence, trajectory=trajectory).result()
+        assert store.spans.count() == len(put) + 1
+        assert all(len(store.spans.trace(spans(n)[0].trace)) == 1 for n in [*put, 5_000])
+        assert queue.get("a").result == "run"
+        assert store.rows("PRAGMA integrity_check") == [("ok",)]
+
+
+def test_kill_9_under_mixed_load_loses_and_repeats_nothing(repository: Path) -> None:
+    words = [sys.executable, str(repository / "benchmarks/durability.py"), "--kills", "3", "--seconds", "0.4"]
+    done = subprocess.run([*words, "--json"], capture_output=True, text=True, timeout=120)
+    found = json.loads(done.stdout)
+    assert done.returncode == 0, found
+    assert found["lives"] == 3
+    assert found["finished"] > 0
+    assert found["spans"] > 0
 
 
 def test_the_record_is_json_that_other_tools_can_read(tmp_path: Path) -> None:

@@ -14,9 +14,8 @@ from pathlib import Path
 
 import folds
 from kill import kill
-from world import SMALL
 
-from whet.demo.job import FOLDS, Sizes
+from whet.demo.job import FOLDS, SMALL, Sizes
 from whet.demo.main import run_demo
 
 DATA = (

@@ -25,7 +25,6 @@ from whet.envs.email.slots import TOKENS
 from whet.errors import TrainingRefused
 from whet.gate import compare
 from whet.loop import Context, Optimizer, Update
-from whet.optimizers.evolve import Evolve, EvolveOptions
 from whet.optimizers.grpo import GRPO, GRPOOptions
 from whet.optimizers.route import Route
 from whet.optimizers.sft import SFT, SFTOptions
@@ -100,12 +99,12 @@ class Controls:
 
     async def run(self) -> list[Control]:
         """Every control, each against what its learner started from."""
-        base = self.job.base
+        rule = await self.learning.evolved("rule", self.job.checked, "success", "the checker")
+        # From a tuned rule: chance improves an agent that is bad on purpose.
         for resource in ("rule", "parser"):
             await self._judged(
-                f"{resource}: scores shuffled", "the agent as it came", base, await self._knobs(resource)
+                f"{resource}: scores shuffled", "the tuned rule", rule, await self._knobs(resource, rule)
             )
-        rule = await self.learning._evolved("rule", self.job.checked, "success", "the checker")
         head = await self._heads(rule)
         cloned = await self._cloning(rule, head)
         reinforced = await self._reinforced(cloned)
@@ -125,14 +124,12 @@ class Controls:
             self.found.append(Control(name=name, against=against, verdict=verdict, note=note))
         print(f"seed {self.seed}: {name}: {self.found[-1].verdict or note}", file=sys.stderr, flush=True)
 
-    async def _knobs(self, resource: str) -> Bundle:
-        domains = {resource: self.job._targets()[resource].domains}
-        options = EvolveOptions(generations=self.sizes.generations, tasks=240, parents=16)
-        optimizer = Shuffled(Evolve((resource,), "success", domains=domains, options=options), self.seed)
+    async def _knobs(self, resource: str, rule: Bundle) -> Bundle:
+        optimizer = Shuffled(self.learning.search((resource,), "success"), self.seed)
         improvement = await self.job.checked.improve(
             optimizer,
-            bundle=self.job.base,
-            rounds=options.generations,
+            bundle=rule,
+            rounds=self.sizes.generations,
             budget=Budget(rollouts=self.sizes.rollouts),
             label=f"{resource}, scores shuffled",
         )
@@ -141,8 +138,8 @@ class Controls:
     async def _heads(self, rule: Bundle) -> Bundle:
         """Judges the head that learned from coins; returns the one that learned from thumbs."""
         later = self.job.material.users[-self.sizes.later_users :]
-        groups = await self.learning._asked("later users", rule, later[::2])
-        groups += await self.learning._asked("later users, rule opened", opened(rule), later[1::2])
+        groups = await self.learning.asked("later users", rule, later[::2])
+        groups += await self.learning.asked("later users, rule opened", opened(rule), later[1::2])
         coins = Users(seed=self.seed, coin=True)
 
         def flipped(run: Trajectory) -> Trajectory:
@@ -152,7 +149,7 @@ class Controls:
         tossed = [Group(group.task, tuple(map(flipped, group.trajectories))) for group in groups]
         control, note = rule, "changed nothing"
         try:
-            control = _bundle(await self.learning._head(rule, tossed))
+            control = _bundle(await self.learning.headed(rule, tossed))
         except TrainingRefused as refused:
             note = f"refused to learn: {refused}"
         await self._judged(
@@ -160,7 +157,7 @@ class Controls:
         )
         self.job.store.put_state(f"{self.job.name}/improve/head/head", None)  # the next one starts anew
         try:
-            return _bundle(await self.learning._head(rule, groups))
+            return _bundle(await self.learning.headed(rule, groups))
         except TrainingRefused:
             return rule
 

@@ -24,8 +24,8 @@ LEAST_MIXED = 0.2
 async def _recorded(learning: Learning) -> tuple[Bundle, list[Group], list[Group]]:
     """A sampled policy, and its episodes on validation and on the gate's questions."""
     job = learning.job
-    rule = await learning._evolved("rule", job.checked, "success", "the checker")
-    cloned = await learning._cloned(rule, rule)
+    rule = await learning.evolved("rule", job.checked, "success", "the checker")
+    cloned = await learning.cloned(rule, rule)
     sampled = cloned.put(Version(resource="decoding", content={"temperature": 1.0}))
     validation = await job.checked.evaluate(sampled, Split.VALIDATION, n=EPISODES)
     return sampled, validation, await job.checked.evaluate(sampled, Split.GATE, n=EPISODES)

@@ -12,20 +12,6 @@ from whet.demo.job import Job, JobOptions, Sizes
 from whet.demo.learning import Learning
 from whet.training.local import use_threads
 
-SMALL = Sizes(
-    users=200,
-    later_users=900,
-    rollouts=3_000,
-    generations=8,
-    cloned=600,
-    grpo=4,
-    grpo_tasks=8,
-    routed=80,
-    validation=60,
-    gate=300,
-)
-"""A job of half a minute, in which everything happens and little is learned."""
-
 
 @contextmanager
 def learning(seed: int, output: Path, sizes: Sizes) -> Iterator[Learning]:

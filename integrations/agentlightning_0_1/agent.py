@@ -20,7 +20,9 @@ class Agent(LitAgent):
         if task["instruction"] == "raise":
             raise ValueError("the agent broke")
         if task["instruction"] == "triplets":
-            return [Triplet(prompt=resources["prompt"].template, response=resources["llm"].model, reward=0.25)]
+            return [
+                Triplet(prompt=resources["prompt"].template, response=resources["llm"].model, reward=0.25)
+            ]
         return 0.5
 
 

@@ -74,14 +74,21 @@ def recorder(url: str, exchange: list[dict[str, Any]]) -> ThreadingHTTPServer:
 def run(python: str, store: Store, *options: str) -> list[dict[str, Any]]:
     """Have the client do TASKS over `store`; what passed on the wire."""
     exchange: list[dict[str, Any]] = []
-    store.put_resources(RESOURCES)
-    rollouts = [Rollout(id=f"al-{name}", task=Task(instruction=name, initial_state={"row": 1})) for name in TASKS]
+    store.resources.put(RESOURCES)
+    rollouts = [
+        Rollout(id=f"al-{name}", task=Task(instruction=name, initial_state={"row": 1})) for name in TASKS
+    ]
     store.queue.add(rollouts).result()
     server = Server(Access(new_tokens()), standard(store, open_legacy=True))
     with running(server) as url:
         proxy = recorder(url, exchange)
         threading.Thread(target=proxy.serve_forever, daemon=True).start()
-        command = [python, str(HERE / "agent.py"), f"http://127.0.0.1:{proxy.server_address[1]}", str(len(TASKS))]
+        command = [
+            python,
+            str(HERE / "agent.py"),
+            f"http://127.0.0.1:{proxy.server_address[1]}",
+            str(len(TASKS)),
+        ]
         subprocess.run([*command, *options], check=True, timeout=180, cwd=HERE)
         proxy.shutdown()
         proxy.server_close()
@@ -108,7 +115,9 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder, Store(Path(folder) / "runs.db") as store:
             exchange = run(python, store, *options)
             verify(store)
-            print(f"agentlightning {' '.join(options)}: {len(exchange)} requests, {len(TASKS)} rollouts recorded")
+            print(
+                f"agentlightning {' '.join(options)}: {len(exchange)} requests, {len(TASKS)} rollouts recorded"
+            )
         if record and options:
             Path(record).write_bytes(msgspec.json.format(msgspec.json.encode(exchange)) + b"\n")
 

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from .agent_env import calls
     from .data.tasks import tasks
     from .env import check_env, rollout
-    from .loop import Experiment, calls
+    from .loop import Experiment
     from .loop_checks import check_optimizer
     from .models import ScriptedModel
     from .optimizers.evolve import Evolve
@@ -40,7 +41,7 @@ _HOME = {
     "Verdict": "types",
     "Version": "types",
     "attach": "tracing",
-    "calls": "loop",
+    "calls": "agent_env",
     "check_env": "env",
     "check_optimizer": "loop_checks",
     "check_reward": "reward",

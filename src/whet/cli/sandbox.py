@@ -80,7 +80,7 @@ def run(
     file
         The script.
     args
-        What follows is the script's.
+        What follows is the script's; after -- also what looks like an option of this command.
     seconds
         Wall-clock limit; CPU time has the same.
     memory

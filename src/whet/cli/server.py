@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import sys
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -26,6 +28,9 @@ def serve(
     token: Annotated[str | None, Parameter(env_var="WHET_TOKEN")] = None,
     allow_host: tuple[str, ...] = (),
     open_legacy: bool = False,
+    upstream: str | None = None,
+    speaks: tuple[str, ...] = (),
+    tokens: bool = False,
 ) -> int:
     """Serve a store over HTTP, and own it: other processes on this machine record through it too.
 
@@ -48,22 +53,37 @@ def serve(
     open_legacy
         Serve the task, resource and rollout routes of the Agent Lightning 0.1 protocol without a
         token, to this machine only: its client cannot send one.
+    upstream
+        Where model calls go: any OpenAI-compatible address, up to and including /v1. By default the
+        base URLs in the environment, else OpenAI and Anthropic. WHET_UPSTREAM_KEY may hold its key.
+    speaks
+        API that the upstream speaks: chat, responses or messages; repeat it for several.
+    tokens
+        Ask the upstream for token ids and log-probabilities, as vLLM gives them: what training needs.
     """
     from ..server import Access, Server, run, standard
+    from ..server.gateway.launch import upstreams_of
     from ..store import Store
 
+    upstreams = upstreams_of(os.environ, upstream, speaks=speaks, tokens=tokens)
     stopped = threading.Event()
     for signal_ in (signal.SIGINT, signal.SIGTERM):
         signal.signal(signal_, lambda *_: stopped.set())
     with Store(store, serve=True) as opened:
-        tokens, said = _tokens(store, token)
-        access = Access(tokens, hosts=(host, *allow_host))
-        parts = standard(opened, access.limits, open_legacy=open_legacy)
+        known, said = _tokens(store, token)
+        access = Access(known, hosts=(host, *allow_host))
+        parts = standard(opened, access.limits, open_legacy=open_legacy, upstreams=upstreams)
         server = Server(access, parts, host=host, port=port)
 
         def ready(url: str) -> None:
             count = opened.counts()["trajectories"]
             print(f"{store}: serving, {count:,} trajectories, on {url}; stop with Ctrl-C\n{said}", flush=True)
+            if not opened.owner:
+                print(
+                    "another process has opened this store before: rollouts are handed out once it has ended; "
+                    "everything else works",
+                    flush=True,
+                )
 
         cut = run(server, stopped, ready)
         if cut:
@@ -130,7 +150,7 @@ def work(
     json
         Print what was done as one JSON object a process.
     """
-    from ..worker.main import summary, work_here, work_in_processes
+    from ..worker.main import Work, summary, work_here, work_in_processes
 
     if token is None:
         raise InputError("no token: give --token, or set WHET_TOKEN; whet serve says where its tokens are")
@@ -142,7 +162,10 @@ def work(
 
     def done(tally: Tally) -> None:
         if json:
-            print(summary(tally).decode(), flush=True)
+            sys.stdout.write(
+                summary(tally).decode() + "\n"
+            )  # in one piece: several processes share the output
+            sys.stdout.flush()
             return
         print(
             f"{tally.succeeded:,} rollouts done, {tally.failed:,} of them failed; {tally.retried:,} handed back, "
@@ -150,13 +173,7 @@ def work(
             flush=True,
         )
 
-    return work_here(
-        agent,
-        url=url,
-        token=token,
-        concurrency=concurrency,
-        lease=lease,
-        modes=mode,
-        limit=limit,
-        done=done,
+    told = Work(
+        agent=agent, url=url, token=token, concurrency=concurrency, lease=lease, modes=mode, limit=limit
     )
+    return work_here(told, done)

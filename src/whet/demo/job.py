@@ -43,8 +43,8 @@ class Sizes:
     """Questions that users ask the tuned agent, half of them with its rule opened."""
     rollouts: int = 24_000
     """New attempts that each learner may make at most."""
-    searched: int = 300
-    """Questions that the knob search tries its candidates on."""
+    searched: int = 600
+    """Questions that the knob search draws on."""
     generations: int = 80
     """Of the knob search at most."""
     cloned: int = 4_000
@@ -55,7 +55,26 @@ class Sizes:
     routed: int = 600
     """Questions on which the arms are compared for routing."""
     validation: int = 600
+    proposal: int = 1_200
+    """Further questions of the validation mailboxes, kept for choosing what is proposed."""
     gate: int = 800
+
+
+SMALL = Sizes(
+    users=200,
+    later_users=900,
+    rollouts=4_000,
+    searched=100,
+    generations=8,
+    cloned=600,
+    grpo=4,
+    grpo_tasks=8,
+    routed=80,
+    validation=60,
+    proposal=60,
+    gate=300,
+)
+"""A job of half a minute, in which everything happens and little is learned: to try things out."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,6 +122,8 @@ class Material:
     held_out: list[str]
     users: list[Task]
     validation: list[Task]
+    proposal: list[Task]
+    """Of the validation mailboxes too, but nothing was chosen on them."""
     gate: list[Task]
 
     @property
@@ -148,12 +169,15 @@ def prepare(options: JobOptions) -> Material:
         for part, names in parts.items()
     }
     sizes = options.sizes
+    validation = mix(tasks[Split.VALIDATION], sizes.validation, rng)
+    held = {task.id for task in validation}
     material = Material(
         world=world,
         about=about,
         held_out=parts[Split.GATE],
         users=mix(tasks[Split.TRAIN], 4 * len(tasks[Split.TRAIN]), rng),
-        validation=mix(tasks[Split.VALIDATION], sizes.validation, rng),
+        validation=validation,
+        proposal=mix([task for task in tasks[Split.VALIDATION] if task.id not in held], sizes.proposal, rng),
         gate=mix(tasks[Split.GATE], sizes.gate, rng),
     )
     for name, some in (
@@ -252,7 +276,7 @@ class Job:
         self.timings: list[dict[str, Any]] = [self._timing("mail", begun, cpu)]
         self.checked = self._experiment("", scoring.REWARDS)
         self.base = Bundle(
-            Version(resource=resource, content=target.value) for resource, target in self._targets().items()
+            Version(resource=resource, content=target.value) for resource, target in self.targets().items()
         )
 
     @staticmethod
@@ -264,7 +288,8 @@ class Job:
     """Resource → where it stands in the outside program."""
 
     @classmethod
-    def _targets(cls) -> dict[str, Target]:
+    def targets(cls) -> dict[str, Target]:
+        """Resource → its literal in the outside program, with the domains of its knobs."""
         return {
             resource: find((agent_folder() / "mail_agent" / file).read_text(encoding="utf-8"), name)
             for resource, (file, name) in cls.TARGETS.items()

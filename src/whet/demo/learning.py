@@ -78,21 +78,21 @@ class Learning:
         self._add("weak", "nothing: as it came", base)
         self._add("naive", "nothing: BM25, first result", base.put(Version(resource="arm", content="naive")))
         users, later = self.job.material.users, self.job.material.users[-self.sizes.later_users :]
-        await self._asked("users", base, users[: self.sizes.users])
-        rule = await self._evolved("rule", self.checked, "success", "the checker")
+        await self.asked("users", base, users[: self.sizes.users])
+        rule = await self.evolved("rule", self.checked, "success", "the checker")
         # The head learns from the tuned agent's users: the old one read the questions differently.
-        record = await self._asked("later users", rule, later[::2])
-        record += await self._asked("later users, rule opened", opened(rule), later[1::2])
+        record = await self.asked("later users", rule, later[::2])
+        record += await self.asked("later users, rule opened", opened(rule), later[1::2])
         labels = sum(bool(run.feedback) for group in record for run in group.trajectories)
-        result = await self._learned("head", rule, lambda: self._head(rule, record))
+        result = await self._learned("head", rule, lambda: self.headed(rule, record))
         head = self._add("head", f"{labels} thumbs", result["bundle"], result)
         judged = None
         if "decide" in head:
             judged = self.job._experiment("-judged", [*scoring.REWARDS, *self._judge_rewards(head["decide"])])
-            await self._evolved("rule (judge)", judged, "judge", "the head as judge")
+            await self.evolved("rule (judge)", judged, "judge", "the head as judge")
         else:
             self.notes.append("there is no judge: the thumbs taught the head nothing")
-        cloned = await self._cloned(rule, head)
+        cloned = await self.cloned(rule, head)
         trained = await self._trained("trained", self.checked, "reward", cloned, "the checker")
         if judged is not None:
             await self._trained("trained (judge)", judged, "judge_reward", cloned, "the head as judge")
@@ -130,7 +130,7 @@ class Learning:
         )
         return bundle
 
-    async def _asked(self, name: str, bundle: Bundle, tasks: Sequence[Task]) -> list[Group]:
+    async def asked(self, name: str, bundle: Bundle, tasks: Sequence[Task]) -> list[Group]:
         """Users ask, the agent answers, some of them rate; read back from the store if it has happened."""
 
         async def ask() -> dict[str, Json]:
@@ -145,7 +145,12 @@ class Learning:
         by_id = {run.id: run for run in self.job.store.trajectories(ids=asked["runs"])}
         return [Group(by_id[id].task, (by_id[id],)) for id in asked["runs"]]
 
-    async def _head(self, rule: Bundle, record: Sequence[Group]) -> dict[str, Any]:
+    async def headed(self, rule: Bundle, record: Sequence[Group]) -> dict[str, Any]:
+        """The stage's result: a learned head in the tuned rule's agent.
+
+        Raises:
+            TrainingRefused: the record teaches it nothing.
+        """
         options = HeadOptions(
             key="seen",
             unknowns="ignore",
@@ -196,17 +201,26 @@ class Learning:
                 return Decided(seen, ids.index(call["id"]) if call["id"] in ids else None)
         return Decided(seen, None)
 
-    async def _evolved(self, name: str, experiment: Experiment, score: str, source: str) -> Bundle:
+    def search(self, resources: Sequence[str], score: str) -> Evolve:
+        """The knob search of these resources, in this job's sizes."""
+        domains = {name: target.domains for name, target in self.job.targets().items() if name in resources}
+        options = EvolveOptions(
+            generations=self.sizes.generations,
+            tasks=self.sizes.searched,
+            # So many that the budget is good for about sixteen generations.
+            children=max(8, self.sizes.rollouts // 600),
+        )
+        return Evolve(tuple(resources), score, domains=domains, options=options)
+
+    async def evolved(self, name: str, experiment: Experiment, score: str, source: str) -> Bundle:
+        """The tuned rule and parser, by that score of the experiment."""
+
         async def search() -> dict[str, Any]:
-            domains = {resource: target.domains for resource, target in self.job._targets().items()}
-            options = EvolveOptions(
-                generations=self.sizes.generations, tasks=300, parents=8, children=24, crossover=0.5
-            )
-            optimizer = Evolve(("rule", "parser"), score, domains=domains, options=options)
+            optimizer = self.search(("rule", "parser"), score)
             improvement = await experiment.improve(
                 optimizer,
                 bundle=self.job.base,
-                rounds=options.generations,
+                rounds=self.sizes.generations,
                 budget=Budget(rollouts=self.sizes.rollouts),
                 label=name,
             )
@@ -215,7 +229,9 @@ class Learning:
         result = await self._learned(name, self.job.base, search)
         return self._add(name, source, result["bundle"], result)
 
-    async def _cloned(self, rule: Bundle, head: Bundle) -> Bundle:
+    async def cloned(self, rule: Bundle, head: Bundle) -> Bundle:
+        """The policy that copies both, with its best decoding."""
+
         async def clone() -> dict[str, Any]:
             tasks = self.job.material.users[: self.sizes.cloned]
             groups = await self.checked.collect(head, tasks, seed=1)

@@ -106,7 +106,9 @@ def chart(
     left, bottom, top = 44, 24, 22
     xs, ys = [x for x, _ in points], [y for _, y in points]
     x0, x1, y0, y1 = min(xs), max(xs), min(ys), max(ys)
-    x1, y1 = (x1 if x1 > x0 else x0 + 1), (y1 if y1 > y0 else y0 + 1)
+    x1 = x1 if x1 > x0 else x0 + 1
+    if y0 == y1:  # what never moved runs through the middle
+        y0, y1 = y0 - 0.5, y1 + 0.5
     colours = ("#1b6ca8", "#c8553d", "#588b3c", "#7d5ba6", "#b58900")
 
     def place(x: float, y: float) -> str:
@@ -130,9 +132,12 @@ def chart(
         colour = colours[number % len(colours)]
         path = " ".join(place(x, y) for x, y in line)
         parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="1.6"/>')
+        if len(line) == 1:  # a line of one point is invisible
+            across, _, down = path.partition(",")
+            parts.append(f'<circle cx="{across}" cy="{down}" r="2.5" fill="{colour}"/>')
         if len(series) > 1:
             parts.append(
-                f'<text x="{width - 10}" y="{12 + 12 * number}" fill="{colour}" class="l" text-anchor="end">'
+                f'<text x="{width - 10}" y="{12 + 12 * number}" style="fill:{colour}" class="l" text-anchor="end">'
                 f"{escape(label)}</text>"
             )
     return "".join(parts) + "</svg>"
@@ -141,6 +146,7 @@ def chart(
 STYLE = """
 body{font:15px/1.5 system-ui,sans-serif;max-width:76rem;margin:2rem auto;padding:0 1rem;color:#1c1c1c}
 table{border-collapse:collapse;font-size:14px}td,th{padding:.3rem .6rem;border-bottom:1px solid #ddd;text-align:right}
+td{white-space:nowrap}td.w{white-space:normal}
 td:first-child,th:first-child,td.w,th.w{text-align:left}tr.b td{font-weight:600;background:#f0f6ef}
 pre{background:#f6f6f4;padding:.7rem;overflow:auto;font-size:13px;white-space:pre-wrap}.two{display:grid;
 grid-template-columns:1fr 1fr;gap:1rem}.v{padding:.7rem 1rem;border-left:5px solid #588b3c;background:#f0f6ef}
@@ -187,10 +193,10 @@ def html(report: Mapping[str, Any]) -> str:
         f"[{percent(low, True)}, {percent(high, True)}], e-value {verdict['e_value']:.3g}, n = {verdict['n']}."
         + "".join(f"<br>{escape(reason)}" for reason in verdict["reasons"])
         + "</p>",
-        f"<p>{escape(report['about'])} Judged on mailboxes that nothing trained on: {escape(report['held_out'])}.</p>",
+        f"<p>{escape(report['about'])}. Judged on mailboxes that nothing trained on: {escape(report['held_out'])}.</p>",
         "<h2>All learners, side by side</h2>",
         _table(HEADS, _rows(report), wide=2, bold=names.index("released") if "released" in names else None),
-        "".join(f"<p>{escape(reason)}</p>" for reason in report["composition"]),
+        "<ul>" + "".join(f"<li>{escape(reason)}</li>" for reason in report["composition"]) + "</ul>",
         "<h2>By tier</h2>",
         _table(
             ["agent", *(f"{tier} success / hallucination %" for tier in TIERS)],

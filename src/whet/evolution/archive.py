@@ -1,13 +1,12 @@
-"""The population of a (mu + lambda) search: records, duplicates, racing, and its JSON form.
+"""The population of a search: records, duplicates, racing, and its JSON form.
 
 A member's record says, per task, what it scored and a digest of how it behaved.  All members are
 run with the same tasks and seeds, so every comparison is paired.  A child whose behaviour on the
 probe tasks equals that of an archived member is a duplicate *in behaviour*: half of all text-unique
 mutants are, and finding out on a few tasks costs a fraction of a full evaluation.
 
-Racing is successive halving (Jamieson & Talwalkar 2016) on growing task subsets.  It differs in one
-thing: survivors are ranked by their paired difference to the incumbent on the same tasks, not by
-their mean, because tasks differ more than candidates do.
+Who runs on all tasks does so on growing subsets and is dropped when clearly worse than the best, by
+paired differences on the same tasks: tasks differ more than candidates do.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ class Member:
     born: int = 0
     """Generation."""
     move: str = "start"
-    """What made it: `start`, `sweep`, `mutate`, `crossover`, `merge`."""
+    """What made it: `start`, `random`, `drawn`, `expected`, `mutate`, `crossover`, `merge`."""
     record: dict[str, Entry] = field(default_factory=dict)
     missing: int = 0
     """Rollouts that ended without a score: excluded from every mean."""
@@ -118,19 +117,13 @@ def rungs(total: int, first: int, growth: int) -> list[int]:
     return [*sizes, total]
 
 
-def survivors(racers: Sequence[Member], reference: Member, tasks: Sequence[str], growth: int) -> list[Member]:
-    """Those that go on to the next rung: the best 1 in `growth`, without the clearly worse.
+def clearly_worse(member: Member, reference: Member, tasks: Sequence[str]) -> bool:
+    """Its paired difference to `reference` on `tasks` is more than two standard errors below zero.
 
-    A racer is clearly worse if its paired difference to `reference` on `tasks` is more than two
-    standard errors below zero. A racer that no task has scored is out as well.
+    Also true of a member that no task has scored.
     """
-    ranked = []
-    for racer in racers:
-        mean, error, n = paired(racer, reference, tasks)
-        if n and not mean + 2.0 * error < 0.0:
-            ranked.append((-mean, racer.born, racer.id, racer))
-    ranked.sort(key=lambda row: row[:3])
-    return [row[3] for row in ranked[: max(1, math.ceil(len(racers) / growth))]]
+    mean, error, n = paired(member, reference, tasks)
+    return n == 0 or mean + 2.0 * error < 0.0
 
 
 @dataclass(slots=True)

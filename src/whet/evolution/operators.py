@@ -92,12 +92,6 @@ def merge(one: Json, other: Json, base: Json, places: Sequence[Knob]) -> Json:
     return one
 
 
-def sweep(value: Json, places: Sequence[Knob], rng: random.Random) -> list[Json]:
-    """One copy of `value` for each knob that can move, with that knob alone moved."""
-    moved = [put(value, knob.path, _move(get(value, knob.path), knob.domain, rng)) for knob in places]
-    return [each for each in moved if each != value]
-
-
 def get(value: Json, path: Path) -> Json:
     """The part of `value` at `path`."""
     for key in path:

@@ -67,7 +67,7 @@ def events(completions: Sequence[Completion], body: Mapping[str, Any]) -> list[b
 def _choice(number: int, completion: Completion, asked: bool) -> Json:
     message: dict[str, Json] = {"role": "assistant", "content": completion.text}
     if completion.tool_calls:
-        message = {"role": "assistant", "content": None, "tool_calls": _calls(completion)}
+        message = {**message, "content": completion.text or None, "tool_calls": _calls(completion)}
     choice = {"index": number, "message": message, "finish_reason": completion.finish or "stop"}
     if asked and completion.tokens is not None:
         choice["token_ids"] = list(completion.tokens.output_ids)

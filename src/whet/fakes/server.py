@@ -12,9 +12,10 @@ import select
 import socket
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -46,8 +47,8 @@ class Reply:
     """Seconds before the answer."""
     event_delay: float = 0.0
     """Seconds before each event of a stream."""
-    events: Sequence[bytes] | None = None
-    """Sent as they are in place of a stream's events."""
+    events: Iterable[bytes] | None = None
+    """Sent as they are in place of a stream's events, each asked for when the one before it is sent."""
     cut_after: int | None = None
     """Send this many stream events (or, unstreamed, bytes of the body) and drop the connection."""
 
@@ -283,8 +284,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _stream(self, reply: Reply, events: list[bytes]) -> None:
         self._head(reply, Content_Type="text/event-stream", Transfer_Encoding="chunked")
         whole = reply.cut_after is None
-        lines = list(events if reply.events is None else reply.events)
-        for line in lines if whole else lines[: reply.cut_after]:
+        for line in islice(events if reply.events is None else reply.events, reply.cut_after):
             if self._gone(reply.event_delay):
                 return
             self.wfile.write(b"%x\r\n%s\r\n" % (len(line), line))

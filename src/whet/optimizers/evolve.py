@@ -2,13 +2,20 @@
 
 A candidate is one content for each of the named resources (a rule, a parser's settings), held as
 Versions of a Bundle and run through `context.rollout`, so an agent in any framework is run as it
-is.  One step is one generation of a (mu + lambda) evolution strategy with four economies:
+is.  One step is one generation:
 
-1. a content is never tried twice, and a child that behaves on a few probe tasks like one already
-   tried is dropped before its full evaluation;
-2. the others race on growing task subsets (successive halving);
-3. all comparisons are paired on the same tasks and seeds;
-4. the winner is chosen on `context.validation`, where the incumbent always stands and keeps ties.
+1. children are drawn: most from what every setting has been worth so far (`evolution.effects`,
+   Thompson sampling; the first generation at random over all knobs), the others by mutation and
+   crossover of the best, which also moves numbers finely;
+2. all run on a few probe tasks, others in each generation, and the effects are estimated anew.  A
+   comparison of two candidates on 300 tasks is wrong by two points and more, and choosing the
+   luckiest of many made it worse; a setting's effect rests on thousands;
+3. every few generations the most promising, by the estimate and not by its own luck, runs on all
+   search tasks, as long as it is not clearly worse than the best; a content is never tried twice,
+   and one that behaves on the probe like one already tried goes no further;
+4. comparisons are paired on the same tasks and seeds;
+5. the winner is chosen among those that are better than the incumbent on `context.validation`, by
+   their lift over all tasks; the incumbent always stands and keeps ties.
 
 It tunes what stands in the resource and has no ideas of its own; proposing new code is another
 optimizer's work.  It ignores the recorded groups: they were not run with the candidates' seeds.
@@ -16,7 +23,6 @@ optimizer's work.  It ignores the recorded groups: they were not run with the ca
 
 from __future__ import annotations
 
-import itertools
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -26,13 +32,14 @@ from ..evolution.archive import (
     Archive,
     Candidate,
     Member,
+    clearly_worse,
     decode_member,
     encode_member,
     paired,
     rungs,
-    survivors,
 )
-from ..evolution.operators import Knob, crossover, knobs, merge, mutate, sweep
+from ..evolution.effects import Effects, Trial, compared
+from ..evolution.operators import Knob, crossover, knobs, merge, mutate
 from ..evolution.targets import Domain, Path
 from ..loop import Context, Update
 from ..types import Bundle, Group, Json, Task, Version
@@ -44,24 +51,26 @@ class EvolveOptions:
 
     generations: int = 20
     """Steps after which the search is done."""
-    children: int = 12
-    """Candidates proposed per generation (lambda)."""
-    parents: int = 10
-    """Candidates kept as parents (mu)."""
+    children: int = 16
+    """Candidates proposed per generation; twice as many in the first."""
+    drawn: float = 0.9
+    """Share of the children that come from the estimated effects; the others are bred."""
+    parents: int = 6
+    """Candidates to breed from."""
     tasks: int = 240
     """At most so many training tasks are searched on, drawn once."""
     probe: int = 24
-    """Tasks on which behaviour is compared before anything else is spent; also the first rung."""
+    """Tasks that every child of a generation is run on."""
+    finish: int = 4
+    """After every so many generations, and after the last, the most promising candidate runs on all tasks."""
     growth: int = 3
-    """Each rung has so many times the tasks of the one before, and 1 in so many candidates goes on."""
+    """It runs on so many times the tasks each time before it is asked whether it is clearly worse."""
     n: int = 1
     """Rollouts per task and candidate; more only where the agent itself is random."""
     crossover: float = 0.4
-    """Share of children with two parents: half of them merged, half crossed."""
+    """Share of bred children with two parents: half of them merged, half crossed."""
     strength: float = 1.5
     """Mean number of knobs changed beyond the first."""
-    together: bool = True
-    """Change several resources in one child, or only one of them at a time."""
     finalists: int = 3
     """How many of the best are run on validation before the search ends."""
     validation_share: float = 0.3
@@ -82,6 +91,8 @@ class _Search:
     bundle: str = ""
     """Id of the Bundle that the last step returned: another one means the world has changed."""
     archive: Archive = field(default_factory=Archive)
+    trials: list[Trial] = field(default_factory=list)
+    """What every child did on its probe."""
     validated: dict[str, Member] = field(default_factory=dict)
     """Member id → its record on the validation tasks."""
     generation: int = 0
@@ -99,15 +110,19 @@ class _Search:
         return {
             **{name: getattr(self, name) for name in plain + counts},
             "archive": self.archive.encode(),
+            "trials": [trial.encode() for trial in self.trials],
             "validated": [encode_member(member) for member in self.validated.values()],
         }
 
     @staticmethod
     def decode(data: Json) -> _Search:
-        rest = {key: value for key, value in data.items() if key not in ("archive", "validated")}
+        rest = {key: value for key, value in data.items() if key not in ("archive", "trials", "validated")}
         validated = [decode_member(each) for each in data["validated"]]
         return _Search(
-            **rest, archive=Archive.decode(data["archive"]), validated={each.id: each for each in validated}
+            **rest,
+            archive=Archive.decode(data["archive"]),
+            trials=[Trial.decode(each) for each in data["trials"]],
+            validated={each.id: each for each in validated},
         )
 
 
@@ -251,27 +266,29 @@ class _Run:
         search.archive.admit([member], member, self.options.parents)
 
     async def generation(self, places: Sequence[Knob]) -> bool:
-        """Propose, probe, race and admit; False if there was nothing new to propose."""
+        """Propose, probe, learn the effects and admit; False if there was nothing new to propose."""
         search, options = self.search, self.options
         rng = random.Random(f"{search.seed}:{search.generation}")
+        seen, before = set(search.archive.seen), search.duplicates
         children = self._proposed(places, rng)
         if not children:
             return False
-        # Each generation probes other tasks, so that no knob stays invisible for good.
+        # Each generation probes other tasks: what is learned of a setting holds for all of them.
         order = rng.sample(search.tasks, len(search.tasks))
-        sizes = rungs(len(order), options.probe, options.growth)
-        best = search.archive.members[search.archive.population[0]]
-        before = search.duplicates
+        best = search.archive.population[0]
         try:
-            racers = await self._race(children, order, sizes, best)
+            trials, novel = await self._probed(children, order[: options.probe], places)
+            finished: list[Member] = []
+            if (search.generation + 1) % options.finish == 0 or search.generation + 1 == options.generations:
+                finished = await self._finished(novel, order, self._effects(places, trials))
         except BudgetExceeded:
             # As if never proposed: with a larger budget the generation is run again, and the same.
-            search.archive.seen.difference_update(child.id for child in children)
-            search.duplicates = before
+            search.archive.seen, search.duplicates = seen, before
             raise
-        search.archive.admit(racers, self.start, options.parents)
+        search.trials += trials
+        search.archive.admit(finished, self.start, options.parents)
         search.generation += 1
-        if search.archive.population[0] != best.id:
+        if search.archive.population[0] != best:
             search.improved = search.generation
         leader = search.archive.members[search.archive.population[0]].mean()
         self.context.progress(
@@ -284,24 +301,52 @@ class _Run:
         )
         return True
 
-    async def _race(
-        self, children: Sequence[Member], order: Sequence[str], sizes: Sequence[int], best: Member
-    ) -> list[Member]:
-        """Those children that are new in behaviour and survive every rung, with complete records."""
-        racers: list[Member] = []
-        probe = order[: sizes[0]]
+    def _effects(self, places: Sequence[Knob], more: Sequence[Trial] = ()) -> Effects:
+        """What each setting is worth by the trials so far and `more`."""
+        search = self.search
+        return Effects(
+            places, self.start.candidate, [*search.trials, *more], generation=search.generation + bool(more)
+        )
+
+    async def _probed(
+        self, children: Sequence[Member], probe: Sequence[str], places: Sequence[Knob]
+    ) -> tuple[list[Trial], list[Member]]:
+        """The children's trials, and those children that do something new."""
+        novel: list[Member] = []
         for child in children:
             await self._extend(child, probe)
-            shown = any(self._alike(child, other, probe) for other in racers)
+            shown = any(self._alike(child, other, probe) for other in novel)
             if shown or self.search.archive.twin(child, probe):
                 self.search.duplicates += 1
             else:
-                racers.append(child)
-        for size, larger in itertools.pairwise(sizes):
-            racers = survivors(racers, best, order[:size], self.options.growth)
-            for racer in racers:
-                await self._extend(racer, order[size:larger])
-        return racers
+                novel.append(child)
+        lifts = compared([{task: child.record[task].value for task in probe} for child in children])
+        effects = Effects(places, self.start.candidate)
+        trials = [
+            Trial(effects.levels(child.candidate), *lift, self.search.generation)
+            for child, lift in zip(children, lifts, strict=True)
+            if lift is not None
+        ]
+        return trials, novel
+
+    async def _finished(
+        self, novel: Sequence[Member], order: Sequence[str], effects: Effects
+    ) -> list[Member]:
+        """The most promising by the effects, run on all tasks unless they prove clearly worse."""
+        search = self.search
+        best = search.archive.members[search.archive.population[0]]
+        expected = Member(effects.expected(best.candidate), search.generation + 1, "expected")
+        # What has been seen is never tried twice; where the expected one was, it has had its chance.
+        others = [expected] if search.archive.fresh(expected.candidate) else []
+        ranked = sorted([*others, *novel], key=lambda member: -effects.predict(member.candidate))
+        if not ranked:
+            return []
+        member = ranked[0]
+        for size in rungs(len(order), self.options.probe, self.options.growth):
+            await self._extend(member, [task for task in order[:size] if task not in member.record])
+            if clearly_worse(member, best, order[:size]):
+                return []
+        return [member]
 
     async def validate(self, count: int, *, final: bool) -> None:
         """Run the best `count` and the incumbent on validation, as far as the budget goes."""
@@ -353,27 +398,32 @@ class _Run:
         )
 
     def _proposed(self, places: Sequence[Knob], rng: random.Random) -> list[Member]:
-        """New contents; in the first generation one per knob, so that no main effect waits for its turn."""
+        """New contents: at random over all knobs at first, then drawn from the effects or bred."""
         search, options = self.search, self.options
-        born = search.generation + 1
+        born, effects = search.generation + 1, self._effects(places)
+        parents = [search.archive.members[id].candidate for id in search.archive.population]
+        count = options.children if search.generation else 2 * options.children
         children: list[Member] = []
-        if born == 1:
-            every = sweep(self.start.candidate, places, rng)
-            children = [Member(child, born, "sweep") for child in every if search.archive.fresh(child)]
-        for _ in range(options.children * 20):
-            if len(children) >= options.children:
+        for _ in range(count * 20):
+            if len(children) >= count:
                 break
-            child, move = self._child(places, rng)
+            base = rng.choices(parents, [1.0 / (rank + 1) for rank in range(len(parents))])[0]
+            if not search.generation:
+                child, move = effects.scattered(base, rng), "random"
+            elif rng.random() < options.drawn:
+                child, move = effects.drawn(base, rng), "drawn"
+            else:
+                child, move = self._bred(base, parents, places, rng)
             if search.archive.fresh(child):
                 children.append(Member(child, born, move))
             else:
                 search.repeats += 1
         return children
 
-    def _child(self, places: Sequence[Knob], rng: random.Random) -> tuple[Candidate, str]:
-        search, options = self.search, self.options
-        parents = [search.archive.members[id].candidate for id in search.archive.population]
-        child = rng.choices(parents, [1.0 / (rank + 1) for rank in range(len(parents))])[0]
+    def _bred(
+        self, child: Candidate, parents: Sequence[Candidate], places: Sequence[Knob], rng: random.Random
+    ) -> tuple[Candidate, str]:
+        options = self.options
         if len(parents) > 1 and rng.random() < options.crossover:
             other = rng.choice(parents)
             if rng.random() < 0.5:
@@ -381,11 +431,7 @@ class _Run:
             child = crossover(child, other, places, rng)
             if rng.random() < 0.5:
                 return child, "crossover"
-        part = places
-        if not options.together:
-            name = rng.choice(sorted({str(knob.path[0]) for knob in places}))
-            part = [knob for knob in places if knob.path[0] == name]
-        return mutate(child, part, rng, strength=options.strength), "mutate"
+        return mutate(child, places, rng, strength=options.strength), "mutate"
 
     @staticmethod
     def _alike(one: Member, other: Member, tasks: Sequence[str]) -> bool:
@@ -407,16 +453,25 @@ class _Run:
         return made
 
     def _winner(self) -> tuple[Member, float, float]:
-        """The best validated member with its paired lift over the incumbent and its standard error."""
+        """The best member, with its paired lift over the incumbent on validation and its standard error.
+
+        Who is not better there is out: what the search itself has seen flatters what it chose.  Among the
+        others everything that is known decides, the search's tasks and validation together.
+        """
         search = self.search
         records = search.validated if search.validation else dict(search.archive.members)
         if search.start not in records:
             return self.start, 0.0, 0.0
-        best, lift, error = self.start, 0.0, 0.0
+        best, most, lift, error = self.start, 0.0, 0.0, 0.0
         for id, record in records.items():
             mean, deviation, n = paired(record, records[search.start])
-            if n and mean > lift + 1e-12:  # strictly: a tie keeps what is there
-                best, lift, error = search.archive.members[id], mean, deviation if n > 1 else 0.0
+            if not n or mean <= 1e-12:  # a tie keeps what is there
+                continue
+            searched, _, tasks = paired(search.archive.members[id], self.start)
+            whole = mean if not search.validation else (n * mean + tasks * searched) / (n + tasks)
+            if whole > most + 1e-12:
+                best, most = search.archive.members[id], whole
+                lift, error = mean, deviation if n > 1 else 0.0
         return best, lift, error
 
     async def _extend(

@@ -19,6 +19,7 @@ from typing import Literal
 
 from ..loop import Context, Update
 from ..training.cloning import CloneOptions, choose, clone, learner_of, starting, succeeded
+from ..training.guards import Guard
 from ..training.local import LocalModels
 from ..types import Bundle, Group, Trajectory
 
@@ -42,6 +43,7 @@ class SFT:
 
     Args:
         models: where weights live; the process's own if None.
+        guard: what the policy must not forget while it learns this.
     """
 
     name = "sft"
@@ -49,9 +51,16 @@ class SFT:
     on_policy = False
     ordered = False
 
-    def __init__(self, options: SFTOptions | None = None, *, models: LocalModels | None = None) -> None:
+    def __init__(
+        self,
+        options: SFTOptions | None = None,
+        *,
+        models: LocalModels | None = None,
+        guard: Guard | None = None,
+    ) -> None:
         self.options = options or SFTOptions()
         self.models = models or LocalModels.shared()
+        self.guard = guard
 
     async def step(self, bundle: Bundle, groups: Sequence[Group], context: Context) -> Update:
         """Train to the end on these groups; `done` is always True.
@@ -64,7 +73,7 @@ class SFT:
         start = starting(bundle, options.resource)
         chosen, figures = choose(groups, self._passes, options.per_task)
         learner = learner_of(self.models, start, options.optim)
-        figures |= await clone(learner, chosen, options, context)
+        figures |= await clone(learner, chosen, options, context, guard=self.guard)
         version = learner.checkpoint(
             options.resource, context.folder, start.id, {"method": self.name, "seed": options.seed}
         )

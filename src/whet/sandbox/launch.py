@@ -36,6 +36,7 @@ _ASK = (
     "*site.getsitepackages()])))"
 )
 _LIBRARIES = ("/lib", "/lib64", "/lib32", "/usr/lib", "/usr/lib64", "/usr/lib32", "/usr/local/lib")
+_OUTER_BOX_BYTES = 16 << 20
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/random", "/dev/urandom")
 
 
@@ -130,12 +131,13 @@ def has_temporary(bound: Sequence[Bind]) -> bool:
     return not any(one.path.startswith("/tmp") for one in bound)
 
 
-def environment(python: Interpreter) -> dict[str, str]:
-    """All of an evaluation's environment; nothing of the caller's."""
+def environment(python: Interpreter, home: str = BOX) -> dict[str, str]:
+    """All of an evaluation's environment; nothing of the caller's.  `home` is for temporary files, too."""
     base_library = f"{python.base}/lib"
     return {
         "PATH": f"{os.path.dirname(python.executable)}",
-        "HOME": BOX,
+        "HOME": home,
+        "TMPDIR": home,
         "LANG": "C.UTF-8",
         # So that the order of a set is the same in every evaluation.
         "PYTHONHASHSEED": "0",
@@ -181,7 +183,7 @@ def with_bubblewrap(program: str, python: Interpreter, paths: Sequence[str], pla
     bound = binds(python, paths)
     # A folder that bwrap makes on the way to a bind is open to root alone, so each is made before.
     above = {str(folder) for one in bound for folder in Path(one.path).parents} - {"/"}
-    for folder in sorted(above | {LIBRARY, "/dev", BOX}):
+    for folder in sorted(above | {LIBRARY, "/dev"}):
         if not any(not one.link and (folder + "/").startswith(one.path + "/") for one in bound):
             command += ["--perms", "0755", "--dir", folder]
     for one in bound:
@@ -189,6 +191,10 @@ def with_bubblewrap(program: str, python: Interpreter, paths: Sequence[str], pla
     command += ["--ro-bind", str(INSIDE), f"{LIBRARY}/inside", "--proc", "/proc"]
     for device in _DEVICES:
         command += ["--dev-bind", device, device]
+    # For what the modules write when they are imported; every evaluation mounts its own box on it.
+    command += ["--perms", "1777", "--size", str(_OUTER_BOX_BYTES), "--tmpfs", BOX]
+    # Semaphores of several processes are files there; in the box they count against its size.
+    command += ["--symlink", f"{BOX}/tmp", "/dev/shm"]
     if has_temporary(bound):
         command += ["--symlink", f"{BOX}/tmp", "/tmp"]
     command += ["--remount-ro", "/", "--chdir", "/"]
@@ -207,6 +213,7 @@ def with_namespaces(python: Interpreter, paths: Sequence[str], plan: str) -> lis
         "library": [str(INSIDE), f"{LIBRARY}/inside"],
         "devices": _DEVICES,
         "box": BOX,
+        "box_bytes": _OUTER_BOX_BYTES,
         "temporary": f"{BOX}/tmp" if has_temporary(bound) else "",
         "environment": environment(python),
         "command": start_zygote(python, LIBRARY, plan),

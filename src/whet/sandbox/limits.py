@@ -20,8 +20,8 @@ class Limits:
     """
 
     memory: int = 512 * MIB
-    """Bytes beyond what the warm process has mapped already.  Of all processes of the evaluation
-    together where a cgroup can be made, else of each process."""
+    """Bytes beyond what the warm process has.  The kernel holds each process to it; all of them together
+    are looked at twenty times a second, and killed for it."""
     cpu_seconds: float = 10.0
     """Of each process; the kernel counts whole seconds, so a fraction is rounded up."""
     wall_seconds: float = 10.0
@@ -44,7 +44,7 @@ class Limits:
 
     @property
     def bound(self) -> int:
-        """Bytes of memory that an evaluation cannot exceed without a cgroup: every process at its limit."""
+        """Bytes of memory that an evaluation cannot exceed even between two looks: every process at its limit."""
         return self.processes * self.memory + self.file_bytes
 
 

@@ -7,6 +7,7 @@ import contextlib
 import socket
 import subprocess
 import tempfile
+from pathlib import Path
 from typing import Any, BinaryIO
 
 import msgspec
@@ -29,6 +30,8 @@ class Zygote:
     def __init__(self, sandbox: Sandbox | Local, modules: tuple[str, ...]) -> None:
         self.sandbox, self.modules = sandbox, modules
         self.hello: dict[str, Any] = {}
+        self.co_resident: bool | None = None
+        """Whether it serves evaluators beside their programs; None while it has served nothing."""
         self._process: subprocess.Popen[bytes] | None = None
         self._said: BinaryIO | None = None
         self._scratch = ""
@@ -47,9 +50,8 @@ class Zygote:
         if not self.sandbox.isolated:
             self._scratch = box.scratch_folder()
         command = self.sandbox.command(self.modules, self._scratch)
-        environment = (
-            {} if self.sandbox.isolated else launch.environment(launch.interpreter(self.sandbox.python))
-        )
+        python = launch.interpreter(self.sandbox.python)
+        environment = {} if self.sandbox.isolated else launch.environment(python, self._scratch)
         ours, theirs = socket.socketpair()
         self._said = tempfile.TemporaryFile()  # noqa: SIM115  closed by kill
         with theirs:
@@ -67,14 +69,14 @@ class Zygote:
         try:
             self.hello = await self._meta(60.0)
         except ZygoteLost:
-            reason = self._complaint() or "the process ended without a word"
+            self.hello = {"ready": False, "error": self._complaint() or "the process ended without a word"}
+        except BaseException:
             self.kill()
-            raise SandboxError(f"the sandbox could not be started: {reason}. {advice(reason)}") from None
+            raise
         if not self.hello["ready"]:
             self.kill()
-            raise SandboxError(
-                f"the sandbox could not be started: {self.hello['error']}. {advice(self.hello['error'])}"
-            )
+            reason = self.hello["error"]
+            raise SandboxError(f"the sandbox could not be started: {reason}. {advice(reason)}")
 
     def _complaint(self) -> str:
         assert self._said is not None
@@ -138,22 +140,24 @@ class Zygote:
             self._scratch = ""
 
 
-def advice(reason: str) -> str:
-    """What to do about a sandbox that could not be started."""
+def advice(reason: str, *, settings: Path = Path("/proc/sys")) -> str:
+    """What to do about a sandbox that could not be started.
+
+    Args:
+        reason: what it said.
+        settings: where the kernel's settings are.
+    """
     low = reason.lower()
     if "modulenotfound" in low or "importerror" in low or "no module" in low:
         return "Install the module for the sandbox's interpreter, or leave it out of `modules`."
-    apparmor = "/proc/sys/kernel/apparmor_restrict_unprivileged_userns"
-    with contextlib.suppress(OSError), open(apparmor, encoding="ascii") as file:
-        if file.read().strip() == "1":
-            return (
-                "This Ubuntu restricts user namespaces: sudo sysctl kernel.apparmor_restrict_unprivileged_userns=0 "
-                "(to keep it: a file in /etc/sysctl.d), or an AppArmor profile that allows `userns` for this Python."
-            )
-    for setting, wanted in (("kernel/unprivileged_userns_clone", "1"), ("user/max_user_namespaces", "15000")):
-        with contextlib.suppress(OSError), open(f"/proc/sys/{setting}", encoding="ascii") as file:
-            if file.read().strip() == "0":
-                return f"User namespaces are switched off: sudo sysctl {setting.replace('/', '.')}={wanted}."
+    if _setting(settings / "kernel/apparmor_restrict_unprivileged_userns") == "1":
+        return (
+            "This Ubuntu restricts user namespaces: sudo sysctl kernel.apparmor_restrict_unprivileged_userns=0 "
+            "(to keep it: a file in /etc/sysctl.d), or an AppArmor profile that allows `userns` for this Python."
+        )
+    for name, wanted in (("kernel/unprivileged_userns_clone", "1"), ("user/max_user_namespaces", "15000")):
+        if _setting(settings / name) == "0":
+            return f"User namespaces are switched off: sudo sysctl {name.replace('/', '.')}={wanted}."
     if "not permitted" in low or "denied" in low or "clone" in low or "namespace" in low:
         return (
             "Namespaces cannot be made here; in a container start it with `--security-opt seccomp=unconfined "
@@ -161,3 +165,10 @@ def advice(reason: str) -> str:
             "Local() and --unsafe-local; what that scores is never promoted."
         )
     return "Run `whet sandbox check` for the table of what works here."
+
+
+def _setting(path: Path) -> str:
+    try:
+        return path.read_text(encoding="ascii").strip()
+    except OSError:
+        return ""

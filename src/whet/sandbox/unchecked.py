@@ -100,7 +100,7 @@ class UncheckedPool:
         Raises:
             SandboxError: it cannot be shut in here, or an attack succeeded; says how to mend it.
         """
-        async with self._zygote():
+        async with self._zygote(None):
             return self
 
     async def __aexit__(
@@ -199,7 +199,7 @@ class UncheckedPool:
 
     async def processes(self) -> list[int]:
         """Ids of the processes inside one of the pool's zygotes, itself and the evaluation it keeps ready."""
-        async with self._zygote() as zygote:
+        async with self._zygote(None) as zygote:
             return await zygote.census()
 
     async def _once(
@@ -211,24 +211,27 @@ class UncheckedPool:
         co_resident: bool = False,
         stream: Any = None,
     ) -> Result:
-        async with self._zygote() as zygote:
+        async with self._zygote(co_resident) as zygote:
             session = Session(self, zygote)
             session.co_resident = co_resident
             zygote.send(b"o", spec)
             return await session._call(given, seconds, b"l", stream)
 
     @asynccontextmanager
-    async def _zygote(self) -> AsyncIterator[Zygote]:
-        """One of the zygotes, started if need be, for as long as the block lasts."""
+    async def _zygote(self, co_resident: bool | None = False) -> AsyncIterator[Zygote]:
+        """One of the zygotes, started if need be, for as long as the block lasts.
+
+        What an evaluator beside its program holds passes through its zygote's memory, so none that has
+        served such a pair forks a program that is judged from outside.
+
+        Args:
+            co_resident: what it is to serve; None for neither.
+        """
         await self._admit()
         async with self._slots:
-            zygote = self._idle.pop() if self._idle else Zygote(self.sandbox, self.modules)
-            if not zygote.alive:
-                self._all.discard(zygote)
-                zygote.kill()
-                zygote = Zygote(self.sandbox, self.modules)
-                await zygote.start()
-                self._all.add(zygote)
+            zygote = await self._fitting(co_resident)
+            if co_resident is not None:
+                zygote.co_resident = co_resident
             try:
                 yield zygote
             finally:
@@ -236,6 +239,20 @@ class UncheckedPool:
                     self._idle.append(zygote)
                 else:
                     self._all.discard(zygote)
+
+    async def _fitting(self, co_resident: bool | None) -> Zygote:
+        for one in [one for one in self._idle if not one.alive]:
+            self._idle.remove(one)
+            self._all.discard(one)
+            one.kill()
+        for one in self._idle:
+            if co_resident is None or one.co_resident in (co_resident, None):
+                self._idle.remove(one)
+                return one
+        zygote = Zygote(self.sandbox, self.modules)
+        await zygote.start()
+        self._all.add(zygote)
+        return zygote
 
 
 def _spec(source: Source, entry: str, mode: str, argv: Sequence[str] = ()) -> bytes:
@@ -269,6 +286,7 @@ def _judged(meta: dict[str, Any], body: bytes, allowed: float, limits: Limits) -
     name, message = {
         "wall": ("Timeout", f"no answer within {allowed:g} s"),
         "cpu": ("CpuLimit", f"more than {limits.cpu_seconds:g} s of CPU time"),
+        "memory": ("MemoryLimit", f"more than {limits.memory:,} bytes of memory in all processes together"),
         "output": ("OutputLimit", f"more than {limits.output_bytes:,} bytes printed or answered"),
     }.get(killed, ("Killed", f"the process was killed by {killed}"))
     return found | {"failure": Failure(Fault.AGENT, name, message), "killed_by": killed}

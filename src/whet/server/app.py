@@ -260,6 +260,9 @@ def listen(host: str, port: int) -> socket.socket:
     bound = socket.socket(family, socket.SOCK_STREAM)
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        # Accepted connections inherit it; without, an event of a stream waits 40 ms for the acknowledgement
+        # of the one before.
+        bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         bound.bind((name, port))
         bound.listen(BACKLOG)
         bound.setblocking(False)

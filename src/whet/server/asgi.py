@@ -188,7 +188,7 @@ class Request:
         """The value of a header (any case), `default` if it was not sent."""
         headers = self._headers
         if headers is None:
-            headers = self._headers = {key.lower(): value for key, value in self.scope["headers"]}
+            headers = self._headers = dict(self.scope["headers"])  # Granian gives names in lower case
         value = headers.get(name.lower().encode("latin-1"))
         return default if value is None else value.decode("latin-1")
 
@@ -389,6 +389,19 @@ class Route:
     """The answer may go on for longer than a request should: not counted as stuck when draining."""
     status: int = 200
     """Status of the usual answer."""
+
+
+def reads(path: str, handler: Handler, summary: str, response: Any, **more: Any) -> Route:
+    """A GET for the role read; `more` as in Route."""
+    return Route(
+        method="GET", path=path, handler=handler, role=Role.READ, summary=summary, response=response, **more
+    )
+
+
+def writes(path: str, handler: Handler, summary: str, request: Any, response: Any, **more: Any) -> Route:
+    """A POST for the role write; `more` as in Route."""
+    given = {"role": Role.WRITE, "summary": summary, "request": request, "response": response, **more}
+    return Route(method="POST", path=path, handler=handler, **given)
 
 
 class Part(Protocol):

@@ -188,6 +188,9 @@ class Access:
         origin = request.header("origin")
         if origin is not None and origin not in (f"http://{host}", f"https://{host}"):
             raise Refused(403, "wrong_origin", f"requests from pages of {origin[:100]!r} are not taken")
+        # A page's picture or script sends no Origin, but every browser says where it was asked for.
+        if request.header("sec-fetch-site", "none") not in ("none", "same-origin"):
+            raise Refused(403, "wrong_origin", "requests from pages of another origin are not taken")
 
     def _allows(self, host: str) -> bool:
         name, _, port = host.rpartition(":")
@@ -205,17 +208,31 @@ class Access:
 
     def _identify(self, request: Request, route: Route) -> bool:
         """Set role, token and credential from the first place that holds a token of ours."""
-        for place, shown in _shown(request, route):
-            found = None
-            given = shown.encode("latin-1", "replace")
-            for role, name, token in self._tokens:  # every one is compared, whichever matches
-                if hmac.compare_digest(given, token) and found is None:
-                    found = (role, name)
-            if found is not None:
-                request.role, request.token = found
-                request.credential = place
+        shown = request.header("authorization")
+        if (
+            shown is not None
+            and shown[:7].lower() == "bearer "
+            and self._knows(request, shown[7:], "authorization")
+        ):
+            return True
+        for place in ("x-whet-token", "x-api-key"):
+            shown = request.header(place)
+            if shown is not None and self._knows(request, shown, place):
                 return True
-        return False
+        name = route.token_param
+        return name is not None and self._knows(request, request.params.get(name, ""), "path")
+
+    def _knows(self, request: Request, shown: str, place: str) -> bool:
+        given = shown.strip().encode("latin-1", "replace")
+        found = None
+        for role, name, token in self._tokens:  # every one is compared, whichever matches
+            if hmac.compare_digest(given, token) and found is None:
+                found = (role, name)
+        if found is None:
+            return False
+        request.role, request.token = found
+        request.credential = place
+        return True
 
     def _count(self, token: str | None) -> None:
         """Take one from the token's bucket, which holds a second's worth."""
@@ -231,22 +248,6 @@ class Access:
                 headers={"retry-after": "1"},
             )
         self._buckets[token] = (left - 1.0, now)
-
-
-def _shown(request: Request, route: Route) -> list[tuple[str, str]]:
-    found = []
-    if route.token_param is not None and route.token_param in request.params:
-        found.append(("path", request.params[route.token_param]))
-    for name in ("x-whet-token", "authorization", "x-api-key"):
-        value = request.header(name)
-        if value is None:
-            continue
-        if name == "authorization":
-            scheme, _, value = value.partition(" ")
-            if scheme.lower() != "bearer":
-                continue
-        found.append((name, value.strip()))
-    return found
 
 
 def is_loopback(address: str) -> bool:

@@ -18,7 +18,7 @@ from ..errors import InputError
 from ..store import Store
 from ..tracing.redact import Redactor
 from ..types import Feedback, Json, new_id
-from .asgi import Request, Response, Role, Route, answer
+from .asgi import Request, Response, Route, answer, reads, writes
 from .ingest import PAGE, Page
 
 Id = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
@@ -77,22 +77,18 @@ class FeedbackPart:
     def __init__(self, store: Store, *, redactor: Redactor | None = None) -> None:
         self._store, self._redactor = store, redactor
         self.routes: Sequence[Route] = (
-            Route(
-                method="POST",
-                path="/api/feedback",
-                handler=self._put,
-                role=Role.WRITE,
-                summary="Record what people said of steps, runs or sessions",
-                request=GiveFeedback,
-                response=Given,
+            writes(
+                "/api/feedback",
+                self._put,
+                "Record what people said of steps, runs or sessions",
+                GiveFeedback,
+                Given,
             ),
-            Route(
-                method="GET",
-                path="/api/feedback",
-                handler=self._list,
-                role=Role.READ,
-                summary="What was said, of one run or of all, in the order in which it was recorded",
-                response=FoundFeedback,
+            reads(
+                "/api/feedback",
+                self._list,
+                "What was said, of one run or of all, in the order in which it was recorded",
+                FoundFeedback,
                 query={"run": str, "limit": Page},
             ),
         )

@@ -25,8 +25,9 @@ from ..tracing.assemble import Assembler
 from ..tracing.protobuf import write_field
 from ..tracing.redact import Redactor
 from ..types import Outcome, Trajectory
-from .asgi import Refused, Request, Response, Role, Route, answer
+from .asgi import Refused, Request, Response, Role, Route, answer, reads, writes
 from .auth import Limits
+from .bridge import settled
 
 WAITING = 48 * 1024 * 1024
 """Bytes that may wait for the disk before further ones are refused; less than the record's own
@@ -48,7 +49,7 @@ class Backlog:
         """Wait until what was submitted is committed, and return the future's result."""
         self._waiting += size
         try:
-            return await asyncio.wrap_future(future)
+            return await settled(future)
         finally:
             self._waiting -= size
 
@@ -100,38 +101,21 @@ class Trajectories:
     ) -> None:
         self._store, self._backlog, self._redactor = store, backlog or Backlog(), redactor
         self.routes: Sequence[Route] = (
-            Route(
-                method="POST",
-                path="/api/trajectories",
-                handler=self._put,
-                role=Role.WRITE,
-                summary="Record trajectories; one whose id is known is left as it is",
-                request=Recorded,
-                response=Stored,
+            writes(
+                "/api/trajectories",
+                self._put,
+                "Record trajectories; one whose id is known is left as it is",
+                Recorded,
+                Stored,
             ),
-            Route(
-                method="GET",
-                path="/api/trajectories",
-                handler=self._list,
-                role=Role.READ,
-                summary="Trajectories in the order in which they were recorded",
-                response=Found,
-                query={
-                    "experiment": str,
-                    "since": float,
-                    "outcome": Outcome,
-                    "run": str,
-                    "limit": Page,
-                },
+            reads(
+                "/api/trajectories",
+                self._list,
+                "Trajectories in the order in which they were recorded",
+                Found,
+                query={"experiment": str, "since": float, "outcome": Outcome, "run": str, "limit": Page},
             ),
-            Route(
-                method="GET",
-                path="/api/trajectories/{id}",
-                handler=self._get,
-                role=Role.READ,
-                summary="One trajectory, by its id or its run's",
-                response=Trajectory,
-            ),
+            reads("/api/trajectories/{id}", self._get, "One trajectory, by its id or its run's", Trajectory),
         )
 
     @contextlib.asynccontextmanager

@@ -11,22 +11,27 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Literal
 
 import msgspec
 
-from ..errors import InputError, NotFoundError
+from ..errors import InputError
 from ..store import Store
 from ..types import Json
-from ..worker.lit import Report, input_of, served, trajectory_of
+from ..worker.lit import Report, bundle_of, input_of, served, trajectory_of
 from .asgi import Request, Response, Role, Route, answer
+from .bridge import settled
 
 LEASE = 300.0
 """Seconds until a rollout that was not reported goes to another worker; this client cannot send a
 heartbeat.  The original server's own figure."""
+REMEMBERED = 100_000
+"""Rollouts under way whose snapshot is remembered."""
 NONE_YET = "none"
 """Id of the empty snapshot that is served where no resources were ever put."""
+_FENCE = re.compile("[0-9]{1,18}")
 _SERVED = ("llm", "prompt_template")
 """Kinds of resources that its client can read; it fails on any other."""
 
@@ -74,6 +79,8 @@ class Legacy:
 
     def __init__(self, store: Store, *, open: bool = False) -> None:
         self._store = store
+        self._under: dict[int, str] = {}
+        """Fence → snapshot that was given out with it, for what is under way."""
         role, local = (None, True) if open else (Role.WRITE, False)
 
         def route(method: str, path: str, handler: Any, response: Any, request: Any = None) -> Route:
@@ -101,18 +108,25 @@ class Legacy:
         yield
 
     async def _task(self, request: Request) -> Response:
-        leases = await asyncio.wrap_future(self._store.queue.claim("agent-lightning-0.1", n=1, lease=LEASE))
+        leases = await settled(self._store.queue.claim("agent-lightning-0.1", n=1, lease=LEASE))
         if not leases:
             return answer(WorkIfAny(False))
-        rollout = leases[0].rollout
+        rollout, fence = leases[0].rollout, leases[0].fence
+        resources = rollout.resources
+        if resources is None:
+            # Its client would take what is latest when it asks; named here, it can be recorded.
+            latest = await asyncio.to_thread(self._store.resources.latest)
+            resources = None if latest is None else latest[0]
+        if resources is not None and len(self._under) < REMEMBERED:
+            self._under[fence] = resources
         return answer(
             WorkIfAny(
                 True,
                 Work(
-                    rollout_id=f"{rollout.id}:{leases[0].fence}",
+                    rollout_id=f"{rollout.id}:{fence}",
                     input=input_of(rollout.task),
                     mode=rollout.mode,
-                    resources_id=rollout.resources,
+                    resources_id=resources,
                     create_time=rollout.created,
                     num_claims=leases[0].attempt,
                     metadata=dict(rollout.meta),
@@ -121,27 +135,31 @@ class Legacy:
         )
 
     async def _latest(self, request: Request) -> Response:
-        try:
-            id, found = await asyncio.to_thread(self._store.latest_resources)
-        except NotFoundError:
+        found = await asyncio.to_thread(self._store.resources.latest)
+        if found is None:
             # Its client gives up a rollout that it has claimed when there are no resources at all.
             return answer(Update(NONE_YET, {}))
-        return answer(Update(id, _readable(found)))
+        return answer(Update(found[0], _readable(found[1])))
 
     async def _resources(self, request: Request) -> Response:
         id = request.params["id"]
-        return answer(Update(id, _readable(await asyncio.to_thread(self._store.resources, id))))
+        return answer(Update(id, _readable(await asyncio.to_thread(self._store.resources.get, id))))
 
     async def _rollout(self, request: Request) -> Response:
         report = await request.json(Report)
         id, _, fence = report.rollout_id.rpartition(":")
-        if not id or not fence.isdigit():
+        if not id or not _FENCE.fullmatch(fence):
             raise InputError(
                 f"rollout_id {report.rollout_id[:200]!r} was not given out by GET /task, which gives ID:NUMBER"
             )
         rollout = await asyncio.to_thread(self._store.queue.get, id)
-        trajectory = trajectory_of(report, rollout.task, report.rollout_id.replace(":", "."))
-        await asyncio.wrap_future(self._store.queue.finish(id, int(fence), trajectory=trajectory))
+        under = self._under.get(int(fence), rollout.resources)
+        found = {} if under is None else await asyncio.to_thread(self._store.resources.get, under)
+        trajectory = trajectory_of(
+            report, rollout.task, f"{id}.{fence}", versions=bundle_of(found).ids, run=id
+        )
+        await settled(self._store.queue.finish(id, int(fence), trajectory=trajectory))
+        self._under.pop(int(fence), None)
         return answer(Acknowledged("ok", f"Rollout {report.rollout_id} received and stored."))
 
 

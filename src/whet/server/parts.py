@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from ..store import Store
 from ..tracing.redact import Redactor
 from .asgi import Part
 from .auth import Limits
 from .feedback import FeedbackPart
+from .gateway import Gateway, Upstream
 from .ingest import OTLP, Assembly, Backlog, Trajectories
 from .legacy import Legacy
 from .queue import Queue
 
 
 def standard(
-    store: Store, limits: Limits | None = None, *, open_legacy: bool = False, grace: float = 2.0
+    store: Store,
+    limits: Limits | None = None,
+    *,
+    open_legacy: bool = False,
+    grace: float = 2.0,
+    upstreams: Mapping[str, Upstream] | None = None,
 ) -> list[Part]:
     """Everything that is served over one store.
 
@@ -22,9 +30,10 @@ def standard(
         limits: those of the server's Access.
         open_legacy: also the Agent Lightning 0.1 routes, without a token and to this machine only.
         grace: seconds of silence after which a run whose root has ended becomes a trajectory.
+        upstreams: of the gateway; there is none without them.
     """
     limits, backlog, redactor = limits or Limits(), Backlog(), Redactor()
-    return [
+    parts: list[Part] = [
         Trajectories(store, backlog, redactor=redactor),
         OTLP(store, limits, backlog, redactor=redactor),
         Assembly(store, grace=grace),
@@ -32,3 +41,6 @@ def standard(
         FeedbackPart(store, redactor=redactor),
         Legacy(store, open=open_legacy),
     ]
+    if upstreams:
+        parts.append(Gateway(store, upstreams, redact=lambda spans: [redactor.span(span) for span in spans]))
+    return parts

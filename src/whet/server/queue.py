@@ -9,27 +9,29 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Annotated, Any
 
 import msgspec
 
-from ..errors import InputError, StaleLeaseError, WhetError
+from ..errors import InputError, NotFoundError, StaleLeaseError, StoreError
 from ..store import Store
-from ..types import Json, Lease, Rollout, Split, Task, new_id
+from ..store.rollouts import Finish
+from ..types import Lease, Mode, Rollout, Split, Status, Task, new_id
 from ..worker import wire
-from .asgi import Request, Response, Role, Route, answer
+from .asgi import Request, Response, Role, Route, answer, reads, writes
 from .auth import Limits
+from .bridge import settled
 
-EXPIRY = 0.25
-"""Seconds between looks for leases that have run out."""
+ATTACH = 1.0
+"""Seconds between attempts to own the file, where another process does."""
 PAGE = 1_000
 
 Page = Annotated[int, msgspec.Meta(ge=1, le=PAGE)]
-Cursor = Annotated[int, msgspec.Meta(ge=0)]
-Status = Annotated[str, msgspec.Meta(pattern="^(queued|running|succeeded|failed|cancelled)$")]
+Cursor = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 
 
 class Tasks(msgspec.Struct, forbid_unknown_fields=True):
@@ -101,19 +103,29 @@ class Queue:
 
     @contextlib.asynccontextmanager
     async def lifespan(self) -> AsyncIterator[None]:
-        """Leases run out while it is served."""
+        """Claims that wait are woken while it is served."""
         waiters = self._waiters = Waiters(asyncio.get_running_loop())
-        self._store.queue.on_available(waiters.wake)
-        expiring = asyncio.create_task(self._expire())
+        attaching = asyncio.create_task(self._attach(waiters))
         try:
             yield
         finally:
-            expiring.cancel()
+            attaching.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                (await attaching)()
 
-    async def _expire(self) -> None:
+    async def _attach(self, waiters: Waiters) -> Callable[[], None]:
+        """Listen to the queue, as soon as this process owns the file.
+
+        Where an agent's process had opened it first, that is once the agent's process has ended:
+        a write finds out, and takes the file over.
+        """
         while True:
-            await asyncio.sleep(EXPIRY)
-            self._store.queue.expire(time.monotonic())
+            try:
+                return self._store.queue.on_available(waiters.wake)
+            except StoreError:
+                with contextlib.suppress(StoreError):
+                    await asyncio.to_thread(self._store.put_state, "server", {"pid": os.getpid()})
+                await asyncio.sleep(ATTACH)
 
     # -- tasks and resources ------------------------------------------------------------------
 
@@ -135,16 +147,19 @@ class Queue:
 
     async def _put_resources(self, request: Request) -> Response:
         given = await request.json(dict[str, Any])
-        id = await asyncio.to_thread(self._store.put_resources, given)
+        id = await asyncio.to_thread(self._store.resources.put, given)
         return answer(wire.Snapshot(id, given))
 
     async def _resources(self, request: Request) -> Response:
         id = request.params["id"]
-        found: dict[str, Json] = await asyncio.to_thread(self._store.resources, id)
+        found = await asyncio.to_thread(self._store.resources.get, id)
         return answer(wire.Snapshot(id, found))
 
     async def _latest(self, request: Request) -> Response:
-        return answer(wire.Snapshot(*await asyncio.to_thread(self._store.latest_resources)))
+        found = await asyncio.to_thread(self._store.resources.latest)
+        if found is None:
+            raise NotFoundError("no resources were put yet: POST /api/resources, or whet resources put")
+        return answer(wire.Snapshot(*found))
 
     # -- rollouts -----------------------------------------------------------------------------
 
@@ -161,7 +176,12 @@ class Queue:
             )
             for one in given.rollouts
         ]
-        return answer(wire.Added(await asyncio.wrap_future(self._store.queue.add(rollouts))))
+        batch = self._store.batch()
+        batch.add_rollouts(
+            *rollouts
+        )  # not through the queue: this works where another process owns the file too
+        await settled(batch.submit())
+        return answer(wire.Added([one.id for one in rollouts]))
 
     async def _claim(self, request: Request) -> Response:
         claim = await request.json(wire.Claim)
@@ -202,58 +222,49 @@ class Queue:
 
     async def _claimed(self, claim: wire.Claim) -> list[Lease]:
         queue = self._store.queue
-        return await asyncio.wrap_future(
-            queue.claim(claim.worker, n=claim.n, lease=claim.lease, modes=claim.modes)
-        )
+        return await settled(queue.claim(claim.worker, n=claim.n, lease=claim.lease, modes=claim.modes))
 
     async def _heartbeat(self, request: Request) -> Response:
         beat = await request.json(wire.Beat)
-        futures = [
-            asyncio.wrap_future(self._store.queue.heartbeat(held.id, held.fence, lease=beat.lease))
-            for held in beat.leases
-        ]
-        until = await asyncio.gather(*futures, return_exceptions=True)
-        return answer(wire.Beaten([None if isinstance(one, WhetError) else _or_raise(one) for one in until]))
+        until: list[float | None] = []
+        for held in beat.leases:
+            try:
+                kept = await settled(self._store.queue.heartbeat(held.id, held.fence, lease=beat.lease))
+                until.append(kept)
+            except StaleLeaseError:
+                until.append(None)
+        return answer(wire.Beaten(until))
 
     async def _beat(self, request: Request) -> Response:
         held = await request.json(wire.OneBeat)
-        until = await asyncio.wrap_future(
-            self._store.queue.heartbeat(request.params["id"], held.fence, lease=held.lease)
-        )
+        until = await settled(self._store.queue.heartbeat(request.params["id"], held.fence, lease=held.lease))
         return answer(wire.Beaten([until]))
 
     async def _finish_many(self, request: Request) -> Response:
         given = await request.json(wire.FinishMany)
-        done = await asyncio.gather(*(self._finished(one) for one in given.finished))
-        return answer(wire.Results(done))
-
-    async def _finished(self, one: wire.Finish) -> wire.Result:
-        try:
-            future = self._store.queue.finish(one.id, one.fence, trajectory=one.trajectory, error=one.error)
-            await asyncio.wrap_future(future)
-        except StaleLeaseError as error:
-            return wire.Result(one.id, False, True, str(error))
-        except InputError as error:
-            return wire.Result(one.id, False, False, str(error))
-        return wire.Result(one.id, True)
+        reports = [Finish(one.id, one.fence, one.trajectory, one.error) for one in given.finished]
+        problems = await settled(self._store.queue.finish_many(reports))
+        return answer(
+            wire.Results([_result(one.id, problem) for one, problem in zip(reports, problems, strict=True)])
+        )
 
     async def _finish(self, request: Request) -> Response:
         one = await request.json(wire.OneFinish)
         id = request.params["id"]
         future = self._store.queue.finish(id, one.fence, trajectory=one.trajectory, error=one.error)
-        await asyncio.wrap_future(future)
+        await settled(future)
         return answer(wire.Result(id, True))
 
     async def _cancel(self, request: Request) -> Response:
         id = request.params["id"]
-        await asyncio.wrap_future(self._store.queue.cancel(id))
+        await settled(self._store.queue.cancel(id))
         return answer(self._store.queue.get(id))
 
     async def _get(self, request: Request) -> Response:
         return answer(await asyncio.to_thread(self._store.queue.get, request.params["id"]))
 
     async def _list(self, request: Request) -> Response:
-        status, mode = request.asked("status", Status), request.asked("mode", wire.Mode)
+        status, mode = request.asked("status", Status), request.asked("mode", Mode)
         after, limit = request.asked("after", str), request.asked("limit", Page, 100)
         found = await asyncio.to_thread(
             lambda: self._store.queue.list(status=status, mode=mode, after=after, limit=limit)
@@ -267,155 +278,83 @@ class Queue:
 
     async def _counts(self, request: Request) -> Response:
         waiting = sum(len(polls) for polls in self._polls.values())
-        return answer(Counts(await asyncio.to_thread(self._store.queue.counts), waiting))
+        counts = await asyncio.to_thread(self._store.queue.counts)
+        return answer(Counts({str(status): count for status, count in counts.items()}, waiting))
 
     def _routes(self) -> tuple[Route, ...]:
-        def route(method: str, path: str, handler: Any, summary: str, **given: Any) -> Route:
-            return Route(method=method, path=path, handler=handler, summary=summary, **given)
-
-        read, write = Role.READ, Role.WRITE
+        task = {"split": Split, "limit": Page}
+        listed = {"status": Status, "mode": Mode, "after": str, "limit": Page}
+        one = "/api/rollouts/{id}"
         return (
-            route(
-                "POST",
-                "/api/tasks",
-                self._put_tasks,
-                "Record tasks",
-                role=write,
-                request=Tasks,
-                response=wire.Added,
-            ),
-            route(
-                "GET",
-                "/api/tasks",
-                self._tasks,
-                "Tasks in the order in which they were recorded",
-                role=read,
-                response=Tasks,
-                query={"split": Split, "limit": Page},
-            ),
-            route(
-                "POST",
+            writes("/api/tasks", self._put_tasks, "Record tasks", Tasks, wire.Added),
+            reads("/api/tasks", self._tasks, "Tasks in the order they were recorded in", Tasks, query=task),
+            writes(
                 "/api/resources",
                 self._put_resources,
                 "Put a snapshot of resources; it becomes the latest",
-                role=write,
-                request=dict[str, Any],
-                response=wire.Snapshot,
+                dict[str, Any],
+                wire.Snapshot,
             ),
-            route(
-                "GET",
-                "/api/resources/latest",
-                self._latest,
-                "The latest snapshot",
-                role=read,
-                response=wire.Snapshot,
-            ),
-            route(
-                "GET",
-                "/api/resources/{id}",
-                self._resources,
-                "One snapshot",
-                role=read,
-                response=wire.Snapshot,
-            ),
-            route(
-                "POST",
+            reads("/api/resources/latest", self._latest, "The latest snapshot", wire.Snapshot),
+            reads("/api/resources/{id}", self._resources, "One snapshot", wire.Snapshot),
+            writes(
                 "/api/rollouts",
                 self._add,
-                "Queue rollouts; one whose id is known is left as it is",
-                role=write,
-                request=wire.Add,
-                response=wire.Added,
+                "Queue rollouts; a known id is left as it is",
+                wire.Add,
+                wire.Added,
             ),
-            route(
-                "GET",
-                "/api/rollouts",
-                self._list,
-                "Rollouts, by status and mode",
-                role=read,
-                response=wire.Rollouts,
-                query={"status": Status, "mode": wire.Mode, "after": str, "limit": Page},
-            ),
-            route(
-                "GET", "/api/rollouts/counts", self._counts, "How many there are", role=read, response=Counts
-            ),
-            route(
-                "GET",
+            reads("/api/rollouts", self._list, "Rollouts, by status and mode", wire.Rollouts, query=listed),
+            reads("/api/rollouts/counts", self._counts, "How many there are", Counts),
+            reads(
                 "/api/rollouts/finished",
                 self._ended,
                 "Rollouts in the order in which they ended",
-                role=read,
-                response=wire.Rollouts,
+                wire.Rollouts,
                 query={"after": Cursor, "limit": Page},
             ),
-            route(
-                "POST",
+            writes(
                 "/api/rollouts/claim",
                 self._claim,
                 "Claim rollouts, waiting for some if asked to",
-                role=write,
-                request=wire.Claim,
-                response=wire.Claimed,
+                wire.Claim,
+                wire.Claimed,
                 open_stream=True,
             ),
-            route(
-                "POST",
+            writes(
                 "/api/rollouts/withdraw",
                 self._withdraw,
                 "End a worker's waiting claims; they answer at once",
-                role=write,
-                request=wire.Withdraw,
-                response=wire.Withdrawn,
+                wire.Withdraw,
+                wire.Withdrawn,
             ),
-            route(
-                "POST",
+            writes(
                 "/api/rollouts/heartbeat",
                 self._heartbeat,
-                "Keep leases; null for one that is lost",
-                role=write,
-                request=wire.Beat,
-                response=wire.Beaten,
+                "Keep leases; null if lost",
+                wire.Beat,
+                wire.Beaten,
             ),
-            route(
-                "POST",
-                "/api/rollouts/finish",
-                self._finish_many,
-                "Report what became of rollouts",
-                role=write,
-                request=wire.FinishMany,
-                response=wire.Results,
+            writes(
+                "/api/rollouts/finish", self._finish_many, "Report what became", wire.FinishMany, wire.Results
             ),
-            route("GET", "/api/rollouts/{id}", self._get, "One rollout", role=read, response=Rollout),
-            route(
-                "POST",
-                "/api/rollouts/{id}/heartbeat",
-                self._beat,
-                "Keep a lease; 409 if it is lost",
-                role=write,
-                request=wire.OneBeat,
-                response=wire.Beaten,
-            ),
-            route(
-                "POST",
-                "/api/rollouts/{id}/finish",
-                self._finish,
-                "Report one rollout; 409 from a stale worker",
-                role=write,
-                request=wire.OneFinish,
-                response=wire.Result,
-            ),
-            route(
-                "POST",
-                "/api/rollouts/{id}/cancel",
-                self._cancel,
-                "Cancel a rollout",
-                role=write,
-                response=Rollout,
-            ),
+            reads(one, self._get, "One rollout", Rollout),
+            writes(f"{one}/heartbeat", self._beat, "Keep a lease; 409 if lost", wire.OneBeat, wire.Beaten),
+            writes(f"{one}/finish", self._finish, "Report one; 409 if stale", wire.OneFinish, wire.Result),
+            writes(f"{one}/cancel", self._cancel, "Cancel a rollout", None, Rollout),
         )
 
 
-def _or_raise(value: Any) -> float:
-    if isinstance(value, BaseException):
-        raise value
-    return float(value)
+def _result(id: str, problem: Exception | None) -> wire.Result:
+    """What to say of one finish of a batch; what the store could not do at all fails the whole request.
+
+    Raises:
+        StoreError: it could not be written, and may be sent again.
+    """
+    if problem is None:
+        return wire.Result(id, True)
+    if isinstance(problem, StaleLeaseError):
+        return wire.Result(id, False, True, str(problem))
+    if isinstance(problem, InputError):
+        return wire.Result(id, False, False, str(problem))
+    raise problem

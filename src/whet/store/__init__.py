@@ -1,9 +1,23 @@
 """The durable record: one SQLite file, one writer, many readers."""
 
 from .batch import Batch
-from .queue import Finish, Queue
+from .erase import Erased
+from .queue import Queue
 from .releases import Release, Resources
+from .rollouts import Attempt, Finish, Rollouts
 from .spans import Spans, Touched
 from .store import Store
 
-__all__ = ["Batch", "Finish", "Queue", "Release", "Resources", "Spans", "Store", "Touched"]
+__all__ = [
+    "Attempt",
+    "Batch",
+    "Erased",
+    "Finish",
+    "Queue",
+    "Release",
+    "Resources",
+    "Rollouts",
+    "Spans",
+    "Store",
+    "Touched",
+]

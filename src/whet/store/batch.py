@@ -21,6 +21,32 @@ class Target(Protocol):
     def history(self, name: str = "live", *, last: int | None = None) -> list[Release]: ...
 
 
+def trajectory_row(trajectory: Trajectory, experiment: str | None = None) -> tuple[Value, ...]:
+    """A trajectory as its columns, the body last.
+
+    Raises:
+        InputError: something in it has no JSON form.
+    """
+    run = trajectory.meta.get("run")
+    return (
+        trajectory.id,
+        run if isinstance(run, str) else None,
+        trajectory.task.id,
+        experiment,
+        digest(sorted(trajectory.versions.values())) if trajectory.versions else None,
+        trajectory.outcome.value,
+        trajectory.started,
+        trajectory.session,
+        trajectory.subject,
+        encode(trajectory),
+    )
+
+
+def feedback_row(feedback: Feedback) -> tuple[Value, ...]:
+    """Feedback as its columns, the body last."""
+    return (feedback.id, feedback.run, feedback.at, feedback.session, encode(feedback))
+
+
 class Batch:
     """Collects writes; leaving the `with` block commits them in one transaction, all or none.
 
@@ -61,30 +87,13 @@ class Batch:
 
     def put(self, *trajectories: Trajectory, experiment: str | None = None, replace: bool = False) -> None:
         """See `Store.put`."""
-        rows: list[tuple[Value, ...]] = []
-        for each in trajectories:
-            run = each.meta.get("run")
-            bundle = digest(sorted(each.versions.values())) if each.versions else None
-            rows.append(
-                (
-                    each.id,
-                    run if isinstance(run, str) else None,
-                    each.task.id,
-                    experiment,
-                    bundle,
-                    each.outcome.value,
-                    each.started,
-                    each.session,
-                    each.subject,
-                    encode(each),
-                )
-            )
+        rows = [trajectory_row(each, experiment) for each in trajectories]
         self._add("trajectory_again" if replace else "trajectory", rows)
         self.add_feedback(*(said for each in trajectories for said in each.feedback))
 
     def add_feedback(self, *feedback: Feedback) -> None:
         """See `Store.add_feedback`."""
-        self._add("feedback", [(each.id, each.run, each.at, each.session, encode(each)) for each in feedback])
+        self._add("feedback", [feedback_row(each) for each in feedback])
 
     def put_tasks(self, *tasks: Task) -> None:
         """See `Store.put_tasks`."""

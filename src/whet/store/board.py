@@ -15,6 +15,9 @@ from dataclasses import dataclass
 from ..types import Mode
 from .codec import MODES
 
+_REST = 0.05
+"""Seconds after which an entry in the middle of a change is looked at again."""
+
 
 @dataclass(slots=True, eq=False)
 class Entry:
@@ -34,6 +37,8 @@ class Entry:
     """Seconds, as stated by the worker."""
     until: float = 0.0
     """On the queue's clock."""
+    listed: float = 0.0
+    """Which of its deadlines is the one to look at it by."""
     change: Future[None] | None = None
     """A change that is being committed: until then it is neither handed out nor taken away."""
 
@@ -41,9 +46,9 @@ class Entry:
 class Board:
     """All entries; `fence` and `done` are the last numbers given."""
 
-    def __init__(self, fence: int = 0, done: int = 0) -> None:
-        self.fence = fence
-        self.done = done
+    def __init__(self) -> None:
+        self.fence = 0
+        self.done = 0
         self.entries: dict[str, Entry] = {}
         self.fresh = False
         """Something came to wait since this was last set to False."""
@@ -63,12 +68,7 @@ class Board:
         """Give an entry that does not wait to a worker."""
         entry.fence, entry.worker, entry.until, entry.lease = fence, worker, until, lease
         self.entries[entry.id] = entry
-        heapq.heappush(self._deadlines, (until, fence, entry))
-        if len(self._deadlines) > 2 * len(self.entries) + 1000:  # mostly of leases that have ended
-            self._deadlines = [
-                (one.until, one.fence, one) for one in self.entries.values() if one.fence is not None
-            ]
-            heapq.heapify(self._deadlines)
+        self._list(entry, until)
 
     def take(self, n: int, modes: Iterable[Mode]) -> list[Entry]:
         """Up to `n` that wait, the longest waiting first; they wait no more."""
@@ -98,28 +98,32 @@ class Board:
         self.entries.pop(entry.id, None)
 
     def due(self, now: float) -> list[Entry]:
-        """Held entries whose lease ended by `now`; those in the middle of a change come later."""
+        """Held entries whose lease ended by `now`, in that order; those in the middle of a change come later."""
         found: list[Entry] = []
         again: list[Entry] = []
         while self._deadlines and self._deadlines[0][0] <= now:
-            _, fence, entry = heapq.heappop(self._deadlines)
-            if entry.fence != fence:
-                continue
-            if entry.change is None and entry.until <= now:
-                found.append(entry)
-            else:
-                again.append(entry)
+            at, fence, entry = heapq.heappop(self._deadlines)
+            if entry.fence == fence and entry.listed == at:
+                (found if entry.change is None and entry.until <= now else again).append(entry)
         for entry in again:
-            if entry.fence is not None:
-                heapq.heappush(self._deadlines, (max(entry.until, now + 0.05), entry.fence, entry))
-        return found
+            self._list(entry, max(entry.until, now + _REST))
+        return sorted(found, key=lambda entry: (entry.until, entry.fence))
 
     def extend(self, entry: Entry, until: float) -> None:
-        """Move the end of a lease; an earlier one is looked at when the new one comes."""
-        sooner = until < entry.until
+        """Move the end of a lease; a later one is noticed when the earlier one comes."""
         entry.until = until
-        if entry.fence is not None and sooner:
-            heapq.heappush(self._deadlines, (until, entry.fence, entry))
+        if until < entry.listed:
+            self._list(entry, until)
+
+    def _list(self, entry: Entry, at: float) -> None:
+        if entry.fence is not None:
+            entry.listed = at
+            heapq.heappush(self._deadlines, (at, entry.fence, entry))
+        if len(self._deadlines) > 2 * len(self.entries) + 1000:  # mostly of leases that have ended
+            self._deadlines = [
+                (one.until, one.fence, one) for one in self.entries.values() if one.fence is not None
+            ]
+            heapq.heapify(self._deadlines)
 
     @property
     def deadline(self) -> float | None:

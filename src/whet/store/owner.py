@@ -27,6 +27,7 @@ import msgspec
 
 from ..errors import StoreError
 from ..types import Mode
+from .erase import erase, retain
 from .schema import QUEUE_STATEMENTS, STATEMENTS, WIDTHS, migrate
 from .segments import SEGMENT, Segments
 from .writer import Submission, Writes
@@ -224,6 +225,9 @@ class Owner:
         # For a new file: five spans of 1.4 KB to a page, where the usual 4 KB take two and waste a third.
         self.connection.execute("PRAGMA page_size = 8192")
         self.connection.execute("PRAGMA cache_size = -32768")  # KiB: two segments' indexes
+        self.connection.execute(
+            "PRAGMA secure_delete = ON"
+        )  # what is overwritten or erased is gone from the file
         migrate(self.connection, self.path)
         if self.lock is None:
             return
@@ -271,6 +275,12 @@ class Owner:
                     elif key == "rollout":
                         for row in rows:
                             self._arrivals += connection.execute(_ROLLOUT, row).fetchall()
+                    elif key in ("erase", "retain"):
+                        self._segments.note()
+                        take_out: Callable[..., None] = erase if key == "erase" else retain
+                        for row in rows:
+                            take_out(connection, *row)
+                        self._segments.reload()
                     else:
                         connection.executemany(_SQL[key], rows)
             self._segments.note()

@@ -17,74 +17,32 @@ from __future__ import annotations
 
 import builtins
 import contextlib
-import hashlib
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import replace
-from functools import partial
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Protocol
 
-import msgspec
-
-from ..errors import InputError, NotFoundError, StaleLeaseError, StoreError
-from ..types import Failure, Fault, Json, Lease, Mode, Outcome, Rollout, Status, Trajectory
-from .batch import Batch
+from ..errors import InputError, StoreError
+from ..types import Failure, Json, Lease, Mode, Rollout, Status, Trajectory
+from .access import Access
+from .batch import Batch, Target
 from .board import Board, Entry
-from .codec import MODES, decode_rollout, encode, encode_json
+from .codec import MODES
+from .commits import Commits
+from .futures import follow, gather, pass_on, ready
 from .owner import Arrival, Owner
-from .writer import Value, Writes
+from .rollouts import LOST, Finish, Report, Rollouts, claimed, listed, plain, stale, state, written
+from .writer import Writes
 
-_ROLLOUT = (
-    "SELECT r.id, r.task_id, t.body, r.mode, r.resources, r.max_attempts, r.created, r.meta, r.status, "
-    "r.attempts, r.trajectory, r.error, r.done FROM rollouts r LEFT JOIN tasks t ON t.id = r.task_id "
-)
-_LOST = Failure(Fault.ENVIRONMENT, "LeaseExpired", "nothing was heard of its worker until the lease ran out")
-_BROKEN = Failure(Fault.ENVIRONMENT, "InfrastructureError", "its trajectory ended as an infrastructure error")
-
-T = TypeVar("T")
+__all__ = ["Finish", "Queue"]
 
 
-class Finish(NamedTuple):
-    """What a worker reports at the end of an attempt: a trajectory, why there is none, or both."""
-
-    id: str
-    fence: int
-    trajectory: Trajectory | None = None
-    error: Failure | None = None
-
-
-class Attempt(NamedTuple):
-    """One try at a rollout, as recorded."""
-
-    number: int
-    fence: int
-    worker: str
-    started: float
-    """Unix time in seconds."""
-    ended: float | None
-    outcome: str
-    """`running`, `succeeded`, `failed`, `infrastructure_error`, `expired` or `cancelled`."""
-    error: Failure | None
-
-
-class Target(Protocol):
+class Source(Access, Target, Protocol):
     """What the queue reads and writes: the Store."""
 
-    path: str
 
-    def batch(self) -> Batch: ...
-
-    def write(self, writes: Writes, size: int | None = None) -> Future[None]: ...
-
-    def rows(self, query: str, values: Sequence[Value] = ()) -> list[Any]: ...
-
-    def before_close(self, callback: Callable[[], None]) -> None: ...
-
-
-class Queue:
+class Queue(Rollouts):
     """Made by the Store, once per process; its methods may be called from any thread.
 
     Args:
@@ -94,19 +52,18 @@ class Queue:
             `expire` is called and not by themselves.
     """
 
-    def __init__(self, store: Target, owner: Owner, *, clock: Callable[[], float] = time.monotonic) -> None:
-        self._store = store
+    def __init__(self, store: Source, owner: Owner, *, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__(store)
+        self._target = store
         self._clock = clock
-        self._lock = threading.Lock()
-        self._events: deque[_Event] = deque()
+        self._board = Board()
+        self._commits = Commits(store, self._board)
         self._ending: dict[int, tuple[str, Future[None]]] = {}
-        self._listeners: builtins.list[Callable[[], None]] = []
-        self._closed = False
         self._wake = threading.Event()
         self._sleeps_until = 0.0
-        with self._lock:
+        with self._commits.held():
             owner.on_rollouts = self._arrived  # before the file is read, so that none falls between
-            self._board = self._load()
+            self._load()
         store.before_close(self._close)
         if clock is time.monotonic:
             threading.Thread(target=self._watch, name="whet-queue-leases", daemon=True).start()
@@ -121,9 +78,9 @@ class Queue:
         Raises:
             InputError: an unknown mode, no attempt allowed, or something has no JSON form.
         """
-        batch = self._store.batch()
+        batch = Batch(self._target)
         batch.add_rollouts(*rollouts)
-        return _then(batch.submit(), lambda: [each.id for each in rollouts])
+        return follow(batch.submit(), lambda: [each.id for each in rollouts])
 
     def claim(
         self, worker: str, *, n: int = 1, lease: float = 60.0, modes: Sequence[Mode] | None = None
@@ -144,12 +101,12 @@ class Queue:
             raise InputError(f"n is {n}; claim at least 1.")
         if unknown := sorted(set(modes or ()) - set(MODES)):
             raise InputError(f"no mode is called {unknown[0]!r}; give some of {', '.join(MODES)}.")
-        with self._held():
+        with self._commits.held():
             now = self._clock()
             self._expire(now)
             taken = self._board.take(n, modes or MODES)
             if not taken:
-                return _done([])
+                return ready([])
             for entry in taken:
                 entry.attempts += 1
                 self._board.fence += 1
@@ -159,13 +116,13 @@ class Queue:
                 for left, entry in enumerate(reversed(taken))
             ]
             held.reverse()
-            settled = self._submit(
+            settled = self._commits.submit(
                 taken,
                 [
-                    ("rollout_state", _listed([_state(entry, "running") for entry in taken])),
+                    ("rollout_state", listed([state(entry, "running") for entry in taken])),
                     (
                         "attempt",
-                        _listed([[fence, e.id, number, worker, time.time()] for e, number, fence in held]),
+                        listed([[fence, e.id, number, worker, time.time()] for e, number, fence in held]),
                     ),
                     ("counter", [("fence", self._board.fence)]),
                 ],
@@ -174,11 +131,10 @@ class Queue:
         if now + lease < self._sleeps_until:
             self._wake.set()
         until = time.time() + lease
-        found = self._read("WHERE r.seq IN (SELECT value FROM json_each(?))", [_json([e.seq for e in taken])])
-        rollouts = {rollout.id: rollout for _, rollout in found}
+        found = claimed(self._store, {entry.seq: number for entry, number, _ in held})
         leases = [
             Lease(
-                rollout=replace(rollouts[entry.id], status="running", attempts=number),
+                rollout=found[entry.id],
                 attempt=number,
                 fence=fence,
                 worker=worker,
@@ -186,7 +142,7 @@ class Queue:
             )
             for entry, number, fence in held
         ]
-        return _then(settled, lambda: leases)
+        return follow(settled, lambda: leases)
 
     def heartbeat(self, id: str, fence: int, *, lease: float = 60.0) -> Future[float]:
         """Hold a rollout for `lease` more seconds from now; the future gives until when (Unix time).
@@ -197,22 +153,23 @@ class Queue:
             StaleLeaseError: the rollout is not held under this fence any more: stop working on it.
         """
         _positive(lease)
-        with self._held():
+        with self._commits.held():
             entry = self._board.entries.get(id)
             if entry is None or entry.fence != fence:
                 if fence not in self._ending:
-                    raise _stale(id, fence)
-                return _done(time.time() + lease)
+                    raise stale(id, fence)
+                return ready(time.time() + lease)
             self._board.extend(entry, self._clock() + lease)
             wake = entry.until < self._sleeps_until
             settled: Future[None] | None = None
             if entry.lease != lease and entry.change is None:
                 entry.lease = lease
-                settled = self._submit([entry], [("rollout_state", _listed([_state(entry, "running")]))])
+                # It does not rest meanwhile: what its worker reports next is written after this.
+                settled = self._commits.submit([], [("rollout_state", listed([state(entry, "running")]))])
         if wake:
             self._wake.set()
         until = time.time() + lease
-        return _done(until) if settled is None else _then(settled, lambda: until)
+        return ready(until) if settled is None else follow(settled, lambda: until)
 
     def finish(
         self, id: str, fence: int, *, trajectory: Trajectory | None = None, error: Failure | None = None
@@ -241,18 +198,17 @@ class Queue:
     def finish_many(self, finished: Sequence[Finish]) -> Future[builtins.list[Exception | None]]:
         """As `finish`, for many at once: what was wrong with each, None where it is recorded."""
         problems: builtins.list[Exception | None] = [None] * len(finished)
-        reports: builtins.list[_Report | None] = []
+        reports: builtins.list[Report | None] = []
         for place, each in enumerate(finished):
             try:
-                reports.append(_Report(each))
+                reports.append(Report(each))
             except InputError as problem:
                 problems[place] = problem
                 reports.append(None)
         waits: builtins.list[tuple[int, Future[None]]] = []
-        unknown: builtins.list[tuple[int, _Report]] = []
-        with self._held():
-            batch = self._store.batch()
-            fresh: dict[int, tuple[Entry, _Report]] = {}
+        unknown: builtins.list[tuple[int, Report]] = []
+        with self._commits.held():
+            fresh: dict[int, tuple[Entry, Report]] = {}
             places: builtins.list[int] = []
             for place, report in enumerate(reports):
                 if report is None:
@@ -272,11 +228,11 @@ class Queue:
                 else:
                     unknown.append((place, report))
             if fresh:
-                settled = self._end([*fresh.values()], batch)
+                settled = self._end([*fresh.values()])
                 waits += [(place, settled) for place in places]
         for place, report in unknown:
             problems[place] = self._recorded(report)
-        return _gather(problems, waits)
+        return gather(problems, waits)
 
     def cancel(self, id: str) -> Future[bool]:
         """End a rollout that waits or runs; False if it had ended before.  Its worker is refused from now on.
@@ -284,19 +240,19 @@ class Queue:
         Raises:
             NotFoundError: there is no such rollout.
         """
-        with self._held():
+        with self._commits.held():
             entry = self._board.entries.get(id)
             if entry is not None and entry.change is None:
                 return self._cancel(entry)
             change = None if entry is None else entry.change
         if change is None:
             self.get(id)
-            return _done(False)
+            return ready(False)
         result: Future[bool] = Future()
 
         def again(_: Future[None]) -> None:
             try:
-                self.cancel(id).add_done_callback(lambda done: _copy(done, result))
+                self.cancel(id).add_done_callback(lambda done: pass_on(done, result))
             except Exception as problem:
                 result.set_exception(problem)
 
@@ -311,7 +267,7 @@ class Queue:
         Args:
             now: on the queue's clock; None asks it.
         """
-        with self._held():
+        with self._commits.held():
             return self._expire(self._clock() if now is None else now)
 
     def on_available(self, callback: Callable[[], None]) -> Callable[[], None]:
@@ -319,153 +275,29 @@ class Queue:
 
         It must return at once and not raise: an event loop is woken with `call_soon_threadsafe`.
         """
-        self._listeners.append(callback)
+        self._commits.listeners.append(callback)
 
         def remove() -> None:
             with contextlib.suppress(ValueError):
-                self._listeners.remove(callback)
+                self._commits.listeners.remove(callback)
 
         return remove
 
-    # -- what is asked ------------------------------------------------------------------------
-
-    def get(self, id: str) -> Rollout:
-        """A rollout as recorded.
-
-        Raises:
-            NotFoundError: there is none with this id.
-        """
-        for _, found in self._read("WHERE r.id = ?", [id]):
-            return found
-        raise NotFoundError(f"{self._store.path} holds no rollout {id!r}.")
-
-    def attempts(self, id: str) -> builtins.list[Attempt]:
-        """The tries at a rollout, oldest first."""
-        rows = self._store.rows(
-            "SELECT number, fence, worker, started, ended, outcome, error FROM attempts WHERE rollout = ? "
-            "ORDER BY fence",
-            [id],
-        )
-        return [Attempt._make((*row[:6], _failure(row[6]))) for row in rows]
-
-    def list(
-        self,
-        *,
-        status: Status | None = None,
-        mode: Mode | None = None,
-        after: str | None = None,
-        limit: int = 100,
-    ) -> builtins.list[Rollout]:
-        """Rollouts in the order in which they were added.
-
-        Args:
-            after: id of the last one of the page before.
-        """
-        where, values = ["r.seq > coalesce((SELECT seq FROM rollouts WHERE id = ?), 0)"], [after or ""]
-        for column, value in (("status", status), ("mode", mode)):
-            if value is not None:
-                where.append(f"r.{column} = ?")
-                values.append(value)
-        if status in ("queued", "running"):
-            where.append("r.done IS NULL")  # which the index knows
-        found = self._read(f"WHERE {' AND '.join(where)} ORDER BY r.seq LIMIT ?", [*values, limit])
-        return [rollout for _, rollout in found]
-
-    def finished(self, after: int = 0, limit: int = 100) -> builtins.list[tuple[int, Rollout]]:
-        """What has ended since a cursor, in the order of completion: (cursor to go on from, rollout)."""
-        found = self._read("WHERE r.done > ? ORDER BY r.done LIMIT ?", [after, limit])
-        return [(done, rollout) for done, rollout in found if done is not None]
-
-    def counts(self) -> dict[Status, int]:
+    def counts(self) -> dict[str, int]:
         """How many are queued and running, and how many have succeeded, failed and been cancelled, ever."""
-        with self._held():
+        with self._commits.held():
             queued, running = self._board.counts()
         rows = dict(self._store.rows("SELECT name, value FROM counters WHERE name IN (?, ?, ?)", _ENDED))
-        found: dict[Status, int] = {"queued": queued, "running": running}
+        found: dict[str, int] = {"queued": queued, "running": running}
         return found | {name: rows.get(name, 0) for name in _ENDED}
 
     # -- inside -------------------------------------------------------------------------------
-
-    @contextlib.contextmanager
-    def _held(self) -> Iterator[None]:
-        """The lock, with what was committed meanwhile applied first; then tell whom it concerns."""
-        with self._lock:
-            if self._closed:
-                raise StoreError("the queue is closed with its store. Open it again with whet.Store(path).")
-            told = self._apply()
-            try:
-                yield
-            finally:
-                told += self._apply()
-                fresh, self._board.fresh = self._board.fresh, False
-        self._tell(told, fresh)
-        self._settle()
-
-    def _apply(self) -> builtins.list[_Event]:
-        """Bring what was committed, or was not, into the memory."""
-        told: builtins.list[_Event] = []
-        while self._events:
-            event = self._events.popleft()
-            event.apply()
-            told.append(event)
-        return told
-
-    def _settle(self) -> None:
-        """Apply what came in, unless someone holds the lock: whoever does applies it when letting go.
-
-        The writer's thread calls this, and it may not wait: who holds the lock may wait for the writer.
-        """
-        while self._events and self._lock.acquire(blocking=False):
-            try:
-                told = self._apply()
-                fresh, self._board.fresh = self._board.fresh, False
-            finally:
-                self._lock.release()
-            self._tell(told, fresh)
-
-    def _tell(self, told: Sequence[_Event], fresh: bool) -> None:
-        for event in told:
-            event.tell()
-        if fresh:
-            for listener in tuple(self._listeners):
-                listener()
-
-    def _submit(
-        self,
-        entries: Sequence[Entry],
-        writes: Writes,
-        *,
-        then: Callable[[], None] | None = None,
-        undo: Callable[[], None] | None = None,
-    ) -> Future[None]:
-        """Write a change of entries; they rest until it is durable, then `then`, or `undo` if it failed."""
-        settled: Future[None] = Future()
-        for entry in entries:
-            entry.change = settled
-
-        def apply(problem: BaseException | None) -> None:
-            for entry in entries:
-                entry.change = None
-            call = then if problem is None else undo
-            if call is not None:
-                call()
-
-        def finished(done: Future[None]) -> None:
-            self._events.append(_Event(apply, done.exception(), settled))
-            self._settle()
-
-        try:
-            self._store.write(writes).add_done_callback(finished)
-        except BaseException as problem:
-            apply(problem)
-            raise
-        return settled
 
     def _unclaim(self, held: Sequence[tuple[Entry, int, int]]) -> None:
         for entry, number, _ in reversed(held):
             self._board.give_back(entry, number - 1)
 
-    def _end(self, fresh: Sequence[tuple[Entry, _Report]], batch: Batch) -> Future[None]:
+    def _end(self, fresh: Sequence[tuple[Entry, Report]]) -> Future[None]:
         states: builtins.list[Json] = []
         ends: builtins.list[Json] = []
         ended: builtins.list[Status] = []
@@ -473,17 +305,15 @@ class Queue:
         over: builtins.list[Entry] = []
         at = time.time()
         for entry, report in fresh:
-            if report.given.trajectory is not None:
-                batch.put(report.given.trajectory)
             ends.append([entry.fence, at, report.outcome, report.error, report.digest])
             if report.error is not None and entry.attempts < entry.max_attempts:
                 again.append(entry)
-                states.append(_state(entry, "queued", error=report.error))
+                states.append(state(entry, "queued", error=report.error))
                 continue
             over.append(entry)
             ended.append("succeeded" if report.error is None else "failed")
             states.append(
-                _state(entry, ended[-1], error=report.error, trajectory=report.trajectory, done=self._next())
+                state(entry, ended[-1], error=report.error, trajectory=report.trajectory, done=self._next())
             )
         fences = [report.given.fence for _, report in fresh]
 
@@ -498,9 +328,14 @@ class Queue:
             for entry in again:
                 self._board.wait(entry)
 
-        settled = self._submit(
+        settled = self._commits.submit(
             [entry for entry, _ in fresh],
-            [*batch.writes, ("attempt_end", _listed(ends)), *self._ends(states, ended)],
+            [
+                *written([report for _, report in fresh]),
+                ("attempt_end", listed(ends)),
+                *self._ends(states, ended),
+            ],
+            size=sum([report.size for _, report in fresh]),
             then=then,
             undo=forget,
         )
@@ -511,7 +346,7 @@ class Queue:
     def _ends(self, states: Sequence[Json], ended: Sequence[Status]) -> Writes:
         counted = [(status, ended.count(status)) for status in _ENDED if status in ended]
         return [
-            ("rollout_state", _listed(states)),
+            ("rollout_state", listed(states)),
             ("counter", [("done", self._board.done)]),
             ("count", counted),
         ]
@@ -524,27 +359,27 @@ class Queue:
         waited = entry.fence is None
         self._board.withdraw(entry)
         ends = [] if waited else [[entry.fence, time.time(), "cancelled", None, None]]
-        settled = self._submit(
+        settled = self._commits.submit(
             [entry],
             [
-                ("attempt_end", _listed(ends)),
-                *self._ends([_state(entry, "cancelled", done=self._next())], ["cancelled"]),
+                ("attempt_end", listed(ends)),
+                *self._ends([state(entry, "cancelled", done=self._next())], ["cancelled"]),
             ],
             then=lambda: self._board.drop(entry),
             undo=(lambda: self._board.give_back(entry, entry.attempts)) if waited else None,
         )
-        return _then(settled, lambda: True)
+        return follow(settled, lambda: True)
 
     def _expire(self, now: float) -> Future[int]:
         due = self._board.due(now)
         if not due:
-            return _done(0)
-        lost = _plain(_LOST)
+            return ready(0)
+        lost = plain(LOST)
         at = time.time()
         again = [entry for entry in due if entry.attempts < entry.max_attempts]
         over = [entry for entry in due if entry.attempts >= entry.max_attempts]
-        states = [_state(entry, "queued", error=lost) for entry in again]
-        states += [_state(entry, "failed", error=lost, done=self._next()) for entry in over]
+        states = [state(entry, "queued", error=lost) for entry in again]
+        states += [state(entry, "failed", error=lost, done=self._next()) for entry in over]
         ends = [[entry.fence, at, "expired", lost, None] for entry in due]
 
         def then() -> None:
@@ -559,21 +394,21 @@ class Queue:
                     entry, entry.fence or 0, entry.worker or "", now + _AGAIN, entry.lease or _AGAIN
                 )
 
-        settled = self._submit(
+        settled = self._commits.submit(
             due,
-            [("attempt_end", _listed(ends)), *self._ends(states, ["failed"] * len(over))],
+            [("attempt_end", listed(ends)), *self._ends(states, ["failed"] * len(over))],
             then=then,
             undo=undo,
         )
-        return _then(settled, lambda: len(due))
+        return follow(settled, lambda: len(due))
 
-    def _recorded(self, report: _Report) -> Exception | None:
+    def _recorded(self, report: Report) -> Exception | None:
         """None if this report was recorded before, else why it is refused."""
         rows = self._store.rows(
             "SELECT 1 FROM attempts WHERE fence = ? AND rollout = ? AND digest = ?",
             [report.given.fence, report.given.id, report.digest],
         )
-        return None if rows else _stale(report.given.id, report.given.fence)
+        return None if rows else stale(report.given.id, report.given.fence)
 
     def _arrived(self, arrivals: builtins.list[Arrival]) -> None:
         def apply(_: BaseException | None) -> None:
@@ -581,40 +416,36 @@ class Queue:
                 if id not in self._board.entries:
                     self._board.wait(Entry(seq, id, mode, max_attempts))
 
-        self._events.append(_Event(apply, None, None))
-        self._settle()
+        self._commits.note(apply)
 
-    def _load(self) -> Board:
+    def _load(self) -> None:
+        board = self._board
         counters = dict(self._store.rows("SELECT name, value FROM counters"))
-        board = Board(counters.get("fence", 0), counters.get("done", 0))
+        board.fence, board.done = counters.get("fence", 0), counters.get("done", 0)
         now = self._clock()
-        for seq, id, mode, max_attempts, attempts, fence, worker, lease in self._store.rows(
+        for seq, id, mode, limit, tried, fence, worker, lease in self._store.rows(
             "SELECT seq, id, mode, max_attempts, attempts, fence, worker, lease FROM rollouts "
             "WHERE done IS NULL ORDER BY seq"
         ):
-            entry = Entry(seq, id, mode, max_attempts, attempts)
+            entry = Entry(seq, id, mode, limit, tried)
             if fence is None:
                 board.wait(entry)
             else:
                 board.hold(entry, fence, worker, now + lease, lease)
-        return board
-
-    def _read(self, where: str, values: Sequence[Value]) -> builtins.list[tuple[int | None, Rollout]]:
-        return [(row[12], decode_rollout(*row[:12])) for row in self._store.rows(_ROLLOUT + where, values)]
 
     def _watch(self) -> None:
         """End leases when their time is up."""
-        while not self._closed:
-            with self._lock:
-                deadline = self._board.deadline
-                self._sleeps_until = float("inf") if deadline is None else deadline
-            self._wake.wait(None if deadline is None else max(0.0, deadline - self._clock()))
-            self._wake.clear()
-            with contextlib.suppress(StoreError):  # closed, or closing
+        with contextlib.suppress(StoreError):  # raised once the queue is closed
+            while True:
+                with self._commits.held():
+                    deadline = self._board.deadline
+                    self._sleeps_until = float("inf") if deadline is None else deadline
+                self._wake.wait(None if deadline is None else max(0.0, deadline - self._clock()))
+                self._wake.clear()
                 self.expire()
 
     def _close(self) -> None:
-        self._closed = True
+        self._commits.closed = True
         self._wake.set()
 
 
@@ -623,142 +454,6 @@ _AGAIN = 0.25
 _ENDED: tuple[Status, ...] = ("succeeded", "failed", "cancelled")
 
 
-class _Event:
-    """What became of a submission, on its way into the memory."""
-
-    __slots__ = ("_apply", "_problem", "_settled")
-
-    def __init__(
-        self,
-        apply: Callable[[BaseException | None], None],
-        problem: BaseException | None,
-        settled: Future[None] | None,
-    ) -> None:
-        self._apply, self._problem, self._settled = apply, problem, settled
-
-    def apply(self) -> None:
-        self._apply(self._problem)
-
-    def tell(self) -> None:
-        if self._settled is None:
-            return
-        if self._problem is None:
-            self._settled.set_result(None)
-        else:
-            self._settled.set_exception(self._problem)
-
-
-class _Report:
-    """A Finish, judged and encoded."""
-
-    __slots__ = ("digest", "error", "given", "outcome", "trajectory")
-
-    def __init__(self, given: Finish) -> None:
-        self.given = given
-        broken = given.trajectory is not None and given.trajectory.outcome is Outcome.INFRASTRUCTURE_ERROR
-        error = given.error or (given.trajectory.error or _BROKEN if broken and given.trajectory else None)
-        self.trajectory = None if given.trajectory is None else given.trajectory.id
-        self.error = None if error is None else _plain(error)
-        self.outcome = (
-            "succeeded"
-            if error is None
-            else "failed"
-            if error.fault is Fault.AGENT and not broken
-            else "infrastructure_error"
-        )
-        body = b"" if given.trajectory is None else encode(given.trajectory)
-        said = encode_json([given.id, self.error])
-        self.digest = hashlib.blake2b(b"%d:%b%b" % (len(said), said, body), digest_size=16).hexdigest()
-
-
-def _plain(failure: Failure) -> dict[str, Json]:
-    return {"fault": failure.fault.value, "type": failure.type, "message": failure.message}
-
-
-def _failure(body: str | bytes | None) -> Failure | None:
-    return None if body is None else msgspec.json.decode(body, type=Failure)
-
-
-def _state(
-    entry: Entry,
-    status: Status,
-    *,
-    error: Json = None,
-    trajectory: str | None = None,
-    done: int | None = None,
-) -> list[Json]:
-    """What `rollout_state` writes of an entry."""
-    held = (entry.fence, entry.worker, entry.lease) if status == "running" else (None, None, None)
-    return [entry.seq, status, entry.attempts, *held, trajectory, error, done]
-
-
-def _json(value: Json) -> str:
-    return encode_json(value).decode()
-
-
-def _listed(rows: Sequence[Json]) -> list[tuple[str]]:
-    return [(_json(rows),)] if rows else []
-
-
 def _positive(lease: float) -> None:
     if not 0 < lease < float("inf"):
         raise InputError(f"lease is {lease}; give seconds, more than 0.")
-
-
-def _stale(id: str, fence: int) -> StaleLeaseError:
-    return StaleLeaseError(
-        f"rollout {id} is not held under fence {fence} any more: its lease ran out, or it ended or was "
-        "cancelled. Nothing was recorded; drop the work and claim anew."
-    )
-
-
-def _done(value: T) -> Future[T]:
-    future: Future[T] = Future()
-    future.set_result(value)
-    return future
-
-
-def _then(future: Future[Any], value: Callable[[], T]) -> Future[T]:
-    """What follows a future, with another value."""
-    result: Future[T] = Future()
-
-    def finished(done: Future[Any]) -> None:
-        if problem := done.exception():
-            result.set_exception(problem)
-        else:
-            result.set_result(value())
-
-    future.add_done_callback(finished)
-    return result
-
-
-def _copy(done: Future[T], result: Future[T]) -> None:
-    if problem := done.exception():
-        result.set_exception(problem)
-    else:
-        result.set_result(done.result())
-
-
-def _gather(
-    problems: list[Exception | None], waits: Sequence[tuple[int, Future[None]]]
-) -> Future[list[Exception | None]]:
-    """The problems, with those of the futures that are waited for."""
-    result: Future[list[Exception | None]] = Future()
-    left = len(waits)
-    lock = threading.Lock()
-    if not waits:
-        result.set_result(problems)
-
-    def finished(place: int, done: Future[None]) -> None:
-        nonlocal left
-        problem = done.exception()
-        with lock:
-            problems[place] = problem if isinstance(problem, Exception) else None
-            left -= 1
-            last = left == 0
-        if last:
-            result.set_result(problems)
-
-    for place, future in waits:
-        future.add_done_callback(partial(finished, place))
-    return result

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import msgspec
 
-from ..errors import NotFoundError, StoreError
+from ..errors import InputError, NotFoundError, StoreError
 from ..types import Bundle, Json, Version
-from .writer import Value
+from .access import Access
 
 RESOURCES = "resources"
 """The name under which snapshots of resources are live."""
@@ -34,12 +34,8 @@ class Release:
     reason: str
 
 
-class Source(Protocol):
+class Source(Access, Protocol):
     """What releases are read from: the Store."""
-
-    path: str
-
-    def rows(self, query: str, values: Sequence[Value] = ()) -> list[Any]: ...
 
     def versions(
         self, resource: str | None = None, *, ids: Sequence[str] | None = None
@@ -101,7 +97,12 @@ class Resources:
             InputError: a value has no JSON form.
             StoreError: it could not be written.
         """
-        bundle = Bundle(Version(resource=name, content=value, kind=kind) for name, value in values.items())
+        try:
+            bundle = Bundle(
+                [Version(resource=name, content=value, kind=kind) for name, value in values.items()]
+            )
+        except TypeError as exception:
+            raise InputError(f"these resources have no JSON form: {exception}") from exception
         latest = history(self._store, RESOURCES, 1)
         if not latest or latest[0].bundle != bundle:
             self._store.set_live(bundle, RESOURCES, reason="resources")

@@ -86,6 +86,50 @@ MIGRATIONS: tuple[str, ...] = (
     ALTER TABLE bundles ADD COLUMN bundle TEXT;
     CREATE INDEX bundles_bundle ON bundles (name, bundle) WHERE bundle IS NOT NULL;
     """,
+    """
+    CREATE TABLE tombstones (
+        kind TEXT NOT NULL, id TEXT NOT NULL, at REAL NOT NULL, PRIMARY KEY (kind, id)
+    ) WITHOUT ROWID;
+    CREATE TABLE erasures (id TEXT PRIMARY KEY, at REAL NOT NULL, body BLOB NOT NULL) WITHOUT ROWID;
+    CREATE TRIGGER trajectories_erased BEFORE INSERT ON trajectories
+    WHEN EXISTS (SELECT 1 FROM tombstones WHERE kind = 'run' AND id IN (new.id, new.run))
+    BEGIN SELECT RAISE(IGNORE); END;
+    CREATE TRIGGER feedback_erased BEFORE INSERT ON feedback
+    WHEN EXISTS (SELECT 1 FROM tombstones WHERE kind = 'run' AND id = new.run)
+    BEGIN SELECT RAISE(IGNORE); END;
+
+    CREATE VIEW operations AS
+    SELECT t.id AS trajectory, t.run, t.session, t.subject, s.key AS position,
+        json_extract(s.value, '$.id') AS step, json_extract(s.value, '$.parent') AS parent,
+        json_extract(s.value, '$.kind') AS kind, json_extract(s.value, '$.name') AS name,
+        json_extract(s.value, '$.agent') AS agent, json_extract(s.value, '$.info.model') AS model,
+        json_extract(s.value, '$.latency') AS seconds,
+        json_extract(s.value, '$.usage.prompt_tokens') AS prompt_tokens,
+        json_extract(s.value, '$.usage.output_tokens') AS output_tokens,
+        json_extract(s.value, '$.usage.dollars') AS dollars, json_extract(s.value, '$.reward') AS reward,
+        json_extract(s.value, '$.error.fault') AS fault, json_extract(s.value, '$.error.message') AS error,
+        json_extract(s.value, '$.observation') AS input, json_extract(s.value, '$.action') AS output
+    FROM trajectories t, json_each(CAST(t.body AS TEXT), '$.steps') s;
+
+    CREATE VIEW messages AS
+    WITH talks AS (
+        SELECT id, run, session, subject, started, CAST(body AS TEXT) AS body, (
+            SELECT max(s.key) FROM json_each(CAST(t.body AS TEXT), '$.steps') s
+            WHERE json_type(s.value, '$.info.input_messages') = 'array'
+        ) AS last FROM trajectories t
+    )
+    SELECT talks.id AS trajectory, run, session, subject, started AS at, m.key AS position,
+        json_extract(m.value, '$.role') AS role, json_extract(m.value, '$.content') AS content
+    FROM talks, json_each(talks.body, '$.steps[' || last || '].info.input_messages') m WHERE last IS NOT NULL
+    UNION ALL
+    SELECT id, run, session, subject, started, 0, 'user', json_extract(body, '$.task.instruction')
+    FROM talks WHERE last IS NULL
+    UNION ALL
+    SELECT id, run, session, subject, started + coalesce(json_extract(body, '$.seconds'), 0),
+        coalesce(json_array_length(body, '$.steps[' || last || '].info.input_messages'), 1), 'assistant',
+        json_extract(body, '$.output')
+    FROM talks WHERE json_extract(body, '$.output') IS NOT NULL;
+    """,
 )
 
 _TRAJECTORY = (
@@ -152,7 +196,7 @@ QUEUE_STATEMENTS: dict[str, str] = {
 goes in as one JSON text, because sqlite3 gives up the interpreter lock at every row that it steps over, and
 getting it back from a busy server costs up to 5 ms a row."""
 
-HANDLED = {"span": 10, "rollout": 7}
+HANDLED = {"span": 10, "rollout": 7, "erase": 4, "retain": 4}
 """What is written by more than one statement (`owner.py`): key → columns of a row."""
 
 WIDTHS = {key: sql.count("?") for key, sql in STATEMENTS.items()} | HANDLED

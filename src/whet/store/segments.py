@@ -67,9 +67,18 @@ class Segments:
         self._number, self._opened, self._last, self._rows = known
         self._contexts: dict[bytes, int] = {}
         self._changed = False
+        tombs = self._connection.execute("SELECT kind, id FROM tombstones").fetchall()
+        self._erased_traces = {bytes.fromhex(id) for kind, id in tombs if kind == "trace" and len(id) == 32}
+        self._erased_runs = {id for kind, id in tombs if kind == "run"}
 
     def insert(self, spans: Sequence[Sequence[Any]]) -> None:
         """Put away what is not there yet."""
+        if self._erased_traces or self._erased_runs:  # what was erased does not come back by a late span
+            spans = [
+                each
+                for each in spans
+                if each[0] not in self._erased_traces and each[9] not in self._erased_runs
+            ]
         now = time.time()
         if self._number < 0 or self._rows >= self._limit or abs(now - self._opened) > SECONDS:
             self._open(now)

@@ -1,19 +1,22 @@
 """`Store.spans`: what arrived by OpenTelemetry or through the gateway, kept as it came.
 
 Spans are put in by batches and found by trace or run; `touched` says which traces got spans since
-a reader last looked.  Nothing here reads a body.  `segments.py` says how they lie.
+a reader last looked.  Nothing here decodes a body.  `segments.py` says how they lie.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import msgspec
 
+from ..errors import StoreError
 from ..types import Span
-from .writer import Value, Writes
+from .access import Access
+from .erase import needles
+from .writer import Value
 
 _SELECT = "SELECT seq, trace, id, parent, started, ended, name, body, encoding, context, run FROM spans_{0}"
 _TOGETHER = 200
@@ -33,18 +36,10 @@ class Touched(NamedTuple):
     """Unix time in seconds of the last one."""
 
 
-class Target(Protocol):
-    """What Spans reads and writes: the Store."""
-
-    def write(self, writes: Writes, size: int | None = None) -> Future[None]: ...
-
-    def rows(self, query: str, values: Sequence[Value] = ()) -> list[Any]: ...
-
-
 class Spans:
     """Made by the Store; any process that has it open may use it."""
 
-    def __init__(self, store: Target) -> None:
+    def __init__(self, store: Access) -> None:
         self._store = store
 
     def put(self, spans: Sequence[Span]) -> Future[None]:
@@ -97,6 +92,16 @@ class Spans:
         """How many are kept."""
         return int(self._store.rows("SELECT coalesce(sum(rows), 0) FROM segments")[0][0])
 
+    def naming(self, subject: str) -> list[bytes]:
+        """The traces with a span that says it is of this person; reads every body, so it takes its time."""
+        marks = needles(subject)
+        where = " OR ".join(["instr(body, ?) > 0"] * len(marks))
+        found: set[bytes] = set()
+        for number in self._segments():
+            rows = self._query(number, "SELECT DISTINCT trace FROM spans_{0} WHERE " + where, *marks)
+            found.update(trace for (trace,) in rows)
+        return sorted(found)
+
     def _segments(self, after: int = 0) -> list[int]:
         return [
             number
@@ -106,15 +111,30 @@ class Spans:
         ]
 
     def _query(self, number: int, sql: str, *values: Value) -> list[Any]:
-        return self._store.rows(sql.format(number), values)
+        """Rows of one segment; none if retention has taken it out since it was listed."""
+        try:
+            return self._store.rows(sql.format(number), values)
+        except StoreError:
+            if number in self._segments():
+                raise
+            return []
+
+    def _everywhere(self, where: str, value: Value) -> list[Any]:
+        numbers = self._segments()
+        rows: list[Any] = []
+        try:
+            for start in range(0, len(numbers), _TOGETHER):
+                part = numbers[start : start + _TOGETHER]
+                query = " UNION ALL ".join(_SELECT.format(number) + f" WHERE {where}" for number in part)
+                rows += self._store.rows(query, [value] * len(part))
+        except StoreError:
+            if set(numbers) <= set(self._segments()):
+                raise
+            return self._everywhere(where, value)  # retention has taken one out since they were listed
+        return rows
 
     def _find(self, where: str, value: Value) -> list[Span]:
-        rows: list[Any] = []
-        numbers = self._segments()
-        for start in range(0, len(numbers), _TOGETHER):
-            part = numbers[start : start + _TOGETHER]
-            query = " UNION ALL ".join(_SELECT.format(number) + f" WHERE {where}" for number in part)
-            rows += self._store.rows(query, [value] * len(part))
+        rows = self._everywhere(where, value)
         rows.sort(key=_BY_START)
         contexts: dict[int | None, bytes] = {None: b""}
         wanted = msgspec.json.encode(sorted({row[9] for row in rows} - {None})).decode()
@@ -123,7 +143,7 @@ class Spans:
                 "SELECT id, body FROM contexts WHERE id IN (SELECT value FROM json_each(?))", [wanted]
             )
         )
-        return [Span._make((*row[1:9], contexts[row[9]], row[10])) for row in rows]
+        return [Span._make((*row[1:9], contexts.get(row[9], b""), row[10])) for row in rows]
 
 
 _BY_START: Callable[[Any], Any] = lambda row: (row[4], row[2], row[0])  # noqa: E731

@@ -17,11 +17,11 @@ import sqlite3
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
@@ -42,10 +42,13 @@ from . import spool
 from .batch import Batch
 from .client import Client
 from .codec import decode
+from .erase import KEEP, Erased, erase_old, erase_subject
 from .owner import Owner, claim, failure
 from .queue import Queue
 from .reader import Readers
+from .reading import read_all, read_feedback, read_trajectories
 from .releases import Release, Resources, history, release_before
+from .rollouts import Rollouts
 from .schema import TABLES
 from .segments import SEGMENT
 from .spans import Spans
@@ -53,11 +56,6 @@ from .writer import Link, LinkLost, Value, Writer, Writes
 
 PATIENCE = 30.0
 """Seconds that a process looks for an owner, or to become it, before a write fails."""
-_PAGE = 500
-_LISTED = "(SELECT value FROM json_each(?))"
-"""A list of any length as one parameter."""
-
-Noun = TypeVar("Noun", Task, Version, Preference)
 _stores: weakref.WeakSet[Store] = weakref.WeakSet()
 _inherited: list[object] = []
 """SQLite connections that a fork copied: never to be used or closed in the child."""
@@ -88,6 +86,7 @@ class Store:
         self._server: int | None = None
         self._queue: Queue | None = None
         self.spans = Spans(self)
+        self.rollouts = Rollouts(self)
         self.resources = Resources(self)
         if serve and not self.in_memory:
             self._server = claim(self.path + ".server")
@@ -238,6 +237,34 @@ class Store:
             batch.set_live(before.bundle, name, reason=reason, previous=before.previous)
         return before.bundle
 
+    def erase(self, subject: str) -> Erased:
+        """Take out everything that came from a person, mark what was learned from it, say what remains.
+
+        Works from any process; all spans are searched before anything is written, which takes its time
+        in a large store.  `erase.py` says what goes and what cannot.
+
+        Raises:
+            InputError: no subject given.
+            StoreError: it could not be done; nothing was.
+        """
+        found = erase_subject(self, subject, self.spans.naming(subject))
+        if self.owner:
+            for id in found.open_rollouts:
+                self.queue.cancel(id).result()
+        return found
+
+    def retain(self, *, days: float, keep: Sequence[str] = KEEP) -> Erased:
+        """Take out what is older than `days`, in portions between which others write; returns the sums.
+
+        Args:
+            keep: what stays whatever its age: trajectories with `feedback`, of an `experiment`, or that
+                a Version was made from (`lineage`).  Their spans go all the same.
+
+        Raises:
+            InputError: days is negative, or `keep` names something else.
+        """
+        return erase_old(self, days, keep)
+
     def write(self, writes: Writes, size: int | None = None) -> Future[None]:
         """Queue encoded writes that commit together; what Batch, Spans and the spool use.
 
@@ -278,6 +305,8 @@ class Store:
         ids: Sequence[str] | None = None,
         since: float | None = None,
         outcome: Outcome | None = None,
+        session: str | None = None,
+        subject: str | None = None,
         limit: int | None = None,
     ) -> Iterator[Trajectory]:
         """Trajectories in the order in which they were recorded, decoded as they are asked for.
@@ -289,32 +318,14 @@ class Store:
         Feedback recorded for a trajectory or its run is joined to it.  What is recorded
         while one iterates may or may not come.
         """
-        where = ["seq > ?"]
-        values: list[Value] = []
-        for column, value in (("experiment =", experiment), ("started >=", since), ("outcome =", outcome)):
-            if value is not None:
-                where.append(f"{column} ?")
-                values.append(str(value) if isinstance(value, Outcome) else value)
-        if ids is not None:
-            where.append(f"(id IN {_LISTED} OR run IN {_LISTED})")
-            values += [_listed(ids)] * 2
-        query = (
-            f"SELECT seq, id, run, body FROM trajectories WHERE {' AND '.join(where)} ORDER BY seq LIMIT ?"
-        )
-        last, left = 0, limit
-        while left is None or left > 0:
-            size = _PAGE if left is None else min(_PAGE, left)
-            page = self.rows(query, [last, *values, size])
-            said = self._feedback({key for _, id, run, _ in page for key in (id, run) if key})
-            for seq, id, run, body in page:
-                last = seq
-                yield _joined(
-                    decode(body, Trajectory), said.get(id, []) + (said.get(run, []) if run != id else [])
-                )
-            if len(page) < size:
-                return
-            if left is not None:
-                left -= size
+        equal = {
+            "experiment =": experiment,
+            "started >=": since,
+            "outcome =": None if outcome is None else outcome.value,
+            "session =": session,
+            "subject =": subject,
+        }
+        return read_trajectories(self, equal, ids, limit)
 
     def trajectory(self, id: str) -> Trajectory:
         """The one trajectory with this id, or the first of the run with this id.
@@ -326,12 +337,9 @@ class Store:
             return found
         raise NotFoundError(f"{self.path} holds no trajectory or run {id!r}.")
 
-    def feedback(self, run: str | None = None) -> Iterator[Feedback]:
-        """What people said, of one run or of all, in the order in which it was recorded."""
-        where = "" if run is None else "WHERE run = ?"
-        values: list[Value] = [] if run is None else [run]
-        for (body,) in self.rows(f"SELECT body FROM feedback {where} ORDER BY seq", values):
-            yield decode(body, Feedback)
+    def feedback(self, run: str | None = None, *, session: str | None = None) -> Iterator[Feedback]:
+        """What people said, of one run or session or of all, in the order in which it was recorded."""
+        return read_feedback(self, run, session)
 
     def revisions(self, id: str) -> list[Trajectory]:
         """What a trajectory was before it was overwritten, oldest first; empty if it never was."""
@@ -340,11 +348,11 @@ class Store:
 
     def tasks(self, *, split: Split | None = None, ids: Sequence[str] | None = None) -> Iterator[Task]:
         """Tasks in the order in which they were first recorded."""
-        yield from self._all(Task, "tasks", split=None if split is None else str(split), ids=ids)
+        return read_all(self, Task, "tasks", split=None if split is None else str(split), ids=ids)
 
     def versions(self, resource: str | None = None, *, ids: Sequence[str] | None = None) -> Iterator[Version]:
         """Versions in the order in which they were first recorded."""
-        yield from self._all(Version, "versions", resource=resource, ids=ids)
+        return read_all(self, Version, "versions", resource=resource, ids=ids)
 
     def version(self, id: str) -> Version:
         """The Version with this id.
@@ -358,7 +366,7 @@ class Store:
 
     def preferences(self) -> Iterator[Preference]:
         """Preference pairs in the order in which they were recorded."""
-        yield from self._all(Preference, "preferences")
+        return read_all(self, Preference, "preferences")
 
     def state(self, key: str, default: Json = None) -> Json:
         """The value kept under `key`, else `default`."""
@@ -375,8 +383,9 @@ class Store:
         return history(self, name, last)
 
     def counts(self) -> dict[str, int]:
-        """Table → rows, and `trajectories.<outcome>` → rows."""
+        """Table → rows, `spans` among them, and `trajectories.<outcome>` → rows."""
         found = {table: int(self.rows(f"SELECT count(*) FROM {table}")[0][0]) for table in TABLES}
+        found["spans"] = self.spans.count()
         for outcome, count in self.rows("SELECT outcome, count(*) FROM trajectories GROUP BY outcome"):
             found[f"trajectories.{outcome}"] = count
         return found
@@ -432,32 +441,6 @@ class Store:
         except sqlite3.Error as exception:
             raise failure(self.path, exception) from exception
 
-    def _all(
-        self, noun: type[Noun], table: str, *, ids: Sequence[str] | None = None, **equal: Value
-    ) -> Iterator[Noun]:
-        where = ["seq > ?"]
-        values: list[Value] = []
-        for column, value in equal.items():
-            if value is not None:
-                where.append(f"{column} = ?")
-                values.append(value)
-        if ids is not None:
-            where.append(f"id IN {_LISTED}")
-            values.append(_listed(ids))
-        query = f"SELECT seq, body FROM {table} WHERE {' AND '.join(where)} ORDER BY seq LIMIT {_PAGE}"
-        last = 0
-        while page := self.rows(query, [last, *values]):
-            for last, body in page:  # noqa: B007 - `last` is where the next page begins
-                yield decode(body, noun)
-
-    def _feedback(self, runs: set[str]) -> dict[str, list[Feedback]]:
-        said: dict[str, list[Feedback]] = {}
-        if runs:
-            query = f"SELECT run, body FROM feedback WHERE run IN {_LISTED} ORDER BY seq"
-            for run, body in self.rows(query, [_listed(runs)]):
-                said.setdefault(run, []).append(decode(body, Feedback))
-        return said
-
     def _release_server(self) -> None:
         if self._server is not None:
             os.close(self._server)
@@ -474,19 +457,6 @@ class Store:
         self._queue = None
         self._start = threading.Lock()
         self._release_server()
-
-
-def _listed(ids: Iterable[str]) -> str:
-    return msgspec.json.encode(list(ids)).decode()
-
-
-def _joined(trajectory: Trajectory, said: list[Feedback]) -> Trajectory:
-    """Add the feedback that the trajectory did not bring itself."""
-    own = {feedback.id for feedback in trajectory.feedback}
-    fresh = tuple(feedback for feedback in said if feedback.id not in own)
-    if fresh:  # in place: the object was made just now, and nobody else has it
-        object.__setattr__(trajectory, "feedback", (*trajectory.feedback, *fresh))
-    return trajectory
 
 
 def _forked() -> None:

@@ -14,57 +14,24 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Iterable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
 from ..errors import InputError, StoreError
+from ..store import Store
 from ..store.codec import encode
-from ..types import Json, Outcome, Span, Task, Trajectory
+from ..types import Outcome, Span, Task, Trajectory
 from .dialects import survey, trajectory_id
+from .dialects.calls import ENCODING as CALL
 
 CURSOR = "assembler"
 """The key in the record under which the place is kept."""
 NO_ROOT = "the root of this run never arrived"
-
-
-class Touched(Protocol):
-    """One arrival of spans."""
-
-    @property
-    def seq(self) -> int: ...
-    @property
-    def trace(self) -> bytes: ...
-    @property
-    def run(self) -> str | None: ...
-    @property
-    def arrived(self) -> float: ...
-
-
-class Spans(Protocol):
-    """What is read of the record's spans."""
-
-    def touched(self, after: int, *, limit: int = ...) -> Sequence[Touched]: ...
-    def trace(self, trace: bytes) -> Sequence[Span]: ...
-    def run(self, run: str) -> Sequence[Span]: ...
-
-
-class Written(Protocol):
-    """What collects writes that commit together."""
-
-    def put(self, *trajectories: Trajectory, replace: bool = ...) -> None: ...
-    def put_state(self, key: str, value: Json) -> None: ...
-
-
-class Record(Protocol):
-    """The Store, as far as it is used here."""
-
-    @property
-    def spans(self) -> Spans: ...
-    def batch(self) -> AbstractContextManager[Written]: ...
-    def state(self, key: str, default: Json = None) -> Json: ...
-    def trajectories(self, *, ids: Sequence[str] | None = None) -> Iterable[Trajectory]: ...
+TOGETHER = 500
+"""Runs in one step, which are one commit."""
+UNTRACED = 15.0
+"""`patience` with a run of which the gateway alone knows: exporters send every five seconds, so the spans
+that its calls name as their parents go elsewhere."""
 
 
 @dataclass(slots=True)
@@ -85,10 +52,10 @@ class Assembler:
     One process at a time may assemble a store: the one that serves it.
     """
 
-    store: Record
+    store: Store
     grace: float = 2.0
     """Seconds without an arrival after which a run whose root has ended is complete."""
-    patience: float = 120.0
+    patience: float = 60.0
     """Seconds without an arrival after which a run without its root is written nevertheless."""
     failure: str | None = None
     """Why the last step could not be written, None if it could."""
@@ -100,40 +67,50 @@ class Assembler:
     def step(self, now: float | None = None) -> int:
         """Look what has arrived and write what is complete at `now` (Unix seconds); how many were written.
 
+        No more than `TOGETHER` runs are read and committed at once; the next step goes on.
+
         Raises:
             StoreError: they could not be written; the next step tries again.
         """
         with self._lock:
             at = time.time() if now is None else now
             moved = self._look(at)
-            due = [key for key, run in self._open.items() if run.check <= at]
-            ready: list[Trajectory] = []
+            ready: dict[str, Trajectory] = {}
             closed: list[str | bytes] = []
-            for key in due:
+            for key in [key for key, run in self._open.items() if run.check <= at][:TOGETHER]:
                 found = self._assemble(key, at)
-                if found is None:
-                    continue
-                closed.append(key)
-                ready += found
+                if found is not None:
+                    closed.append(key)
+                    ready.update((each.id, each) for each in found)
             if ready or closed or moved:
-                self._write(ready, closed)
+                self._write(sorted(ready.values(), key=lambda each: (each.started, each.id)), closed)
             return len(ready)
 
     def flush(self) -> int:
         """Write all that has arrived, complete or not; for when nothing more will come."""
-        return self.step(math.inf)
+        written = self.step(math.inf)
+        while self._open:
+            written += self.step(math.inf)
+        return written
 
     def run(self, stop: threading.Event, *, every: float = 0.25) -> None:
-        """Step every `every` seconds until `stop` is set.
+        """Step every `every` seconds until `stop` is set, then write what has arrived, complete or not.
 
         A record that cannot be written (a full disk) ends nothing: `failure` says so until it can.
         """
-        while not stop.wait(every):
+        pause, stopping = every, False
+        while not stopping:
+            stopping = stop.wait(pause)
+            began = time.monotonic()
             try:
-                self.step()
+                if stopping:
+                    self.flush()
+                else:
+                    self.step()
                 self.failure = None
             except StoreError as exception:
                 self.failure = str(exception)
+            pause = max(every, time.monotonic() - began)  # half of the time at most: ingest comes first
 
     # -- inside -------------------------------------------------------------------------------
 
@@ -156,35 +133,43 @@ class Assembler:
 
     def _assemble(self, key: str | bytes, now: float) -> list[Trajectory] | None:
         """What the run has become; None if it is to be looked at later."""
-        spans = self._spans(key)
-        if isinstance(key, bytes):
-            runs = {span.run for span in spans} - {None}
-            if len(runs) == 1:
-                return []  # a span of it named the run: that is where it belongs, and it is open too
+        spans, wanted = self._spans(key)
         whole = _rooted(spans)
         run = self._open[key]
-        if not whole and now < run.arrived + self.patience:
-            run.check = run.arrived + self.patience
+        traced = any(span.encoding != CALL for span in spans)
+        patience = self.patience if traced else min(self.patience, UNTRACED)
+        if not whole and now < run.arrived + patience:
+            run.check = run.arrived + patience
             return None
-        wanted = {trajectory_id(b"", key)} if isinstance(key, str) else {trajectory_id(key, None)}
         found = [each for each in survey(spans).trajectories if each.id in wanted]
         if not whole:
             found = [_noted(each, NO_ROOT) for each in found]
         return [merged for each in found if (merged := self._merged(each)) is not None]
 
-    def _spans(self, key: str | bytes) -> list[Span]:
+    def _spans(self, key: str | bytes) -> tuple[list[Span], set[str]]:
+        """All spans of the runs that a trace or run id stands for, and the ids of their trajectories.
+
+        A span need not name its run where another of its trace does.
+        """
+        wanted: set[str] = set()
+        traces: dict[bytes, list[Span]] = {}
+        runs = {key} if isinstance(key, str) else set()
         if isinstance(key, bytes):
-            return list(self.store.spans.trace(key))
-        named = self.store.spans.run(key)
-        found = list(named)
-        for trace in {span.trace for span in named}:
-            found += self.store.spans.trace(trace)
-        return found
+            wanted.add(trajectory_id(key, None))
+            traces[key] = self.store.spans.trace(key)
+            runs = {span.run for span in traces[key] if span.run is not None}
+        for run in runs:
+            wanted.add(trajectory_id(b"", run))
+            for trace in {span.trace for span in self.store.spans.run(run)}:
+                if trace not in traces:
+                    traces[trace] = self.store.spans.trace(trace)
+        return [span for trace in sorted(traces) for span in traces[trace]], wanted
 
     def _merged(self, fresh: Trajectory) -> Trajectory | None:
         """With what was judged of the revision before; None if nothing has changed."""
-        before = next(iter(self.store.trajectories(ids=[fresh.id])), None)
-        if before is None or before.id != fresh.id:
+        stored = self.store.trajectories(ids=[fresh.id])  # or a run's: the column is searched too
+        before = next((each for each in stored if each.id == fresh.id), None)
+        if before is None:
             return fresh
         judged = before.outcome if before.outcome in (Outcome.SUCCESS, Outcome.FAILURE) else fresh.outcome
         whole = replace(fresh, scores=before.scores, outcome=judged)

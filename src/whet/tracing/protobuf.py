@@ -26,6 +26,8 @@ def varint(data: bytes, at: int, end: int) -> tuple[int, int]:
     Raises:
         InputError: it does not end before `end`, or has more than the 10 bytes of 64 bits.
     """
+    if at < end and data[at] < 0x80:
+        return data[at], at + 1
     value = shift = 0
     for place in range(at, min(end, at + 10)):
         byte = data[place]

@@ -10,6 +10,7 @@ inside compressed or encoded text, nor for one that was cut in two by a stream's
 
 from __future__ import annotations
 
+import base64
 import re
 import threading
 from collections import Counter
@@ -39,7 +40,7 @@ class Rule:
     hints: Sequence[str] = ()
     """Letters of which every match holds at least one; none means to look everywhere, which costs."""
     check: Callable[[str], bool] | None = None
-    """Whether a match is one after all."""
+    """Whether what would be replaced is a secret after all."""
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[a-z0-9-]{1,40}", self.name):
@@ -57,6 +58,15 @@ def luhn(text: str) -> bool:
         value if place % 2 == 0 else sum(divmod(2 * value, 10)) for place, value in enumerate(digits[::-1])
     ]
     return len(digits) >= 13 and len(set(digits)) > 1 and sum(doubled) % 10 == 0
+
+
+def credentials(text: str) -> bool:
+    """Whether a text is a user's name and password as HTTP's Basic scheme encodes them (RFC 7617)."""
+    try:
+        found = base64.b64decode(text + "=" * (-len(text) % 4), validate=True).decode()
+    except ValueError:
+        return False
+    return ":" in found and found.isprintable()
 
 
 _START = r"(?<![A-Za-z0-9])"
@@ -97,8 +107,14 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "basic-auth",
-        r"(?i:authorization)[\\\"'\s:=]{1,8}(?i:basic)\s{1,4}(?P<secret>[A-Za-z0-9+/]{8,}={0,2})",
-        ("uthorization", "UTHORIZATION"),
+        r"(?i:basic)\s{1,4}(?P<secret>[A-Za-z0-9+/]{8,}={0,2})",
+        ("Basic ", "basic ", "BASIC "),
+        credentials,
+    ),
+    Rule(
+        "url-key",
+        r"[?&](?i:(?:api[_-]?)?key|(?:access[_-]?)?token|signature|sig)=(?P<secret>[^&#\s\"'<>\\]{8,})",
+        ("key=", "KEY=", "Key=", "token=", "TOKEN=", "Token=", "sig=", "signature="),
     ),
     Rule("url-password", r"://[^/\s:@\"'<>]{0,200}:(?P<secret>[^/\s@\"'<>]{1,200})@", ("://",)),
 )
@@ -110,6 +126,8 @@ CARD = Rule("card", r"(?<![0-9.])[0-9](?:[ -]?[0-9]){12,18}(?![0-9])", (), luhn)
 """Payment card numbers.  Not among `RULES`."""
 
 MARK = "[redacted:{}]"
+MARKED = re.compile(rb"\[redacted:([a-z0-9-]{1,40})\]")
+"""What was redacted, in bytes that were stored."""
 _TOKEN_KEYS = frozenset(
     {"logprobs", "top_logprobs", "prompt_logprobs", "token_ids", "prompt_token_ids", "output_token_ids"}
 )
@@ -160,6 +178,10 @@ class Redactor:
             return span
         self._add(found)
         return span._replace(body=body, context=context, name=self._text(span.name, Counter()))
+
+    def spans(self, spans: Sequence[Span]) -> list[Span]:
+        """Each of them as `span` gives it."""
+        return [self.span(each) for each in spans]
 
     def trajectory(self, trajectory: Trajectory) -> Trajectory:
         """A trajectory without its secrets, marked untrainable; the very same object if it has none.
@@ -254,8 +276,9 @@ class Redactor:
         clean = self._json(msgspec.json.decode(body), found)
         if found and isinstance(clean, dict):
             clean = {**clean, "choices": None, "redacted": dict(found)}
-            for key in ("request", "response"):
-                clean[key] = _without_tokens(clean.get(key))
+            for key in ("request", "response", "original_request"):
+                if key in clean:
+                    clean[key] = _without_tokens(clean[key])
         return msgspec.json.encode(clean)
 
     def _message(self, data: bytes, schema: Schema, found: Counter[str]) -> bytes:
@@ -316,17 +339,13 @@ def why_untrainable(counts: Mapping[str, int]) -> str:
 
 def _replaced(rule: Rule, match: re.Match[str], found: Counter[str]) -> str:
     whole = match.group()
-    if rule.check is not None and not rule.check(whole):
-        return whole
-    mark = MARK.format(rule.name)
-    if "secret" not in match.re.groupindex:
-        found[rule.name] += 1
-        return mark
-    if match["secret"].startswith("[redacted:"):
-        return whole  # it was done before, when this was a span
+    group = "secret" if "secret" in match.re.groupindex else 0
+    secret = match[group]
+    if secret.startswith("[redacted:") or (rule.check is not None and not rule.check(secret)):
+        return whole  # it is none, or was taken out before, when this was a span
     found[rule.name] += 1
     start = match.start()
-    return whole[: match.start("secret") - start] + mark + whole[match.end("secret") - start :]
+    return whole[: match.start(group) - start] + MARK.format(rule.name) + whole[match.end(group) - start :]
 
 
 def _without_tokens(value: Json) -> Any:

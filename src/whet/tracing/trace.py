@@ -191,69 +191,87 @@ async def _awaited(
         _finish(note)
 
 
+class _Inside:
+    """Has a frame in place for a block."""
+
+    __slots__ = ("_frame", "_token")
+
+    def __init__(self, frame: Frame) -> None:
+        self._frame = frame
+
+    def __enter__(self) -> None:
+        self._token = current.set(self._frame)
+
+    def __exit__(self, *exception: object) -> None:
+        current.reset(self._token)
+
+
+class _Yields:
+    """The record of a driven generator: what it yielded, and how it ended when the block does."""
+
+    __slots__ = ("_note", "_values")
+
+    def __init__(self, note: CallNote | StepNote) -> None:
+        self._note = note
+        self._values: list[Any] = []
+
+    def add(self, value: Any) -> None:
+        if len(self._values) < YIELDS:
+            self._values.append(freeze(value))
+
+    def __enter__(self) -> _Yields:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None:
+            self._note.error = blame(error)
+        self._note.action = freeze(self._values)
+        _finish(self._note)
+
+
 def _generated(
     generator: Generator[Any, Any, Any], note: CallNote | StepNote, frame: Frame
 ) -> Generator[Any, Any, Any]:
     """Drive a generator; the frame is in place only while its body runs, not while it is suspended."""
-    values: list[Any] = []
     resume: Callable[[], Any] = functools.partial(next, generator)
-    try:
+    with _Yields(note) as yields:
         while True:
-            token = current.set(frame)
             try:
-                value = resume()
+                with _Inside(frame):
+                    value = resume()
             except StopIteration as stop:
                 return stop.value
-            finally:
-                current.reset(token)
-            if len(values) < YIELDS:
-                values.append(freeze(value))
+            yields.add(value)
             try:
-                sent = yield value
-                resume = functools.partial(generator.send, sent)
+                resume = functools.partial(generator.send, (yield value))
             except GeneratorExit:
                 generator.close()
                 raise
             except BaseException as thrown:
                 resume = functools.partial(generator.throw, thrown)
-    except BaseException as exception:
-        note.error = blame(exception)
-        raise
-    finally:
-        note.action = freeze(values)
-        _finish(note)
 
 
 async def _generated_async(
     generator: AsyncGenerator[Any, Any], note: CallNote | StepNote, frame: Frame
 ) -> AsyncGenerator[Any, Any]:
-    values: list[Any] = []
     resume: Callable[[], Any] = generator.__anext__
-    try:
+    with _Yields(note) as yields:
         while True:
-            token = current.set(frame)
             try:
-                value = await resume()
+                with _Inside(frame):
+                    value = await resume()
             except StopAsyncIteration:
                 return
-            finally:
-                current.reset(token)
-            if len(values) < YIELDS:
-                values.append(freeze(value))
+            yields.add(value)
             try:
-                sent = yield value
-                resume = functools.partial(generator.asend, sent)
+                resume = functools.partial(generator.asend, (yield value))
             except GeneratorExit:
                 await generator.aclose()
                 raise
             except BaseException as thrown:
                 resume = functools.partial(generator.athrow, thrown)
-    except BaseException as exception:
-        note.error = blame(exception)
-        raise
-    finally:
-        note.action = freeze(values)
-        _finish(note)
 
 
 class _StepScope:

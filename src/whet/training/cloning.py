@@ -8,14 +8,19 @@ the weights of the epoch with the lowest loss there are what remains.
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
 
 from ..errors import InputError, TrainingRefused
 from ..loop import Context
-from ..types import Bundle, Group, Outcome, Trajectory, Version, digest
+from ..types import Bundle, Group, Json, Outcome, Trajectory, Version, digest, new_id
 from .batch import Counts, Merged, Part, merge, minibatches, parts
+from .guards import Guard
 from .learner import Learner, Loss, cloning_loss, mean_loss
 from .local import LocalModels
 from .losses import cross_entropy
@@ -135,10 +140,80 @@ def divide(chosen: list[Chosen], share: float) -> tuple[list[Chosen], list[Chose
     return [item for item in chosen if item[0] not in aside], held
 
 
+def kept(chosen: Sequence[Chosen]) -> Json:
+    """What was chosen as JSON, for a state that must outlive the process."""
+    return [[task, [[s.ids, s.targets] for s in sequences]] for task, (sequences, _) in chosen]
+
+
+def recalled(saved: Json) -> list[Chosen]:
+    """What `kept` gave, as it was chosen.
+
+    Raises:
+        InputError: it is something else.
+    """
+    try:
+        found: list[Chosen] = []
+        for unit, (task, sequences) in enumerate(saved):
+            made = [Merged(unit, list(ids), list(t), [float("nan")] * len(t)) for ids, t in sequences]
+            tokens, targets = (sum(len(part) for part in parts) for parts in _columns(made))
+            found.append((task, (made, Counts(len(made), len(made), 0, tokens, targets, tokens))))
+    except (TypeError, ValueError) as error:
+        raise InputError(f"this is no set of kept trajectories: {error}") from error
+    return found
+
+
+def _columns(sequences: Sequence[Merged]) -> tuple[list[list[int]], list[list[int]]]:
+    return [sequence.ids for sequence in sequences], [sequence.targets for sequence in sequences]
+
+
+def write_kept(folder: Path, chosen: Sequence[Chosen]) -> str:
+    """Keep what was chosen in a file named after its content; the name."""
+    folder.mkdir(parents=True, exist_ok=True)
+    saved = kept(chosen)
+    name = f"kept-{digest(saved)}.json"
+    partial = folder / f".{name}.{new_id()}"
+    partial.write_bytes(msgspec.json.encode(saved))
+    os.replace(partial, folder / name)
+    return name
+
+
+def read_kept(folder: Path, name: str) -> list[Chosen]:
+    """What `write_kept` wrote; nothing for no name.
+
+    Raises:
+        InputError: it is gone or was changed.
+    """
+    if not name:
+        return []
+    if name != Path(name).name or not (folder / name).is_file():
+        raise InputError(f"what earlier rounds kept is not in {folder} as {name!r}; start again")
+    saved = msgspec.json.decode((folder / name).read_bytes())
+    if name != f"kept-{digest(saved)}.json":
+        raise InputError(f"{folder / name} was changed since it was saved; start again")
+    return recalled(saved)
+
+
+def joined(before: Sequence[Chosen], now: Sequence[Chosen]) -> list[Chosen]:
+    """Both, without repetitions, numbered anew."""
+    found = list({digest(kept([one])): one for one in (*before, *now)}.values())
+    for unit, (_, (sequences, _)) in enumerate(found):
+        for sequence in sequences:
+            sequence.unit = unit
+    return found
+
+
 async def clone(
-    learner: Learner, chosen: list[Chosen], options: CloneOptions, context: Context
+    learner: Learner,
+    chosen: list[Chosen],
+    options: CloneOptions,
+    context: Context,
+    *,
+    guard: Guard | None = None,
 ) -> dict[str, float]:
     """Train on these to the end; what was measured.
+
+    Args:
+        guard: what must not be forgotten meanwhile.
 
     Raises:
         TrainingRefused: a loss that is not finite, or memory ran out.
@@ -147,6 +222,9 @@ async def clone(
     counts = sum((merged[1] for _, merged in train), Counts())
     sequences = [sequence for _, (found, _) in train for sequence in found]
     validation = parts([s for _, (found, _) in held for s in found], options.part_tokens)
+    if guard is not None:
+        guard.protect(learner)
+        sequences = guard.mixed(sequences)
     figures = await fit(learner, sequences, validation, options, context)
     return figures | {
         "trajectories": len(train),

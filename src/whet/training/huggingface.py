@@ -15,7 +15,9 @@ import copy
 import hashlib
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -224,7 +226,17 @@ def load_adapter(folder: Path, base: Mapping[str, Json], *, sha: str | None = No
         from peft import PeftModel  # seconds to import
     except ImportError as error:
         raise MissingExtra("peft", "train") from error
-    return CausalLM(PeftModel.from_pretrained(whole.model, str(folder), is_trainable=True), base=base)
+    with _peft_in_peace():
+        made = PeftModel.from_pretrained(whole.model, str(folder), is_trainable=True)
+    return CausalLM(made, base=base)
+
+
+@contextmanager
+def _peft_in_peace() -> Iterator[None]:
+    """peft asks transformers for a property under its old name, and transformers warns whoever listens."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*is_gradient_checkpointing", category=FutureWarning)
+        yield
 
 
 def _with_factors(model: Any, options: LoRAOptions) -> Any:
@@ -242,7 +254,7 @@ def _with_factors(model: Any, options: LoRAOptions) -> Any:
     config = LoraConfig(
         r=options.rank, lora_alpha=options.alpha, target_modules=targets, lora_dropout=0.0, bias="none"
     )
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=[]), _peft_in_peace():
         torch.manual_seed(options.seed)
         return get_peft_model(model, config)
 

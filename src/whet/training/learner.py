@@ -80,6 +80,8 @@ class Learner:
         self.handle = new_id()
         self.samplers: WeakSet[Refreshed] = WeakSet()
         """Told when the weights change."""
+        self.penalty: Callable[[], Tensor] | None = None
+        """Added to what every update minimises: a guard against forgetting, say."""
 
     def _head_weights(self) -> dict[str, nn.Parameter]:
         return {
@@ -128,6 +130,10 @@ class Learner:
                 value = objective(item)
                 value.backward()  # type: ignore[no-untyped-call]
                 total += value.item()
+            if self.penalty is not None:
+                value = self.penalty()
+                value.backward()  # type: ignore[no-untyped-call]
+                total += value.item()
         except (MemoryError, RuntimeError) as error:
             self.optimizer.clear()
             if not _out_of_memory(error):
@@ -149,6 +155,21 @@ class Learner:
         for sampler in self.samplers:
             sampler.refresh(str(self.policy_version))
         return total, norm
+
+    def snapshot(self) -> dict[str, Tensor]:
+        """A copy of everything that is trained, heads included, for `revert`."""
+        return {name: weight.detach().clone() for name, weight in self._all_weights().items()}
+
+    @torch.no_grad()
+    def revert(self, snapshot: Mapping[str, Tensor]) -> None:
+        """Go back to what `snapshot` kept; the optimizer's moments stay as they are."""
+        for name, weight in self._all_weights().items():
+            weight.copy_(snapshot[name])
+        for sampler in self.samplers:
+            sampler.refresh(str(self.policy_version))
+
+    def _all_weights(self) -> dict[str, nn.Parameter]:
+        return self.decoder.weights() | self._head_weights()
 
     def live(self, resource: str) -> Version:
         """The Version of the weights as they are now, good until the next update and in this process."""

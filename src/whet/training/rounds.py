@@ -153,6 +153,8 @@ class Rounds(Generic[Options]):
     ordered = False
     needs_groups = True
     """Whether a group of one has no baseline."""
+    whole_units = False
+    """Whether a unit's sequences must be computed together, whatever the ratio is of."""
     penalises_loss = True
     """Whether the divergence is a term of the loss; else it is taken off the reward."""
 
@@ -312,7 +314,7 @@ class Rounds(Generic[Options]):
         updates = 0
         rng = random.Random(f"{options.seed}/{run.round}")
         rate = options.optim.rate(run.round, options.steps)
-        block = None if options.ratio == "token" else by_unit
+        block = by_unit if self.whole_units or options.ratio != "token" else None
         for _ in range(options.passes):
             for batch in minibatches(credited.sequences, options.minibatch, rng):
                 cut = parts(batch, options.part_tokens, block=block)

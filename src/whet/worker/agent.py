@@ -18,23 +18,21 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
+from ..agent_env import calls
 from ..env import rollout
 from ..errors import InputError
-from ..loop import calls
 from ..store.codec import encode
 from ..tracing.live import using
 from ..types import (
-    Bundle,
     Failure,
     Fault,
     Json,
     Lease,
     Outcome,
     Trajectory,
-    Version,
     digest,
 )
-from .lit import input_of, is_async, is_lit, reported, resources_of, trajectory_of
+from .lit import bundle_of, input_of, is_async, is_lit, reported, resources_of, trajectory_of
 from .wire import Finish
 
 
@@ -85,11 +83,6 @@ def attempt(agent: Any) -> Attempt:
     if callable(agent):
         return _Called(agent)
     raise InputError(f"{type(agent).__name__} is no agent: give a function, or a class with training_rollout")
-
-
-def bundle_of(resources: Mapping[str, Json]) -> Bundle:
-    """A snapshot as a Bundle, so that `whet.resource` handles read it."""
-    return Bundle(Version(resource=name, content=content) for name, content in resources.items())
 
 
 def _meta(lease: Lease) -> dict[str, Json]:

@@ -14,9 +14,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from ..types import Json, Outcome, Score, Step, Task, Trajectory
-
-Mode = Literal["train", "val", "test"]
+from ..types import Bundle, Json, Outcome, Score, Step, Task, Trajectory, Version
 
 
 class LLM(msgspec.Struct, tag_field="resource_type", tag="llm"):
@@ -174,8 +172,13 @@ def _triplet(one: Any) -> Triplet:
     return Triplet(one.prompt, one.response, one.reward, dict(one.metadata or {}))
 
 
+def bundle_of(resources: Mapping[str, Json]) -> Bundle:
+    """A snapshot as a Bundle, so that `whet.resource` handles read it."""
+    return Bundle(Version(resource=name, content=content) for name, content in resources.items())
+
+
 def trajectory_of(
-    report: Report, task: Task, id: str, *, versions: Mapping[str, str] | None = None
+    report: Report, task: Task, id: str, *, versions: Mapping[str, str] | None = None, run: str | None = None
 ) -> Trajectory:
     """A report as a Trajectory: each triplet a Step, the final reward a Score.
 
@@ -186,6 +189,7 @@ def trajectory_of(
         task: what was worked on.
         id: of the trajectory.
         versions: resource name → Version id it ran under.
+        run: what feedback may call it by, beside its id.
     """
     steps = tuple(
         Step(
@@ -203,6 +207,8 @@ def trajectory_of(
         final = report.triplets[-1].reward
     said = "" if final is not None else "the agent reported no reward"
     meta: dict[str, Json] = {"protocol": "agent-lightning 0.1"}
+    if run is not None:
+        meta["run"] = run
     for name, value in (("trace", report.trace), ("logs", report.logs), ("reported", report.metadata)):
         if value:
             meta[name] = value

@@ -13,14 +13,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import msgspec
 
 from ..errors import InputError
+from ..types import Mode
 from .agent import attempt, load
 from .client import Client
 from .run import Tally, Worker
-from .wire import Mode
 
 _PARENT = "WHET_WORK_PARENT"
 """Process id of the parent, for a worker that is one of several."""
@@ -28,17 +29,24 @@ QUICK = 5.0
 """Seconds that a process has to live for its end to be worth a restart."""
 
 
-def work_here(
-    agent: str,
-    *,
-    url: str,
-    token: str,
-    concurrency: int,
-    lease: float,
-    modes: Sequence[Mode],
-    limit: int | None,
-    done: Callable[[Tally], None],
-) -> int:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """What one worker is told."""
+
+    agent: str
+    """MODULE:NAME."""
+    url: str
+    token: str
+    concurrency: int = 8
+    lease: float = 60.0
+    """Seconds."""
+    modes: Sequence[Mode] = ()
+    """All if empty."""
+    limit: int | None = None
+    """Rollouts after which to stop."""
+
+
+def work_here(told: Work, done: Callable[[Tally], None]) -> int:
     """Run a worker in this process until it is told to stop; returns the exit code.
 
     Args:
@@ -47,7 +55,7 @@ def work_here(
     Raises:
         InputError: the agent cannot be loaded, or the server refuses.
     """
-    attempt_ = attempt(load(agent))
+    attempt_ = attempt(load(told.agent))
 
     async def main() -> None:
         stopping, released = asyncio.Event(), asyncio.Event()
@@ -62,19 +70,19 @@ def work_here(
         loop = asyncio.get_running_loop()
         for signal_ in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(signal_, stop)
-        client = Client(url, token, on_trouble=_say)
+        client = Client(told.url, told.token, on_trouble=_say)
         worker = Worker(
             attempt_,
             client,
             name=f"{socket.gethostname()}-{os.getpid()}",
-            concurrency=concurrency,
-            lease=lease,
-            modes=list(modes) or None,
+            concurrency=told.concurrency,
+            lease=told.lease,
+            modes=list(told.modes) or None,
             report=_say,
         )
         orphaned = asyncio.create_task(_orphaned(stop))
         try:
-            done(await worker.run(stopping, released, limit=limit))
+            done(await worker.run(stopping, released, limit=told.limit))
         finally:
             orphaned.cancel()
             await client.close()
@@ -133,8 +141,11 @@ def work_in_processes(count: int, arguments: Sequence[str], token: str) -> int:
                 ended = process.wait(0.2)
             except subprocess.TimeoutExpired:
                 continue
-            if ended == 0 or signals:
-                code = code or max(ended, 0)
+            if signals:
+                # One that was told before it had begun to listen ends by the signal itself: no failure.
+                code = 130 if len(signals) > 1 else code
+            elif ended == 0:
+                pass
             elif time.monotonic() - since < QUICK:
                 code = ended if ended > 0 else 1
             else:

@@ -13,10 +13,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from ..errors import InputError, StoreError
-from ..types import Failure, Fault, Lease, Outcome
+from ..types import Failure, Fault, Lease, Mode, Outcome
 from .agent import Attempt
 from .client import Client
-from .wire import MOST, Claim, Finish, Held, Mode
+from .wire import MOST, Claim, Finish, Held
 
 POLL = 20.0
 """Seconds that one claim waits for work."""
@@ -80,6 +80,8 @@ class Worker:
         self._undelivered: dict[int, Held] = {}
         """Fence → what is done and not yet acknowledged; its lease is kept alive too."""
         self._done: asyncio.Queue[Finish] = asyncio.Queue()
+        self._away = False
+        """Whether the server could not be reached the last time."""
 
     async def run(
         self, stopping: asyncio.Event, released: asyncio.Event | None = None, *, limit: int | None = None
@@ -145,11 +147,17 @@ class Worker:
     async def _claim(self, n: int) -> Sequence[Lease]:
         claim = Claim(worker=self._name, n=n, lease=self._lease, modes=self._modes, wait=POLL)
         try:
-            return await self._client.claim(claim)
+            leases = await self._client.claim(claim)
         except StoreError as exception:
-            self._report(f"{exception}; trying again")
+            if not self._away:  # said once, however long it lasts
+                self._report(f"{exception}; trying again")
+            self._away = True
             await asyncio.sleep(RETRY)
             return ()
+        if self._away:
+            self._report("the server answers again")
+        self._away = False
+        return leases
 
     async def _withdrawn(self, claiming: asyncio.Task[Sequence[Lease]]) -> Sequence[Lease]:
         """Take a waiting claim back and hear it out: it may just have been given something."""

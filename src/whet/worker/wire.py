@@ -6,15 +6,15 @@ Rollout and Lease themselves are nouns (`types.py`); here are the requests and a
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Literal
+from typing import Annotated
 
 import msgspec
 
-from ..types import Failure, Json, Lease, Rollout, Task, Trajectory
+from ..types import Failure, Json, Lease, Mode, Rollout, Task, Trajectory
 
 Id = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
 Seconds = Annotated[float, msgspec.Meta(ge=1, le=86_400)]
-Mode = Literal["train", "val", "test"]
+Fence = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 MOST = 1_000
 """Leases, finishes or rollouts in one request."""
 
@@ -82,7 +82,7 @@ class Held(Request):
     """One lease, named by its rollout and its fence."""
 
     id: Id
-    fence: int
+    fence: Fence
 
 
 class Beat(Request):
@@ -99,10 +99,14 @@ class Beaten(msgspec.Struct):
 
 
 class Finish(Request):
-    """What became of one rollout: a trajectory, an error, or both."""
+    """What became of one rollout: a trajectory, an error, or both.
+
+    It may be sent again, and is recorded once, if it is the same: give the trajectory its `id` and
+    `started`, which are made up anew where they are missing.
+    """
 
     id: Id
-    fence: int
+    fence: Fence
     trajectory: Trajectory | None = None
     error: Failure | None = None
 
@@ -116,14 +120,14 @@ class FinishMany(Request):
 class OneBeat(Request):
     """Keep the one lease that the path names."""
 
-    fence: int
+    fence: Fence
     lease: Seconds = 60.0
 
 
 class OneFinish(Request):
     """What became of the one rollout that the path names."""
 
-    fence: int
+    fence: Fence
     trajectory: Trajectory | None = None
     error: Failure | None = None
 

@@ -118,7 +118,9 @@ def write_outside(told: dict[str, Any]) -> list[str]:
     ]
     places += [place for place in sys.path if not place.startswith("/box")]
     places += [os.path.dirname(os.__file__), os.path.dirname(sys.executable), "/dev/shm", "/var/tmp", "/run"]
-    return _achieved({place: write(place) for place in places})
+    return _achieved(
+        {place: write(place) for place in places if not os.path.realpath(place).startswith("/box")}
+    )
 
 
 def open_sockets(told: dict[str, Any]) -> list[str]:

@@ -57,6 +57,8 @@ def _build(told: dict[str, Any]) -> None:
     for device in told["devices"]:
         _bind(_OLD + device, _NEW + device, still)
     os.makedirs(_NEW + told["box"])
+    kernel.mount("box", _NEW + told["box"], "tmpfs", quiet, f"size={told['box_bytes']},mode=1777")
+    os.symlink(told["box"] + "/tmp", _NEW + "/dev/shm")
     if told["temporary"]:
         os.symlink(told["temporary"], _NEW + "/tmp")
     os.makedirs(_NEW + "/proc")

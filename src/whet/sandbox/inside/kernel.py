@@ -1,4 +1,4 @@
-"""The few kernel calls that CPython 3.8 has no name for, through ctypes.
+"""The few kernel calls that CPython 3.10 has no name for, through ctypes.
 
 `PyDLL` keeps the interpreter lock: a forked child must come back from the call holding it.
 """

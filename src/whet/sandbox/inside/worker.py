@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import importlib.util
 import inspect
 import json
 import math
@@ -16,6 +17,7 @@ import os
 import runpy
 import sys
 import traceback
+import types
 from typing import Any
 
 from . import frames
@@ -93,8 +95,26 @@ def measurements(value: Any) -> Any:
 def _measurement(value: Any) -> Any:
     if value is None or isinstance(value, str):
         return value
-    number = float(value)
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        return str(value)[:4000]
     return number if math.isfinite(number) else None
+
+
+def stand_in_for_openevolve() -> None:
+    """Let an evaluator import EvaluationResult where the package that defines it is not installed."""
+    if importlib.util.find_spec("openevolve") is not None:
+        return
+
+    class EvaluationResult:
+        def __init__(self, metrics: Any, artifacts: Any = None) -> None:
+            self.metrics, self.artifacts = metrics, artifacts or {}
+
+    package, module = types.ModuleType("openevolve"), types.ModuleType("openevolve.evaluation_result")
+    module.EvaluationResult = EvaluationResult  # type: ignore[attr-defined]
+    package.evaluation_result = module  # type: ignore[attr-defined]
+    sys.modules.update({"openevolve": package, "openevolve.evaluation_result": module})
 
 
 def resolve(entry: str) -> Any:
@@ -152,6 +172,8 @@ def attempt(step: Any, *args: Any) -> bytes | None:
 
 def serve(requests: int, answers: int, entry: str, pair: bool) -> None:
     """Answer every request with what `entry` makes of it, until the requests end."""
+    if pair:
+        stand_in_for_openevolve()
     loaded: list[Any] = []
     broken = attempt(lambda: loaded.append(resolve(entry)))
     while True:

@@ -1,301 +1,26 @@
 """The warm process of a sandbox: modules imported once, each evaluation a fork into fresh namespaces.
 
 It stands inside the outer namespaces and runs no code but ours and the modules it was told to
-import.  An evaluation is made ahead of its request, waits for its code, and is killed with
+import.  An evaluation is forked while the one before it runs, waits for its code, and is killed with
 everything it started when it has answered.  The zygote serves one evaluation at a time; a Pool
 has as many zygotes as workers.  Messages are described in `docs/decisions/040-the-sandbox.md`.
 """
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import fcntl
 import gc
 import importlib
 import json
 import os
-import resource
-import select
-import shutil
 import signal
 import sys
-import tempfile
 import time
-from collections.abc import Callable
 from typing import Any
 
-from . import frames, kernel, seccomp, worker
-
-_READY = b"ready"
-_REQUESTS, _ANSWERS = 3, 4
-
-
-def _fresh_namespaces(box: str, file_bytes: int, ids: tuple[int, int]) -> None:
-    """In the new namespaces: an identity, an empty folder of limited size, and no /proc."""
-    uid, gid = ids
-    kernel.map_ids(uid, gid, uid, gid)
-    quiet = kernel.MS_NOSUID | kernel.MS_NODEV | kernel.MS_NOEXEC
-    inodes = max(64, file_bytes // 1024)
-    kernel.mount("box", box, "tmpfs", quiet, f"size={file_bytes},nr_inodes={inodes},mode=0700")
-    kernel.mount("none", "/proc", "tmpfs", quiet | kernel.MS_RDONLY, "size=4k,nr_inodes=1,mode=0555")
-
-
-def _limit(limits: dict[str, Any], address_space: int, isolated: bool) -> None:
-    """The inner resource limits; without namespaces the process count is the whole user's, and stays."""
-    cpu = max(1, -int(-limits["cpu_seconds"] // 1))
-    wanted = {
-        resource.RLIMIT_AS: address_space,
-        resource.RLIMIT_CPU: cpu,
-        resource.RLIMIT_FSIZE: limits["file_bytes"],
-        resource.RLIMIT_NOFILE: 64,
-        resource.RLIMIT_CORE: 0,
-        resource.RLIMIT_MEMLOCK: 0,
-        resource.RLIMIT_MSGQUEUE: 0,
-    }
-    if isolated:
-        wanted[resource.RLIMIT_NPROC] = limits["processes"]
-    for which, value in wanted.items():
-        hard = resource.getrlimit(which)[1]
-        if hard != resource.RLIM_INFINITY:
-            value = min(value, hard)
-        resource.setrlimit(which, (value, value))
-
-
-def _stage(files: dict[str, Any], folder: str) -> None:
-    """Write the staged files; names were checked outside, and cannot leave the box anyway."""
-    for name, content in files.items():
-        if "/" in name:
-            os.makedirs(os.path.dirname(os.path.join(folder, name)), exist_ok=True)
-        raw = content.encode() if isinstance(content, str) else base64.b64decode(content[0])
-        descriptor = os.open(f"{folder}/{name}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        left = memoryview(raw)
-        while left:
-            left = left[os.write(descriptor, left) :]
-        os.close(descriptor)
-
-
-class Evaluation:
-    """A forked process that waits for staged code, seen from the zygote.
-
-    Args:
-        plan: what the sandbox was told, see `Zygote`.
-        address_space: bytes of address space that one process may have.
-    """
-
-    def __init__(self, plan: dict[str, Any], address_space: int) -> None:
-        self.plan, self.limits = plan, plan["limits"]
-        self.folder = plan["box"] if plan["isolate"] else tempfile.mkdtemp(dir=plan["box"])
-        request_end, self._requests = os.pipe()
-        self._answers, answer_end = os.pipe()
-        self._out, out_end = os.pipe()
-        self._err, err_end = os.pipe()
-        ids = (os.geteuid(), os.getegid())
-        spaces = kernel.NEWUSER | kernel.NEWPID | kernel.NEWNS
-        self.pid = kernel.fork_into(spaces) if plan["isolate"] else os.fork()
-        if self.pid == 0:
-            self._child((request_end, answer_end, out_end, err_end), address_space, ids)
-        for descriptor in (request_end, answer_end, out_end, err_end):
-            os.close(descriptor)
-        for descriptor in (self._requests, self._answers, self._out, self._err):
-            os.set_blocking(descriptor, False)
-        self._shut_in = False
-        self._incoming = bytearray()
-        self.printed = {self._out: bytearray(), self._err: bytearray()}
-        self._total_printed = 0
-        self.stream: Any = None
-        self.cpu = 0.0
-        self.status: int | None = None
-
-    def _child(self, ends: tuple[int, ...], address_space: int, ids: tuple[int, int]) -> None:
-        """In the fork: shut everything, say that it is ready, then become the staged code."""
-        status = 1
-        try:
-            # Out of the zygote's process group first: kill(0, SIGKILL) reaches across namespaces.
-            os.setsid()
-            nothing = os.open(os.devnull, os.O_RDONLY)
-            # Copies above the places they go to, so that no dup2 overwrites one that is still needed.
-            wanted = (nothing, ends[2], ends[3], ends[0], ends[1])
-            high = [fcntl.fcntl(end, fcntl.F_DUPFD, 64) for end in wanted]
-            for target, source in enumerate(high):
-                os.dup2(source, target, inheritable=target < 3)
-            os.closerange(5, 256)
-            if self.plan["isolate"]:
-                _fresh_namespaces(self.folder, self.limits["file_bytes"], ids)
-            code, temporary = f"{self.folder}/code", f"{self.folder}/tmp"
-            os.mkdir(code)
-            os.mkdir(temporary)
-            os.chdir(code)
-            tempfile.tempdir = None
-            os.environ["HOME"] = os.environ["TMPDIR"] = temporary
-            sys.path.insert(0, code)
-            _limit(self.limits, address_space, self.plan["isolate"])
-            if self.plan["isolate"]:
-                kernel.drop_capabilities()
-                seccomp.install(seccomp.FINAL)
-            frames.write(_ANSWERS, _READY)
-        except BaseException as error:
-            frames.write(_ANSWERS, f"{type(error).__name__}: {error}".encode())
-            os._exit(1)
-        try:
-            self._become_the_program(code)
-            status = 0
-        finally:
-            os._exit(status)
-
-    def _become_the_program(self, code: str) -> None:
-        first = frames.read(_REQUESTS)
-        if first is None:
-            return
-        spec = json.loads(first)
-        staged = worker.attempt(_stage, spec["files"], code)
-        if staged is not None:
-            frames.read(_REQUESTS)
-            frames.write(_ANSWERS, staged)
-        elif spec["mode"] == "script":
-            worker.script(_ANSWERS, os.path.join(code, spec["entry"]), spec["argv"])
-        else:
-            worker.serve(_REQUESTS, _ANSWERS, spec["entry"], spec["mode"] == "pair")
-
-    def ready(self, seconds: float) -> str:
-        """Wait until it is shut in; the empty string, or what failed on the way."""
-        if self._shut_in:
-            return ""
-        answer, killed = self.exchange([], seconds)
-        if answer == _READY:
-            self._shut_in = True
-            return ""
-        return (answer or killed.encode() or b"the forked process died").decode("utf-8", "replace")
-
-    def exchange(
-        self, messages: list[bytes], seconds: float, meanwhile: Callable[[], None] | None = None
-    ) -> tuple[bytes | None, str]:
-        """Send messages and wait for one answer.
-
-        Args:
-            meanwhile: called once while the program is at work.
-
-        Returns:
-            The answer and "", or None and what ended the wait: `wall`, `output`, or "" for its end.
-        """
-        self._total_printed = 0
-        outgoing = memoryview(b"".join(len(one).to_bytes(4, "little") + one for one in messages))
-        deadline = time.monotonic() + seconds
-        poller = select.poll()
-        for descriptor in (self._answers, *self.printed):
-            poller.register(descriptor, select.POLLIN)
-        outgoing = self._send(outgoing)
-        if outgoing:
-            poller.register(self._requests, select.POLLOUT)
-        if meanwhile is not None:
-            meanwhile()
-        while True:
-            left = deadline - time.monotonic()
-            if left <= 0:
-                return None, "wall"
-            for descriptor, _ in poller.poll(left * 1000):
-                if descriptor == self._requests:
-                    outgoing = self._send(outgoing)
-                    if not outgoing:
-                        poller.unregister(descriptor)
-                elif descriptor == self._answers:
-                    if not self._receive():
-                        return None, ""
-                elif not self._hear(descriptor):
-                    poller.unregister(descriptor)
-            if self._total_printed > self.limits["output_bytes"]:
-                return None, "output"
-            if len(self._incoming) >= 4:
-                length = int.from_bytes(self._incoming[:4], "little")
-                if length > self.limits["output_bytes"]:
-                    return None, "output"
-                if len(self._incoming) >= 4 + length:
-                    answer = bytes(self._incoming[4 : 4 + length])
-                    del self._incoming[: 4 + length]
-                    for descriptor in self.printed:
-                        while self._hear(descriptor) and self._total_printed <= self.limits["output_bytes"]:
-                            pass
-                    return answer, ""
-
-    def _send(self, outgoing: memoryview) -> memoryview:
-        try:
-            return outgoing[os.write(self._requests, outgoing) :] if outgoing else outgoing
-        except BlockingIOError:
-            return outgoing
-        except BrokenPipeError:
-            return memoryview(b"")
-
-    def _receive(self) -> bool:
-        try:
-            part = os.read(self._answers, 1 << 16)
-        except BlockingIOError:
-            return True
-        self._incoming += part
-        return bool(part)
-
-    def _hear(self, descriptor: int) -> bool:
-        """Take what was printed, keeping the tail or passing it on; False when there is no more now."""
-        try:
-            part = os.read(descriptor, 1 << 16)
-        except BlockingIOError:
-            return False
-        self._total_printed += len(part)
-        if self.stream is not None and part:
-            self.stream(b"o" if descriptor == self._out else b"e", part)
-        else:
-            kept = self.printed[descriptor]
-            kept += part
-            del kept[: -self.plan["tail_bytes"]]
-        return bool(part)
-
-    def tail(self) -> str:
-        """The end of what it printed since the last call, standard output before standard error."""
-        text = b"".join(self.printed.values()).decode("utf-8", "replace")
-        for kept in self.printed.values():
-            kept.clear()
-        return text[-self.plan["tail_bytes"] :]
-
-    def cpu_seconds(self) -> float:
-        """Of its first process so far; of everything that it waited for, too, once it is reaped."""
-        if self.status is not None:
-            return self.cpu
-        try:
-            return time.clock_gettime((~self.pid << 3) | 2)
-        except OSError:
-            return 0.0
-
-    def kill(self) -> None:
-        """Kill it and whatever it started; `reap` waits until they are gone."""
-        if self.status is not None:
-            return
-        if not self.plan["isolate"]:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self.pid, signal.SIGKILL)
-        os.kill(self.pid, signal.SIGKILL)
-
-    def reap(self) -> None:
-        """Wait until a killed evaluation is gone with all that it had."""
-        if self.status is not None:
-            return
-        _, self.status, used = os.wait4(self.pid, 0)
-        self.cpu = used.ru_utime + used.ru_stime
-        for descriptor in self.printed:
-            while self._hear(descriptor) and self._total_printed <= self.limits["output_bytes"]:
-                pass
-        for descriptor in (self._requests, self._answers, self._out, self._err):
-            os.close(descriptor)
-        if not self.plan["isolate"]:
-            shutil.rmtree(self.folder, ignore_errors=True)
-
-    def died_of(self) -> str:
-        """What ended a process that we did not: `cpu`, `signal N`, or `exit N`."""
-        status = 0 if self.status is None else self.status
-        if os.WIFSIGNALED(status):
-            number = os.WTERMSIG(status)
-            if number in (signal.SIGXCPU, signal.SIGKILL) and self.cpu >= 0.9 * self.limits["cpu_seconds"]:
-                return "cpu"
-            return f"signal {number}"
-        return f"exit {os.WEXITSTATUS(status)}"
+from . import frames, kernel, seccomp
+from .evaluation import Evaluation, mapped_bytes, proportional_bytes
 
 
 class Zygote:
@@ -309,9 +34,8 @@ class Zygote:
 
     def __init__(self, channel: int, plan: dict[str, Any]) -> None:
         self.channel, self.plan = channel, plan
-        with open("/proc/self/statm", "rb") as file:
-            pages = int(file.read().split()[0])
-        self.address_space = pages * resource.getpagesize() + plan["limits"]["memory"]
+        self.address_space = mapped_bytes() + plan["limits"]["memory"]
+        plan["warm_bytes"] = proportional_bytes("self")
         self._spare: Evaluation | None = None
         self._dying: list[Evaluation] = []
 
@@ -344,6 +68,10 @@ class Zygote:
             self._spare = None
         return failed
 
+    def _own_processes(self) -> set[int]:
+        """Processes that are not the running evaluation's: the first one in here, this one, the next evaluation."""
+        return {1, os.getpid(), *({self._spare.pid} if self._spare is not None else ())}
+
     def _ahead(self) -> None:
         """While an evaluation runs: clear away the last one and fork the next, without waiting for it."""
         self._reap()
@@ -366,8 +94,11 @@ class Zygote:
         over: dict[str, Any] = {}
         if evaluation is None:
             over = {"answered": False, "broken": failed, "seconds": 0, "cpu": 0, "printed": ""}
-        elif json.loads(spec)["mode"] == "script":
-            evaluation.stream = lambda kind, part: frames.write(self.channel, kind + part)
+        else:
+            if self.plan["isolate"]:
+                evaluation.watched = self._own_processes
+            if json.loads(spec)["mode"] == "script":
+                evaluation.stream = lambda kind, part: frames.write(self.channel, kind + part)
         first = [spec]
         while True:
             request = frames.read(self.channel)

@@ -23,9 +23,6 @@ REMEMBERED = 100_000
 class Reassigned(InputError):
     """A run that has begun cannot be given another Bundle: half of it would be another agent's."""
 
-    http_status = 409
-    kind = "already_assigned"
-
 
 @dataclass(frozen=True, slots=True)
 class Live:

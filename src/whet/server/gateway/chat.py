@@ -7,6 +7,7 @@ token ids of all of them.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -16,6 +17,8 @@ from ...types import Json
 from .sse import DONE, data_event
 
 encode = msgspec.json.Encoder().encode
+_MARKS = re.compile(rb'"(?:usage|(?:prompt_)?token_ids|logprobs|policy_version)"')
+"""What an answer that has something to be taken out contains: looking for it costs a fraction of taking."""
 
 
 class Chat:
@@ -76,50 +79,41 @@ class ChatReader:
         """An error object that the upstream sent inside the stream."""
         self.policy_version: str | None = None
         self._head: dict[str, Json] = {}
-        self._choices: dict[int, dict[str, Json]] = {}
+        self._choices: dict[int, _Choice] = {}
         self._prompt_ids: Json = None
 
     def read(self, event: Json) -> None:
         """Take in one chunk."""
-        if not isinstance(event, dict):
-            return
         if event.get("error"):
             self.failure = event["error"]
             return
-        for name, value in event.items():
-            if name not in ("choices", "prompt_token_ids", "policy_version") and value is not None:
-                self._head[name] = value
-        self._prompt_ids = event.get("prompt_token_ids") or self._prompt_ids
-        self.policy_version = version_of(event) or self.policy_version
-        for choice in event.get("choices") or ():
-            self._read_choice(choice)
-        self.finished = bool(self._choices) and all(
-            choice["finish_reason"] is not None for choice in self._choices.values()
-        )
-
-    def _read_choice(self, choice: Mapping[str, Any]) -> None:
-        index = choice.get("index") or 0
-        known = self._choices.get(index)
-        if known is None:
-            known = {"index": index, "message": {"role": "assistant", "content": None}, "finish_reason": None}
-            self._choices[index] = known
-        _merge(known["message"], choice.get("delta") or choice.get("message") or {})
-        known["finish_reason"] = choice.get("finish_reason") or known["finish_reason"]
-        if choice.get("token_ids"):
-            known["token_ids"] = [*known.get("token_ids", ()), *choice["token_ids"]]
-        written = choice.get("logprobs")
-        if isinstance(written, dict):
-            kept = known.setdefault("logprobs", {})
-            for name, entries in written.items():
-                if isinstance(entries, list):
-                    kept[name] = [*kept.get(name, ()), *entries]
+        choices = event.get("choices")
+        if not self._head or not choices:  # the first chunk, and those about the whole answer
+            for name, value in event.items():
+                if name not in _NOT_HEAD and value is not None:
+                    self._head[name] = value
+        elif event.get("usage") is not None:
+            self._head["usage"] = event["usage"]
+        if "prompt_token_ids" in event:
+            self._prompt_ids = event["prompt_token_ids"] or self._prompt_ids
+        if "policy_version" in event:
+            self.policy_version = version_of(event) or self.policy_version
+        for choice in choices or ():
+            index = choice.get("index") or 0
+            known = self._choices.get(index)
+            if known is None:
+                known = self._choices[index] = _Choice(index)
+                self.finished = False
+            known.read(choice)
+            if known.finish is not None:
+                self.finished = all(each.finish is not None for each in self._choices.values())
 
     def response(self) -> dict[str, Json] | None:
         """The answer so far as a plain chat completion, None if nothing came."""
         if not self._choices:
             return None
         answer = {**self._head, "object": "chat.completion"}
-        answer["choices"] = [choice for _, choice in sorted(self._choices.items())]
+        answer["choices"] = [choice.value() for _, choice in sorted(self._choices.items())]
         if self._prompt_ids is not None:
             answer["prompt_token_ids"] = self._prompt_ids
         if self.policy_version is not None:
@@ -127,17 +121,56 @@ class ChatReader:
         return answer
 
 
-def _merge(message: dict[str, Any], delta: Mapping[str, Any]) -> None:
-    """Add a delta: text is appended, tool calls by their index, anything else replaces."""
-    for name, value in delta.items():
-        if value is None:
-            message.setdefault(name, None)
-        elif name == "tool_calls" and isinstance(value, list):
-            _merge_calls(message.setdefault(name, []), value)
-        elif isinstance(value, str) and name != "role":
-            message[name] = (message.get(name) or "") + value
-        else:
-            message[name] = value
+_NOT_HEAD = frozenset({"choices", "prompt_token_ids", "policy_version"})
+
+
+class _Choice:
+    """One choice of a streamed answer; texts are kept in pieces until somebody asks."""
+
+    __slots__ = ("_calls", "_fields", "_ids", "_logprobs", "_texts", "finish", "index")
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+        self.finish: str | None = None
+        self._texts: dict[str, list[str]] = {}
+        self._fields: dict[str, Json] = {"role": "assistant", "content": None}
+        self._calls: list[dict[str, Any]] = []
+        self._ids: list[Json] = []
+        self._logprobs: dict[str, list[Json]] | None = None
+
+    def read(self, choice: Mapping[str, Any]) -> None:
+        """Add a delta: text is appended, tool calls by their index, anything else replaces."""
+        for name, value in (choice.get("delta") or choice.get("message") or {}).items():
+            if name == "tool_calls" and isinstance(value, list):
+                _merge_calls(self._calls, value)
+            elif isinstance(value, str) and name != "role":
+                self._texts.setdefault(name, []).append(value)
+            elif value is not None:
+                self._fields[name] = value
+            else:
+                self._fields.setdefault(name, None)
+        if choice.get("finish_reason") is not None:
+            self.finish = choice["finish_reason"]
+        if choice.get("token_ids"):
+            self._ids += choice["token_ids"]
+        written = choice.get("logprobs")
+        if isinstance(written, dict):
+            self._logprobs = {} if self._logprobs is None else self._logprobs
+            for name, entries in written.items():
+                if isinstance(entries, list):
+                    self._logprobs.setdefault(name, []).extend(entries)
+
+    def value(self) -> dict[str, Json]:
+        """The choice as a plain answer has it."""
+        message = self._fields | {name: "".join(parts) for name, parts in self._texts.items()}
+        if self._calls:
+            message["tool_calls"] = self._calls
+        found = {"index": self.index, "message": message, "finish_reason": self.finish}
+        if self._ids:
+            found["token_ids"] = self._ids
+        if self._logprobs is not None:
+            found["logprobs"] = self._logprobs
+        return found
 
 
 def _merge_calls(calls: list[dict[str, Any]], pieces: list[dict[str, Any]]) -> None:
@@ -206,6 +239,13 @@ class Asked:
         Args:
             raw: the answer as it came, given back where there is nothing to take out.
         """
+        if _MARKS.search(raw) is None:
+            return raw
+        removed = self.take_out(answer, whole=whole)
+        return None if removed is None else encode(answer) if removed else raw
+
+    def take_out(self, answer: dict[str, Any], *, whole: bool) -> bool | None:
+        """Take out of `answer` what was not asked for; whether there was any, None if nothing is left."""
         unasked = () if self.ids else ("token_ids", "prompt_token_ids")
         removed = [_removed(answer, name) for name in ("policy_version", *unasked)]
         choices = answer.get("choices") or ()
@@ -218,7 +258,7 @@ class Asked:
             removed.append(True)
             if used is not None and not choices:
                 return None
-        return encode(answer) if any(removed) else raw
+        return any(removed)
 
 
 def _removed(found: dict[str, Any], name: str) -> bool:

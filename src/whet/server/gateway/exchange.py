@@ -28,9 +28,13 @@ encode = msgspec.json.Encoder().encode
 decode = msgspec.json.Decoder().decode
 NESTING = 200
 """Levels of lists and objects in a request."""
+MISSHAPEN = (KeyError, TypeError, AttributeError, IndexError, ValueError)
+"""What reading JSON of an unexpected shape raises; told from a bug by where it is caught."""
 _EXCERPT = 500
 """Characters of an upstream's own words that an error repeats."""
 _POLICY = "x-whet-policy-version"
+_MOMENT = 0.02
+"""Seconds before a call's client is watched."""
 
 
 class Exchange:
@@ -63,6 +67,8 @@ class Exchange:
         """Set once a streamed answer was begun; then an error must be an event in it."""
         self.told = False
         """The upstream's own error was passed on in the stream already."""
+        self.complete = False
+        """All of a streamed answer was sent; many agents hang up then, without waiting for its end."""
         self.reader: Reader = dialect.reader()
         """What the agent has been told so far."""
 
@@ -113,21 +119,19 @@ class Exchange:
         call, served = self._call, self._served
         body = self._body = read_request(raw)
         call.request, call.versions = raw, served.versions
-        if served.changes:
-            body = self._body = served.applied(body, self._dialect.api, translated=self._translated)
-            call.request, call.original = encode(body), raw
-        model = body.get("model")
-        call.model = model if isinstance(model, str) else None
-        sent = body
-        if self._translated:
-            try:
-                sent = TO_CHAT[self._dialect.api](body)
-            except (KeyError, TypeError, AttributeError, IndexError) as exception:
-                raise _invalid(f"it is no {self._dialect.api} request ({exception!r})") from exception
-        if self._spoken.api != "chat":
-            return call.request
-        self._asked = Asked(sent)
-        wanted = ask(sent, tokens=self._upstream.tokens, usage=self._upstream.usage)
+        try:
+            if served.changes:
+                body = self._body = served.applied(body, self._dialect.api, translated=self._translated)
+                call.request, call.original = encode(body), raw
+            model = body.get("model")
+            call.model = model if isinstance(model, str) else None
+            sent = TO_CHAT[self._dialect.api](body) if self._translated else body
+            if self._spoken.api != "chat":
+                return call.request
+            self._asked = Asked(sent)
+            wanted = ask(sent, tokens=self._upstream.tokens, usage=self._upstream.usage)
+        except MISSHAPEN as exception:
+            raise _invalid(f"it is no {self._dialect.api} request ({exception!r})") from exception
         return call.request if wanted == body else encode(wanted)
 
     # -- a refusal ----------------------------------------------------------------------------
@@ -166,14 +170,14 @@ class Exchange:
         if not self._spoken.accepts(answer):
             message, _ = _words(answer)
             raise _malformed(f"is no {self._spoken.api} answer" + (f": {message}" if message else ""), raw)
-        body = self._noted(raw, answer)
-        if self._translated:
-            try:
+        try:
+            body = self._noted(raw, answer)
+            if self._translated:
                 answer = FROM_CHAT[self._dialect.api](answer, self._body)
-            except (KeyError, TypeError, AttributeError, IndexError) as exception:
-                raise _malformed(f"cannot be read ({exception!r})", raw) from exception
-            body = encode(answer)
-        call.response, call.usage = body, self._dialect.usage(answer)
+                body = encode(answer)
+            call.response, call.usage = body, self._dialect.usage(answer)
+        except MISSHAPEN as exception:
+            raise _malformed(f"cannot be read ({exception!r})", raw) from exception
         return Response(200, body, headers=self._headers)
 
     def _noted(self, raw: bytes, answer: dict[str, Any]) -> bytes:
@@ -223,7 +227,9 @@ class Exchange:
                     Fault.MODEL, "upstream_cut", "the upstream's stream ended before its answer was complete"
                 )
             if translator is not None:
-                await self._tell(translator.end())
+                last = self._told(translator.end())
+                self.complete = True
+                await self._write(last)
         finally:
             self._note_stream(spoken)
         if self.stream is not None:
@@ -232,51 +238,61 @@ class Exchange:
     async def _pass(self, events: list[bytes], spoken: Reader, translator: StreamTranslator | None) -> bool:
         """Pass whole events on; True if the last of the stream is among them."""
         out: list[bytes] = []
-        told: list[Json] = []
         done = False
-        for event in events:
-            data = data_of(event)
-            if data == b"[DONE]":
-                done = True
-            if not data or data == b"[DONE]":
-                out.append(event)
-                continue
-            value = _json(data)
-            if not isinstance(value, dict):
-                await self._write(out)
-                raise _malformed("has an event that is not JSON", data)
-            self._read(spoken, value, data)
-            if translator is None:
-                kept = event if self._asked is None else self._asked.stripped(event, value, whole=False)
-                out += [] if kept is None else [kept if kept is event else b"data: " + kept + b"\n\n"]
-            elif spoken.failure is None:
-                told += _translated(translator, value, data)
-            if spoken.failure is not None:
-                await self._write(out if translator is None else [])
-                self.told = translator is None
-                message, kind = _words({"error": spoken.failure})
-                raise CallFailed(Fault.MODEL, kind or "upstream_error", message or "the upstream failed")
-        if translator is None:
+        try:
+            for event in events:
+                data = data_of(event)
+                if data and data != b"[DONE]":
+                    self._pass_one(event, data, spoken, translator, out)
+                else:
+                    done = done or bool(data)
+                    out += [event] if translator is None else []
+        finally:  # what came before a broken event is the agent's all the same
+            # Before it is sent: the agent may be gone when that returns.
+            self.complete = translator is None and spoken.finished
             await self._write(out)
-        else:
-            await self._tell(told)
         return done
 
-    def _read(self, spoken: Reader, value: Json, data: bytes) -> None:
+    def _pass_one(
+        self,
+        event: bytes,
+        data: bytes,
+        spoken: Reader,
+        translator: StreamTranslator | None,
+        out: list[bytes],
+    ) -> None:
+        """Read one event and add to `out` what the agent is told of it."""
+        value = _json(data)
+        if not isinstance(value, dict):
+            raise _malformed("has an event that is not JSON", data)
         begun = self._call.first is None
         self._call.begun()
         try:
             spoken.read(value)
-        except (KeyError, TypeError, AttributeError, IndexError) as exception:
+            if translator is None:
+                kept = event if self._asked is None else self._asked.stripped(event, value, whole=False)
+                out += [] if kept is None else [kept if kept is event else b"data: " + kept + b"\n\n"]
+            elif spoken.failure is None:
+                out += self._told(translator.feed(value))
+        except MISSHAPEN as exception:
             raise _malformed(f"has an event that cannot be read ({exception!r})", data) from exception
+        if spoken.failure is not None:
+            self.told = translator is None
+            message, kind = _words({"error": spoken.failure})
+            raise CallFailed(Fault.MODEL, kind or "upstream_error", message or "the upstream failed")
         self._call.policy_version = spoken.policy_version or self._call.policy_version
-        if begun and spoken.failure is None:
-            self._check_version()
+        if begun:
+            try:
+                self._check_version()
+            except CallFailed:
+                out.clear()  # nothing of another policy's answer is passed on
+                raise
 
-    async def _tell(self, events: list[Json]) -> None:
+    def _told(self, events: list[Json]) -> list[bytes]:
+        """Events of a translated stream, as they are sent."""
         for event in events:
             self.reader.read(event)
-        await self._write([named_event(event) for event in events])
+        return [named_event(event) for event in events]
 
     async def _write(self, events: list[bytes]) -> None:
         if not events:
@@ -289,20 +305,15 @@ class Exchange:
     def _note_stream(self, spoken: Reader) -> None:
         """Put the answer together, whole or cut, for the record."""
         call = self._call
-        if self._asked is not None:
+        try:
             answer = spoken.response()
-            call.samples = samples(answer)
-            if answer is not None:
-                self._asked.stripped(b"", answer, whole=True)
-        call.response = self.reader.response()
-        call.usage = self._dialect.usage(call.response) if isinstance(call.response, dict) else None
-
-
-def _translated(translator: StreamTranslator, value: Json, data: bytes) -> list[Json]:
-    try:
-        return translator.feed(value)
-    except (KeyError, TypeError, AttributeError, IndexError) as exception:
-        raise _malformed(f"has an event that cannot be read ({exception!r})", data) from exception
+            if self._asked is not None and answer is not None:
+                call.samples = samples(answer)
+                self._asked.take_out(answer, whole=True)
+            call.response = self.reader.response() if self._translated else answer
+            call.usage = self._dialect.usage(call.response) if isinstance(call.response, dict) else None
+        except MISSHAPEN as exception:
+            raise _malformed(f"cannot be put together ({exception!r})", b"") from exception
 
 
 def read_request(raw: bytes) -> dict[str, Any]:
@@ -359,12 +370,16 @@ def _query(request: Request) -> str:
 async def watched(request: Request) -> AsyncIterator[None]:
     """Cancel what runs inside once the client goes away.
 
+    It begins to look after a moment: most calls of a fast upstream are over by then, and a task
+    for each of them would cost more than it saves.
+
     Raises:
         ClientGone: it did.
     """
     task = asyncio.current_task()
     assert task is not None
     gone = False
+    watchers: list[asyncio.Task[None]] = []
 
     async def wait() -> None:
         nonlocal gone
@@ -372,7 +387,10 @@ async def watched(request: Request) -> AsyncIterator[None]:
         gone = True
         task.cancel()
 
-    watcher = asyncio.create_task(wait())
+    def watch() -> None:
+        watchers.append(asyncio.create_task(wait()))
+
+    timer = asyncio.get_running_loop().call_later(_MOMENT, watch)
     try:
         yield
     except asyncio.CancelledError:
@@ -380,4 +398,6 @@ async def watched(request: Request) -> AsyncIterator[None]:
             raise ClientGone from None
         raise
     finally:
-        watcher.cancel()
+        timer.cancel()
+        for watcher in watchers:
+            watcher.cancel()

@@ -17,10 +17,10 @@ from contextlib import asynccontextmanager
 
 import msgspec
 
-from ...errors import InputError, WhetError
+from ...errors import InputError, StoreError, WhetError
 from ...types import Bundle, Failure, Fault, Span, Version
 from ..asgi import Refused, Request, Response, Role, Route, answer
-from .assignment import Assignments
+from .assignment import Assignments, Reassigned
 from .dialects import CHAT, MESSAGES, RESPONSES, Dialect
 from .exchange import Exchange, watched
 from .failures import CLIENT_GONE, CallFailed, ClientGone
@@ -175,10 +175,9 @@ class Gateway:
             call.failure = failed.failure
             return await self._failed(dialect, call, exchange, failed)
         except ClientGone:
-            call.status = CLIENT_GONE
-            call.failure = Failure(
-                Fault.AGENT, "client_gone", "the agent hung up before its answer was whole"
-            )
+            if exchange is None or not exchange.complete:
+                gone = "the agent hung up before its answer was whole"
+                call.status, call.failure = CLIENT_GONE, Failure(Fault.AGENT, "client_gone", gone)
             return None
         except Refused as refused:
             call.status = refused.status
@@ -269,7 +268,10 @@ class Gateway:
         found = self.assignments.known(identity.key)
         if found is not None:
             return found
-        recorded = None if identity.fresh else await asyncio.to_thread(self._recorded, identity)
+        try:
+            recorded = None if identity.fresh else await asyncio.to_thread(self._recorded, identity)
+        except StoreError:
+            recorded = None  # the agent goes on without a record, and the status says that there is none
         try:
             return self.assignments.of(identity.key, recorded)
         except WhetError as error:
@@ -397,7 +399,10 @@ class Gateway:
     async def _assign(self, request: Request) -> Response:
         wanted = await request.json(Assign)
         bundle = Bundle(await asyncio.to_thread(self._versions, wanted.versions))
-        served = self.assignments.assign(request.params["run"], bundle)
+        try:
+            served = self.assignments.assign(request.params["run"], bundle)
+        except Reassigned as error:
+            raise Refused(409, "already_assigned", str(error)) from error
         return answer({"run": request.params["run"], "versions": dict(served.versions)})
 
     def _versions(self, ids: Sequence[str]) -> list[Version]:

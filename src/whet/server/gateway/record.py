@@ -26,7 +26,9 @@ ENCODING = "call+json"
 WAITING = 64 * 1024 * 1024
 """Bytes of calls that may wait to be written."""
 PATIENCE = 10.0
-"""Seconds that closing waits for what cannot be written at once."""
+"""Seconds that closing, or a reader, waits for what cannot be written at once."""
+GATHER = 0.01
+"""Seconds for which calls are gathered into one commit."""
 _encode = msgspec.json.Encoder().encode
 _NULL = msgspec.Raw(b"null")
 
@@ -155,6 +157,8 @@ class Recorder:
         self._writing = 0
         self._changed = threading.Condition()
         self._deadline: float | None = None
+        self.patience = PATIENCE
+        """Seconds that `close` waits for what cannot be written at once."""
         self.recorded = 0
         self.lost = 0
         self.error: str | None = None
@@ -176,12 +180,13 @@ class Recorder:
                 return
             self._waiting.append(call)
             self._size += call.size
-            self._changed.notify()
+            if len(self._waiting) == 1:
+                self._changed.notify_all()
 
-    def close(self, patience: float = PATIENCE) -> None:
-        """Write what waits; what cannot be written within `patience` seconds is counted as lost."""
+    def close(self) -> None:
+        """Write what waits; what cannot be within `patience` seconds is counted as lost."""
         with self._changed:
-            self._deadline = time.monotonic() + patience
+            self._deadline = time.monotonic() + self.patience
             self._changed.notify()
         self._thread.join()
 
@@ -203,6 +208,9 @@ class Recorder:
         with self._changed:
             while not self._waiting and self._deadline is None:
                 self._changed.wait()
+        if self._deadline is None:
+            time.sleep(GATHER)  # what comes meanwhile shares the commit
+        with self._changed:
             taken = list(self._waiting)
             self._waiting.clear()
             self._writing = len(taken)

@@ -42,7 +42,7 @@ class Splitter:
 
 def data_of(event: bytes) -> bytes:
     """The payload of one event, b"" for a comment or a keep-alive."""
-    if event.startswith(b"data:") and event.find(b"\n") >= len(event.rstrip()):
+    if event.startswith(b"data:") and event.endswith(b"\n\n") and event.count(b"\n") == 2:
         return event[5:].strip()
     lines = [line[5:].strip() for line in event.splitlines() if line.startswith(b"data:")]
     return b"\n".join(lines)

@@ -61,8 +61,7 @@ def step_form(step: Step, index: int, places: dict[str, int]) -> dict[str, Json]
         "latency": step.latency,
         "tokens": None if step.tokens is None else _tokens(step.tokens),
     }
-    if "choices" in info:
-        shown["choices"] = info["choices"]
+    shown.update({key: info[key] for key in ("choices", "transcript") if key in info})
     return shown
 
 

@@ -147,7 +147,7 @@ def by_event(events: Iterable[Event], reading: Reading) -> None:
         body = event.body if isinstance(event.body, dict) else event.attributes
         if event.name == "gen_ai.choice":
             inner = structure(body.get("message"))
-            given = inner if isinstance(inner, dict) else dict(body)
+            given = inner if isinstance(inner, dict) else {**body, "content": inner or body.get("content")}
             answers += message(_with_calls({**given, "role": given.get("role") or "assistant"}))
             reading.finish = reading.finish or body.get("finish_reason")
         elif event.name in _ROLES:

@@ -10,8 +10,8 @@ The form is what `docs/nouns.md` calls an observation of a model call:
 stated reasoning comes as `reasoning`; a part that is neither text, call nor result (an image) is
 kept as it came under `parts`.  Nothing here follows a reference or loads what a part points to.
 
-Read: OpenAI chat and responses, Anthropic messages, OpenTelemetry's parts, LangChain's serialised
-messages.  The flattened attributes of some instrumentors are put together in their own modules first.
+Read: OpenAI chat and responses, Anthropic messages, Bedrock's Converse, OpenTelemetry's parts, LangChain's
+serialised messages.  The flattened attributes of some instrumentors are put together in their own modules first.
 """
 
 from __future__ import annotations
@@ -226,6 +226,7 @@ def _made(role: str, parts: list[Json]) -> list[Message]:
             continue
         if not isinstance(part, dict):
             continue
+        part = _typed(part)
         kind = part.get("type")
         written = _part_text(part)
         if kind in _CALL:
@@ -249,6 +250,20 @@ def _made(role: str, parts: list[Json]) -> list[Message]:
     if others:
         whole["parts"] = others
     return results if results and len(whole) == 1 else [*results, whole]
+
+
+def _typed(part: Message) -> Message:
+    """A part of Amazon Bedrock's Converse API, whose kind is the name of its member, with a type."""
+    used, result = part.get("toolUse"), part.get("toolResult")
+    if isinstance(used, dict):
+        return {"type": "tool_use", "id": used.get("toolUseId"), **used}
+    if isinstance(result, dict):
+        return {
+            "type": "tool_result",
+            "tool_use_id": result.get("toolUseId"),
+            "content": result.get("content"),
+        }
+    return part
 
 
 def _call(part: Message) -> Message:

@@ -11,15 +11,15 @@ from .reading import AGENT, Reading, number, word
 def read(content: Content) -> Reading | None:
     """An agent's run; everything else PydanticAI writes is plain GenAI."""
     held = content.attributes
-    if content.scope != "pydantic-ai" or (
-        "agent_name" not in held and "pydantic_ai.all_messages" not in held
+    if "pydantic_ai.all_messages" not in held and (
+        content.scope != "pydantic-ai" or "agent_name" not in held
     ):
         return None
     reading = genai.of_kind(content, AGENT)
     name = word(held, "gen_ai.agent.name", "agent_name")
     reading.name, reading.named = name or reading.name, name is not None
     reading.model = word(held, "gen_ai.request.model", "model_name")
-    whole = messages(held.get("pydantic_ai.all_messages") or held.get("all_messages"))
+    whole = messages(held.get("pydantic_ai.all_messages") or held.get("all_messages_events"))
     if whole:
         new = number(held, "pydantic_ai.new_message_index") or 0
         asked: list[Message] = [{"role": "system", "text": each["text"]} for each in _system(content)]

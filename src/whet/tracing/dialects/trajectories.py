@@ -6,7 +6,6 @@ for: it is in a step, named among those that are no step, or counted as unread.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -15,6 +14,7 @@ from ...types import Failure, Fault, Json, Span, Step, Task, Trajectory, Usage, 
 from ..content import Content, Event, content
 from ..otlp import run_trace
 from ..record import outcome
+from ..redact import MARKED, why_untrainable
 from . import calls, genai, generic, openinference, pydantic_ai, traceloop
 from .messages import Message, finish_reason
 from .reading import AGENT, LLM, TOOL, Reading, who
@@ -22,7 +22,6 @@ from .tree import Node, enclosing, given_calls, grow, steps
 
 NO_MODEL_CALL = "no model call was recorded"
 _DIALECTS = (openinference.read, pydantic_ai.read, traceloop.read, genai.read)
-_MARK = re.compile(rb"\[redacted:([a-z0-9-]{1,40})\]")
 _REFUSED = ("BadRequest", "Unprocessable", "ContextLength", "InvalidRequest", "UnprocessableEntity")
 """In the type of a model call's error: what was asked was at fault, not the model server."""
 
@@ -72,7 +71,8 @@ def _once(spans: Iterable[Span]) -> list[Span]:
     kept: dict[tuple[bytes, bytes, str], Span] = {}
     for span in spans:
         key = (span.trace, span.id, span.encoding.partition("+")[0])
-        if key not in kept or span.ended > kept[key].ended:
+        other = kept.get(key)
+        if other is None or (span.ended, span.body) > (other.ended, other.body):
             kept[key] = span
     # In one order whatever that of arrival: among equals, what lasted longer is around the other.
     return sorted(kept.values(), key=lambda span: (span.started, -span.ended, span.trace, span.id))
@@ -113,47 +113,31 @@ def _trajectory(run: str | None, spans: list[Span]) -> Trajectory | None:
         return None
     for node in found:
         _complete(node)
+    called = any(node.reading.kind == LLM for node in found)
+    for node in found:
+        if called:
+            node.reading.transcript = None  # the calls themselves are there
+        elif node.reading.kind == AGENT:
+            node.reading.usage = node.reading.aggregate  # nothing else tells what the run has cost
     _name_arguments(found)
     made = _steps(found)
-    notes = (
-        [NO_MODEL_CALL]
-        if any(step.kind == AGENT for step in made) and not any(step.kind == LLM for step in made)
-        else []
-    )
     owner = who(node.content for node in nodes)
-    meta: dict[str, Json] = {"source": "otlp"}
-    if run is not None:
-        meta["run"] = run
-    optional: dict[str, Json] = {
+    versions, notes = _versions(nodes)
+    if not called and any(step.kind == AGENT for step in made):
+        notes.append(NO_MODEL_CALL)
+    told: dict[str, Json] = {
+        "source": "otlp",
+        "run": run,
         "notes": notes,
-        "spans_not_steps": [
-            {"span_id": node.content.span.id.hex(), "name": node.content.span.name}
-            for node in nodes
-            if node.step is None
-        ],
-        "merged_spans": [
-            [each.content.span.id.hex() for each in node.members] for node in found if node.members[1:]
-        ],
+        "metadata": dict(owner.metadata),
         "unread": len(unread),
         "unread_spans": [span.id.hex() for span in unread],
         "loose_logs": [span.id.hex() for span in loose],
-        "metadata": dict(owner.metadata),
+        **_shape(nodes, found),
         **_redacted(spans),
     }
-    meta.update({key: value for key, value in optional.items() if value})
-    return _whole(run, spans, made, meta, nodes)
-
-
-def _whole(
-    run: str | None, spans: list[Span], made: list[Step], meta: dict[str, Json], nodes: list[Node]
-) -> Trajectory:
-    owner = who(node.content for node in nodes)
     failed = _run_error(made)
-    started = min(span.started for span in spans)
-    versions: dict[str, str] = {}
-    for node in nodes:
-        versions.update(node.reading.versions)
-    traces = sorted({span.trace for span in spans if not _hash_of_run(span, run)})
+    started = min([span.started for span in spans if span.started], default=0)
     return Trajectory(
         task=Task(instruction=_instruction(made), meta={"source": "otlp"}),
         steps=tuple(made),
@@ -162,13 +146,36 @@ def _whole(
         versions=versions,
         outcome=outcome(failed),
         error=failed,
-        trace_ids=tuple(trace.hex() for trace in traces),
+        trace_ids=tuple(sorted({span.trace.hex() for span in spans if not _hash_of_run(span, run)})),
         session=owner.session,
         subject=owner.subject,
         started=started / 1e9,
         seconds=max(0, max(span.ended for span in spans) - started) / 1e9,
-        meta=meta,
+        meta={key: value for key, value in told.items() if value},
     )
+
+
+def _shape(nodes: list[Node], found: list[Node]) -> dict[str, Json]:
+    """Which spans are no step, and which are one together."""
+    apart = [node.content.span for node in nodes if node.step is None]
+    return {
+        "spans_not_steps": [{"span_id": span.id.hex(), "name": span.name} for span in apart],
+        "merged_spans": [
+            [each.content.span.id.hex() for each in node.members] for node in found if node.members[1:]
+        ],
+    }
+
+
+def _versions(nodes: list[Node]) -> tuple[dict[str, str], list[str]]:
+    """Which Version of each resource served the run, and a note on each that changed while it ran."""
+    found: dict[str, str] = {}
+    notes = []
+    for node in sorted(nodes, key=lambda node: node.content.span.started):
+        for name, version in node.reading.versions.items():
+            if found.get(name, version) != version:
+                notes.append(f"{name} was served as version {found[name]}, then as {version}")
+            found[name] = version
+    return found, notes
 
 
 def _contents(
@@ -331,13 +338,14 @@ def _step(
         "tool_call_id": reading.tool_call_id,
         "usage": reading.usage if reading.kind != AGENT else None,
         "aggregate_usage": reading.aggregate,
+        "versions": dict(reading.versions) or None,
         "transcript": reading.transcript if reading.kind == AGENT else None,
         **{key: value for key, value in reading.extra.items() if key != "workflow"},
     }
     if reading.others and "choices" not in info:
         info["choices"] = [{"output": each} for each in (reading.output, *reading.others)]
     spoken = reading.kind in (AGENT, LLM)
-    spent = reading.usage if reading.kind != AGENT else None
+    spent = reading.usage
     return Step(
         observation=reading.input if spoken else reading.arguments,
         action=reading.output if spoken else reading.result,
@@ -347,7 +355,9 @@ def _step(
         id=id,
         parent=parent,
         tokens=reading.tokens,
-        usage=None if spent is None else Usage(spent["input"] or 0, spent["output"] or 0, calls=1),
+        usage=None
+        if spent is None
+        else Usage(spent["input"] or 0, spent["output"] or 0, calls=int(reading.kind != AGENT)),
         latency=max(0, node.ended - node.started) / 1e9,
         error=failed,
         info={key: value for key, value in info.items() if value is not None},
@@ -400,11 +410,11 @@ def _redacted(spans: Iterable[Span]) -> dict[str, Json]:
     counts: dict[str, int] = {}
     for span in spans:
         if b"[redacted:" in span.body:
-            for name in _MARK.findall(span.body):
+            for name in MARKED.findall(span.body):
                 counts[name.decode()] = counts.get(name.decode(), 0) + 1
     if not counts:
         return {}
-    return {"redacted": counts, "untrainable": f"text was redacted: {', '.join(sorted(counts))}"}
+    return {"redacted": counts, "untrainable": why_untrainable(counts)}
 
 
 def _hash_of_run(span: Span, run: str | None) -> bool:

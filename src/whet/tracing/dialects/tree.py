@@ -14,7 +14,7 @@ Spans may come in any order, twice, without their parents, or in a circle.  Noth
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from ..content import Content
@@ -106,7 +106,9 @@ def steps(nodes: Iterable[Node]) -> list[Node]:
 
 def enclosing(step: Node) -> Node | None:
     """The step that `step` happened in."""
-    top = min(step.members or (step,), key=lambda each: each.depth)
+    # A gateway's record that was matched by its answer's id stands nowhere in the tree.
+    places = [each for each in step.members if not each.is_call] or [step]
+    top = min(places, key=lambda each: each.depth)
     for node in top.above():
         found = node.step
         if found is not None and found is not step:
@@ -200,27 +202,52 @@ def _merge_calls(ordered: list[Node]) -> None:
     calls = [node for node in ordered if node.is_call]
     if not calls:
         return
-    answers = {
-        node.reading.response_id: node
-        for node in ordered
-        if node.reading.kind == LLM and node.reading.response_id and not node.is_call
-    }
+    answered: dict[str, list[Node]] = {}
+    for node in ordered:
+        if node.reading.kind == LLM and node.reading.response_id:
+            answered.setdefault(node.reading.response_id, []).append(node)
     tops = [
         node for node in ordered if node.step is node and node.reading.kind == AGENT and not _inside(node)
     ]
+    joined: dict[int, tuple[Node, list[Node]]] = {}
     for call in calls:
         nearest = next((step for node in call.above() if (step := node.step) is not None), None)
         target = nearest if nearest is not None and nearest.reading.kind == LLM else None
-        target = target or answers.get(call.reading.response_id or "")
+        target = target or _same_answer(call, answered.get(call.reading.response_id or "", ()))
         if target is not None:
             target = target.step or target
-            target.members = target.members or [target]
-            target.members.append(call)
-            call.into = target
+            joined.setdefault(id(target), (target, []))[1].append(call)
         elif call.parent is None and len(tops) == 1 and _contains(tops[0], call):
             # One run, one agent, and the call came while it ran: it is the agent's.
             call.parent = tops[0]
             tops[0].children.append(call)
+    for target, several in joined.values():
+        target.members = target.members or [target]
+        for call in _attempts(target, several):
+            target.members.append(call)
+            call.into = target
+
+
+def _attempts(target: Node, calls: list[Node]) -> list[Node]:
+    """Which of the calls inside a model call's span are that call: one that was answered, and all that failed.
+
+    A span around several calls that were each answered (a loop that an instrumentor shows as one) is the
+    last of them, or the one whose answer it names; the others are steps inside it.
+    """
+    answered = [call for call in calls if call.reading.error is None and call.reading.output is not None]
+    if len(answered) < 2:
+        return calls
+    named = [call for call in answered if call.reading.response_id == target.reading.response_id]
+    chosen = max(named or answered, key=lambda call: call.content.span.ended)
+    return [call for call in calls if call is chosen or call not in answered]
+
+
+def _same_answer(call: Node, others: Sequence[Node]) -> Node | None:
+    """The span of a model call whose answer had the same id; some servers give every answer one id."""
+    spans = [node for node in others if not node.is_call]
+    if len(spans) > 1 or len(others) > 2:
+        spans = [node for node in spans if _contains(node, call)]
+    return spans[0] if len(spans) == 1 else None
 
 
 def _inside(node: Node) -> bool:

@@ -1,0 +1,239 @@
+"""Is anything acknowledged ever lost?  Run: python benchmarks/durability.py --kills 100 --seconds 1
+
+A process takes spans (some twice), queues rollouts and lets 16 workers claim and finish them, while its
+wall clock is set back and forth by up to a day and some workers fall silent or come back late.  It is
+killed with -9 at a random moment, and the next one goes on with the same file.  What was acknowledged
+was written to a log first; in the end the record must agree with the log:
+
+    lost          acknowledged and not in the record
+    duplicates    in the record twice
+    held twice    a rollout given out while another worker's lease on it ran
+    stale taken   a result accepted under a lease that had been given to someone else
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from itertools import pairwise
+from pathlib import Path
+
+from whet.errors import StaleLeaseError
+from whet.store import Queue, Store
+from whet.types import Outcome, Rollout, Span, Task, Trajectory
+
+WORKERS = 16
+BATCH = 20
+DAY = 86_400.0
+
+
+def trace_of(name: str) -> bytes:
+    return hashlib.md5(name.encode()).digest()
+
+
+class Life:
+    """One process under load, until it is killed."""
+
+    def __init__(self, path: Path, log: Path, number: int) -> None:
+        self.number = number
+        self.log = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        self.store = Store(path, segment=2_000)
+        self.queue: Queue = self.store.queue
+        self.random = random.Random(number)
+
+    def say(self, *words: object) -> None:
+        """One line of the log, whole or not at all: it outlives this process."""
+        os.write(self.log, (" ".join(map(str, words)) + "\n").encode())
+
+    def run(self) -> None:
+        jobs = [self.send_spans, self.add, self.set_clock, *[self.work] * WORKERS]
+        threads = [threading.Thread(target=job, args=(place,), daemon=True) for place, job in enumerate(jobs)]
+        for thread in threads:
+            thread.start()
+        self.say("life", self.number)
+        for thread in threads:
+            thread.join()
+
+    def send_spans(self, _: int) -> None:
+        before: list[Span] = []
+        for turn in range(1_000_000):
+            name = f"{self.number}-{turn}"
+            spans = [
+                Span(
+                    trace_of(name),
+                    k.to_bytes(8, "big"),
+                    b"",
+                    turn,
+                    turn + 1,
+                    "chat",
+                    b"x" * 1_000,
+                    "span",
+                    b"c",
+                )
+                for k in range(BATCH)
+            ]
+            again = before if turn % 3 == 0 else []
+            self.store.spans.put([*again, *spans]).result()
+            self.say("span", name)
+            before = spans
+
+    def add(self, _: int) -> None:
+        for turn in range(1_000_000):
+            made = [
+                Rollout(id=f"{self.number}-{turn}-{k}", task=Task(id=f"t{k}"), max_attempts=50)
+                for k in range(10)
+            ]
+            self.queue.add(made).result()
+            self.queue.add(made[:2]).result()
+            self.say("add", *(each.id for each in made))
+            while self.queue.counts()["queued"] > 2_000:
+                time.sleep(0.01)
+
+    def set_clock(self, _: int) -> None:
+        real = time.time
+        while True:
+            offset = self.random.uniform(-DAY, DAY)
+            time.time = lambda offset=offset: real() + offset  # what setting the machine's clock does
+            time.sleep(0.05)
+
+    def work(self, place: int) -> None:
+        chance = random.Random(f"{self.number} {place}")
+        while True:
+            lease = chance.choice([0.1, 0.5, 30.0])
+            asked = time.monotonic()
+            held = self.queue.claim(f"w{place}", n=chance.randint(1, 8), lease=lease).result()
+            given = time.monotonic()
+            for each in held:
+                self.say("claim", each.rollout.id, each.fence, asked, lease, given)
+            if not held:
+                time.sleep(0.005)
+            for each in held:
+                kind = chance.random()
+                if kind < 0.03:
+                    continue  # fell silent
+                if kind < 0.05:
+                    time.sleep(0.2)  # and is late, if the lease was short
+                id = each.rollout.id
+                result = Trajectory(task=Task(id="t"), id=f"run-{id}", started=1.0, outcome=Outcome.SUCCESS)
+                try:
+                    self.queue.finish(id, each.fence, trajectory=result).result()
+                    self.say("finish", id, each.fence)
+                except StaleLeaseError:
+                    self.say("stale", id, each.fence)
+
+
+def judge(path: Path, log: Path) -> dict[str, float]:
+    """Hold the record against the log."""
+    lines = [line.split() for line in log.read_text().splitlines()]
+    found: Counter[str] = Counter(dict.fromkeys(("lost", "duplicates", "held twice", "stale taken"), 0))
+    began = time.perf_counter()
+    with Store(path) as store:
+        opened = time.perf_counter() - began
+        spans = Counter(
+            dict(store.rows("SELECT lower(hex(trace)), count(*) FROM (" + _all_spans(store) + ") GROUP BY 1"))
+        )
+        known = {row[0]: row for row in store.rows("SELECT id, status, trajectory, done FROM rollouts")}
+        kept = {id for (id,) in store.rows("SELECT id FROM trajectories")}
+        fences = dict(store.rows("SELECT fence, outcome FROM attempts"))
+        check = store.rows("PRAGMA integrity_check")
+    for words in lines:
+        if words[0] == "span":
+            count = spans[trace_of(words[1]).hex()]
+            found["lost"] += count < BATCH
+        elif words[0] == "add":
+            found["lost"] += sum(id not in known for id in words[1:])
+        elif words[0] == "finish":
+            row = known.get(words[1])
+            found["lost"] += row is None or row[1] != "succeeded" or row[2] not in kept
+            found["stale taken"] += fences.get(int(words[2])) != "succeeded"
+        elif words[0] == "claim":
+            found["lost"] += int(words[2]) not in fences
+    found["duplicates"] += sum(count > BATCH for count in spans.values())
+    found["held twice"] += overlaps(lines)
+    said = Counter(words[0] for words in lines)
+    return {
+        **found,
+        "integrity": 0 if check == [("ok",)] else 1,
+        "lives": said["life"],
+        "claims": said["claim"],
+        "finished": said["finish"],
+        "stale refused": said["stale"],
+        "spans": said["span"] * BATCH,
+        "open seconds": round(opened, 3),
+    }
+
+
+def _all_spans(store: Store) -> str:
+    numbers = [number for (number,) in store.rows("SELECT number FROM segments")]
+    return " UNION ALL ".join(f"SELECT trace FROM spans_{number}" for number in numbers)
+
+
+def overlaps(lines: list[list[str]]) -> int:
+    """How often a rollout was given out before the lease before it had run out, or ended.
+
+    A lease is taken to begin when it was asked for and the next one when it was answered, so only what
+    is certainly an overlap counts.
+    """
+    ended = {int(words[2]) for words in lines if words[0] == "finish"}
+    claims: dict[str, list[tuple[int, float, float]]] = {}
+    for words in lines:
+        if words[0] == "claim":
+            asked, lease, given = map(float, words[3:])
+            claims.setdefault(words[1], []).append((int(words[2]), asked + lease, given))
+    found = 0
+    for each in claims.values():
+        for (fence, until, _), (_, _, next_given) in pairwise(sorted(each)):
+            found += next_given < until or fence in ended  # still held, or done and given out again
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--kills", type=int, default=20)
+    parser.add_argument("--seconds", type=float, default=1.0, help="longest life after its start")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--folder", type=Path)
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--life", nargs=3, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.life:
+        Life(Path(given.life[0]), Path(given.life[1]), int(given.life[2])).run()
+        return 0
+    chance = random.Random(given.seed)
+    with tempfile.TemporaryDirectory(dir=given.folder) as folder:
+        path, log = Path(folder) / "runs.db", Path(folder) / "log"
+        log.touch()
+        for number in range(given.kills):
+            words = [sys.executable, __file__, "--life", str(path), str(log), str(number)]
+            process = subprocess.Popen(words)
+            deadline = time.monotonic() + 60
+            while f"life {number}\n" not in log.read_text()[-200_000:] and time.monotonic() < deadline:
+                if process.poll() is not None:
+                    raise SystemExit(f"life {number} ended by itself with {process.returncode}")
+                time.sleep(0.005)
+            time.sleep(chance.uniform(0.0, given.seconds))
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+        found = judge(path, log)
+    if given.json:
+        print(json.dumps(found))
+    else:
+        for name, value in found.items():
+            print(f"{name:16} {value:>12,}")
+    return int(any(found[name] for name in ("lost", "duplicates", "held twice", "stale taken", "integrity")))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

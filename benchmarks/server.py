@@ -1,0 +1,345 @@
+"""What the server carries, beside Agent Lightning 0.3.0 in the same run.  Run: python benchmarks/server.py
+
+    python benchmarks/server.py [--peer PYTHON] [--seconds S] [--spans N] [--folder FOLDER]
+
+PYTHON is that of an environment with agentlightning==0.3.0 and OpenTelemetry 1.39.1, its last
+working version; without it only our own figures are printed.  A rollout is one claim, five spans of
+1.35 kB and one finish, over HTTP on loopback.  Ours is durable (SQLite, FULL, group commit), so
+--folder decides; the peer's store lies in memory.  Absolute figures mean little on a shared machine:
+read the ratios.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import http.client
+import os
+import random
+import re
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+
+from whet.tracing.protobuf import write_field, write_number
+
+TOKEN = "benchmark"
+SPANS, BYTES = 5, 1350
+WORDS = (
+    "the",
+    "agent",
+    "was",
+    "asked",
+    "when",
+    "they",
+    "would",
+    "move",
+    "and",
+    "looked",
+    "through",
+    "mail",
+    "then",
+)
+PROTOBUF = "application/x-protobuf"
+
+
+LINES: tuple[tuple[str, str, str], ...] = (
+    ("start", "start until it answers", "s"),
+    ("rss", "memory after the start", "MB"),
+    ("rollouts_1", "rollouts/s, 1 worker", "/s"),
+    ("rollouts_8", "rollouts/s, 8 workers", "/s"),
+    ("cpu", "server CPU per rollout", "ms"),
+    ("single", "single spans/s, 64 clients", "/s"),
+    ("single_p99", "  acknowledged within, p99", "ms"),
+    ("batched", "spans/s in batches of 100", "/s"),
+    ("memory", "memory per 100,000 spans", "MB"),
+    ("queue", "claim + finish/s in batches of 100", "/s"),
+)
+
+
+def attribute(name: str, value: str | int) -> bytes:
+    """An OTLP KeyValue."""
+    said = write_field(1, value.encode()) if isinstance(value, str) else write_number(3, value)
+    return write_field(1, name.encode()) + write_field(2, said)
+
+
+def export(trace: int, count: int, resource: Mapping[str, str | int] | None = None) -> bytes:
+    """An OTLP request with `count` spans of one trace."""
+    spans = b""
+    # Prose, in another order each time: what redaction has to look through, and compression cannot cheat on.
+    pad = " ".join(random.choices(WORDS, k=BYTES // 6))[: BYTES - 120]
+    for number in range(1, count + 1):
+        moment = (1_700_000_000_000_000_000 + number).to_bytes(8, "little")
+        spans += write_field(
+            2,
+            write_field(1, trace.to_bytes(16, "big"))
+            + write_field(2, number.to_bytes(8, "big"))
+            + write_field(5, b"chat")
+            + b"\x39"
+            + moment
+            + b"\x41"
+            + moment
+            + write_field(9, attribute("note", pad)),
+        )
+    head = b"".join(write_field(1, attribute(name, value)) for name, value in (resource or {}).items())
+    return write_field(1, (write_field(1, head) if head else b"") + write_field(2, spans))
+
+
+class Link:
+    """One connection that is kept, as a worker has it."""
+
+    def __init__(self, url: str) -> None:
+        parts = urlsplit(url)
+        self._connection = http.client.HTTPConnection(parts.hostname or "", parts.port or 0, timeout=60)
+        self._headers = {"authorization": f"Bearer {TOKEN}"}
+
+    def post(self, path: str, body: bytes, media: str = "application/json") -> bytes:
+        self._connection.request("POST", path, body, {**self._headers, "content-type": media})
+        answered = self._connection.getresponse()
+        said = answered.read()
+        if answered.status >= 400:
+            raise RuntimeError(f"{path}: {answered.status} {said[:200]!r}")
+        return said
+
+    def get(self, path: str) -> bytes:
+        self._connection.request("GET", path, headers=self._headers)
+        return self._connection.getresponse().read()
+
+    def json(self, path: str, body: Any) -> Any:
+        return msgspec.json.decode(self.post(path, msgspec.json.encode(body)))
+
+
+def cpu(process: int) -> float:
+    """CPU seconds of a process so far."""
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def resident(process: int) -> float:
+    """Megabytes of a process now."""
+    found = re.search(r"VmRSS:\s+(\d+)", Path(f"/proc/{process}/status").read_text())
+    return int(found[1]) / 1024 if found else 0.0
+
+
+class Whet:
+    """How `whet serve` is started and spoken to."""
+
+    health = "/healthz"
+
+    def command(self, folder: Path, port: int) -> list[str]:
+        store = str(folder / "runs.db")
+        serve = ["-m", "whet.cli", "serve", "--store", store, "--port", str(port), "--token", TOKEN]
+        return [sys.executable, *serve]
+
+    def fill(self, link: Link, count: int) -> None:
+        for _ in range(0, count, 500):
+            one = [{"task": {"instruction": f"{random.getrandbits(64)}"}} for _ in range(500)]
+            link.json("/api/rollouts", {"rollouts": one})
+
+    def claim(self, link: Link, name: str, n: int) -> list[Any]:
+        return list(link.json("/api/rollouts/claim", {"worker": name, "n": n})["leases"])
+
+    def finish(self, link: Link, leases: Sequence[Any]) -> None:
+        finished = [
+            {
+                "id": one["rollout"]["id"],
+                "fence": one["fence"],
+                "trajectory": {"id": one["rollout"]["id"], "task": {"instruction": "x"}, "started": 1.0},
+            }
+            for one in leases
+        ]
+        link.json("/api/rollouts/finish", {"finished": finished})
+
+    def resource(self, lease: Any) -> dict[str, str | int]:
+        return {"service.name": "benchmark"}
+
+
+class AgentLightning:
+    """The same of `agl store` 0.3.0.
+
+    Args:
+        python: of its environment.
+    """
+
+    health = "/v1/agl/health"
+
+    def __init__(self, python: str) -> None:
+        self._python = python
+
+    def command(self, folder: Path, port: int) -> list[str]:
+        options = ["--host", "127.0.0.1", "--port", str(port), "--log-level", "ERROR"]
+        return [self._python, "-m", "agentlightning.cli.store", *options]
+
+    def fill(self, link: Link, count: int) -> None:
+        for _ in range(0, count, 500):
+            one = [{"input": f"{random.getrandbits(64)}"} for _ in range(500)]
+            link.json("/v1/agl/queues/rollouts/enqueue", {"rollouts": one})
+
+    def claim(self, link: Link, name: str, n: int) -> list[Any]:
+        return list(link.json("/v1/agl/queues/rollouts/dequeue", {"limit": n, "worker_id": name}))
+
+    def finish(self, link: Link, leases: Sequence[Any]) -> None:
+        for one in leases:
+            path = f"/v1/agl/rollouts/{one['rollout_id']}/attempts/{one['attempt']['attempt_id']}"
+            link.json(path, {"status": "succeeded"})
+
+    def resource(self, lease: Any) -> dict[str, str | int]:
+        return {
+            "agentlightning.rollout_id": lease["rollout_id"],
+            "agentlightning.attempt_id": lease["attempt"]["attempt_id"],
+        }
+
+
+Side = Whet | AgentLightning
+
+
+@contextmanager
+def serving(side: Side, folder: Path) -> Iterator[tuple[int, str, float]]:
+    """A server: its process, URL, and the seconds until it answered."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    url = f"http://127.0.0.1:{port}"
+    before = time.perf_counter()
+    log = folder / "log"
+    with (
+        log.open("wb") as said,
+        subprocess.Popen(side.command(folder, port), stdout=said, stderr=said) as process,
+    ):
+        try:
+            while True:
+                try:
+                    Link(url).get(side.health)
+                    break
+                except OSError:
+                    if process.poll() is not None or time.perf_counter() - before > 120:
+                        raise RuntimeError(f"it did not start: {log.read_text()[-500:]}") from None
+                    time.sleep(0.02)
+            yield process.pid, url, time.perf_counter() - before
+        finally:
+            process.terminate()
+
+
+def work(side: Side, url: str, seconds: float, name: str) -> int:
+    """One worker: rollouts done in `seconds`."""
+    link, done, stop = Link(url), 0, time.perf_counter() + seconds
+    seed = random.getrandbits(60) << 32
+    while time.perf_counter() < stop:
+        leases = side.claim(link, name, 1)
+        if not leases:
+            raise RuntimeError("the queue ran dry: queue more for so many seconds")
+        link.post("/v1/traces", export(seed + done, SPANS, side.resource(leases[0])), PROTOBUF)
+        side.finish(link, leases)
+        done += 1
+    return done
+
+
+def workers(python: str | None, count: int, url: str, seconds: float) -> float:
+    """Rollouts a second of `count` processes, each of which prints how many it has done."""
+    script = [sys.executable, __file__, "--worker", python or ""]
+    running = [
+        subprocess.Popen([*script, url, str(seconds), f"w{number}"], stdout=subprocess.PIPE, text=True)
+        for number in range(count)
+    ]
+    return (
+        sum(int(process.communicate(timeout=seconds + 120)[0].split()[-1]) for process in running) / seconds
+    )
+
+
+async def flood(url: str, bodies: Iterator[bytes], clients: int, seconds: float) -> list[float]:
+    """Seconds that each post took, from `clients` at once."""
+    import aiohttp
+
+    took: list[float] = []
+    stop = time.perf_counter() + seconds
+    headers = {"authorization": f"Bearer {TOKEN}", "content-type": PROTOBUF}
+
+    async def one(http: aiohttp.ClientSession) -> None:
+        for body in bodies:
+            before = time.perf_counter()
+            if before > stop:
+                return
+            async with http.post(f"{url}/v1/traces", data=body) as answered:
+                assert answered.status == 200, await answered.text()
+                await answered.read()
+            took.append(time.perf_counter() - before)
+
+    async with aiohttp.ClientSession(headers=headers, connector=aiohttp.TCPConnector(limit=0)) as http:
+        await asyncio.gather(*(one(http) for _ in range(clients)))
+    return took
+
+
+def measure(python: str | None, folder: Path, seconds: float, spans: int) -> dict[str, float]:
+    """Every line, of `whet serve`, or with `python` of the peer."""
+    side = Whet() if python is None else AgentLightning(python)
+    values: dict[str, float] = {}
+    with serving(side, folder) as (process, url, start):
+        values["start"], values["rss"] = start, resident(process)
+        for count in (1, 8):
+            side.fill(Link(url), int(1_200 * seconds))
+            before = cpu(process)
+            rate = values[f"rollouts_{count}"] = workers(python, count, url, seconds)
+            values["cpu"] = (cpu(process) - before) / (rate * seconds) * 1000
+        link = Link(url)
+        (lease,) = side.claim(link, "flood", 1)
+        resource, traces = side.resource(lease), iter(range(1 << 40, 1 << 50))
+        singles = asyncio.run(flood(url, (export(trace, 1, resource) for trace in traces), 64, seconds))
+        values["single"] = len(singles) / seconds
+        values["single_p99"] = sorted(singles)[int(len(singles) * 0.99)] * 1000
+        before = resident(process)
+        hundreds = [export(next(traces), 100, resource) for _ in range(spans // 100)]
+        began = time.perf_counter()
+        asyncio.run(flood(url, iter(hundreds), 4, 120.0))
+        values["batched"] = spans / (time.perf_counter() - began)
+        values["memory"] = (resident(process) - before) * 100_000 / spans
+        link = Link(url)  # one that has been idle for half a minute is closed
+        began, done = time.perf_counter(), 0
+        while done < 1_000 and (leases := side.claim(link, "queue", 100)):
+            side.finish(link, leases)
+            done += len(leases)
+        values["queue"] = done / (time.perf_counter() - began)
+    return values
+
+
+def show(mine: Mapping[str, float], theirs: Mapping[str, float]) -> None:
+    """The table."""
+    print(f"{'':38}{'whet':>13}{'0.3.0' if theirs else '':>13}")
+    for key, name, unit in LINES:
+        line = f"{name:38}{mine[key]:>10,.2f} {unit:2}"
+        if key in theirs:
+            better = mine[key] / theirs[key] if unit == "/s" else theirs[key] / max(mine[key], 1e-9)
+            line += f"{theirs[key]:>10,.2f} {unit:2}{better:>9,.1f}x"
+        print(line)
+
+
+def main() -> None:
+    if sys.argv[1:2] == ["--worker"]:
+        python, url, seconds, name = sys.argv[2:6]
+        print(work(AgentLightning(python) if python else Whet(), url, float(seconds), name))
+        return
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--peer")
+    parser.add_argument("--seconds", type=float, default=5.0)
+    parser.add_argument("--spans", type=int, default=100_000, help="for the batches and the memory")
+    parser.add_argument("--folder", type=Path)
+    given = parser.parse_args()
+    figures: list[dict[str, float]] = []
+    for python in (None, given.peer) if given.peer else (None,):
+        with tempfile.TemporaryDirectory(dir=given.folder) as folder:
+            figures.append(measure(python, Path(folder), given.seconds, given.spans))
+    show(figures[0], figures[1] if given.peer else {})
+
+
+if __name__ == "__main__":
+    main()

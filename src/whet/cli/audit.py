@@ -1,0 +1,179 @@
+"""`whet audit` and `whet generate-evaluators`: no evaluator steers anything before it is proven."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from .app import app
+
+if TYPE_CHECKING:
+    from ..reward.generation import Folder, Generated
+    from ..reward.proof import Proof
+    from ..reward.variants import Row
+
+
+@app.command
+def audit(
+    evaluator: str,
+    /,
+    *,
+    target: str | None = None,
+    labels: Path | None = None,
+    invariant: tuple[str, ...] = (),
+    path: tuple[Path, ...] = (),
+    seconds: float = 20.0,
+    json: bool = False,
+) -> int:
+    """Put an evaluator through proof, in the sandbox, and print the table; exits 0 if it is admitted.
+
+    It must rank what is known to be good above mutated, constant, empty, crashing, keyword-stuffed and
+    over-long variants, twice the same and in any order, give no expected answer away, and agree with labels.
+
+    Parameters
+    ----------
+    evaluator
+        A Python file with evaluate(...), file.py:function, or module:function. It takes a program_path, a
+        trajectory, or an answer as output, expected and input.
+    target
+        What is known to be good: a Python program (a file, file.py:function or module:function), or JSON Lines
+        with input, output and expected.
+    labels
+        JSON Lines with input, output, expected and label (above 0 is good): what people said.
+    invariant
+        A change of an answer that must not matter: whitespace or case; may be given twice.
+    path
+        A further file or folder that the evaluator may read or import from.
+    seconds
+        Time limit of one evaluation.
+    json
+        Print one JSON object.
+    """
+    from ..reward import evaluator as evaluators
+    from ..reward.proof import prove
+    from ..reward.rows import read_rows
+    from ..sandbox import Limits, Sandbox
+
+    found = evaluators.load(evaluator)
+    sandbox = Sandbox(
+        limits=Limits(wall_seconds=seconds, cpu_seconds=seconds), paths=tuple(str(one) for one in path)
+    )
+    program, rows = "", []
+    if target is not None and found.kind == "program":
+        program = evaluators.program_text(target)
+    elif target is not None:
+        rows += read_rows(Path(target))
+    if labels is not None:
+        rows += read_rows(labels)
+    proof = asyncio.run(prove(found, program=program, rows=rows, invariant=invariant, sandbox=sandbox))
+    if json:
+        print(msgspec.json.encode({**msgspec.to_builtins(proof), "reasons": proof.reasons}).decode())
+    else:
+        print(table(proof))
+    return 0 if proof.admitted else 1
+
+
+def table(proof: Proof) -> str:
+    """The proof as text."""
+    lines = [f"{proof.evaluator} {proof.version}, judges {proof.kind}s"]
+    for check in proof.checks:
+        mean = "" if check.mean is None else f"{check.mean:.3f}"
+        lines.append(f"  {check.name:26} {'ok' if check.passed else 'FAILED':7} {mean:>8}  {check.detail}")
+    lines += [f"  note: {note}" for note in proof.notes]
+    if proof.separation is not None:
+        lines.append(
+            f"  separation {proof.separation:.3f}: the known-good above the mean of everything worse"
+        )
+    lines.append("admitted" if proof.admitted else "refused: " + "; ".join(proof.reasons))
+    return "\n".join(lines)
+
+
+@app.command
+def generate_evaluators(
+    *,
+    data: Path,
+    name: str = "answers",
+    kind: str | None = None,
+    output: Path = Path("evaluators"),
+    model: str | None = None,
+    base_url: str | None = None,
+    api_key_env: str = "OPENAI_API_KEY",
+    attempts: int = 3,
+    json: bool = False,
+) -> int:
+    """Make evaluators for known answers, from templates and by a model, and keep those that pass their proof.
+
+    Files in the output folder that were edited since are proven again first. Exits 0 if any evaluator there
+    may be used.
+
+    Parameters
+    ----------
+    data
+        JSON Lines with input, output, expected, and label where people said something.
+    name
+        What the task is called.
+    kind
+        classification, extraction, text, code, ranking or routing; every likely one if left out.
+    output
+        Folder for the admitted ones, with proofs.json.
+    model
+        A model that writes one more, as its endpoint names it.
+    base_url
+        OpenAI-compatible endpoint of the model, up to and including /v1.
+    api_key_env
+        Name of the environment variable that holds its key.
+    attempts
+        Calls of the model at most.
+    json
+        Print one JSON object.
+    """
+    from ..errors import InputError
+    from ..reward.generation import Folder
+    from ..reward.rows import read_rows
+
+    if (model is None) != (base_url is None):
+        raise InputError("a model needs both --model and --base-url")
+    rows, folder = read_rows(data), Folder(output)
+    made = asyncio.run(_made(folder, rows, name, kind, (model, base_url, api_key_env), attempts))
+    if json:
+        shown = [
+            {"name": one.name, "origin": one.origin, "admitted": one.admitted, "reasons": one.reasons}
+            for one in made
+        ]
+        print(msgspec.json.encode({"folder": str(output), "evaluators": shown}).decode())
+    else:
+        for one in made:
+            print(f"{one.name:30} {one.origin:12} {'admitted' if one.admitted else 'refused'}")
+            for reason in one.reasons:
+                print(f"    {reason}")
+    return 0 if folder.admitted() else 1
+
+
+async def _made(
+    folder: Folder,
+    rows: Sequence[Row],
+    name: str,
+    kind: str | None,
+    endpoint: tuple[str | None, str | None, str],
+    attempts: int,
+) -> list[Generated]:
+    from ..models import OpenAIModel
+    from ..reward.generation import generate
+
+    made = await folder.prove_edited(rows) if folder.path.is_dir() else []
+    kept = {one.name for one in made}
+    model, base_url, variable = endpoint
+    if model is None or base_url is None:
+        fresh = await generate(rows, name=name, task=kind)  # type: ignore[arg-type]
+    else:
+        async with OpenAIModel(base_url, model, api_key=os.environ.get(variable)) as asked:
+            fresh = await generate(rows, name=name, task=kind, model=asked, attempts=attempts)  # type: ignore[arg-type]
+    # What a person has edited is not written over.
+    fresh = [one for one in fresh if one.name not in kept]
+    folder.add(fresh)
+    return [*made, *fresh]

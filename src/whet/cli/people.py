@@ -1,0 +1,79 @@
+"""`whet erase` and `whet retain`: what is taken out of the record, and what remains."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from .app import app
+
+if TYPE_CHECKING:
+    from ..store import Erased
+
+
+@app.command
+def erase(subject: str, /, *, store: Path, json: bool = False) -> int:
+    """Take out everything that came from a person, and say what remains.
+
+    Works with the server running or not. Versions that were made from it are marked, not changed.
+
+    Parameters
+    ----------
+    subject
+        Id of the person, as recorded with their runs.
+    store
+        The file.
+    json
+        Print one JSON object.
+    """
+    from ..errors import NotFoundError
+    from ..store import Store
+
+    if not store.exists():
+        raise NotFoundError(f"there is no store at {store}")
+    with Store(store) as opened:
+        found = opened.erase(subject)
+    _say(found, json)
+    return 0
+
+
+@app.command
+def retain(*, store: Path, days: float, keep: str = "feedback,experiment,lineage", json: bool = False) -> int:
+    """Take out what is older than a number of days.
+
+    Parameters
+    ----------
+    store
+        The file.
+    days
+        Age at which runs, their feedback and their spans go.
+    keep
+        What stays whatever its age, with commas: runs with feedback, of an experiment, or that a Version was
+        made from (lineage).
+    json
+        Print one JSON object.
+    """
+    from ..errors import NotFoundError
+    from ..store import Store
+
+    if not store.exists():
+        raise NotFoundError(f"there is no store at {store}")
+    with Store(store) as opened:
+        found = opened.retain(days=days, keep=[word for word in keep.split(",") if word])
+    _say(found, json)
+    return 0
+
+
+def _say(found: Erased, as_json: bool) -> None:
+    if as_json:
+        print(msgspec.json.encode(found).decode())
+        return
+    for name, value in msgspec.to_builtins(found).items():
+        if isinstance(value, int) and value:
+            print(f"{name:16} {value:>10,}")
+    for version in found.versions:
+        print(f"marked version {version}")
+    for line in found.remains:
+        print(f"remains: {line}")

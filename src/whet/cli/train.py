@@ -1,0 +1,313 @@
+"""`whet train METHOD` and `whet capture`: learning weights from recorded trajectories.
+
+Each method's command is made from its options dataclass: a field is an option, its
+docstring the explanation.  That needs the method's module, and with it torch, so a
+command is made when it is first looked at and not before.
+"""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import inspect
+import sys
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated, Any, get_type_hints
+
+import cyclopts
+import msgspec
+from cyclopts import Parameter
+
+from ..errors import InputError
+from .app import app
+
+
+@dataclass(frozen=True, slots=True)
+class _Method:
+    """Where a method is, and what one says of it in a line."""
+
+    module: str
+    optimizer: str
+    options: str
+    about: str
+    rl: bool = True
+    preset: str = ""
+    """Classmethod of the options that gives the defaults; the constructor if empty."""
+
+
+METHODS = {
+    "sft": _Method("sft", "SFT", "SFTOptions", "Clone trajectories that went well.", rl=False),
+    "awr": _Method("awr", "AWR", "AWROptions", "Clone, weighted by how much better than expected.", rl=False),
+    "star": _Method("star", "STaR", "STaROptions", "Clone one's own successes, from the base.", rl=False),
+    "dpo": _Method("dpo", "DPO", "DPOOptions", "Learn from pairs: DPO, IPO, Step-DPO.", rl=False),
+    "kto": _Method("kto", "KTO", "KTOOptions", "Learn from thumbs, one answer at a time.", rl=False),
+    "reward-model": _Method(
+        "reward_model",
+        "RewardModel",
+        "RewardModelOptions",
+        "Learn a reward from pairs or outcomes.",
+        rl=False,
+    ),
+    "grpo": _Method("grpo", "GRPO", "GRPOOptions", "Learn from rewards, relative to the group."),
+    "rloo": _Method("rloo", "RLOO", "RLOOOptions", "Learn from rewards, relative to the rest of the group."),
+    "reinforce": _Method("reinforce", "REINFORCE", "REINFORCEOptions", "Learn from returns."),
+    "ppo": _Method("ppo", "PPO", "PPOOptions", "Learn from rewards against a value head."),
+    "a2c": _Method("ppo", "PPO", "PPOOptions", "PPO with one pass, unclipped.", preset="a2c"),
+}
+
+_train = cyclopts.App(
+    name="train",
+    help="Train a model's weights on recorded trajectories, by one of these methods.",
+    help_format="plaintext",
+    default_parameter=Parameter(negative=()),
+)
+app.command(_train)
+for _name, _method in METHODS.items():
+    _train.command(f"{__name__}:{_name.replace('-', '_')}_command", name=_name, help=_method.about)
+
+
+def __getattr__(name: str) -> Callable[..., int]:
+    method = name.removesuffix("_command").replace("_", "-")
+    if not name.endswith("_command") or method not in METHODS:
+        raise AttributeError(name)
+    return _command(method)
+
+
+def _command(name: str) -> Callable[..., int]:
+    """The command of a method, with an option for every field of its options."""
+    method = METHODS[name]
+    room = import_module(f"whet.optimizers.{method.module}")
+    kind = getattr(room, method.options)
+    defaults = getattr(kind, method.preset)() if method.preset else kind()
+    flat = dict(_flattened(defaults))
+
+    def command(**given: Any) -> int:
+        changed = {key: given.pop(key) for key in list(given) if key in flat}
+        options = _rebuilt(defaults, {flat[key].path: value for key, value in changed.items()})
+        return _run(name, getattr(room, method.optimizer), options, **given)
+
+    parameters = [*inspect.signature(_shared).parameters.values()]
+    hints = get_type_hints(_shared, include_extras=True)
+    parameters = [one.replace(annotation=hints[one.name]) for one in parameters]
+    for key, option in flat.items():
+        # what is on by default needs a way to be switched off
+        off = f"--no-{option.shown}" if option.value is True else ()
+        about = Parameter(name=f"--{option.shown}", help=option.about, negative=off)
+        shown: Any = Annotated.__class_getitem__((option.type, about))  # type: ignore[attr-defined]
+        parameters.append(
+            inspect.Parameter(key, inspect.Parameter.KEYWORD_ONLY, default=option.value, annotation=shown)
+        )
+    command.__signature__ = inspect.Signature(parameters, return_annotation=int)  # type: ignore[attr-defined]
+    command.__annotations__ = {one.name: one.annotation for one in parameters}
+    command.__name__ = name
+    command.__doc__ = f"{method.about}\n\n{inspect.getdoc(room) or ''}".split("\n\nOne `step`")[0]
+    return command
+
+
+@dataclass(frozen=True, slots=True)
+class _Option:
+    path: tuple[str, ...]
+    type: Any
+    value: Any
+    about: str
+
+    @property
+    def shown(self) -> str:
+        return ".".join(word.replace("_", "-") for word in self.path)
+
+
+def _flattened(options: Any, path: tuple[str, ...] = ()) -> list[tuple[str, _Option]]:
+    """Every field of a dataclass, those of nested ones too, in order."""
+    kind = type(options)
+    hints, about = get_type_hints(kind), _docstrings(kind)
+    found: list[tuple[str, _Option]] = []
+    for one in fields(kind):
+        value, where = getattr(options, one.name), (*path, one.name)
+        if is_dataclass(value):
+            found += _flattened(value, where)
+        else:
+            found.append(("__".join(where), _Option(where, hints[one.name], value, about.get(one.name, ""))))
+    return found
+
+
+def _docstrings(kind: type) -> dict[str, str]:
+    """Field → the string that stands under it in the source."""
+    found: dict[str, str] = {}
+    for owner in reversed(kind.__mro__):
+        if not is_dataclass(owner):
+            continue
+        body = ast.parse(textwrap.dedent(inspect.getsource(owner))).body[0]
+        assert isinstance(body, ast.ClassDef)
+        for field, text in zip(body.body, body.body[1:], strict=False):
+            if (
+                isinstance(field, ast.AnnAssign)
+                and isinstance(field.target, ast.Name)
+                and isinstance(text, ast.Expr)
+                and isinstance(text.value, ast.Constant)
+                and isinstance(text.value.value, str)
+            ):
+                found[field.target.id] = " ".join(text.value.value.split())
+    return found
+
+
+def _rebuilt(options: Any, changes: Mapping[tuple[str, ...], Any]) -> Any:
+    """The options with these fields changed, nested ones in their place."""
+    own = {path[0]: value for path, value in changes.items() if len(path) == 1}
+    for one in fields(options):
+        inner = {path[1:]: value for path, value in changes.items() if path[0] == one.name and len(path) > 1}
+        if inner:
+            own[one.name] = _rebuilt(getattr(options, one.name), inner)
+    return replace(options, **own)
+
+
+def _shared(
+    *,
+    output: Annotated[Path, Parameter(help="Folder for the weights, the metrics and what resuming needs.")],
+    data: Annotated[Path | None, Parameter(help="Trajectories, one JSON object a line.")] = None,
+    store: Annotated[Path | None, Parameter(help="Trajectories of this store instead.")] = None,
+    model: Annotated[
+        str,
+        Parameter(help="Folder or name of a causal language model, or tiny for a fresh one of whet's own."),
+    ] = "tiny",
+    lora_rank: Annotated[
+        int, Parameter(help="Train LoRA factors of this rank beside frozen weights; 0 trains all weights.")
+    ] = 0,
+    resume: Annotated[
+        bool, Parameter(help="Go on with the run in the output folder, to the same bits.")
+    ] = False,
+    json: Annotated[bool, Parameter(help="Print the result as one JSON object on standard output.")] = False,
+) -> None:
+    """What every method's command takes."""
+
+
+def _run(
+    name: str,
+    optimizer: Callable[..., Any],
+    options: Any,
+    *,
+    output: Path,
+    data: Path | None = None,
+    store: Path | None = None,
+    model: str = "tiny",
+    lora_rank: int = 0,
+    resume: bool = False,
+    json: bool = False,
+) -> int:
+    from ..training import running
+    from ..training.huggingface import LoRAOptions
+
+    trajectories = _trajectories(data, store)
+    job = running.Job(
+        name=name,
+        trajectories=trajectories,
+        output=output,
+        model=model,
+        lora=LoRAOptions(rank=lora_rank, alpha=2 * lora_rank) if lora_rank else None,
+        score=getattr(options, "score", None),
+        rl=METHODS[name].rl,
+        settings=msgspec.to_builtins(options) | {"lora_rank": lora_rank},
+        seed=options.seed,
+        resource=options.resource,
+        progress=_quiet if json else _say,
+    )
+    done = asyncio.run(running.run(job, lambda: optimizer(options), resume=resume))
+    figures = {key: round(value, 6) for key, value in done.metrics.items()}
+    if json:
+        versions = {key: version.content for key, version in done.bundle.items()}
+        result = {"method": name, "rounds": done.rounds, "reason": done.reason, "bundle": versions}
+        print(msgspec.json.encode({**result, "metrics": figures}).decode())
+        return 0
+    if done.survey is not None:
+        print("\n".join(done.survey.lines()))
+    print(f"{name}: {done.reason} ({done.rounds} rounds)")
+    for key, value in figures.items():
+        print(f"  {key:28} {value:>14g}")
+    for resource, version in done.bundle.items():
+        print(f"{resource}: {version.id} {version.content.get('path', '')}")
+    return 0
+
+
+def _trajectories(data: Path | None, store: Path | None) -> Sequence[Any]:
+    from ..errors import NotFoundError
+    from ..store import Store
+    from ..training.dataset import read
+
+    if (data is None) == (store is None):
+        raise InputError("give the trajectories either as --data FILE or as --store FILE")
+    if data is not None:
+        return read(data)
+    assert store is not None
+    if not store.exists():
+        raise NotFoundError(f"there is no store at {store}")
+    with Store(store) as opened:
+        return list(opened.trajectories())
+
+
+def _say(what: str, done: int, total: int | None = None, **figures: float | str) -> None:
+    """A line on standard error about every tenth of the way."""
+    every = max(1, (total or 10) // 10)
+    if done % every == 0 or done == total:
+        shown = " ".join(
+            f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}"
+            for name, value in figures.items()
+        )
+        print(f"{what} {done}/{total or '?'} {shown}", file=sys.stderr, flush=True)
+
+
+def _quiet(what: str, done: int, total: int | None = None, **figures: float | str) -> None:
+    """Nothing, where standard output is for a program."""
+
+
+_capture = cyclopts.App(
+    name="capture",
+    help="Look at what was captured, before training on it.",
+    help_format="plaintext",
+    default_parameter=Parameter(negative=()),
+)
+app.command(_capture)
+
+
+@_capture.command(name="check")
+def check(
+    *,
+    data: Path | None = None,
+    store: Path | None = None,
+    score: str | None = None,
+    json: bool = False,
+) -> int:
+    """Say of each trajectory whether it can be trained on, and if not why.
+
+    Calls seen, token ids present, reward present, each prompt an extension of the last, masks that fit.
+    Exits with 1 if not one can be trained on.
+
+    Parameters
+    ----------
+    data
+        Trajectories, one JSON object a line.
+    store
+        Trajectories of this store instead.
+    score
+        The score that is the reward; the step rewards or else the outcome if left out.
+    json
+        Print one JSON object a line: first the survey, then each trajectory.
+    """
+    from ..training import capture
+
+    trajectories = _trajectories(data, store)
+    found = capture.survey(trajectories, score=score)
+    each = [capture.check(trajectory, score=score) for trajectory in trajectories]
+    if json:
+        print(msgspec.json.encode(found).decode())
+        for one in each:
+            row = msgspec.to_builtins(one) | {"trainable": one.trainable, "clonable": one.clonable}
+            print(msgspec.json.encode(row).decode())
+    else:
+        print("\n".join(found.lines()))
+        for one in each:
+            if one.reasons:
+                print(f"{one.id}  {', '.join(one.reasons)}")
+    return 0 if found.trainable or found.clonable else 1

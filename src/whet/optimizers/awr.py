@@ -1,0 +1,139 @@
+"""AWR: cloning in which each trajectory counts as much as it was better than expected.
+
+Peng et al. 2019: weights exp(A / β), at most `max_weight`, on recorded trajectories,
+whoever made them; no sampling, no importance ratio, and nothing is unlearned.
+Differences: what was to be expected is the mean of the same task's trajectories (the
+mean of all where a task has but one), not a value network's; credit may be each step's
+own.  β → ∞ is cloning of everything, β → 0 of the best alone.
+
+One `step` is the whole training: interrupted, it is run again from the same seed
+to the same weights.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from statistics import fmean
+
+from ..errors import InputError, TrainingRefused
+from ..loop import Context, Update
+from ..training.assignment import Assignment, centred_credits, step_credits, step_rewards
+from ..training.batch import Counts, Merged, merge, parts
+from ..training.cloning import CloneOptions, fit, learner_of, starting, weighted_loss
+from ..training.credit import reward_of, tokens_of
+from ..training.epochs import kept_aside
+from ..training.local import LocalModels
+from ..training.optim import OptimOptions
+from ..types import Bundle, Group
+
+
+@dataclass(frozen=True, kw_only=True)
+class AWROptions(CloneOptions):
+    """How to learn from recorded rewards."""
+
+    score: str | None = None
+    """Score to learn from; None for the sum of the step rewards."""
+    beta: float = 0.3
+    """Temperature of the weights, in the unit of the reward."""
+    max_weight: float = 20.0
+    """Largest weight of a token."""
+    assignment: Assignment = "broadcast"
+    """Which step gets the credit: `broadcast`, `to_go` or `agent`."""
+    gamma: float = 1.0
+    """Discount of the rewards to come, for `to_go`."""
+    optim: OptimOptions = field(default_factory=lambda: OptimOptions(learning_rate=3e-3))
+    """How weights are updated."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not (self.beta > 0 and self.max_weight > 0) or self.assignment == "decomposition":
+            raise InputError(
+                f"beta and max_weight must be above 0, assignment broadcast, to_go or agent: {self}"
+            )
+
+
+class AWR:
+    """Advantage-weighted regression as an Optimizer, offline.
+
+    Args:
+        models: where weights live; the process's own if None.
+    """
+
+    name = "awr"
+    group_size = 0
+    on_policy = False
+    ordered = False
+
+    def __init__(self, options: AWROptions | None = None, *, models: LocalModels | None = None) -> None:
+        self.options = options or AWROptions()
+        self.models = models or LocalModels.shared()
+
+    async def step(self, bundle: Bundle, groups: Sequence[Group], context: Context) -> Update:
+        """Train to the end on these groups.
+
+        Raises:
+            InputError: the Bundle has no weights, or a reward is not finite.
+            TrainingRefused: no reward, or the same one everywhere.
+        """
+        options = self.options
+        start = starting(bundle, options.resource)
+        sequences, tasks, figures = self._weighted(groups)
+        train, held = kept_aside(tasks, options.validation_share)
+        learner = learner_of(self.models, start, options.optim)
+        chosen, aside = set(train), set(held)
+        validation = parts([s for s in sequences if s.unit in aside], options.part_tokens)
+        figures |= await fit(
+            learner,
+            [s for s in sequences if s.unit in chosen],
+            validation,
+            options,
+            context,
+            loss_of=weighted_loss,
+        )
+        version = learner.checkpoint(
+            options.resource, context.folder, start.id, {"method": self.name, "seed": options.seed}
+        )
+        return Update(bundle=bundle.put(version), metrics=figures, done=True, reason="trained to the end")
+
+    def _weighted(self, groups: Sequence[Group]) -> tuple[list[Merged], list[str], dict[str, float]]:
+        """Sequences whose `advantages` are the weights of their tokens, and the task of each trajectory."""
+        options = self.options
+        kept = [
+            [(t, reward) for t in group.trajectories if (reward := reward_of(t, options.score)) is not None]
+            for group in groups
+        ]
+        rewards = [reward for group in kept for _, reward in group]
+        if len(set(rewards)) < 2:
+            what = "no trajectory has a reward" if not rewards else f"every reward is {rewards[0]:g}"
+            raise TrainingRefused(f"{what}: none is better than another, and AWR would be plain cloning")
+        mean = fmean(rewards)
+        sequences: list[Merged] = []
+        tasks: list[str] = []
+        counts, weights = Counts(), []
+        for group in kept:
+            own = [step_rewards(t, reward, given=options.score is None) for t, reward in group]
+            credits = [
+                step_credits(t, r, options.assignment, options.gamma)
+                for (t, _), r in zip(group, own, strict=True)
+            ]
+            if len(group) > 1:
+                credits = centred_credits([t for t, _ in group], credits, options.assignment)
+            else:
+                credits = [[credit - mean for credit in one] for one in credits]
+            for (trajectory, _), advantages in zip(group, credits, strict=True):
+                merged, more = merge(trajectory, len(tasks))
+                counts += more
+                tasks.append(trajectory.task.id)
+                for sequence in merged:
+                    sequence.advantages = [self._weight(advantages[call]) for call in sequence.calls]
+                    weights += sequence.advantages
+                sequences.extend(merged)
+        if not weights:
+            raise TrainingRefused(f"none of the {len(tasks)} trajectories has tokens of the policy's")
+        capped = sum(weight >= options.max_weight for weight in weights) / len(weights)
+        return sequences, tasks, {"mean_weight": fmean(weights), "capped": capped, **tokens_of(counts)}
+
+    def _weight(self, advantage: float) -> float:
+        return min(self.options.max_weight, math.exp(min(50.0, advantage / self.options.beta)))

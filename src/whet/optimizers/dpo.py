@@ -1,0 +1,166 @@
+"""DPO: the better answer becomes likelier than the worse one, with no reward model between.
+
+Rafailov et al. 2023; `loss="ipo"` is Azar et al. 2023, whose margin has a target and
+stops there; `pairs="step"` is Step-DPO (Lai et al. 2024) and Agent Q's pairs (Putta et
+al. 2024): two answers to the same prompt, loss on that step alone.  The reference is
+the Bundle's own weights.  Differences from the papers: pairs come from captured
+trajectories with their own token ids, several turns long; a task's share is capped;
+both log-probabilities are reported, because that of the chosen answer falls too.
+Losses and gradients equal TRL 1.16's.
+
+One `step` is the whole training: interrupted, it is run again from the same seed
+to the same weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from ..errors import InputError
+from ..loop import Context, Update
+from ..training.batch import Part
+from ..training.cloning import CloneOptions, learner_of, starting
+from ..training.epochs import epochs, kept_aside
+from ..training.learner import Learner, chosen_logprobs
+from ..training.local import LocalModels
+from ..training.losses import dpo, ipo
+from ..training.optim import OptimOptions
+from ..training.pairs import (
+    Encode,
+    Pair,
+    cut_pairs,
+    imported,
+    reference_sums,
+    refuse_none,
+    side_sums,
+    step_pairs,
+    trajectory_pairs,
+)
+from ..types import Bundle, Group
+
+
+@dataclass(frozen=True, kw_only=True)
+class DPOOptions(CloneOptions):
+    """How to learn from pairs."""
+
+    loss: Literal["dpo", "ipo"] = "dpo"
+    """`dpo` (sigmoid) or `ipo` (squared distance from a margin of 1 / 2β per token)."""
+    pairs: Literal["trajectory", "step"] = "trajectory"
+    """`trajectory` compares whole trajectories of a task, `step` two answers to the same prompt."""
+    score: str | None = None
+    """Score that makes the pairs; None for the sum of the step rewards."""
+    margin: float = 0.0
+    """Rewards must differ by more than this."""
+    per_task: int | None = 8
+    """Pairs of one task at most; None for all."""
+    beta: float = 0.1
+    """How closely the policy is held to the reference."""
+    label_smoothing: float = 0.0
+    """Chance that a preference is the wrong way round (conservative DPO)."""
+    optim: OptimOptions = field(default_factory=lambda: OptimOptions(learning_rate=1e-3))
+    """How weights are updated."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.beta > 0 or not 0 <= self.label_smoothing < 0.5:
+            raise InputError(
+                f"beta must be above 0 and label_smoothing in [0, 0.5); got {self.beta}, {self.label_smoothing}"
+            )
+
+
+class DPO:
+    """DPO as an Optimizer.
+
+    Args:
+        models: where weights live; the process's own if None.
+        encode: turns the text of `context.preferences` into ids; not needed for ids.
+    """
+
+    name = "dpo"
+    group_size = 0
+    on_policy = False
+    ordered = False
+
+    def __init__(
+        self,
+        options: DPOOptions | None = None,
+        *,
+        models: LocalModels | None = None,
+        encode: Encode | None = None,
+    ) -> None:
+        self.options = options or DPOOptions()
+        self.models = models or LocalModels.shared()
+        self._encode = encode
+
+    async def step(self, bundle: Bundle, groups: Sequence[Group], context: Context) -> Update:
+        """Train to the end on the pairs of these groups and the context's preferences.
+
+        Raises:
+            InputError: the Bundle has no weights, or preferences are text and there is no `encode`.
+            TrainingRefused: there is no pair.
+        """
+        options = self.options
+        start = starting(bundle, options.resource)
+        pairs, figures = self._pairs(groups, context)
+        learner = learner_of(self.models, start, options.optim)
+        there = reference_sums(learner.decoder, pairs, options.part_tokens)
+        train, held = kept_aside([pair.task for pair in pairs], options.validation_share)
+
+        def objective(part: Part, count: int) -> Tensor:
+            numbers, chosen, rejected = side_sums(chosen_logprobs(learner.decoder, part), part)
+            ratios = chosen - there[0][numbers], rejected - there[1][numbers]
+            if options.loss == "dpo":
+                each = dpo(*ratios, beta=options.beta, label_smoothing=options.label_smoothing)
+            else:
+                _, one, other = side_sums(torch.ones(len(part.units)), part)
+                each = ipo(*ratios, (one, other), beta=options.beta)
+            return each.sum() / count
+
+        figures |= await epochs(
+            learner,
+            train,
+            lambda numbers: cut_pairs(pairs, numbers, options.part_tokens, len(pairs)),
+            objective,
+            options=options,
+            context=context,
+            name=self.name,
+            held=held,
+        )
+        figures |= self._judged(learner, pairs, there)
+        version = learner.checkpoint(
+            options.resource, context.folder, start.id, {"method": self.name, "seed": options.seed}
+        )
+        return Update(bundle=bundle.put(version), metrics=figures, done=True, reason="trained to the end")
+
+    def _pairs(self, groups: Sequence[Group], context: Context) -> tuple[list[Pair], dict[str, float]]:
+        options = self.options
+        cap = 2**31 if options.per_task is None else options.per_task
+        if options.pairs == "step":
+            pairs, left = step_pairs(groups, score=options.score, margin=options.margin, per_task=cap)
+        else:
+            pairs, left = trajectory_pairs(
+                groups, score=options.score, margin=options.margin, per_task=cap, seed=options.seed
+            )
+        more, ties = imported(context.preferences, self._encode)
+        pairs = [*pairs, *more]
+        left = {name: left.get(name, 0.0) + ties.get(name, 0.0) for name in left.keys() | ties.keys()}
+        refuse_none(pairs, left, len(groups))
+        return pairs, {**dict(sorted(left.items())), "pairs": float(len(pairs))}
+
+    def _judged(
+        self, learner: Learner, pairs: Sequence[Pair], there: tuple[Tensor, Tensor]
+    ) -> dict[str, float]:
+        """How the pairs stand after training."""
+        now = reference_sums(learner.decoder, pairs, self.options.part_tokens)
+        chosen, rejected = now[0] - there[0], now[1] - there[1]
+        return {
+            "accuracy": float((chosen > rejected).float().mean()),
+            "margin": self.options.beta * float((chosen - rejected).mean()),
+            "chosen_logprob_change": float(chosen.mean()),
+            "rejected_logprob_change": float(rejected.mean()),
+        }

@@ -1,0 +1,196 @@
+"""KTO: learning from thumbs, one answer at a time, with no pairs.
+
+Ethayarajh et al. 2024.  A good answer is pushed above a reference point and a bad one
+below it; the point is the policy's mean divergence on *mismatched* prompts and answers
+of the batch.  Good and bad come from a score, a person's thumbs or the outcome.
+Difference from the paper: a trajectory is the unit, several turns long; its mismatched
+partner is its first prompt with another one's first answer.  Loss and gradients equal
+TRL 1.16's.
+
+One `step` is the whole training: interrupted, it is run again from the same seed
+to the same weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from ..errors import InputError, TrainingRefused
+from ..loop import Context, Update
+from ..training.batch import Merged, Part, by_unit, merge, parts
+from ..training.cloning import CloneOptions, learner_of, starting, succeeded
+from ..training.epochs import epochs, kept_aside
+from ..training.learner import chosen_logprobs
+from ..training.local import LocalModels
+from ..training.losses import kto, kto_divergence, unit_sums
+from ..training.network import Network, longest
+from ..training.optim import OptimOptions
+from ..types import Bundle, Group, Trajectory
+
+
+@dataclass(frozen=True, kw_only=True)
+class KTOOptions(CloneOptions):
+    """How to learn from good and bad answers."""
+
+    judged_by: Literal["outcome", "score", "thumbs"] = "outcome"
+    """What says good or bad; `thumbs` is the sign of the latest feedback that has a value."""
+    score: str | None = None
+    """The score's name, for `score`."""
+    threshold: float = 0.5
+    """Lowest score that is good."""
+    beta: float = 0.1
+    """How closely the policy is held to the reference."""
+    desirable_weight: float = 1.0
+    """λ of good answers; raise it where they are rare."""
+    undesirable_weight: float = 1.0
+    """λ of bad answers."""
+    optim: OptimOptions = field(default_factory=lambda: OptimOptions(learning_rate=1e-3))
+    """How weights are updated."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.beta > 0 or self.batch < 2:
+            raise InputError(
+                f"beta must be above 0 and batch 2 or more, as the reference point needs two; got {self}"
+            )
+        if self.judged_by == "score" and self.score is None:
+            raise InputError("judged_by score needs the name of the score")
+
+
+class KTO:
+    """KTO as an Optimizer.
+
+    Args:
+        models: where weights live; the process's own if None.
+    """
+
+    name = "kto"
+    group_size = 0
+    on_policy = False
+    ordered = False
+
+    def __init__(self, options: KTOOptions | None = None, *, models: LocalModels | None = None) -> None:
+        self.options = options or KTOOptions()
+        self.models = models or LocalModels.shared()
+
+    async def step(self, bundle: Bundle, groups: Sequence[Group], context: Context) -> Update:
+        """Train to the end on these groups.
+
+        Raises:
+            InputError: the Bundle has no weights.
+            TrainingRefused: nothing is judged, or all of it the same way.
+        """
+        options = self.options
+        start = starting(bundle, options.resource)
+        kept, desirable, tasks, figures = self._judged(groups)
+        learner = learner_of(self.models, start, options.optim)
+        reference = self.models.decoder(start)
+        there = _sums(reference, kept, range(len(kept)), options.part_tokens)
+        train, held = kept_aside(tasks, options.validation_share)
+        good = torch.tensor(desirable)
+        point = torch.zeros(())
+
+        def cut(numbers: Sequence[int]) -> list[Part]:
+            nonlocal point
+            crossed = _crossed(kept, numbers, longest(reference))
+            now = _sums(learner.decoder, crossed, range(len(crossed)), options.part_tokens)
+            before = _sums(reference, crossed, range(len(crossed)), options.part_tokens)
+            point = kto_divergence(now - before)
+            chosen = [sequence for number in numbers for sequence in _of(kept, number)]
+            return parts(chosen, options.part_tokens, block=by_unit)
+
+        def objective(part: Part, count: int) -> Tensor:
+            numbers = torch.unique(part.units)
+            sums = unit_sums(chosen_logprobs(learner.decoder, part), part.units, len(kept))[numbers]
+            weights = (options.desirable_weight, options.undesirable_weight)
+            ratio = sums - there[numbers]
+            return kto(ratio, good[numbers], point, beta=options.beta, weights=weights).sum() / count
+
+        figures |= await epochs(
+            learner, train, cut, objective, options=options, context=context, name=self.name, held=held
+        )
+        change = _sums(learner.decoder, kept, range(len(kept)), options.part_tokens) - there
+        figures |= {
+            "reference_point": float(point),
+            "desirable_logprob_change": float(change[good].mean()),
+            "undesirable_logprob_change": float(change[~good].mean()),
+        }
+        version = learner.checkpoint(
+            options.resource, context.folder, start.id, {"method": self.name, "seed": options.seed}
+        )
+        return Update(bundle=bundle.put(version), metrics=figures, done=True, reason="trained to the end")
+
+    def _verdict(self, trajectory: Trajectory) -> bool | None:
+        options = self.options
+        if options.judged_by == "thumbs":
+            values = [one.value for one in trajectory.feedback if one.value]
+            return values[-1] > 0 if values else None
+        return succeeded(
+            trajectory, options.score if options.judged_by == "score" else None, options.threshold
+        )
+
+    def _judged(
+        self, groups: Sequence[Group]
+    ) -> tuple[list[list[Merged]], list[bool], list[str], dict[str, float]]:
+        kept: list[list[Merged]] = []
+        desirable: list[bool] = []
+        tasks: list[str] = []
+        unjudged = silent = 0
+        for trajectory in (trajectory for group in groups for trajectory in group.trajectories):
+            verdict = self._verdict(trajectory)
+            sequences, counts = merge(trajectory, len(kept))
+            if verdict is None or not counts.targets:
+                unjudged += verdict is None
+                silent += verdict is not None
+                continue
+            kept.append(sequences)
+            desirable.append(verdict)
+            tasks.append(trajectory.task.id)
+        if len(set(desirable)) < 2:
+            what = "nothing is judged" if not desirable else f"all {len(desirable)} are judged the same"
+            raise TrainingRefused(
+                f"{what} by {self.options.judged_by} ({unjudged} unjudged, {silent} without tokens); KTO needs "
+                "good and bad answers. Collect feedback, or clone the good ones with SFT."
+            )
+        return (
+            kept,
+            desirable,
+            tasks,
+            {
+                "desirable": float(sum(desirable)),
+                "undesirable": float(len(desirable) - sum(desirable)),
+                "unjudged": float(unjudged),
+                "without_tokens": float(silent),
+            },
+        )
+
+
+def _of(kept: Sequence[list[Merged]], number: int) -> list[Merged]:
+    return [Merged(number, one.ids, one.targets, one.logprobs) for one in kept[number]]
+
+
+def _crossed(kept: Sequence[list[Merged]], numbers: Sequence[int], room: int) -> list[list[Merged]]:
+    """The first prompt of each with what the one before it in the batch wrote to its own, cut to fit."""
+    found = []
+    for place, number in enumerate(numbers):
+        own, other = kept[number][0], kept[numbers[place - 1]][0]
+        prompt, answer = own.ids[: own.targets[0]], other.ids[other.targets[0] :]
+        answer = answer[: max(1, room - len(prompt))]
+        targets = [target - other.targets[0] + len(prompt) for target in other.targets]
+        targets = [target for target in targets if target < len(prompt) + len(answer)]
+        found.append([Merged(0, [*prompt, *answer], targets, [0.0] * len(targets))])
+    return found
+
+
+@torch.no_grad()
+def _sums(network: Network, kept: Sequence[list[Merged]], numbers: Sequence[int], part_tokens: int) -> Tensor:
+    """(kept,) log-probability of each answer."""
+    sums = torch.zeros(len(kept))
+    for part in parts([s for number in numbers for s in _of(kept, number)], part_tokens):
+        sums.index_add_(0, part.units, chosen_logprobs(network, part))
+    return sums

@@ -1,0 +1,159 @@
+"""A process reward model: how good each step is, read where the step ends.
+
+Lightman et al. 2023, with Math-Shepherd's labels (Wang et al. 2024) where no person
+rated anything: from every prefix the policy goes on N times, and the *soft* share of
+successes is the target of a cross-entropy on the state of the step's last token.
+Labels may also be given (PRM800K, a critic's).  The result is a Version of kind
+`reward` that is read at steps; `LearnedReward` takes the least or the product of them.
+Differences from the papers: soft labels by default, because hard ones get worse with
+more completions wherever a later step can repair an earlier one; no step separator,
+because a step is a call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ..errors import InputError, TrainingRefused
+from ..loop import Context, Update
+from ..training.batch import Merged, Part, parts
+from ..training.cloning import CloneOptions, starting
+from ..training.epochs import epochs, kept_aside
+from ..training.learner import Learner
+from ..training.local import LocalModels
+from ..training.network import target_states
+from ..training.optim import OptimOptions
+from ..training.process_labels import Labelled, hardened, monte_carlo
+from ..training.scorer import Scorer, new_scorer
+from ..types import Bundle, Group
+
+
+@dataclass(frozen=True, kw_only=True)
+class PRMOptions(CloneOptions):
+    """How to learn what a step is worth."""
+
+    reward: str = "process_reward"
+    """Name of the learned reward in the Bundle."""
+    completions: int = 8
+    """Rollouts from each prefix, where there are no labels."""
+    hard: bool = False
+    """Label 1 where any completion succeeds, instead of the share that does."""
+    trajectories: int = 200
+    """Trajectories that are labelled, at most; each costs completions × (steps − 1) rollouts."""
+    validation_share: float = 0.2
+    """Share of the tasks that are kept aside."""
+    optim: OptimOptions = field(default_factory=lambda: OptimOptions(learning_rate=2e-3))
+    """How weights are updated."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.completions < 1 or self.trajectories < 1:
+            raise InputError(f"completions and trajectories must be 1 or more; got {self}")
+
+
+class PRM:
+    """A process reward model as an Optimizer; what it improves is the Bundle's reward.
+
+    Args:
+        models: where weights live; the process's own if None.
+        labelled: steps that are labelled already; completions are then rolled out for none.
+    """
+
+    name = "prm"
+    group_size = 0
+    on_policy = False
+    ordered = False
+
+    def __init__(
+        self,
+        options: PRMOptions | None = None,
+        *,
+        models: LocalModels | None = None,
+        labelled: Sequence[Labelled] = (),
+    ) -> None:
+        self.options = options or PRMOptions()
+        self.models = models or LocalModels.shared()
+        self.labelled = list(labelled)
+
+    async def step(self, bundle: Bundle, groups: Sequence[Group], context: Context) -> Update:
+        """Label the steps of these groups where needed, and train to the end.
+
+        Raises:
+            InputError: the Bundle has no weights.
+            BudgetExceeded: the completions would overshoot the budget.
+            TrainingRefused: no step has a label, or all have the same.
+        """
+        options = self.options
+        start = starting(bundle, options.resource)
+        labelled = self.labelled
+        if not labelled:
+            every = [t for group in groups for t in group.trajectories if t.outcome.counts]
+            chosen = sorted(every, key=lambda one: one.id)[: options.trajectories]
+            labelled = await monte_carlo(
+                chosen, bundle, context, completions=options.completions, seed=options.seed
+            )
+        if options.hard:
+            labelled = hardened(labelled)
+        scorer = new_scorer(self.models.decoder(start))
+        learner = Learner(scorer.network, options.optim, heads={"score": scorer.head})
+        figures = await self._train(learner, scorer, labelled, context)
+        meta = {"method": self.name, "hard": options.hard, "seed": options.seed}
+        version = scorer.save(options.reward, context.folder, start.id, meta, "steps")
+        return Update(bundle=bundle.put(version), metrics=figures, done=True, reason="trained to the end")
+
+    async def _train(
+        self, learner: Learner, scorer: Scorer, labelled: Sequence[Labelled], context: Context
+    ) -> dict[str, float]:
+        options = self.options
+        places: list[list[Merged]] = []
+        labels: list[float] = []
+        tasks: list[str] = []
+        for one in labelled:
+            marks = [_with_labels(mark, one.labels) for mark in scorer.steps(one.trajectory, len(places))]
+            if any(mark.targets for mark in marks):
+                places.append(marks)
+                tasks.append(one.trajectory.task.id)
+                labels += [label for mark in marks for label in mark.extra["label"]]
+        if len(set(labels)) < 2:
+            raise TrainingRefused(
+                f"{len(labels)} steps of {len(labelled)} trajectories are labelled, all alike or none at all; "
+                "a process reward model needs steps that helped and steps that did not"
+            )
+        train, held = kept_aside(tasks, options.validation_share)
+
+        def objective(part: Part, count: int) -> Tensor:
+            values = scorer.head(target_states(scorer.network, part))
+            loss = F.binary_cross_entropy_with_logits(values, part.extra["label"], reduction="sum")
+            return loss / count
+
+        def cut(numbers: Sequence[int]) -> list[Part]:
+            return parts([mark for number in numbers for mark in places[number]], options.part_tokens)
+
+        figures = await epochs(
+            learner, train, cut, objective, options=options, context=context, name=self.name, held=held
+        )
+        spread = torch.tensor(labels)
+        return {
+            **figures,
+            "labelled_steps": float(len(labels)),
+            "labelled_trajectories": float(len(places)),
+            "mean_label": float(spread.mean()),
+        }
+
+
+def _with_labels(mark: Merged, labels: Mapping[int, float]) -> Merged:
+    """Only the places whose step has a label."""
+    kept = [i for i, step in enumerate(mark.extra["step"]) if int(step) in labels]
+    steps = [mark.extra["step"][i] for i in kept]
+    return Merged(
+        mark.unit,
+        mark.ids,
+        [mark.targets[i] for i in kept],
+        [0.0] * len(kept),
+        extra={"step": steps, "label": [labels[int(step)] for step in steps]},
+    )

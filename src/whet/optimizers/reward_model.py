@@ -1,0 +1,218 @@
+"""A reward model: scores that rank answers as people or outcomes did.
+
+`objective="pairs"` is Bradley–Terry (InstructGPT, Ouyang et al. 2022): −log σ(r_w − r_l)
+of the states at the last token, optionally centred around 0.  `objective="outcome"` is
+an outcome reward model (Cobbe et al. 2021): cross-entropy of success.  It starts from
+the policy's weights and a head of zeros, and puts a Version of kind `reward` into the
+Bundle; `whet.training.scorer.LearnedReward` makes that a Reward.  The policy is untouched.
+
+It reads tokens alone: "the episode stopped early" is not among its inputs, though a
+grader that ends episodes makes it a perfect one.  Which tasks are kept aside is by
+their hash, so accuracy is never on a task that was trained on.  Reported too: the
+correlation of score and length, the shortcut that reward models like best.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ..errors import InputError, TrainingRefused
+from ..loop import Context, Update
+from ..training.batch import Merged, Part, marked, parts
+from ..training.cloning import CloneOptions, starting, succeeded
+from ..training.epochs import epochs, kept_aside
+from ..training.learner import Learner
+from ..training.local import LocalModels
+from ..training.losses import bradley_terry
+from ..training.network import target_states
+from ..training.optim import OptimOptions
+from ..training.pairs import Encode, Pair, cut_pairs, imported, refuse_none, side_sums, trajectory_pairs
+from ..training.scorer import Scorer, agreement, new_scorer
+from ..types import Bundle, Group, Trajectory, Version
+
+
+@dataclass(frozen=True, kw_only=True)
+class RewardModelOptions(CloneOptions):
+    """How to learn a reward."""
+
+    reward: str = "reward_model"
+    """Name of the learned reward in the Bundle."""
+    objective: Literal["pairs", "outcome"] = "pairs"
+    """`pairs` ranks (Bradley–Terry), `outcome` predicts success (ORM)."""
+    score: str | None = None
+    """Score that makes the pairs, or says success; None for the rewards, or the outcome."""
+    threshold: float = 0.5
+    """Lowest score that is a success."""
+    margin: float = 0.0
+    """Rewards of a pair must differ by more than this."""
+    centring: float = 0.01
+    """Weight of the term that keeps scores around 0."""
+    per_task: int | None = 8
+    """Pairs of one task at most; None for all."""
+    validation_share: float = 0.2
+    """Share of the tasks that are kept aside, for early stopping and for the accuracy."""
+    optim: OptimOptions = field(default_factory=lambda: OptimOptions(learning_rate=2e-3))
+    """How weights are updated."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.centring < 0:
+            raise InputError(f"centring must be 0 or more; got {self.centring}")
+
+
+class RewardModel:
+    """A reward model as an Optimizer; what it improves is the Bundle's reward.
+
+    Args:
+        models: where weights live; the process's own if None.
+        encode: turns the text of `context.preferences` into ids; not needed for ids.
+    """
+
+    name = "reward_model"
+    group_size = 0
+    on_policy = False
+    ordered = False
+
+    def __init__(
+        self,
+        options: RewardModelOptions | None = None,
+        *,
+        models: LocalModels | None = None,
+        encode: Encode | None = None,
+    ) -> None:
+        self.options = options or RewardModelOptions()
+        self.models = models or LocalModels.shared()
+        self._encode = encode
+
+    async def step(self, bundle: Bundle, groups: Sequence[Group], context: Context) -> Update:
+        """Train to the end on these groups and, for pairs, the context's preferences.
+
+        Raises:
+            InputError: the Bundle has no weights, or preferences are text and there is no `encode`.
+            TrainingRefused: there is nothing to compare, or every outcome is the same.
+        """
+        options = self.options
+        start = starting(bundle, options.resource)
+        scorer = new_scorer(self.models.decoder(start))
+        learner = Learner(scorer.network, options.optim, heads={"score": scorer.head})
+        if options.objective == "pairs":
+            figures = await self._from_pairs(learner, scorer, groups, context)
+        else:
+            figures = await self._from_outcomes(learner, scorer, groups, context)
+        meta = {"method": self.name, "objective": options.objective, "seed": options.seed}
+        version: Version = scorer.save(options.reward, context.folder, start.id, meta, "end")
+        return Update(bundle=bundle.put(version), metrics=figures, done=True, reason="trained to the end")
+
+    async def _from_pairs(
+        self, learner: Learner, scorer: Scorer, groups: Sequence[Group], context: Context
+    ) -> dict[str, float]:
+        options = self.options
+        cap = 2**31 if options.per_task is None else options.per_task
+        pairs, left = trajectory_pairs(
+            groups, score=options.score, margin=options.margin, per_task=cap, seed=options.seed
+        )
+        more, ties = imported(context.preferences, self._encode)
+        pairs = [_at_ends(pair) for pair in (*pairs, *more)]
+        left = {name: left.get(name, 0.0) + ties.get(name, 0.0) for name in left.keys() | ties.keys()}
+        refuse_none(pairs, left, len(groups))
+        train, held = kept_aside([pair.task for pair in pairs], options.validation_share)
+
+        def objective(part: Part, count: int) -> Tensor:
+            values = scorer.head(target_states(scorer.network, part))
+            _, chosen, rejected = side_sums(values, part)
+            return bradley_terry(chosen, rejected, centring=options.centring).sum() / count
+
+        def cut(numbers: Sequence[int]) -> list[Part]:
+            return cut_pairs(pairs, numbers, options.part_tokens, len(pairs))
+
+        figures = await epochs(
+            learner, train, cut, objective, options=options, context=context, name=self.name, held=held
+        )
+        figures |= {"accuracy": _accuracy(scorer, cut(train)), "pairs": float(len(pairs))}
+        if held:
+            figures["validation_accuracy"] = _accuracy(scorer, cut(held))
+        return {**figures, **dict(sorted(left.items())), **_length(scorer, groups)}
+
+    async def _from_outcomes(
+        self, learner: Learner, scorer: Scorer, groups: Sequence[Group], context: Context
+    ) -> dict[str, float]:
+        options = self.options
+        kept: list[tuple[Trajectory, bool]] = []
+        for trajectory in (trajectory for group in groups for trajectory in group.trajectories):
+            good = succeeded(trajectory, options.score, options.threshold)
+            if good is not None and scorer.ends(trajectory, 0):
+                kept.append((trajectory, good))
+        if len({good for _, good in kept}) < 2:
+            raise TrainingRefused(
+                f"{len(kept)} trajectories are judged, and all the same way or none at all; a reward model "
+                "needs successes and failures"
+            )
+        places = [scorer.ends(trajectory, unit)[0] for unit, (trajectory, _) in enumerate(kept)]
+        wanted = torch.tensor([float(good) for _, good in kept])
+        train, held = kept_aside([t.task.id for t, _ in kept], options.validation_share)
+
+        def objective(part: Part, count: int) -> Tensor:
+            values = scorer.head(target_states(scorer.network, part))
+            loss = F.binary_cross_entropy_with_logits(values, wanted[part.units], reduction="sum")
+            return loss / count
+
+        def cut(numbers: Sequence[int]) -> list[Part]:
+            return parts([places[number] for number in numbers], options.part_tokens)
+
+        figures = await epochs(
+            learner, train, cut, objective, options=options, context=context, name=self.name, held=held
+        )
+        scores = scorer.score([trajectory for trajectory, _ in kept], options.part_tokens)
+        known = torch.tensor([value if value is not None else 0.0 for value in scores])
+        for name, numbers in (("auc", train), ("validation_auc", held)):
+            value = _auc(known[list(numbers)], wanted[list(numbers)]) if numbers else None
+            if value is not None:
+                figures[name] = value
+        return {**figures, "judged": float(len(kept)), **_length(scorer, groups)}
+
+
+def _at_ends(pair: Pair) -> Pair:
+    """The same answers, read at their last token."""
+    sides = []
+    for own in (pair.chosen, pair.rejected):
+        newest: Merged = max(own, key=lambda one: one.calls[-1] if one.calls else -1)
+        sides.append([marked(newest, [newest.targets[-1]])])
+    return Pair(sides[0], sides[1], pair.task, pair.margin)
+
+
+@torch.no_grad()
+def _accuracy(scorer: Scorer, cut: Sequence[Part]) -> float:
+    chosen, rejected = [], []
+    for part in cut:
+        _, one, other = side_sums(scorer.head(target_states(scorer.network, part)), part)
+        chosen.append(one)
+        rejected.append(other)
+    return agreement(torch.cat(chosen), torch.cat(rejected))
+
+
+def _auc(scores: Tensor, good: Tensor) -> float | None:
+    """Chance that a success scores above a failure; None without both."""
+    one, other = scores[good > 0.5], scores[good < 0.5]
+    if not len(one) or not len(other):
+        return None
+    return agreement(one.repeat_interleave(len(other)), other.repeat(len(one)))
+
+
+def _length(scorer: Scorer, groups: Sequence[Group]) -> dict[str, float]:
+    """Correlation of score and length in tokens, left out where either does not vary."""
+    every = [trajectory for group in groups for trajectory in group.trajectories]
+    ends = [scorer.ends(trajectory, 0) for trajectory in every]
+    kept = [(t, len(end[0].ids)) for t, end in zip(every, ends, strict=True) if end]
+    if len(kept) < 3:
+        return {}
+    scores = [value or 0.0 for value in scorer.score([trajectory for trajectory, _ in kept])]
+    both = torch.tensor([scores, [float(length) for _, length in kept]])
+    if float(both.std(dim=1).min()) < 1e-6:
+        return {}
+    return {"length_correlation": float(torch.corrcoef(both)[0, 1])}

@@ -1,0 +1,151 @@
+"""STaR: sample, keep what succeeded, and clone it *from the base model*, round after round.
+
+Zelikman et al. 2022 (STaR); with `accumulate` the successes of all rounds are cloned
+(RFT, Yuan et al. 2023; expert iteration).  Starting from the base every time keeps the
+errors of one round from being built on by the next.  Differences: trajectories are
+deduplicated by their tokens and capped by task, because easy tasks otherwise dominate;
+there is no rationalisation (a retry with the answer as a hint), which needs a prompt
+that can be taken back.
+
+A false positive, right for the wrong reason, is cloned like any other success.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from ..errors import InputError, TrainingRefused
+from ..loop import Context, Update
+from ..training.cloning import (
+    Chosen,
+    CloneOptions,
+    choose,
+    clone,
+    joined,
+    learner_of,
+    read_kept,
+    starting,
+    succeeded,
+    write_kept,
+)
+from ..training.local import LocalModels
+from ..training.optim import OptimOptions
+from ..types import Bundle, Group, Json, Trajectory, Version
+
+
+@dataclass(frozen=True, kw_only=True)
+class STaROptions(CloneOptions):
+    """How to learn from one's own successes."""
+
+    steps: int = 5
+    """Rounds of sampling and cloning."""
+    group_size: int = 8
+    """Trajectories sampled of each task."""
+    score: str | None = None
+    """Score that says success; None for the outcome."""
+    threshold: float = 0.5
+    """Lowest score that is a success."""
+    per_task: int | None = 4
+    """Successes of one task at most; None for all."""
+    accumulate: bool = False
+    """Clone the successes of all rounds, not of the last alone."""
+    filtered: bool = True
+    """False clones failures too: the negative control."""
+    optim: OptimOptions = field(default_factory=lambda: OptimOptions(learning_rate=3e-3))
+    """How weights are updated."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.steps < 1 or self.group_size < 1:
+            raise InputError(f"steps and group_size must be 1 or more; got {self}")
+
+
+@dataclass(kw_only=True)
+class _Run:
+    """What goes from round to round; saved as Update.state."""
+
+    base: dict[str, Json]
+    """The Version that every round starts from."""
+    round: int = 0
+    file: str = ""
+    """Successes so far, in the context's folder."""
+
+
+class STaR:
+    """STaR as an Optimizer; one `step` is one round, training included.
+
+    Args:
+        models: where weights live; the process's own if None.
+    """
+
+    name = "star"
+    on_policy = True
+    ordered = False
+
+    def __init__(self, options: STaROptions | None = None, *, models: LocalModels | None = None) -> None:
+        self.options = options or STaROptions()
+        self.models = models or LocalModels.shared()
+        self.group_size = self.options.group_size
+
+    async def step(self, bundle: Bundle, groups: Sequence[Group], context: Context) -> Update:
+        """Clone the successes among these groups, from the base.
+
+        Raises:
+            InputError: the Bundle has no weights, or the state is another method's.
+            TrainingRefused: nothing succeeded yet.
+        """
+        options = self.options
+        version = starting(bundle, options.resource)
+        run = _begun(context.state, version)
+        base = msgspec.convert(run.base, Version)
+        chosen, figures = self._chosen(groups)
+        if options.accumulate:
+            chosen = joined(read_kept(context.folder, run.file), chosen)
+        if not chosen:
+            raise TrainingRefused(
+                f"none of {sum(len(g.trajectories) for g in groups)} trajectories succeeded: there is nothing "
+                "to clone. Sample more of each task, begin with easier tasks, or clone another agent first."
+            )
+        learner = learner_of(self.models, base, options.optim)
+        figures |= await clone(learner, chosen, options, context)
+        meta: dict[str, Json] = {"method": self.name, "seed": options.seed, "round": run.round}
+        made = learner.checkpoint(options.resource, context.folder, version.id, meta)
+        run.round += 1
+        if options.accumulate:
+            run.file = write_kept(context.folder, chosen)
+        done = run.round >= options.steps
+        return Update(
+            bundle=bundle.put(made),
+            state=msgspec.to_builtins(run),
+            metrics=figures,
+            done=done,
+            reason=f"all {options.steps} rounds done" if done else "",
+        )
+
+    def _chosen(self, groups: Sequence[Group]) -> tuple[list[Chosen], dict[str, float]]:
+        every = [
+            succeeded(t, self.options.score, self.options.threshold) for g in groups for t in g.trajectories
+        ]
+        known = [good for good in every if good is not None]
+        rate = {"success": sum(known) / len(known)} if known else {}
+        try:
+            chosen, left = choose(groups, self._passes, self.options.per_task)
+        except TrainingRefused:
+            chosen, left = [], {}
+        return chosen, left | rate
+
+    def _passes(self, trajectory: Trajectory) -> bool | None:
+        good = succeeded(trajectory, self.options.score, self.options.threshold)
+        return None if good is None else good or not self.options.filtered
+
+
+def _begun(state: Json, version: Version) -> _Run:
+    if state is None:
+        return _Run(base=msgspec.to_builtins(version))
+    try:
+        return msgspec.convert(state, _Run)
+    except msgspec.ValidationError as error:
+        raise InputError(f"this is no state of star: {error}") from error

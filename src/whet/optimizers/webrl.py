@@ -1,0 +1,326 @@
+"""WebRL's update: the policy's log-ratio is regressed on the advantage of a step.
+
+Qi et al. 2024.  `loss="paper"`, the default: (β log π/π_ref − A)², whose minimiser is
+π ∝ π_ref · exp(A/β); π_ref is the policy of the phase before, and old data needs no
+importance ratio.  A = λ (r_t + V' − V) + (1 − λ)(r_T − V), with a critic trained by
+cross-entropy on discounted outcomes.  `loss="released"` is what the authors' code does
+instead: advantages become +1 or −0.6 and every negative one is then masked out, so that
+it clones the better half; β is 1, or 5 where the advantage is negative; the loss is
+smooth L1, and each further step of a trajectory is worth 0.05 less.
+
+A phase is one `step`: critic, then actor, on this phase's trajectories and, at most
+`replay_ratio` times as many, on earlier *successes* whose mean likelihood under the
+current actor lies in a band: neither forgotten nor known by heart.  The other half of
+WebRL, new tasks made of failed ones and kept where the critic gives them between .05
+and .75, is `training/curriculum.py`.  Differences: one critic, not two; a step is a call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import msgspec
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ..errors import InputError, TrainingRefused
+from ..loop import Context, Update
+from ..training.assignment import step_rewards
+from ..training.batch import Merged, Part, by_unit, marked, merge, parts
+from ..training.cloning import (
+    Chosen,
+    CloneOptions,
+    choose,
+    joined,
+    read_kept,
+    starting,
+    succeeded,
+    write_kept,
+)
+from ..training.credit import reward_of
+from ..training.curriculum import likely
+from ..training.epochs import epochs
+from ..training.learner import Learner, chosen_logprobs
+from ..training.local import LocalModels
+from ..training.losses import discounted
+from ..training.network import Network, target_states
+from ..training.optim import OptimOptions
+from ..training.scorer import Scorer, new_scorer
+from ..types import Bundle, Group, Json, Trajectory
+
+
+@dataclass(frozen=True, kw_only=True)
+class WebRLOptions(CloneOptions):
+    """How to learn from phases of trajectories."""
+
+    steps: int = 5
+    """Phases."""
+    group_size: int = 4
+    """Trajectories of each task in a phase."""
+    loss: Literal["paper", "released"] = "paper"
+    """`paper` regresses on the advantage, `released` clones what was better than expected."""
+    score: str | None = None
+    """Score to learn from; None for the sum of the step rewards."""
+    beta: float = 0.5
+    """How closely the policy is held to that of the phase before."""
+    gamma: float = 0.9
+    """Discount of the outcome, for the critic."""
+    lam: float = 0.5
+    """Share of the one-step estimate in the advantage; the rest is the outcome's."""
+    replay_ratio: float = 2.0
+    """Earlier successes at most, as a multiple of this phase's trajectories; 0 for none."""
+    replay_band: tuple[float, float] = (0.5, 0.95)
+    """Mean likelihood of a token under the current actor that an earlier success must have."""
+    optim: OptimOptions = field(default_factory=lambda: OptimOptions(learning_rate=2e-3))
+    """How weights are updated, the critic's too."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.beta > 0 or not (0 <= self.lam <= 1 and 0 <= self.gamma <= 1) or self.steps < 1:
+            raise InputError(f"beta must be above 0, lam and gamma in [0, 1], steps 1 or more; got {self}")
+
+
+class WebRL:
+    """WebRL's update as an Optimizer; one `step` is one phase.
+
+    Args:
+        models: where weights live; the process's own if None.
+    """
+
+    name = "webrl"
+    on_policy = True
+    ordered = False
+
+    def __init__(self, options: WebRLOptions | None = None, *, models: LocalModels | None = None) -> None:
+        self.options = options or WebRLOptions()
+        self.models = models or LocalModels.shared()
+        self.group_size = self.options.group_size
+
+    async def step(self, bundle: Bundle, groups: Sequence[Group], context: Context) -> Update:
+        """Train critic and actor on one phase.
+
+        Raises:
+            InputError: the Bundle has no weights, or the state is another method's.
+            TrainingRefused: no trajectory has a reward and tokens.
+        """
+        options = self.options
+        start = starting(bundle, options.resource)
+        state = _state(context.state)
+        critic = new_scorer(self.models.decoder(start))
+        steps, figures = await self._phase(critic, groups, context)
+        actor = Learner(
+            self.models.decoder(start),
+            options.optim,
+            policy_version=int(start.meta.get("policy_version", 0)),
+        )
+        reference = self.models.decoder(start)
+        before = read_kept(context.folder, state["file"])
+        replayed = self._replayed(before, reference, len(groups) * options.group_size)
+        figures |= {"replayed": float(len(replayed))}
+        figures |= await self._regress(actor, reference, [*steps, *_as_steps(replayed)], context)
+        done = state["round"] + 1 >= options.steps
+        meta: dict[str, Json] = {"method": self.name, "seed": options.seed, "round": state["round"]}
+        version = actor.checkpoint(options.resource, context.folder, start.id, meta)
+        return Update(
+            bundle=bundle.put(version),
+            state={"round": state["round"] + 1, "file": self._remember(before, groups, context)},
+            metrics=figures,
+            done=done,
+            reason=f"all {options.steps} phases done" if done else "",
+        )
+
+    async def _phase(
+        self, critic: Scorer, groups: Sequence[Group], context: Context
+    ) -> tuple[list[Merged], dict[str, float]]:
+        """The critic trained, and this phase's calls, each with its advantage on its tokens."""
+        options = self.options
+        kept = [
+            (t, reward)
+            for group in groups
+            for t in group.trajectories
+            if (reward := reward_of(t, options.score)) is not None and critic.steps(t, 0)
+        ]
+        if not kept:
+            raise TrainingRefused(f"none of {len(groups)} groups has a trajectory with a reward and tokens")
+        rewards = [step_rewards(t, reward, given=options.score is None) for t, reward in kept]
+        places = [_befores(t, unit) for unit, (t, _) in enumerate(kept)]
+        wanted = [discounted(own, options.gamma) for own in rewards]
+        for unit, own in enumerate(places):
+            for mark in own:
+                mark.extra["return"] = [min(1.0, max(0.0, wanted[unit][int(s)])) for s in mark.extra["step"]]
+
+        def objective(part: Part, count: int) -> Tensor:
+            values = critic.head(target_states(critic.network, part))
+            return F.binary_cross_entropy_with_logits(values, part.extra["return"], reduction="sum") / count
+
+        learner = Learner(critic.network, options.optim, heads={"score": critic.head})
+        measured = await epochs(
+            learner,
+            range(len(places)),
+            lambda numbers: parts([m for n in numbers for m in places[n]], options.part_tokens),
+            objective,
+            options=options,
+            context=context,
+            name="webrl critic",
+        )
+        figures = {
+            "critic_loss": measured["loss"],
+            "reward": sum(reward for _, reward in kept) / len(kept),
+            "trajectories": float(len(kept)),
+        }
+        known = [good for t, _ in kept if (good := succeeded(t)) is not None]
+        figures |= {"success": sum(known) / len(known)} if known else {}
+        steps = []
+        values = _values(critic, places, options.part_tokens)
+        for unit, (trajectory, _) in enumerate(kept):
+            found = self._advantages(rewards[unit], values[unit])
+            for sequence in merge(trajectory, unit)[0]:
+                sequence.advantages = [found.get(call, 0.0) for call in sequence.calls]
+                steps.append(sequence)
+        return steps, figures
+
+    def _advantages(self, rewards: Sequence[float], values: Mapping[int, float]) -> dict[int, float]:
+        """A = λ (r_t + V' − V) + (1 − λ)(r_T − V) of each call; what is beyond the last is worth 0."""
+        options, calls = self.options, sorted(values)
+        outcome = sum(rewards)
+        found = {}
+        for place, call in enumerate(calls):
+            following = calls[place + 1] if place + 1 < len(calls) else None
+            earned = sum(rewards[call : following if following is not None else len(rewards)])
+            ahead = 0.0 if following is None else values[following]
+            one_step = earned + ahead - values[call]
+            advantage = options.lam * one_step + (1 - options.lam) * (outcome - values[call])
+            found[call] = advantage - (0.05 * place if options.loss == "released" else 0.0)
+        return found
+
+    async def _regress(
+        self, actor: Learner, reference: Network, steps: Sequence[Merged], context: Context
+    ) -> dict[str, float]:
+        """The actor's update over calls."""
+        options = self.options
+        calls = [one for sequence in steps for one in _by_call(sequence)]
+        for number, one in enumerate(calls):
+            one.unit = number
+        there = torch.zeros(len(calls))
+        with torch.no_grad():
+            for part in parts(calls, options.part_tokens):
+                there.index_add_(0, part.units, chosen_logprobs(reference, part))
+        advantages = torch.tensor([one.advantages[0] for one in calls])
+
+        def objective(part: Part, count: int) -> Tensor:
+            units, places = torch.unique(part.units, return_inverse=True)
+            sums = torch.zeros(len(units)).index_add(0, places, chosen_logprobs(actor.decoder, part))
+            return phase_loss(sums - there[units], advantages[units], options).sum() / count
+
+        return await epochs(
+            actor,
+            range(len(calls)),
+            lambda numbers: parts([calls[n] for n in numbers], options.part_tokens, block=by_unit),
+            objective,
+            options=options,
+            context=context,
+            name=self.name,
+        )
+
+    def _replayed(self, before: Sequence[Chosen], actor: Network, fresh: int) -> list[Chosen]:
+        """Earlier successes in the band, those that the actor finds least likely first."""
+        low, high = self.options.replay_band
+        room = round(self.options.replay_ratio * fresh)
+        if not before or not room:
+            return []
+        scored = zip(
+            likely(actor, [s for _, (s, _) in before], self.options.part_tokens), before, strict=True
+        )
+        inside = sorted(
+            ((p, n, one) for n, (p, one) in enumerate(scored) if low < p <= high), key=lambda x: x[:2]
+        )
+        return [one for _, _, one in inside[:room]]
+
+    def _remember(self, before: Sequence[Chosen], groups: Sequence[Group], context: Context) -> str:
+        try:
+            won, _ = choose(groups, lambda t: succeeded(t), self.options.per_task)
+        except TrainingRefused:  # nobody succeeded in this phase
+            won = []
+        everything = joined(before, won)
+        return write_kept(context.folder, everything) if everything else ""
+
+
+def phase_loss(log_ratio: Tensor, advantage: Tensor, options: WebRLOptions) -> Tensor:
+    """The loss of each call, (C,).
+
+    Args:
+        log_ratio: (C,) log π − log π_ref, summed over the call's tokens.
+    """
+    if options.loss == "paper":
+        return (options.beta * log_ratio - advantage).square()
+    # The released code: thresholded to +1 and −0.6, and of those the negative ones are masked.
+    kept = (advantage > 0).float()
+    target = torch.where(advantage > 0, 1.0, -0.6)
+    beta = torch.where(target > 0, 1.0, 5.0)
+    cap = (target / log_ratio.detach().abs().clamp(min=1e-6)).abs()
+    beta = torch.minimum(beta, cap)
+    return kept * F.smooth_l1_loss(beta * log_ratio, target, reduction="none")
+
+
+def _befores(trajectory: Trajectory, unit: int) -> list[Merged]:
+    """The places where each call begins: what is to be expected before it is made."""
+    found = []
+    for sequence in merge(trajectory, unit)[0]:
+        first: dict[int, int] = {}
+        for call, place in zip(sequence.calls, sequence.targets, strict=True):
+            first.setdefault(call, place)
+        if first:
+            before = [place - 1 for place in first.values()]
+            found.append(marked(sequence, before, step=[float(call) for call in first]))
+    return found
+
+
+@torch.no_grad()
+def _values(critic: Scorer, places: Sequence[Sequence[Merged]], part_tokens: int) -> list[dict[int, float]]:
+    """For each trajectory, call → chance of success before it."""
+    found: list[dict[int, float]] = [{} for _ in places]
+    for part in parts([mark for own in places for mark in own], part_tokens):
+        values = torch.sigmoid(critic.head(target_states(critic.network, part)))
+        for unit, step, value in zip(part.units, part.extra["step"], values, strict=True):
+            found[int(unit)][int(step)] = float(value)
+    return found
+
+
+def _by_call(sequence: Merged) -> list[Merged]:
+    """One sequence for each call, ending where the call does."""
+    calls = sequence.calls or [0] * len(sequence.targets)
+    found = []
+    for call in dict.fromkeys(calls):
+        own = [n for n, one in enumerate(calls) if one == call]
+        targets = [sequence.targets[n] for n in own]
+        found.append(
+            Merged(
+                0,
+                sequence.ids[: targets[-1] + 1],
+                targets,
+                [0.0] * len(targets),
+                [sequence.advantages[n] for n in own],
+            )
+        )
+    return found
+
+
+def _as_steps(replayed: Sequence[Chosen]) -> list[Merged]:
+    """Replayed successes with the advantage of a success that was not expected."""
+    found = []
+    for _, (sequences, _) in replayed:
+        for one in sequences:
+            found.append(Merged(0, one.ids, one.targets, one.logprobs, [0.5] * len(one.targets)))
+    return found
+
+
+def _state(state: Json) -> dict[str, Json]:
+    if state is None:
+        return {"round": 0, "file": ""}
+    try:
+        return msgspec.convert(state, dict[str, int | str])
+    except msgspec.ValidationError as error:
+        raise InputError(f"this is no state of webrl: {error}") from error

@@ -1,0 +1,248 @@
+"""Evaluators that are made for a task: from templates, and by a model where one is given.
+
+Whoever wrote it, an evaluator is admitted only after proof (`proof.py`).  Admitted ones lie as files
+in a folder, beside `proofs.json`, for people to read and edit; an edited file is another version, and
+counts for nothing until it has been proven again.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from ..errors import InputError
+from ..models import Model
+from ..sandbox import Sandbox
+from ..types import Version, canonical
+from . import templates
+from .evaluator import Evaluator, from_source
+from .proof import Proof, prove
+from .templates import TASKS, Task
+from .variants import Row
+
+PROOFS = "proofs.json"
+
+_FENCE = re.compile(r"```(?:python)?\s*\n(.*?)```", re.DOTALL)
+_ASKED = """Write a Python function evaluate(output, expected, input=None) that judges an answer of an AI system.
+
+It returns {{"score": number from 0 to 1, "reason": short text}}. Rules:
+- 1 for a right answer; clearly less for one that is wrong, empty, None, an error message, the same for every
+  question, padded, or stuffed with likely words. It never raises for a wrong answer.
+- The reason must not contain the expected answer. Standard library only, no files, no clock, no randomness.
+
+The task looks like {task}. Known answers, one JSON object a line:
+{rows}
+
+Answer with the code alone, in one ```python block."""
+_AGAIN = (
+    "An earlier attempt was refused:\n{reasons}\nThe code was:\n```python\n{source}```\nWrite a better one."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Generated:
+    """One evaluator that was made, with what its proof came to."""
+
+    name: str
+    source: str
+    origin: str
+    """`template`, `edited`, or the name of the model that wrote it."""
+    proof: Proof | None
+    """None for a text that is no evaluator at all."""
+    parent: str | None = None
+    """The version that this one replaces."""
+    refusal: str = ""
+
+    @property
+    def admitted(self) -> bool:
+        return self.proof is not None and self.proof.admitted
+
+    @property
+    def reasons(self) -> list[str]:
+        """Why it is refused."""
+        return [self.refusal] if self.proof is None else self.proof.reasons
+
+    def as_version(self) -> Version:
+        """The evaluator as a resource of a Bundle, with its proof as meta.
+
+        Raises:
+            InputError: it was not admitted.
+        """
+        if self.proof is None or not self.admitted:
+            raise InputError(f"evaluator {self.name} was not admitted: {'; '.join(self.reasons)}")
+        return Version(
+            resource=f"evaluator/{self.name}",
+            kind="evaluator",
+            content=self.source,
+            parent=self.parent,
+            meta={"origin": self.origin, "proof": msgspec.to_builtins(self.proof)},
+        )
+
+
+async def generate(
+    rows: Sequence[Row],
+    *,
+    name: str = "answers",
+    task: Task | None = None,
+    model: Model | None = None,
+    attempts: int = 3,
+    sandbox: Sandbox | None = None,
+) -> list[Generated]:
+    """Make evaluators for known answers and prove each; admitted ones first, the best separated first of all.
+
+    Args:
+        rows: known answers, with feedback where there is any: then agreement with it is part of the proof.
+        name: what the task is called; the evaluators are `name_task` and `name_model`.
+        task: the kind of template; every likely one if None.
+        model: writes one more, told why an earlier attempt was refused.
+        attempts: calls of the model at most.
+
+    Raises:
+        InputError: no rows, or an unknown kind of task.
+        ModelError: the endpoint failed.
+    """
+    if not rows:
+        raise InputError(
+            "there are no known answers to make an evaluator from; give rows with expected or output"
+        )
+    if task is not None and task not in TASKS:
+        raise InputError(f"kind {task!r} is unknown; known: {', '.join(TASKS)}")
+    kinds = [task] if task is not None else templates.likely(rows)
+    found = [
+        await _proven(templates.source(kind, rows), f"{name}_{kind}", "template", rows, sandbox)
+        for kind in kinds
+    ]
+    if model is not None:
+        found.append(await _written(model, kinds[0], name, rows, attempts, sandbox))
+    return sorted(found, key=lambda one: (not one.admitted, -_separation(one)))
+
+
+def _separation(one: Generated) -> float:
+    return one.proof.separation if one.proof is not None and one.proof.separation is not None else -1.0
+
+
+async def _proven(
+    source: str,
+    name: str,
+    origin: str,
+    rows: Sequence[Row],
+    sandbox: Sandbox | None,
+    parent: str | None = None,
+) -> Generated:
+    try:
+        evaluator = from_source(source, name)
+        if evaluator.kind != "answer":
+            raise InputError(
+                f"{name} judges a {evaluator.kind}; for known answers it takes output and expected"
+            )
+    except InputError as error:
+        return Generated(name, source, origin, None, parent, str(error))
+    return Generated(name, source, origin, await prove(evaluator, rows=rows, sandbox=sandbox), parent)
+
+
+async def _written(
+    model: Model, task: Task, name: str, rows: Sequence[Row], attempts: int, sandbox: Sandbox | None
+) -> Generated:
+    """What the model wrote, at its best attempt."""
+    shown = "\n".join(
+        canonical(
+            {"input": row.input, "output": row.output, "expected": row.expected, "label": row.label}
+        ).decode()
+        for row in rows[:8]
+    )
+    asked = _ASKED.format(task=task, rows=shown)
+    prompt, best = asked, None
+    for _ in range(max(1, attempts)):
+        completion = await model.complete(prompt)
+        fenced = _FENCE.search(completion.text)
+        source = fenced[1] if fenced else completion.text
+        made = await _proven(source, f"{name}_model", completion.model or "model", rows, sandbox)
+        if best is None or (made.admitted, _separation(made)) > (best.admitted, _separation(best)):
+            best = made
+        if made.admitted:
+            break
+        prompt = f"{asked}\n\n{_AGAIN.format(reasons=chr(10).join(made.reasons), source=source)}"
+    assert best is not None
+    return best
+
+
+class _Known(msgspec.Struct):
+    """What `proofs.json` says of one evaluator."""
+
+    version: str
+    admitted: bool
+    origin: str
+    reasons: list[str]
+    separation: float | None = None
+    parent: str | None = None
+
+
+class Folder:
+    """Evaluators as files, with their proofs beside them.
+
+    Args:
+        path: made if it does not exist.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._index = path / PROOFS
+
+    def _known(self) -> dict[str, _Known]:
+        if not self._index.is_file():
+            return {}
+        try:
+            return msgspec.json.decode(self._index.read_bytes(), type=dict[str, _Known])
+        except msgspec.MsgspecError as error:
+            raise InputError(
+                f"{self._index} cannot be read ({error}); remove it to prove everything again"
+            ) from error
+
+    def add(self, made: Sequence[Generated]) -> None:
+        """Write the admitted ones as files, and what became of all of them into `proofs.json`."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        known = self._known()
+        for one in made:
+            before = known.get(one.name)
+            version = from_source(one.source, one.name).version if one.proof is not None else ""
+            if before is not None and before.version == version:
+                parent = before.parent
+            else:
+                parent = one.parent or (before.version if before is not None else None)
+            separation = one.proof.separation if one.proof is not None else None
+            known[one.name] = _Known(version, one.admitted, one.origin, one.reasons, separation, parent)
+            if one.admitted:
+                (self.path / f"{one.name}.py").write_text(one.source, encoding="utf-8")
+        self._index.write_bytes(msgspec.json.format(msgspec.json.encode(known), indent=2) + b"\n")
+
+    def edited(self) -> list[Evaluator]:
+        """Files whose text is not the one that was proven, new files among them."""
+        known = self._known()
+        return [one for one in self._all() if one.name not in known or known[one.name].version != one.version]
+
+    def admitted(self) -> list[Evaluator]:
+        """Evaluators that may be used: proven, admitted, and not changed since."""
+        known = self._known()
+        allowed = {one.version for one in known.values() if one.admitted}
+        return [one for one in self._all() if one.version in allowed]
+
+    def _all(self) -> list[Evaluator]:
+        found = []
+        for path in sorted(self.path.glob("*.py")):
+            found.append(from_source(path.read_text(encoding="utf-8"), path.stem))
+        return found
+
+    async def prove_edited(self, rows: Sequence[Row], *, sandbox: Sandbox | None = None) -> list[Generated]:
+        """Prove what people edited as new versions of what it was; a refused edit stays a file and is not used."""
+        known = self._known()
+        made = []
+        for one in self.edited():
+            parent = known[one.name].version if one.name in known else None
+            source = str(one.files["evaluator.py"])
+            made.append(await _proven(source, one.name, "edited", rows, sandbox, parent))
+        self.add(made)
+        return made

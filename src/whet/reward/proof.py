@@ -1,0 +1,445 @@
+"""An evaluator is guilty until proven: what it has to show before it may steer anything.
+
+It runs in the sandbox on what is known to be good and on what was made worse of it (`variants`), and
+is admitted if it ranks the good above every kind of worse, twice the same, in any order, without
+giving the expected answer away, and in agreement with what people said, where they said anything.
+A pass proves that these ways of fooling it fail, not that no other succeeds.  For programs judged by
+`evaluate(path)` program and evaluator share a process, so even an admitted one may steer a search
+only; a promotion wants a judge outside.
+
+Method: mutation analysis of tests (DeMillo, Lipton and Sayward 1978), applied to a scoring function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import msgspec
+
+from ..errors import InputError
+from ..sandbox import Limits, Pool, Result, Sandbox
+from ..types import Json, canonical
+from . import variants
+from .agreement import Agreement, agreement
+from .evaluator import Evaluator
+from .known import BUILT_IN
+from .variants import Row
+
+MOST_ROWS = 24
+"""Known answers that are used; more would say the same for more time."""
+
+MOST_FUNCTIONS = 12
+"""Functions of a program that are made to answer wrongly."""
+
+INVARIANCES: Mapping[str, Callable[[str], str]] = {
+    "whitespace": lambda text: f"  {text}\n",
+    "case": str.swapcase,
+}
+"""Changes of an answer that a declared invariance says must not matter."""
+
+_NEEDED = {"mutated": 0.8}
+_NEEDED_ELSE = 0.9
+_SMALLEST_AUC = 0.7
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One line of the table."""
+
+    name: str
+    passed: bool
+    detail: str
+    mean: float | None = None
+    """Mean score of what was tried; None where there is none."""
+    won: float | None = None
+    """Share of it that the original was ranked above."""
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """What came of putting one evaluator through it."""
+
+    evaluator: str
+    version: str
+    kind: str
+    admitted: bool
+    checks: tuple[Check, ...]
+    original: float | None
+    """Mean score of the known-good."""
+    separation: float | None
+    """Mean score of the known-good minus that of everything worse."""
+    agreement: Agreement | None = None
+    co_resident: bool = False
+    notes: tuple[str, ...] = ()
+
+    @property
+    def reasons(self) -> list[str]:
+        """Why it is refused; empty for an admitted one."""
+        return [f"{check.name}: {check.detail}" for check in self.checks if not check.passed]
+
+
+@dataclass(frozen=True, slots=True)
+class _Judged:
+    """What the evaluator said of one thing; no score where it failed or had none to give."""
+
+    score: float | None
+    feedback: str = ""
+    failure: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Case:
+    """One thing to judge: `row` says which of the known-good it was made of."""
+
+    family: str
+    row: int
+    given: Json
+    """The arguments, or the text of a program."""
+    output: Json = None
+
+
+@dataclass
+class _Evidence:
+    """All cases with what was said of them."""
+
+    cases: list[_Case]
+    judged: list[_Judged]
+    checks: list[Check] = field(default_factory=list)
+
+    def of(self, family: str) -> Iterator[tuple[_Case, _Judged]]:
+        return (
+            (case, one) for case, one in zip(self.cases, self.judged, strict=True) if case.family == family
+        )
+
+    @property
+    def originals(self) -> dict[int, _Judged]:
+        return {case.row: one for case, one in self.of("original")}
+
+    @property
+    def tolerance(self) -> float:
+        """What counts as the same score: a thousandth of the range seen."""
+        seen = [one.score for one in self.judged if one.score is not None]
+        return max(1e-9, 1e-3 * (max(seen) - min(seen))) if seen else 1e-9
+
+
+async def prove(
+    evaluator: Evaluator,
+    *,
+    program: str = "",
+    rows: Sequence[Row] = (),
+    invariant: Collection[str] = (),
+    sandbox: Sandbox | None = None,
+) -> Proof:
+    """Put an evaluator through its proof.
+
+    Args:
+        program: text of a known-good program, for an evaluator of programs.
+        rows: known answers, for an evaluator of answers; those with a label are compared with it.
+        invariant: names of INVARIANCES that the evaluator claims.
+        sandbox: where it runs; limits apply to each call.
+
+    Raises:
+        InputError: no program or no good row to begin from, or an unknown invariance.
+        SandboxError: untrusted code cannot be shut in here.
+    """
+    unknown = set(invariant) - set(INVARIANCES)
+    if unknown:
+        raise InputError(f"unknown invariance {sorted(unknown)}; known: {', '.join(INVARIANCES)}")
+    box = sandbox or Sandbox(limits=Limits(wall_seconds=20.0, cpu_seconds=20.0))
+    if evaluator.kind == "trajectory":
+        # It speaks in our types, so it needs our package: the code, and nothing else of the host.
+        box = replace(box, paths=(*box.paths, str(Path(__file__).resolve().parents[2])))
+    async with Pool(box) as pool:
+        if evaluator.kind == "program":
+            return await _of_programs(evaluator, program, pool)
+        return await _of_answers(evaluator, rows, invariant, pool)
+
+
+async def _of_answers(
+    evaluator: Evaluator, rows: Sequence[Row], invariant: Collection[str], pool: Pool
+) -> Proof:
+    name, given = ("", rows) if rows else await _fitting(evaluator, pool)
+    known = {canonical((row.input, row.good)): row for row in given if row.good is not None}
+    good = list(known.values())[:MOST_ROWS]
+    if not good:
+        raise InputError(
+            "there is no good answer to begin from; give rows with output and expected, or a good label"
+        )
+    cases = list(_answer_cases(evaluator, good, invariant))
+    forward = await _judge_all(evaluator, cases, pool)
+    evidence = _Evidence(cases, forward)
+    notes = () if rows else (f"judged on built-in {name}; give --target with your own",)
+    if not _scores_the_original(evidence):
+        return _concluded(evaluator, evidence, notes=notes)
+    _ranks(evidence, _NEEDED)
+    backward = await _judge_all(evaluator, cases[::-1], pool)
+    _same(evidence, "order", forward, backward[::-1], "the same answer scored differently in another order")
+    sample = [number for number, case in enumerate(cases) if case.row == 0]
+    again = [(await _judge_all(evaluator, [cases[number]], pool))[0] for number in sample]
+    _same(
+        evidence, "deterministic", [forward[n] for n in sample], again, "scored differently the second time"
+    )
+    for change in invariant:
+        originals = evidence.originals
+        changed = {case.row: one for case, one in evidence.of(f"invariant {change}")}
+        rows_changed = sorted(changed)
+        before, after = [originals[row] for row in rows_changed], [changed[row] for row in rows_changed]
+        _same(
+            evidence,
+            f"invariant to {change}",
+            before,
+            after,
+            f"scored differently after a change of {change}",
+        )
+    _keeps_the_answer(evidence, good)
+    agreement = await _agreement(evaluator, given, evidence, pool)
+    return _concluded(evaluator, evidence, agreement=agreement, notes=notes)
+
+
+async def _fitting(evaluator: Evaluator, pool: Pool) -> tuple[str, Sequence[Row]]:
+    """The built-in answers that the evaluator tells best from mutated ones."""
+    found: dict[str, float] = {}
+    for name, rows in BUILT_IN.items():
+        cases = [one for one in _answer_cases(evaluator, rows, ()) if one.family in ("original", "mutated")]
+        judged = await _judge_all(evaluator, cases, pool)
+        scores: dict[str, list[float]] = {"original": [], "mutated": []}
+        for case, one in zip(cases, judged, strict=True):
+            # What it cannot score counts as nothing here; the proof itself looks at why.
+            scores[case.family].append(one.score or 0.0)
+        found[name] = fmean(scores["original"]) - fmean(scores["mutated"])
+    best = max(found, key=lambda name: found[name])
+    return best, BUILT_IN[best]
+
+
+def _answer_cases(evaluator: Evaluator, good: Sequence[Row], invariant: Collection[str]) -> Iterator[_Case]:
+    for number, row in enumerate(good):
+        output = row.good
+        others = [other for other in good if other.good != row.good]
+
+        def case(family: str, value: Json, row: Row = row, number: int = number) -> _Case:
+            return _Case(family, number, evaluator.arguments(row.input, value, row.expected), value)
+
+        yield case("original", output)
+        for family, worse in variants.answers(row, others):
+            if worse != output:
+                yield case(family, worse)
+        for name in invariant:
+            if isinstance(output, str):
+                yield case(f"invariant {name}", INVARIANCES[name](output))
+
+
+async def _judge_all(evaluator: Evaluator, cases: Sequence[_Case], pool: Pool) -> list[_Judged]:
+    """Judge in this order in one process, and go on in another one where an evaluation ended it."""
+    found: list[_Judged] = []
+    while len(found) < len(cases):
+        async with pool.open(evaluator.staged, "adapter:judge") as session:
+            for case in cases[len(found) :]:
+                result = await session.call([case.given])
+                found.append(_judged(result))
+                if result.killed_by is not None or result.exit_code is not None:
+                    break
+    return found
+
+
+def _judged(result: Result) -> _Judged:
+    if result.failure is not None:
+        return _Judged(None, "", f"{result.failure.type}: {result.failure.message}"[:300])
+    try:
+        said = msgspec.convert(result.value, dict[str, Any])
+        score, feedback = said["score"], str(said["feedback"])
+    except (msgspec.ValidationError, KeyError) as error:
+        return _Judged(None, "", f"it answered {result.value!r:.80}: {error}")
+    return _Judged(float(score) if isinstance(score, int | float) else None, feedback)
+
+
+async def _of_programs(evaluator: Evaluator, program: str, pool: Pool) -> Proof:
+    if not program:
+        raise InputError(f"{evaluator.name} judges programs: give the known-good one as --target PROGRAM.py")
+    try:
+        worse = list(variants.programs(program))
+    except SyntaxError as error:
+        raise InputError(f"the target is no Python program: {error}") from error
+    same = variants.reformatted(program)
+    texts = [("original", program), *((family, text) for family, text in worse if text != same)]
+    cases = [_Case(family, 0, text) for family, text in texts]
+    judged = [await _judge_program(evaluator, case, pool) for case in cases]
+    evidence = _Evidence(cases, judged)
+    notes = ("program and evaluator share a process: its scores may steer a search, and promote nothing",)
+    if not _scores_the_original(evidence):
+        return _concluded(evaluator, evidence, notes=notes, co_resident=True)
+    await _degrade(evaluator, program, evidence, pool)
+    _ranks(evidence, _NEEDED)
+    again = await _judge_program(evaluator, cases[0], pool)
+    written = await _judge_program(evaluator, _Case("same", 0, same), pool)
+    _same(
+        evidence, "deterministic", judged[:1], [again], "the same program scored differently the second time"
+    )
+    _same(
+        evidence,
+        "invariant to formatting",
+        judged[:1],
+        [written],
+        "the same program, formatted, scored differently",
+    )
+    return _concluded(evaluator, evidence, notes=notes, co_resident=True)
+
+
+async def _degrade(evaluator: Evaluator, program: str, evidence: _Evidence, pool: Pool) -> None:
+    """Add programs that answer wrongly in one function, for each function that the evaluator looks at."""
+    good = evidence.originals[0].score or 0.0
+    reached = []
+    for name in variants.functions(program)[:MOST_FUNCTIONS]:
+        failed = await _judge_program(evaluator, _Case("mutated", 0, variants.failing(program, name)), pool)
+        if failed.score is None or failed.score < good - evidence.tolerance:
+            reached.append(name)
+    if not reached:
+        evidence.checks.append(
+            Check("mutated", False, "no function of the program makes a difference to the score")
+        )
+    for name in reached:
+        for text in variants.degraded(program, name):
+            case = _Case("mutated", 0, text)
+            evidence.cases.append(case)
+            evidence.judged.append(await _judge_program(evaluator, case, pool))
+
+
+async def _judge_program(evaluator: Evaluator, case: _Case, pool: Pool) -> _Judged:
+    result = await pool.pair(case.given, evaluator.files, function=evaluator.function)
+    if result.failure is not None:
+        return _Judged(None, "", f"{result.failure.type}: {result.failure.message}"[:300])
+    metrics: dict[str, Any] = result.value["metrics"]
+    numbers = [one for one in metrics.values() if isinstance(one, int | float)]
+    combined = metrics.get("combined_score", metrics.get("score"))
+    if not isinstance(combined, int | float):
+        # As OpenEvolve does: without a combined score, the mean of what there is.
+        combined = fmean(numbers) if numbers else None
+    return _Judged(combined, "\n".join(result.value["artifacts"].values()))
+
+
+def _scores_the_original(evidence: _Evidence) -> bool:
+    missing = [one for one in evidence.originals.values() if one.score is None]
+    total = len(evidence.originals)
+    mean = fmean([one.score for one in evidence.originals.values() if one.score is not None] or [0.0])
+    why = next((one.failure for one in missing if one.failure), "it said None")
+    detail = f"no score for {len(missing)} of {total}: {why}" if missing else f"{total} scored"
+    evidence.checks.append(Check("original", not missing, detail, None if missing else mean))
+    return not missing
+
+
+def _ranks(evidence: _Evidence, needed: Mapping[str, float]) -> None:
+    """One check for each family: how often the original is above what was made of it."""
+    originals, tolerance = evidence.originals, evidence.tolerance
+    families = dict.fromkeys(case.family for case in evidence.cases)
+    for family in families:
+        if family == "original" or family.startswith("invariant"):
+            continue
+        tried = list(evidence.of(family))
+        scores = [one.score for _, one in tried if one.score is not None]
+        above = sum(
+            one.score is None or (originals[case.row].score or 0.0) > one.score + tolerance
+            for case, one in tried
+        )
+        won, wanted = above / len(tried), needed.get(family, _NEEDED_ELSE)
+        detail = f"the original is above {above} of {len(tried)}"
+        if won < wanted:
+            detail += f", {wanted:.0%} are needed"
+        evidence.checks.append(Check(family, won >= wanted, detail, fmean(scores) if scores else None, won))
+
+
+def _same(
+    evidence: _Evidence, name: str, one: Sequence[_Judged], other: Sequence[_Judged], complaint: str
+) -> None:
+    def differs(a: float | None, b: float | None) -> bool:
+        return (a is None) != (b is None) or (
+            a is not None and b is not None and abs(a - b) > evidence.tolerance
+        )
+
+    changed = [(a.score, b.score) for a, b in zip(one, other, strict=True) if differs(a.score, b.score)]
+    detail = f"{len(one)} looked at twice"
+    if changed:
+        detail = (
+            f"{complaint}: {len(changed)} of {len(one)}, for instance {changed[0][0]} and {changed[0][1]}"
+        )
+    evidence.checks.append(Check(name, not changed, detail))
+
+
+def _keeps_the_answer(evidence: _Evidence, good: Sequence[Row]) -> None:
+    """What it says of a wrong answer goes back to whoever is learning: it must not hold the right one."""
+    told, looked = 0, 0
+    for case, one in zip(evidence.cases, evidence.judged, strict=True):
+        wanted = good[case.row].expected
+        if case.family in ("original", "stuffed") or case.family.startswith("invariant") or wanted is None:
+            continue
+        text = wanted if isinstance(wanted, str) else str(wanted)
+        seen = f"{case.output} {good[case.row].input}".lower()
+        if len(text) < 3 or text.lower() in seen:
+            continue
+        looked += 1
+        told += text.lower() in one.feedback.lower()
+    if looked:
+        detail = f"the feedback to {told} of {looked} wrong answers holds the expected one"
+        evidence.checks.append(
+            Check("leaking", told == 0, detail if told else f"{looked} wrong answers, none told")
+        )
+
+
+async def _agreement(
+    evaluator: Evaluator, rows: Sequence[Row], evidence: _Evidence, pool: Pool
+) -> Agreement | None:
+    labelled = [row for row in rows if row.label is not None and row.output is not None]
+    said = [row.label is not None and row.label > 0 for row in labelled]
+    if min(sum(said), len(said) - sum(said)) < 2:
+        return None
+    cases = [
+        _Case("labelled", 0, evaluator.arguments(r.input, r.output, r.expected), r.output) for r in labelled
+    ]
+    judged = await _judge_all(evaluator, cases, pool)
+    known = [(one.score, good) for one, good in zip(judged, said, strict=True) if one.score is not None]
+    lost = len(judged) - len(known)
+    if min(sum(good for _, good in known), sum(not good for _, good in known)) < 2:
+        evidence.checks.append(
+            Check("agreement", False, f"no score for {lost} of {len(judged)} labelled answers")
+        )
+        return None
+    found = agreement(known)
+    passed = found.auc >= _SMALLEST_AUC and found.auc_interval[0] > 0.5 and not lost
+    detail = (
+        f"AUC {found.auc:.2f} [{found.auc_interval[0]:.2f}, {found.auc_interval[1]:.2f}], "
+        f"kappa {found.kappa:.2f} [{found.kappa_interval[0]:.2f}, {found.kappa_interval[1]:.2f}], n={found.n}"
+    )
+    if not passed:
+        detail += f"; needed is an AUC of {_SMALLEST_AUC} and an interval above 0.5"
+    evidence.checks.append(Check("agreement", passed, detail))
+    return found
+
+
+def _concluded(
+    evaluator: Evaluator,
+    evidence: _Evidence,
+    *,
+    agreement: Agreement | None = None,
+    notes: tuple[str, ...] = (),
+    co_resident: bool = False,
+) -> Proof:
+    good = [one.score for one in evidence.originals.values() if one.score is not None]
+    worse = [
+        one.score
+        for case, one in zip(evidence.cases, evidence.judged, strict=True)
+        if one.score is not None and case.family != "original" and not case.family.startswith("invariant")
+    ]
+    return Proof(
+        evaluator=evaluator.name,
+        version=evaluator.version,
+        kind=evaluator.kind,
+        admitted=all(check.passed for check in evidence.checks),
+        checks=tuple(evidence.checks),
+        original=fmean(good) if good else None,
+        separation=fmean(good) - fmean(worse) if good and worse else None,
+        agreement=agreement,
+        co_resident=co_resident,
+        notes=notes,
+    )

@@ -1,0 +1,169 @@
+"""RLTR: a planner is paid for whether its tool calls cover what the task needs, not for the answer.
+
+After "Reinforcement Learning with Tool-use Rewards" (Li et al. 2025), which trains the
+planner apart from the summariser, because a final answer says too little about the plan
+(and is no use where a summariser's faults hide it).  The paper's coefficients are not
+public; the form here is ours:
+
+    R = w_c · covered / required − w_x · redundant / calls − w_e · failed calls − w_f · malformed
+
+*Required* calls come from the task (`meta["required_calls"]`) or a function; a call covers
+a requirement when name and the required arguments are the same, and whatever must come
+first has been covered before it.  A call that repeats another one exactly, or covers
+nothing, is redundant: without that term, calling everything would pay best.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..errors import InputError
+from ..types import Json, Score, Step, Trajectory, canonical
+
+
+@dataclass(frozen=True, slots=True)
+class Required:
+    """A call that the task needs."""
+
+    name: str
+    arguments: Mapping[str, Json] = field(default_factory=dict)
+    """Those that matter; others may have any value."""
+    after: Sequence[int] = ()
+    """Places of required calls that must be covered before it: a partial order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A tool call that was made; name None if it could not be read."""
+
+    name: str | None
+    arguments: Mapping[str, Json] = field(default_factory=dict)
+    failed: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToolUseOptions:
+    """What counts how much."""
+
+    coverage: float = 1.0
+    """Weight of the share of required calls that were made."""
+    redundancy: float = 0.1
+    """Weight of the share of calls that repeat another or cover nothing."""
+    errors: float = 0.2
+    """Taken off for each call that failed."""
+    malformed: float = 1.0
+    """Taken off once if any call could not be read."""
+
+    def __post_init__(self) -> None:
+        if min(self.coverage, self.redundancy, self.errors, self.malformed) < 0:
+            raise InputError(f"weights of tool use must be 0 or more; got {self}")
+
+
+class ToolUse:
+    """Tool-use completeness as a Reward.
+
+    Args:
+        required: Trajectory → the calls its task needs, None where nobody knows; `meta["required_calls"]`
+            of the task if left out.
+        calls: Trajectory → the calls that were made; its tool steps if left out.
+    """
+
+    def __init__(
+        self,
+        options: ToolUseOptions | None = None,
+        *,
+        required: Callable[[Trajectory], Sequence[Required] | None] | None = None,
+        calls: Callable[[Trajectory], Sequence[Call]] | None = None,
+    ) -> None:
+        self.options = options or ToolUseOptions()
+        self._required = required or required_of
+        self._calls = calls or calls_of
+        self.__name__ = "tool_use"
+
+    def __call__(self, trajectory: Trajectory) -> Score:
+        """Its score; None where it is not known what was needed."""
+        needed = self._required(trajectory)
+        if not needed:
+            return Score(self.__name__, None, "the task does not say which calls it needs")
+        made = list(self._calls(trajectory))
+        covered, redundant = matched(needed, made)
+        options = self.options
+        failed = sum(call.failed for call in made)
+        malformed = any(call.name is None for call in made)
+        value = (
+            options.coverage * len(covered) / len(needed)
+            - options.redundancy * redundant / max(1, len(made))
+            - options.errors * failed
+            - options.malformed * malformed
+        )
+        reason = (
+            f"{len(covered)} of {len(needed)} required calls, {redundant} of {len(made)} redundant, "
+            f"{failed} failed{', malformed' if malformed else ''}"
+        )
+        return Score(self.__name__, value, reason)
+
+
+def matched(needed: Sequence[Required], made: Sequence[Call]) -> tuple[set[int], int]:
+    """Places of the requirements that are covered, and how many calls were redundant."""
+    covered: set[int] = set()
+    seen: set[bytes] = set()
+    redundant = 0
+    for call in made:
+        key = canonical([call.name, dict(call.arguments)])
+        repeated, place = key in seen, None
+        seen.add(key)
+        if call.name is not None and not call.failed and not repeated:
+            place = next(
+                (n for n, one in enumerate(needed) if n not in covered and _covers(call, one, covered)), None
+            )
+        if place is not None:
+            covered.add(place)
+        elif call.name is not None and not call.failed:
+            redundant += 1
+    return covered, redundant
+
+
+def _covers(call: Call, one: Required, covered: set[int]) -> bool:
+    same = call.name == one.name and all(
+        name in call.arguments and call.arguments[name] == value for name, value in one.arguments.items()
+    )
+    return same and set(one.after) <= covered
+
+
+def required_of(trajectory: Trajectory) -> list[Required] | None:
+    """The task's `meta["required_calls"]`: objects with `name`, `arguments` and `after`.
+
+    Raises:
+        InputError: it is something else.
+    """
+    given: Any = trajectory.task.meta.get("required_calls")
+    if given is None:
+        return None
+    try:
+        return [
+            Required(str(one["name"]), dict(one.get("arguments") or {}), tuple(one.get("after") or ()))
+            for one in given
+        ]
+    except (TypeError, KeyError, ValueError, AttributeError) as error:
+        raise InputError(
+            f"required_calls of task {trajectory.task.id} is no list of calls: {error!r}"
+        ) from error
+
+
+def calls_of(trajectory: Trajectory) -> list[Call]:
+    """Its tool steps, or else the actions that are `{"name", "arguments"}`."""
+    tools = [step for step in trajectory.steps if step.kind == "tool"]
+    return [_call(step) for step in tools or trajectory.steps if tools or isinstance(step.action, dict)]
+
+
+def _call(step: Step) -> Call:
+    action: Any = step.action
+    name, arguments = step.name or None, action
+    if isinstance(action, dict) and "name" in action:
+        name, arguments = action["name"], action.get("arguments") or {}
+    readable = isinstance(arguments, dict)
+    return Call(
+        str(name) if name and readable else None, arguments if readable else {}, step.error is not None
+    )

@@ -1,0 +1,147 @@
+"""Running a program behind a gateway: its environment, its signals and its exit code.
+
+The program is started as the user would start it, with the same standard input and output; only
+where its model calls and traces go is changed, through the variables that the clients read.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from urllib.parse import quote
+
+from ...errors import InputError
+from .identity import LONGEST
+from .upstream import Upstream
+
+OPENAI, ANTHROPIC = "https://api.openai.com/v1", "https://api.anthropic.com/v1"
+KEY = "WHET_UPSTREAM_KEY"
+"""Variable that holds the upstream's key, if the program has none of its own."""
+_FORWARDED = ("SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2")
+
+
+def upstreams_of(
+    environ: Mapping[str, str],
+    url: str | None = None,
+    *,
+    speaks: Sequence[str] = (),
+    tokens: bool = False,
+) -> dict[str, Upstream]:
+    """The upstreams that a user means: the one given, else those that the environment names.
+
+    Args:
+        environ: `WHET_UPSTREAM_KEY` is the key of the one given; without a url, the base URLs that
+            OpenAI's and Anthropic's clients read name the upstreams.
+        speaks: APIs of the one given.
+        tokens: ask for token ids.
+
+    Raises:
+        InputError: an address that cannot be one.
+    """
+    key = environ.get(KEY) or None
+    if url is not None:
+        return {"default": Upstream(url=url, speaks=frozenset(speaks), key=key, tokens=tokens)}
+    openai = environ.get("OPENAI_BASE_URL") or environ.get("OPENAI_API_BASE") or OPENAI
+    anthropic = environ.get("ANTHROPIC_BASE_URL")
+    if anthropic and not anthropic.rstrip("/").endswith("/v1"):
+        anthropic = anthropic.rstrip("/") + "/v1"  # Anthropic's client adds it, OpenAI's does not
+    return {
+        "openai": Upstream(url=openai, speaks=frozenset(speaks), key=key, tokens=tokens),
+        "anthropic": Upstream(url=anthropic or ANTHROPIC, speaks=frozenset({"messages"})),
+    }
+
+
+def child_environment(
+    environ: Mapping[str, str],
+    *,
+    url: str,
+    run: str,
+    token: str,
+    store: str | None = None,
+    own_key: bool = False,
+) -> dict[str, str]:
+    """The environment of a program whose calls and traces go to the server at `url`.
+
+    Args:
+        token: of the server, with the role write.
+        store: the record's file, where it is on this machine.
+        own_key: the program needs no key of its own; one that says so is set where it has none,
+            because the clients do not start without.
+
+    Raises:
+        InputError: the run id cannot stand in a path.
+    """
+    if not run.isascii() or not run.isprintable() or not run or len(run) > LONGEST or "," in run:
+        raise InputError(
+            f"the run id is {run[:40]!r}: give 1 to {LONGEST} printable ASCII characters, no comma"
+        )
+    base = f"{url}/run/{quote(run, safe='')}/{quote(token, safe='')}"
+    attributes = f"whet.run={quote(run, safe='')}"
+    before = environ.get("OTEL_RESOURCE_ATTRIBUTES")
+    changed = {
+        "OPENAI_BASE_URL": f"{base}/v1",
+        "OPENAI_API_BASE": f"{base}/v1",
+        "ANTHROPIC_BASE_URL": base,
+        "OTEL_EXPORTER_OTLP_ENDPOINT": url,
+        "OTEL_EXPORTER_OTLP_HEADERS": f"x-whet-token={quote(token, safe='')}",
+        "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf",
+        "OTEL_RESOURCE_ATTRIBUTES": f"{before},{attributes}" if before else attributes,
+        "WHET_URL": url,
+        "WHET_TOKEN": token,
+        "WHET_RUN": run,
+    }
+    if store is not None:
+        changed["WHET_STORE"] = store
+    kept = {name: text for name, text in environ.items() if name != KEY and not name.startswith(_SIGNALS)}
+    if own_key:
+        for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY"):
+            kept.setdefault(name, "none-needed")
+    return {**kept, **changed}
+
+
+_SIGNALS = ("OTEL_EXPORTER_OTLP_TRACES_", "OTEL_EXPORTER_OTLP_LOGS_")
+"""Prefixes of the variables that would win over the general ones."""
+
+
+def run_child(command: Sequence[str], environ: Mapping[str, str]) -> int:
+    """Run a program to its end and return its exit code, 128 + n if signal n ended it.
+
+    Signals sent to this process are passed on.  Ctrl-C reaches both from the terminal, and it is for
+    the program to decide what it does about it.  A program that cannot be started is 127, one
+    that may not be 126, as in a shell.
+    """
+    try:
+        child = subprocess.Popen(list(command), env=dict(environ))
+    except OSError as exception:
+        print(f"whet: cannot run {command[0]}: {exception.strerror}", file=sys.stderr)
+        return 126 if isinstance(exception, PermissionError) else 127
+
+    def pass_on(number: int, frame: object) -> None:
+        if number != signal.SIGINT or not _in_foreground():
+            child.send_signal(number)
+
+    numbers = [getattr(signal, name) for name in (*_FORWARDED, "SIGINT") if hasattr(signal, name)]
+    before = {number: signal.signal(number, pass_on) for number in numbers}
+    try:
+        code = child.wait()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    return 128 - code if code < 0 else code
+
+
+def _in_foreground() -> bool:
+    """Whether the terminal's Ctrl-C was sent to the program too."""
+    try:
+        terminal = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        return os.tcgetpgrp(terminal) == os.getpgrp()
+    except OSError:
+        return False
+    finally:
+        os.close(terminal)

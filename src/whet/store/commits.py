@@ -1,0 +1,120 @@
+"""What keeps the queue's memory and the record in step.
+
+A change of entries is written, and brought into the memory once it is durable, or undone if it could
+not be.  The writer's thread brings the news and may not wait for the queue's lock, because whoever
+holds it may be waiting for the writer: so news lies in a line, and is applied by whoever has the
+lock or takes it next, before anything else is looked at.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+
+from ..errors import StoreError
+from .access import Access
+from .board import Board, Entry
+from .futures import Event
+from .writer import Writes
+
+
+class Commits:
+    """The lock over a Board, and the way from it to the file and back.
+
+    Args:
+        store: where changes are written.
+        board: what they are of.
+    """
+
+    def __init__(self, store: Access, board: Board) -> None:
+        self._store = store
+        self._board = board
+        self._lock = threading.Lock()
+        self._events: deque[Event] = deque()
+        self.listeners: list[Callable[[], None]] = []
+        """Called, without the lock, when something came to wait."""
+        self.closed = False
+
+    def note(self, apply: Callable[[BaseException | None], None]) -> None:
+        """Have something that is durable already brought into the memory."""
+        self._events.append(Event(apply, None, None))
+        self.settle()
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """The lock, with what was committed meanwhile applied first; then tell whom it concerns."""
+        with self._lock:
+            if self.closed:
+                raise StoreError("the queue is closed with its store. Open it again with whet.Store(path).")
+            told = self._apply()
+            try:
+                yield
+            finally:
+                told += self._apply()
+                fresh, self._board.fresh = self._board.fresh, False
+        self._tell(told, fresh)
+        self.settle()
+
+    def _apply(self) -> list[Event]:
+        """Bring what was committed, or was not, into the memory."""
+        told: list[Event] = []
+        while self._events:
+            event = self._events.popleft()
+            event.apply()
+            told.append(event)
+        return told
+
+    def settle(self) -> None:
+        """Apply what came in, unless someone holds the lock: whoever does applies it when letting go.
+
+        The writer's thread calls this, and it may not wait: who holds the lock may wait for the writer.
+        """
+        while self._events and self._lock.acquire(blocking=False):
+            try:
+                told = self._apply()
+                fresh, self._board.fresh = self._board.fresh, False
+            finally:
+                self._lock.release()
+            self._tell(told, fresh)
+
+    def _tell(self, told: Sequence[Event], fresh: bool) -> None:
+        for event in told:
+            event.tell()
+        if fresh:
+            for listener in tuple(self.listeners):
+                listener()
+
+    def submit(
+        self,
+        entries: Sequence[Entry],
+        writes: Writes,
+        *,
+        size: int = 0,
+        then: Callable[[], None] | None = None,
+        undo: Callable[[], None] | None = None,
+    ) -> Future[None]:
+        """Write a change of entries; they rest until it is durable, then `then`, or `undo` if it failed."""
+        settled: Future[None] = Future()
+        for entry in entries:
+            entry.change = settled
+
+        def apply(problem: BaseException | None) -> None:
+            for entry in entries:
+                entry.change = None
+            call = then if problem is None else undo
+            if call is not None:
+                call()
+
+        def finished(done: Future[None]) -> None:
+            self._events.append(Event(apply, done.exception(), settled))
+            self.settle()
+
+        try:
+            self._store.write(writes, size + 200 * len(entries)).add_done_callback(finished)
+        except BaseException as problem:
+            apply(problem)
+            raise
+        return settled

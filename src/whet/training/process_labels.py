@@ -1,0 +1,147 @@
+"""How good each step was: labels for a process reward model.
+
+- `monte_carlo` (Math-Shepherd, Wang et al. 2024): from every prefix of a trajectory the
+  policy goes on N times; a step's label is the share of completions that succeed.  The
+  *soft* share is what is kept: the hard one ("any succeeds") gets worse with more
+  completions wherever a later step can repair an earlier one.
+- `prm800k` (Lightman et al. 2023): people's ratings, +1 and 0 for good, −1 for bad.
+
+A Monte-Carlo label is a value, not a judgement of correctness: it depends on who goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from ..errors import InputError
+from ..loop import Context
+from ..types import Bundle, Json, Outcome, Step, Task, Tokens, Trajectory
+
+
+@dataclass(frozen=True, slots=True)
+class Labelled:
+    """A trajectory with a label in [0, 1] for some of its steps."""
+
+    trajectory: Trajectory
+    labels: Mapping[int, float]
+    """Step number → how good."""
+
+
+async def monte_carlo(
+    trajectories: Sequence[Trajectory],
+    bundle: Bundle,
+    context: Context,
+    *,
+    completions: int = 8,
+    seed: int = 0,
+    good: Callable[[Trajectory], bool | None] | None = None,
+) -> list[Labelled]:
+    """Label the steps of trajectories by how often the policy of `bundle` still succeeds after them.
+
+    The last step is labelled by the trajectory itself, which costs nothing.
+
+    Args:
+        completions: rollouts from each prefix.
+        good: whether a completion counts as a success; its outcome if None.
+
+    Raises:
+        BudgetExceeded: the completions of a step would overshoot the budget; none of them was run.
+    """
+    judge = good or _succeeded
+    found = []
+    for number, trajectory in enumerate(trajectories):
+        actions = [step.action for step in trajectory.steps if step.parent is None]
+        labels: dict[int, float] = {}
+        own = judge(trajectory)
+        if own is not None and actions:
+            labels[len(actions) - 1] = float(own)
+        for length in range(1, len(actions)):
+            groups = await context.rollout(
+                bundle,
+                [trajectory.task],
+                completions,
+                seed=seed + 1000 * number + length,
+                prefix=actions[:length],
+            )
+            verdicts = [judge(one) for one in groups[0].trajectories]
+            known = [float(verdict) for verdict in verdicts if verdict is not None]
+            if known:
+                labels[length - 1] = sum(known) / len(known)
+        found.append(Labelled(trajectory, labels))
+    return found
+
+
+def hardened(labelled: Sequence[Labelled]) -> list[Labelled]:
+    """Labels of 1 where any completion succeeded: the worse kind, for comparison."""
+    return [
+        Labelled(one.trajectory, {step: float(label > 0) for step, label in one.labels.items()})
+        for one in labelled
+    ]
+
+
+def _succeeded(trajectory: Trajectory) -> bool | None:
+    return trajectory.outcome is Outcome.SUCCESS if trajectory.outcome.counts else None
+
+
+def prm800k(lines: Iterable[str | bytes], encode: Callable[[str], Sequence[int]]) -> list[Labelled]:
+    """Solutions with people's ratings of their steps, from lines of PRM800K.
+
+    Every rated completion of a step is a label on the solution that was chosen up to there.
+
+    Args:
+        encode: text → token ids; a solution's text was never sampled from a model of ours.
+
+    Raises:
+        InputError: a line is not PRM800K's JSON.
+    """
+    found: list[Labelled] = []
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            record = msgspec.json.decode(line)
+            problem, steps = record["question"]["problem"], record["label"]["steps"]
+            found.extend(_solutions(str(problem), steps, encode))
+        except (msgspec.DecodeError, KeyError, TypeError, IndexError, AttributeError) as error:
+            raise InputError(f"line {number} is not a PRM800K record: {error!r}") from error
+    return found
+
+
+def _solutions(
+    problem: str, steps: Sequence[Mapping[str, Json]], encode: Callable[[str], Sequence[int]]
+) -> list[Labelled]:
+    task = Task(instruction=problem)
+    context = list(encode(problem))
+    taken: list[Step] = []
+    labels: dict[int, float] = {}
+    found: list[Labelled] = []
+    for place, step in enumerate(steps):
+        chosen = step.get("chosen_completion")
+        for index, completion in enumerate(step.get("completions") or ()):
+            rating = completion.get("rating")
+            if rating is None or index == chosen:
+                continue
+            written = _written(completion["text"], context, encode, place)
+            label = float(rating >= 0)
+            found.append(Labelled(Trajectory(task=task, steps=(*taken, written)), {**labels, place: label}))
+        human = step.get("human_completion")
+        if chosen is None and human is None:
+            break
+        rating = 1 if chosen is None else step["completions"][chosen].get("rating")
+        text = human["text"] if human is not None and chosen is None else step["completions"][chosen]["text"]
+        written = _written(text, context, encode, place)
+        taken.append(written)
+        if rating is not None:
+            labels[place] = float(rating >= 0)
+        assert written.tokens is not None
+        context = [*written.tokens.prompt_ids, *written.tokens.output_ids]
+    if taken:
+        found.append(Labelled(Trajectory(task=task, steps=tuple(taken)), dict(labels)))
+    return found
+
+
+def _written(text: str, context: list[int], encode: Callable[[str], Sequence[int]], place: int) -> Step:
+    return Step(action=text, id=str(place), tokens=Tokens(tuple(context), tuple(encode(text)), ()))

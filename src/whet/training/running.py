@@ -1,0 +1,193 @@
+"""A training run from a command: recorded trajectories in, weights in a folder out.
+
+The folder holds `metrics.jsonl`, `state.json` (the last state that can be resumed from,
+replaced whole), `bundle.json` and the weights.  A run that was killed goes on with
+`resume` to the same bits.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ..errors import InputError, TrainingRefused
+from ..loop import Context, Optimizer, Progress, Update, quiet
+from ..types import Bundle, Group, Json, Outcome, Preference, Task, Trajectory, Version, digest, new_id
+from .capture import Survey, require
+from .dataset import grouped, vocabulary_size
+from .huggingface import LoRAOptions
+from .local import adopted, fresh
+from .model import ModelOptions
+
+STATE, BUNDLE, METRICS = "state.json", "bundle.json", "metrics.jsonl"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """What to train on what."""
+
+    name: str
+    trajectories: Sequence[Trajectory]
+    output: Path
+    model: str = "tiny"
+    """Folder or name of a causal LM, or `tiny` for a fresh one of our own."""
+    lora: LoRAOptions | None = None
+    score: str | None = None
+    rl: bool = True
+    """Whether the method needs rewards and log-probabilities."""
+    preferences: Sequence[Preference] = ()
+    settings: Json = None
+    """What the run must have in common with the one that it resumes."""
+    seed: int = 0
+    resource: str = "policy"
+    progress: Progress = field(default=quiet)
+
+
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """How it ended."""
+
+    bundle: Bundle
+    metrics: Mapping[str, float]
+    rounds: int
+    reason: str
+    survey: Survey | None
+
+
+async def run(job: Job, make: Callable[[], Optimizer], *, resume: bool = False) -> Trained:
+    """Train to the end.
+
+    Args:
+        make: makes the optimizer.
+        resume: go on from the folder's last state.
+
+    Raises:
+        TrainingRefused: nothing can be learned from these trajectories, or training came to nothing.
+        InputError: the folder belongs to another run, or holds one and `resume` is False.
+    """
+    found = None
+    if job.trajectories or not job.preferences:
+        found = require(job.trajectories, score=job.score, rl=job.rl)
+    key = digest([job.name, job.model, job.seed, job.settings, [t.id for t in job.trajectories]])
+    state, bundle, rounds = _resumed(job, key) if resume else _begun(job)
+    groups = grouped(job.trajectories)
+    optimizer = make()
+    update: Update | None = None
+    while update is None or not update.done:
+        context = Context(
+            rollout=_no_rollouts,
+            folder=job.output,
+            baseline=_baseline(job.trajectories),
+            preferences=job.preferences,
+            progress=job.progress,
+            state=state,
+        )
+        update = await optimizer.step(bundle, groups, context)
+        bundle, state, rounds = update.bundle, update.state, rounds + 1
+        _note(job.output / METRICS, {"round": rounds, **update.metrics})
+        if update.done or not isinstance(state, dict) or state.get("resumable", True):
+            saved = {"run": key, "state": state, "rounds": rounds, "bundle": _versions(bundle)}
+            _replace(job.output / STATE, saved)
+    _replace(job.output / BUNDLE, _versions(bundle))
+    return Trained(bundle, update.metrics, rounds, update.reason, found)
+
+
+def _begun(job: Job) -> tuple[Json, Bundle, int]:
+    if (job.output / STATE).exists() or (job.output / BUNDLE).exists():
+        raise InputError(f"{job.output} holds a run already; go on with --resume, or choose another folder")
+    job.output.mkdir(parents=True, exist_ok=True)
+    (job.output / METRICS).unlink(missing_ok=True)
+    return None, Bundle([_start(job)]), 0
+
+
+def _start(job: Job) -> Version:
+    folder = job.output / "start"
+    if job.model != "tiny":
+        return adopted(job.resource, job.model, folder, lora=job.lora)
+    size = vocabulary_size(job.trajectories)
+    if not size:
+        raise TrainingRefused("a tiny model needs trajectories with token ids to know its vocabulary by")
+    longest = max(
+        (
+            len(s.tokens.prompt_ids) + len(s.tokens.output_ids)
+            for t in job.trajectories
+            for s in t.steps
+            if s.tokens
+        ),
+        default=1,
+    )
+    if (folder / "config.json").exists():
+        return adopted(job.resource, folder, folder)
+    options = ModelOptions(max_length=max(64, 2 * longest))
+    return fresh(job.resource, folder, options=options, vocab_size=size, seed=job.seed)
+
+
+def _resumed(job: Job, key: str) -> tuple[Json, Bundle, int]:
+    path = job.output / STATE
+    if not path.is_file():  # killed before its first checkpoint: from the beginning, to the same end
+        job.output.mkdir(parents=True, exist_ok=True)
+        return None, Bundle([_start(job)]), 0
+    try:
+        saved = msgspec.json.decode(path.read_bytes())
+        if saved["run"] != key:
+            raise InputError(
+                f"{path} was written by a run with other settings, model or trajectories; "
+                "give the same ones, or choose another folder"
+            )
+        versions = msgspec.convert(saved["bundle"], list[Version])
+        rounds = int(saved["rounds"])
+        _forget_after(job.output / METRICS, rounds)
+        return saved["state"], Bundle(versions), rounds
+    except (msgspec.DecodeError, msgspec.ValidationError, KeyError, TypeError) as error:
+        raise InputError(f"{path} is no state of a training run: {error!r}") from error
+
+
+def _versions(bundle: Bundle) -> list[Any]:
+    built: list[Any] = msgspec.to_builtins([bundle[name] for name in sorted(bundle)])
+    return built
+
+
+def _baseline(trajectories: Sequence[Trajectory]) -> dict[str, float]:
+    """What the recorded policy was worth: what training is measured against."""
+    known = [t.outcome is Outcome.SUCCESS for t in trajectories if t.outcome.counts]
+    return {"success": sum(known) / len(known)} if known else {}
+
+
+async def _no_rollouts(
+    bundle: Bundle,
+    tasks: Sequence[Task],
+    n: int = 1,
+    *,
+    seed: int = 0,
+    prefix: Sequence[Json] | None = None,
+) -> list[Group]:
+    raise TrainingRefused(
+        "this method samples fresh trajectories, and a command that trains on recorded ones has no "
+        "environment to sample in; use Experiment.improve"
+    )
+
+
+def _forget_after(path: Path, rounds: int) -> None:
+    """Drop the rows of rounds that are run again."""
+    if path.is_file():
+        rows = path.read_bytes().splitlines(keepends=True)
+        path.write_bytes(b"".join(rows[:rounds]))
+
+
+def _note(path: Path, row: Mapping[str, Json]) -> None:
+    with open(path, "ab") as file:
+        file.write(msgspec.json.encode(row) + b"\n")
+
+
+def _replace(path: Path, value: Json) -> None:
+    partial = path.with_name(f".{path.name}.{new_id()}")
+    with open(partial, "wb") as file:
+        file.write(msgspec.json.encode(value))
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(partial, path)

@@ -1,0 +1,153 @@
+"""Evaluators that are generated count for something only once they are proven, and again when edited."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from whet.errors import InputError
+from whet.models import ScriptedModel
+from whet.reward.generation import Folder, Generated, generate
+from whet.reward.templates import TASKS, likely, source
+from whet.reward.variants import Row
+
+ADD = "def add(a, b):\n    return a + b\n"
+KNOWN: dict[str, list[Row]] = {
+    "classification": [
+        Row(f"mail {n}", None, label)
+        for n, label in enumerate(["urgent", "spam", "urgent", "later", "spam", "later"])
+    ],
+    "extraction": [
+        Row("mail", None, {"name": name, "age": age})
+        for name, age in (("Ada", 36), ("Alan", 41), ("Grace", 85))
+    ],
+    "text": [
+        Row("What happened?", None, text)
+        for text in (
+            "The meeting was moved to the second week of March.",
+            "Nobody has answered the landlord about the broken heating.",
+            "All three invoices were paid before the end of the year.",
+        )
+    ],
+    "code": [
+        Row("Add two numbers.", ADD, {"function": "add", "cases": [[[1, 2], 3], [[5, 5], 10]]}),
+        Row("Double it.", "def two(x): return 2 * x", {"function": "two", "cases": [[[4], 8], [[-1], -2]]}),
+    ],
+    "ranking": [Row("Order.", None, one) for one in (["a", "b", "c"], ["c", "a", "b"], ["b", "c", "a", "d"])],
+    "routing": [
+        Row("What is the weather?", None, {"tool": "get_weather", "arguments": {"city": "Graz"}}),
+        Row("Mail Ada.", None, {"tool": "send_mail", "arguments": {"to": "ada", "text": "hello"}}),
+        Row("Weather in Linz?", None, {"tool": "get_weather", "arguments": {"city": "Linz"}}),
+    ],
+}
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_the_template_of_each_kind_is_chosen_and_admitted(task: str) -> None:
+    rows = KNOWN[task]
+    assert likely(rows)[0] == task
+    made = asyncio.run(generate(rows, task=likely(rows)[0]))
+    assert [one.reasons for one in made] == [[]]
+    assert made[0].admitted
+    assert made[0].as_version().resource == f"evaluator/answers_{task}"
+
+
+def test_a_model_writes_until_one_is_admitted_and_is_told_why_not() -> None:
+    bad = (
+        "```python\ndef evaluate(output, expected, input=None):\n    return {'score': 1.0, 'reason': ''}\n```"
+    )
+    good = (
+        "Here it is:\n```python\ndef evaluate(output, expected, input=None):\n"
+        "    return {'score': float(output == expected), 'reason': 'compared'}\n```"
+    )
+    model = ScriptedModel(["no code at all", bad, good])
+    made = asyncio.run(generate(KNOWN["classification"], task="classification", model=model))
+    assert [one.name for one in made if one.admitted] == ["answers_classification", "answers_model"]
+    assert len(model.calls) == 3
+    assert "constant:" in model.calls[2].text
+
+
+def test_a_model_that_only_writes_bad_ones_gets_none_admitted() -> None:
+    bad = "```python\ndef evaluate(output, expected, input=None):\n    return 1.0\n```"
+    made = asyncio.run(generate(KNOWN["text"], task="text", model=ScriptedModel([bad] * 2), attempts=2))
+    refused = next(one for one in made if one.origin != "template")
+    assert not refused.admitted
+    with pytest.raises(InputError, match="was not admitted"):
+        refused.as_version()
+
+
+def test_an_edit_counts_for_nothing_until_it_is_proven_again(tmp_path: Path) -> None:
+    folder, rows = Folder(tmp_path / "evaluators"), KNOWN["classification"]
+    folder.add(asyncio.run(generate(rows, task="classification")))
+    (first,) = folder.admitted()
+    path = folder.path / "answers_classification.py"
+
+    path.write_text(path.read_text().replace("float(right)", "1.0"))
+    assert folder.admitted() == []
+    (refused,) = asyncio.run(folder.prove_edited(rows))
+    assert not refused.admitted
+    assert folder.admitted() == []
+
+    path.write_text(source("classification", rows).replace('"another label"', '"not this one"'))
+    (proven,) = asyncio.run(folder.prove_edited(rows))
+    assert (proven.admitted, proven.origin) == (True, "edited")
+    assert [one.version for one in folder.admitted()] != [first.version]
+    assert folder.edited() == []
+
+
+def test_a_proof_on_file_is_of_that_very_text(tmp_path: Path) -> None:
+    folder = Folder(tmp_path)
+    folder.add(asyncio.run(generate(KNOWN["ranking"], task="ranking")))
+    (tmp_path / "mine.py").write_text("def evaluate(output, expected):\n    return 1.0\n")
+    assert [one.name for one in folder.admitted()] == ["answers_ranking"]
+    (tmp_path / "proofs.json").write_text("[]")
+    with pytest.raises(InputError, match="remove it to prove everything again"):
+        folder.admitted()
+
+
+def test_people_who_disagree_with_a_template_get_it_refused() -> None:
+    rows = [Row(str(n), "spam" if n % 2 else "later", "spam", 1.0 if n % 4 < 2 else -1.0) for n in range(16)]
+    made = asyncio.run(generate(rows, task="classification"))
+    assert not made[0].admitted
+    assert any(reason.startswith("agreement:") for reason in made[0].reasons)
+
+
+def test_the_command_writes_the_admitted_ones_and_says_what_became_of_all(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from whet.cli import app
+
+    rows, folder = tmp_path / "rows.jsonl", tmp_path / "evaluators"
+    rows.write_bytes(
+        b"\n".join(
+            msgspec.json.encode({"input": r.input, "expected": r.expected}) for r in KNOWN["classification"]
+        )
+    )
+
+    def run(*words: object) -> int:
+        return int(app(["generate-evaluators", *map(str, words)], result_action="return_value"))
+
+    assert run("--data", rows, "--output", folder, "--name", "mail", "--json") == 0
+    said = msgspec.json.decode(capsys.readouterr().out)
+    assert {one["name"] for one in said["evaluators"] if one["admitted"]} == {
+        "mail_classification",
+        "mail_text",
+    }
+    assert (folder / "mail_classification.py").is_file()
+    (folder / "mail_classification.py").write_text("def evaluate(output, expected):\n    return 1.0\n")
+    assert run("--data", rows, "--output", folder, "--name", "mail", "--kind", "text") == 0
+    out = capsys.readouterr().out
+    assert "mail_classification" in out
+    assert "refused" in out
+    assert isinstance(Folder(folder).admitted(), list)
+
+
+def test_no_rows_and_an_unknown_kind_are_named() -> None:
+    with pytest.raises(InputError, match="no known answers"):
+        asyncio.run(generate([]))
+    with pytest.raises(InputError, match="known: classification"):
+        asyncio.run(generate(KNOWN["text"], task="poetry"))  # type: ignore[arg-type]
+    assert Generated("x", "", "template", None, refusal="why").reasons == ["why"]

@@ -1,0 +1,368 @@
+"""What a run is served: its Bundle, kept from the first call to the last, through swaps, pauses and restarts."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+from gateway_world import HELLO, TOKEN, World, http, world
+
+from whet.errors import InputError
+from whet.fakes import Reply, ScriptedServer
+from whet.models.base import Completion, Request
+from whet.server.gateway import Upstream, served
+from whet.store import Store
+from whet.types import Bundle, Json, Tokens, Usage, Version
+
+ALL = ("chat", "responses", "messages")
+
+
+def version(name: str, content: Json) -> Version:
+    return Version(resource=f"gateway.{name}", content=content)
+
+
+def bundle(**content: Json) -> Bundle:
+    return Bundle([version(name, value) for name, value in content.items()])
+
+
+def admin(world: World, method: str, path: str, body: Json = None) -> Any:
+    headers = {"authorization": f"Bearer {TOKEN}"}
+    answer = http(method, f"{world.url}/api/gateway{path}", headers=headers, json=body)
+    return answer.json() | {"http": answer.status_code}
+
+
+@pytest.fixture
+def store() -> Iterator[Store]:
+    with Store(":memory:") as opened:
+        yield opened
+
+
+def ask(world: World, run: str = "r1", messages: Any = HELLO, **given: Any) -> str:
+    with world.openai(run) as client:
+        said = client.chat.completions.create(**{"model": "scripted", "messages": messages, **given})
+    return said.choices[0].message.content or ""
+
+
+@pytest.mark.parametrize("speaks", [("chat",), ALL], ids=["translated", "spoken"])
+def test_a_bundle_sets_prompt_model_and_parameters_in_every_api(
+    store: Store, speaks: tuple[str, ...]
+) -> None:
+    live = bundle(model="other", parameters={"temperature": 0.2, "max_tokens": 7}, system_prompt="Be brief.")
+    store.set_live(live)
+    with (
+        ScriptedServer("fine", models=("other",), speaks=speaks) as upstream,
+        world(upstream, store=store, options={"speaks": frozenset(speaks)}) as made,
+        made.openai() as client,
+        made.anthropic() as other,
+    ):
+        old = [{"role": "system", "content": "Be verbose."}, *HELLO]
+        client.chat.completions.create(model="mine", messages=old, max_completion_tokens=900)
+        client.responses.create(
+            model="mine", input="hello", instructions="Be verbose.", max_output_tokens=900
+        )
+        other.messages.create(model="mine", max_tokens=900, system="Be verbose.", messages=HELLO)
+        calls = made.calls()
+        sent = [received.body for received in upstream.requests]
+    for body in sent:
+        assert (body["model"], body["temperature"]) == ("other", 0.2)
+        assert "Be brief." in str(body)
+        assert "Be verbose." not in str(body)
+        assert 7 in (body.get("max_tokens"), body.get("max_output_tokens"))
+        assert 900 not in body.values()
+    for call in calls:
+        assert call["versions"] == live.ids
+        assert "Be brief." in str(call["request"]), "the record shows what was asked"
+        assert "Be verbose." in str(call["original_request"])
+
+
+def test_an_agent_without_a_prompt_is_given_one_and_an_untouched_one_stays(store: Store) -> None:
+    store.set_live(bundle(system_prompt={"text": "Add this.", "mode": "append"}))
+    with ScriptedServer("fine") as upstream, world(upstream, store=store) as made:
+        ask(made)
+        ask(made, messages=[{"role": "developer", "content": "Mine."}, *HELLO])
+        first, second = (received.body["messages"] for received in upstream.requests)
+    assert first == [{"role": "system", "content": "Add this."}, *HELLO]
+    assert second == [{"role": "developer", "content": "Mine.\n\nAdd this."}, *HELLO]
+
+
+def test_an_agent_with_several_prompts_has_the_right_one_rewritten(store: Store) -> None:
+    store.set_live(bundle(system_prompt={"rewrites": {"You plan.": "You plan well."}}))
+    with ScriptedServer("fine") as upstream, world(upstream, store=store) as made:
+        for text in ("You plan.", "You act."):
+            ask(made, messages=[{"role": "system", "content": text}, *HELLO])
+        prompts = [received.body["messages"][0]["content"] for received in upstream.requests]
+    assert prompts == ["You plan well.", "You act."]
+
+
+def test_without_a_bundle_the_agents_bytes_are_passed_on_as_they_are(store: Store) -> None:
+    raw = b'{"model":"scripted",  "messages":[{"role":"user","content":"h\\u00e9"}], "odd": 1.50}'
+    with ScriptedServer("fine") as upstream, world(upstream, store=store) as made:
+        url = f"{made.base()}/v1/chat/completions"
+        assert http("POST", url, content=raw).status_code == 200
+        (span,) = store.spans.run("r1") if made.gateway.recorder.flush() else []
+    assert raw in span.body
+
+
+def test_a_parameter_that_the_api_does_not_have_is_not_left_out_silently(store: Store) -> None:
+    store.set_live(bundle(parameters={"seed": 3}))
+    with (
+        ScriptedServer("fine") as upstream,
+        world(upstream, store=store, options={"speaks": frozenset(ALL)}) as made,
+        made.openai() as client,
+    ):
+        client.chat.completions.create(model="scripted", messages=HELLO)
+        with pytest.raises(openai.InternalServerError, match=r"sets seed.*responses"):
+            client.responses.create(model="scripted", input="hello")
+        assert made.calls()[1]["error"]["fault"] == "environment"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {"model": 3},
+        {"parameters": {"messages": []}},
+        {"parameters": ["temperature"]},
+        {"system_prompt": {"text": "x", "mode": "shout"}},
+        {"route": {"upstream": "http://evil.example/v1"}},
+        {"route": {"split": {"default": -1}}},
+    ],
+    ids=str,
+)
+def test_a_bundle_that_makes_no_sense_is_refused_and_what_was_live_stays(
+    store: Store, content: dict[str, Json]
+) -> None:
+    with pytest.raises(InputError, match="gateway"):
+        served(bundle(**content), {"default": object()})
+    with ScriptedServer("fine") as upstream, world(upstream, store=store) as made:
+        store.set_live(bundle(**content))
+        assert admin(made, "POST", "/swap")["http"] == 400
+        assert ask(made) == "fine"
+
+
+def test_a_route_splits_runs_by_their_id_and_each_run_stays_where_it_fell(store: Store) -> None:
+    store.set_live(bundle(route={"split": {"left": 1, "right": 1}}))
+    with ScriptedServer("left") as left, ScriptedServer("right") as right:
+        ends = {"left": Upstream(url=left.base_url), "right": Upstream(url=right.base_url)}
+        with world(ends, store=store) as made:
+            first = {run: ask(made, run) for run in map(str, range(12))}
+            again = {run: ask(made, run) for run in map(str, range(12))}
+    assert first == again
+    assert set(first.values()) == {"left", "right"}
+
+
+def test_an_api_goes_to_the_upstream_that_speaks_it(store: Store) -> None:
+    with ScriptedServer("open") as one, ScriptedServer("anthropic", speaks=("messages",)) as two:
+        ends = {
+            "one": Upstream(url=one.base_url),
+            "two": Upstream(url=two.base_url, speaks=frozenset({"messages"})),
+        }
+        with world(ends, store=store) as made, made.anthropic() as client:
+            assert ask(made) == "open"
+            said = client.messages.create(model="scripted", max_tokens=9, messages=HELLO)
+    assert said.content[0].text == "anthropic"
+    assert two.requests[0].headers["authorization"] == "Bearer sk-agent"
+    assert one.requests[0].headers["authorization"] == "Bearer sk-agent"
+
+
+def test_a_run_keeps_its_bundle_through_a_swap_and_a_new_run_gets_the_new_one(store: Store) -> None:
+    before, after = bundle(system_prompt="old"), bundle(system_prompt="new")
+    store.set_live(before)
+    with (
+        ScriptedServer(lambda request: request.messages[0]["content"]) as upstream,
+        world(upstream, store=store) as made,
+    ):
+        assert ask(made, "first") == "old"
+        store.set_live(after)
+        assert admin(made, "POST", "/swap")["live"] == after.ids
+        assert (ask(made, "first"), ask(made, "second")) == ("old", "new")
+        assert made.calls("first")[1]["versions"] == before.ids
+        assert made.call("second")["versions"] == after.ids
+
+
+def test_a_release_by_another_process_is_followed(store: Store) -> None:
+    with (
+        ScriptedServer(lambda request: request.messages[0]["content"]) as upstream,
+        world(upstream, store=store) as made,
+    ):
+        store.set_live(bundle(system_prompt="released"))
+        deadline = time.monotonic() + 20
+        while made.gateway.assignments.swaps < 1 and time.monotonic() < deadline:
+            time.sleep(0.02)
+        while not made.gateway.status().live and time.monotonic() < deadline:
+            time.sleep(0.02)
+        assert ask(made) == "released"
+
+
+def test_a_run_goes_on_with_its_bundle_after_a_restart(tmp_path: Path) -> None:
+    with (
+        ScriptedServer(lambda request: request.messages[0]["content"]) as upstream,
+        Store(tmp_path / "runs.db") as store,
+    ):
+        store.set_live(bundle(system_prompt="old"))
+        with world(upstream, store=store) as made:
+            assert ask(made, "first") == "old"
+        with Store(tmp_path / "runs.db") as store:
+            store.set_live(bundle(system_prompt="new"))
+            with world(upstream, store=store) as made:
+                assert (ask(made, "first"), ask(made, "second")) == ("old", "new")
+
+
+def test_a_run_is_assigned_versions_before_it_begins_and_not_after(store: Store) -> None:
+    candidate, other = version("system_prompt", "candidate"), version("system_prompt", "other")
+    store.put_versions(candidate, other)
+    with (
+        ScriptedServer(lambda request: request.messages[0]["content"]) as upstream,
+        world(upstream, store=store) as made,
+    ):
+        assert admin(made, "PUT", "/runs/r1", {"versions": [candidate.id]})["http"] == 200
+        assert ask(made, "r1") == "candidate"
+        assert admin(made, "PUT", "/runs/r1", {"versions": [candidate.id]})["http"] == 200
+        assert admin(made, "PUT", "/runs/r1", {"versions": [other.id]})["http"] == 409
+        assert admin(made, "PUT", "/runs/r2", {"versions": ["nope"]})["http"] == 404
+        assert ask(made, "r1") == "candidate"
+
+
+def test_the_chooser_decides_for_new_runs(store: Store) -> None:
+    candidate = bundle(system_prompt="canary")
+
+    def choose(run: str) -> Bundle | None:
+        return candidate if run.startswith("canary") else None
+
+    with (
+        ScriptedServer(lambda request: request.messages[0]["content"]) as upstream,
+        world(upstream, store=store, choose=choose) as made,
+    ):
+        assert (ask(made, "canary-1"), ask(made, "r1")) == ("canary", "hello")
+        assert made.call("canary-1")["versions"] == candidate.ids
+
+
+def test_calls_under_way_during_a_swap_end_on_the_version_that_they_began_with(store: Store) -> None:
+    versions = [bundle(system_prompt=f"version {number}") for number in range(5)]
+    store.set_live(versions[0])
+
+    def script(request: Request) -> Reply:
+        return Reply(answer=f"{request.messages[0]['content']} says so", delay=0.02, event_delay=0.01)
+
+    answers: list[tuple[str, str]] = []
+    stop = threading.Event()
+
+    def work(made: World, worker: int) -> None:
+        number = 0
+        while not stop.is_set():
+            run, number = f"{worker}-{number}", number + 1
+            with made.openai(run) as client:
+                stream = client.chat.completions.create(
+                    model="scripted", messages=HELLO, stream=bool(worker % 2)
+                )
+                if worker % 2:
+                    said = "".join(chunk.choices[0].delta.content or "" for chunk in stream)
+                else:
+                    said = stream.choices[0].message.content
+            answers.append((run, said))
+
+    with ScriptedServer(script) as upstream, world(upstream, store=store) as made:
+        with ThreadPoolExecutor(4) as pool:
+            futures = [pool.submit(work, made, number) for number in range(4)]
+            for number in range(1, 5):
+                threshold = len(answers) + 6
+                deadline = time.monotonic() + 20
+                while len(answers) < threshold and time.monotonic() < deadline:
+                    time.sleep(0.005)
+                store.set_live(versions[number])
+                assert admin(made, "POST", "/swap")["live"] == versions[number].ids
+            stop.set()
+            for future in futures:
+                future.result(30)
+        seen: set[str] = set()
+        for run, said in answers:
+            call = made.call(run)
+            prompt = call["request"]["messages"][0]["content"]
+            assert said == f"{prompt} says so"
+            assert call["response"]["choices"][0]["message"]["content"] == said
+            assert (call["error"], call["versions"]) == (None, bundle(system_prompt=prompt).ids)
+            seen.add(prompt)
+    assert len(seen) >= 4
+
+
+def test_paused_calls_wait_and_go_on_after_resume(store: Store) -> None:
+    with ScriptedServer("fine") as upstream, world(upstream, store=store) as made:
+        assert admin(made, "POST", "/pause")["paused"] is True
+        with ThreadPoolExecutor(3) as pool:
+            futures = [pool.submit(ask, made, f"r{number}") for number in range(3)]
+            deadline = time.monotonic() + 20
+            while admin(made, "GET", "")["held"] < 3 and time.monotonic() < deadline:
+                time.sleep(0.01)
+            assert upstream.requests == []
+            assert admin(made, "POST", "/resume")["paused"] is False
+            assert [future.result(20) for future in futures] == ["fine"] * 3
+
+
+def test_a_call_that_is_held_for_too_long_is_told_to_come_again(store: Store) -> None:
+    with ScriptedServer("fine") as upstream, world(upstream, store=store) as made:
+        made.gateway.traffic.patience = 0.1
+        admin(made, "POST", "/pause")
+        with pytest.raises(openai.InternalServerError) as caught:
+            ask(made)
+        assert caught.value.status_code == 503
+        assert caught.value.response.headers["retry-after"] == "1"
+        call = made.call()
+    assert (call["error"]["type"], call["error"]["fault"]) == ("paused", "environment")
+
+
+def test_draining_waits_for_what_is_under_way(store: Store) -> None:
+    gate = threading.Event()
+
+    def script(request: Request) -> str:
+        gate.wait(20)
+        return "late"
+
+    with (
+        ScriptedServer(script) as upstream,
+        world(upstream, store=store) as made,
+        ThreadPoolExecutor(2) as pool,
+    ):
+        running = pool.submit(ask, made)
+        deadline = time.monotonic() + 20
+        while not upstream.requests and time.monotonic() < deadline:
+            time.sleep(0.01)
+        early = admin(made, "POST", "/drain", {"seconds": 0.05})
+        assert (early["http"], early["in_flight"], early["paused"]) == (504, 1, True)
+        drained = pool.submit(admin, made, "POST", "/drain")
+        gate.set()
+        assert drained.result(20)["in_flight"] == 0
+        assert running.result(20) == "late"
+        admin(made, "POST", "/resume")
+        assert ask(made, "r2") == "late"
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_an_answer_of_another_policy_version_than_the_assigned_is_an_error(
+    store: Store, streamed: bool
+) -> None:
+    live = bundle(model={"name": "scripted", "policy_version": "7"})
+    store.set_live(live)
+
+    def answer(policy: str | None) -> Completion:
+        tokens = Tokens((1, 2), (3,), (-0.5,), policy_version=policy)
+        return Completion(text="sampled", tokens=tokens, usage=Usage(2, 1, calls=1), finish="stop")
+
+    script = [answer("7"), answer("8"), answer(None)]
+    with ScriptedServer(script) as upstream, world(upstream, store=store) as made, made.openai() as client:
+        right = client.chat.completions.create(model="x", messages=HELLO, stream=streamed)
+        if streamed:
+            assert "".join(chunk.choices[0].delta.content or "" for chunk in right) == "sampled"
+        else:
+            assert "policy_version" not in right.to_dict()
+        for _ in range(2):
+            with pytest.raises(openai.InternalServerError, match="assigned policy version '7'"):
+                client.chat.completions.create(model="x", messages=HELLO, stream=streamed)
+        first, second, third = made.calls()
+    assert (first["policy_version"], first["error"]) == ("7", None)
+    assert (second["policy_version"], second["error"]["type"]) == ("8", "version_mismatch")
+    assert (third["policy_version"], third["error"]["type"]) == (None, "version_mismatch")

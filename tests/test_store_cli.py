@@ -1,0 +1,117 @@
+"""`whet tasks add` and `whet resources put`: work from the command line, with the server running or not."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from whet.cli import app, main
+from whet.store import Store
+from whet.types import Split, Task, Trajectory
+
+TASKS = (
+    '{"task_id": "buy", "natural_language_instruction": "Buy a keyboard.", "initial_state": {"url": "x"}}\n'
+    '{"id": "ask", "instruction": "When is the move?", "split": "gate"}\n'
+)
+
+
+def run(*words: object) -> int | None:
+    found = app([str(word) for word in words], result_action="return_value")
+    return found if isinstance(found, int) else None
+
+
+def test_tasks_are_queued_once_for_the_mode_that_was_asked_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, path = tmp_path / "tasks.jsonl", tmp_path / "runs.db"
+    file.write_text(TASKS)
+    assert run("tasks", "add", file, "--store", path, "--mode", "val", "--json") == 0
+    first = json.loads(capsys.readouterr().out)
+    assert (first["tasks"], first["queued"]) == (2, 2)
+    assert run("tasks", "add", file, "--store", path, "--mode", "val", "--times", "3", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["queued"] == 4
+    with Store(path) as store:
+        assert {task.id: task.split for task in store.tasks()} == {"buy": Split.VALIDATION, "ask": Split.GATE}
+        leases = store.queue.claim("w", n=9, modes=["val"]).result()
+        assert {each.rollout.id for each in leases} >= set(first["ids"])
+        assert [each.rollout.task.id for each in leases].count("buy") == 3
+        assert leases[0].rollout.task.initial_state == {"url": "x"}
+
+
+def test_work_added_while_a_server_owns_the_store_is_claimable_there(tmp_path: Path) -> None:
+    file, path = tmp_path / "tasks.jsonl", tmp_path / "runs.db"
+    file.write_text(TASKS)
+    with Store(path, serve=True) as server:
+        queue = server.queue
+        assert run("tasks", "add", file, "--store", path, "--max-attempts", "1") == 0
+        assert [each.rollout.max_attempts for each in queue.claim("w", n=9).result()] == [1, 1]
+
+
+def test_a_resource_file_becomes_the_latest_and_the_others_stay(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "runs.db"
+    (tmp_path / "prompt.txt").write_text("Be brief.\n")
+    (tmp_path / "knobs.json").write_text('{"temperature": 0.5}')
+    assert run("resources", "put", "system_prompt", tmp_path / "prompt.txt", "--store", path) == 0
+    assert run("resources", "put", "knobs", tmp_path / "knobs.json", "--store", path) == 0
+    capsys.readouterr()
+    assert run("resources", "put", "knobs", tmp_path / "knobs.json", "--store", path, "--json") == 0
+    said = json.loads(capsys.readouterr().out)
+    with Store(path) as store:
+        expected = {"system_prompt": "Be brief.\n", "knobs": {"temperature": 0.5}}
+        assert store.resources.latest() == (said["id"], expected)
+        assert len(store.history("resources")) == 2  # the third put changed nothing
+    file = tmp_path / "tasks.jsonl"
+    file.write_text(TASKS)
+    assert run("tasks", "add", file, "--store", path, "--resources", said["id"]) == 0
+
+
+def test_a_person_is_erased_while_a_server_owns_the_store_and_old_runs_go(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "runs.db"
+    with Store(path, serve=True) as server:
+        server.put(Trajectory(task=Task(id="a"), id="hers", subject="ann"))
+        server.put(
+            Trajectory(task=Task(id="b"), id="old", started=1.0), Trajectory(task=Task(id="b"), id="new")
+        )
+        assert run("erase", "ann", "--store", path, "--json") == 0
+        assert json.loads(capsys.readouterr().out)["trajectories"] == 1
+        assert run("retain", "--store", path, "--days", "30") == 0
+        assert "trajectories              1" in capsys.readouterr().out
+        assert [each.id for each in server.trajectories()] == ["new"]
+        assert run("erase", "ann", "--store", path) == 0
+        assert "remains: copies outside" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["tasks", "add", "{tmp}/none.jsonl"], "none.jsonl"),
+        (["tasks", "add", "{tmp}/bad.jsonl"], "line 1"),
+        (["tasks", "add", "{tmp}/good.jsonl", "--times", "0"], "--times"),
+        (["tasks", "add", "{tmp}/good.jsonl", "--resources", "never"], "never"),
+        (["resources", "put", "p", "{tmp}/none.txt"], "none.txt"),
+        (["resources", "put", "p", "{tmp}/bad.json"], "JSON"),
+        (["erase", "ann"], "no store"),
+        (["retain", "--days", "3"], "no store"),
+    ],
+)
+def test_what_cannot_be_used_is_refused_in_one_line(
+    words: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "bad.jsonl").write_text("{\n")
+    (tmp_path / "bad.json").write_text("{\n")
+    (tmp_path / "good.jsonl").write_text(TASKS)
+    with pytest.raises(SystemExit) as stopped:
+        main(
+            [word.replace("{tmp}", str(tmp_path)) for word in words] + ["--store", str(tmp_path / "runs.db")]
+        )
+    assert stopped.value.code == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: ")
+    assert error.count("\n") == 1
+    assert said in error

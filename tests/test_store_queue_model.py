@@ -1,0 +1,204 @@
+"""The queue against a model of it: any sequence of calls, failures, restarts and clock steps."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from whet.errors import StaleLeaseError
+from whet.store import Queue, Store
+from whet.store.owner import Owner
+from whet.types import Failure, Fault, Mode, Outcome, Rollout, Task, Trajectory
+
+MODES: tuple[Mode, ...] = ("train", "val", "test")
+LOST = "LeaseExpired"
+
+
+class Model:
+    """A rollout as the model knows it."""
+
+    def __init__(self, name: str, mode: Mode, limit: int) -> None:
+        self.name, self.mode, self.limit = name, mode, limit
+        self.status = "queued"
+        self.attempts = 0
+        self.fence: int | None = None
+        self.until = 0.0
+        self.lease = 0.0
+        self.result: str | None = None
+        self.error: str | None = None
+
+
+class QueueMachine(RuleBasedStateMachine):
+    """Calls go to both; what the queue answers must be what the model says."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder = tempfile.TemporaryDirectory()
+        self.now = 1000.0
+        self.known: dict[str, Model] = {}
+        self.waiting: list[str] = []
+        self.finished: list[str] = []
+        self.reports: dict[int, tuple[str, str]] = {}
+        """Fence → what was reported under it and accepted."""
+        self.fences: dict[int, str] = {}
+        """Fence → rollout, of all leases that were ever given."""
+        self.opens = 0
+
+    def teardown(self) -> None:
+        self.store.close()
+        self.folder.cleanup()
+
+    @initialize()
+    def open(self) -> None:
+        self.store = Store(Path(self.folder.name) / "runs.db")
+        assert self.store._writer is not None
+        link = self.store._writer.link
+        assert isinstance(link, Owner)
+        self.queue = Queue(self.store, link, clock=lambda: self.now)
+
+    def end(self, model: Model, status: str) -> None:
+        model.status, model.fence = status, None
+        self.finished.append(model.name)
+
+    def give_up(self, model: Model) -> None:
+        """After a failed attempt: to the end of the line, or over."""
+        model.fence = None
+        if model.attempts < model.limit:
+            model.status = "queued"
+            self.waiting.append(model.name)
+        else:
+            self.end(model, "failed")
+
+    def expire(self) -> list[Model]:
+        due = [one for one in self.known.values() if one.fence is not None and one.until <= self.now]
+        due.sort(key=lambda one: (one.until, one.fence))
+        for model in due:
+            model.error = LOST
+            self.give_up(model)
+        return due
+
+    @rule(number=st.integers(0, 12), mode=st.sampled_from(MODES), limit=st.integers(1, 3))
+    def add(self, number: int, mode: Mode, limit: int) -> None:
+        name = f"r{number}"
+        given = Rollout(id=name, task=Task(id=f"t{number}"), mode=mode, max_attempts=limit)
+        assert self.queue.add([given]).result(30) == [name]
+        if name not in self.known:
+            self.known[name] = Model(name, mode, limit)
+            self.waiting.append(name)
+
+    @rule(
+        n=st.integers(1, 4),
+        lease=st.sampled_from([1.0, 5.0, 60.0]),
+        modes=st.none() | st.lists(st.sampled_from(MODES), min_size=1, max_size=2),
+    )
+    def claim(self, n: int, lease: float, modes: list[Mode] | None) -> None:
+        self.queue.expire().result(30)
+        self.expire()
+        wanted = [name for name in self.waiting if modes is None or self.known[name].mode in modes][:n]
+        leases = self.queue.claim("worker", n=n, lease=lease, modes=modes).result(30)
+        assert [each.rollout.id for each in leases] == wanted
+        for each in leases:
+            model = self.known[each.rollout.id]
+            model.status, model.attempts, model.fence = "running", model.attempts + 1, each.fence
+            model.until, model.lease = self.now + lease, lease
+            self.waiting.remove(model.name)
+            assert each.attempt == model.attempts
+            assert each.fence > max(self.fences, default=0)
+            self.fences[each.fence] = model.name
+
+    @rule(pick=st.randoms(use_true_random=False), lease=st.sampled_from([1.0, 60.0]))
+    @precondition(lambda self: self.fences)
+    def heartbeat(self, pick: object, lease: float) -> None:
+        fence = pick.choice(sorted(self.fences))  # type: ignore[attr-defined]
+        model = self.known[self.fences[fence]]
+        if model.fence == fence:
+            self.queue.heartbeat(model.name, fence, lease=lease).result(30)
+            model.until, model.lease = self.now + lease, lease
+        else:
+            with pytest.raises(StaleLeaseError):
+                self.queue.heartbeat(model.name, fence, lease=lease).result(30)
+
+    @rule(pick=st.randoms(use_true_random=False), how=st.sampled_from(["success", "agent", "broken"]))
+    @precondition(lambda self: self.fences)
+    def finish(self, pick: object, how: str) -> None:
+        fence = pick.choice(sorted(self.fences))  # type: ignore[attr-defined]
+        model = self.known[self.fences[fence]]
+        trajectory, error = None, None
+        if how == "agent":
+            error = Failure(Fault.AGENT, "E", "raised")
+        else:
+            outcome = Outcome.SUCCESS if how == "success" else Outcome.INFRASTRUCTURE_ERROR
+            trajectory = Trajectory(task=Task(id="t"), id=f"run{fence}{how}", started=1.0, outcome=outcome)
+        done = self.queue.finish(model.name, fence, trajectory=trajectory, error=error)
+        if model.fence == fence:
+            done.result(30)
+            self.reports[fence] = (model.name, how)
+            if how == "success":
+                model.result, model.error = f"run{fence}success", None
+                self.end(model, "succeeded")
+            else:
+                model.error = "E" if how == "agent" else "InfrastructureError"
+                self.give_up(model)
+                if model.status == "failed" and trajectory is not None:
+                    model.result = trajectory.id
+        elif self.reports.get(fence) == (model.name, how):
+            done.result(30)
+        else:
+            with pytest.raises(StaleLeaseError):
+                done.result(30)
+
+    @rule(pick=st.randoms(use_true_random=False))
+    @precondition(lambda self: self.known)
+    def cancel(self, pick: object) -> None:
+        model = self.known[pick.choice(sorted(self.known))]  # type: ignore[attr-defined]
+        open_ = model.status in ("queued", "running")
+        assert self.queue.cancel(model.name).result(30) == open_
+        if open_:
+            if model.status == "queued":
+                self.waiting.remove(model.name)
+            model.error = None
+            self.end(model, "cancelled")
+
+    @rule(seconds=st.sampled_from([0.5, 2.0, 30.0, 100.0]))
+    def time_passes(self, seconds: float) -> None:
+        self.now += seconds
+        assert self.queue.expire().result(30) == len(self.expire())
+
+    @rule(started_at=st.sampled_from([0.0, 5_000.0]))
+    def restart(self, started_at: float) -> None:
+        """Every lease lives on for its stated length; what waits does so in the order of adding."""
+        self.store.close()
+        self.now = started_at
+        self.open()
+        order = list(self.known)
+        self.waiting.sort(key=order.index)
+        for model in self.known.values():
+            if model.fence is not None:
+                model.until = self.now + model.lease
+        self.opens += 1
+
+    @invariant()
+    def both_agree(self) -> None:
+        found = {each.id: each for each in self.queue.list(limit=1000)}
+        assert set(found) == set(self.known)
+        for name, model in self.known.items():
+            row = found[name]
+            said = None if row.error is None else row.error.type
+            assert (row.status, row.attempts, row.result) == (model.status, model.attempts, model.result), (
+                name
+            )
+            if model.status != "running":
+                assert said == model.error, name
+        assert [each.id for _, each in self.queue.finished(limit=1000)] == self.finished
+        counts = self.queue.counts()
+        for status, count in counts.items():
+            assert count == sum(one.status == status for one in self.known.values()), status
+
+
+QueueMachine.TestCase.settings = settings(max_examples=15, stateful_step_count=30, deadline=None)
+test_the_queue_does_what_its_model_does = QueueMachine.TestCase

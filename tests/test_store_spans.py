@@ -1,0 +1,149 @@
+"""Spans in the record: kept as they came, once, across segments, processes and restarts."""
+
+from __future__ import annotations
+
+import hashlib
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from whet.errors import StoreError
+from whet.store import Store
+from whet.types import Span
+
+
+def span(number: int, *, trace: int = 0, context: bytes = b"service", run: str | None = None) -> Span:
+    return Span(
+        trace=hashlib.md5(b"trace%d" % trace).digest(),
+        id=number.to_bytes(8, "big"),
+        parent=b"",
+        started=1_000 + number,
+        ended=2_000 + number,
+        name=f"chat {number}",
+        body=b"\x0a\x00body %d" % number,
+        encoding="span",
+        context=context,
+        run=run,
+    )
+
+
+def test_spans_come_back_as_they_came_in_order_of_their_start() -> None:
+    first = span(1)._replace(started=5)
+    late = span(2)._replace(started=3, parent=first.id, ended=0, encoding="span+json", body=b"{}", run="r")
+    same_start = span(0)._replace(started=5, context=b"")
+    with Store(":memory:") as store:
+        store.spans.put([first, late]).result()
+        store.spans.put([same_start, span(9, trace=1)]).result()
+        assert store.spans.trace(first.trace) == [late, same_start, first]
+        assert store.spans.run("r") == [late]
+        assert store.spans.trace(b"unknown") == store.spans.run("unknown") == []
+        assert store.spans.count() == 4
+
+
+def test_a_repeated_span_is_kept_once_in_its_segment_and_the_next(tmp_path: Path) -> None:
+    with Store(tmp_path / "runs.db", segment=10) as store, Store(tmp_path / "runs.db") as client:
+        old = [span(n) for n in range(10)]
+        store.spans.put(old).result()
+        store.spans.put([*old, span(10)]).result()  # opens the next segment
+        client.spans.put(old[:3]).result()  # through the owner's socket
+        store.spans.put(
+            [span(4)._replace(encoding="log")]
+        ).result()  # a log record of that span: another thing
+        assert store.spans.count() == 12
+        assert len(store.spans.trace(span(0).trace)) == len(client.spans.trace(span(0).trace)) == 12
+
+
+def test_the_window_of_recognition_is_two_segments_and_no_more(tmp_path: Path) -> None:
+    with Store(tmp_path / "runs.db", segment=5) as store:
+        for start in range(0, 20, 5):
+            store.spans.put([span(n) for n in range(start, start + 5)]).result()
+        store.spans.put([span(12)]).result()  # two segments back: stored again by design
+        store.spans.put([span(17)]).result()
+        assert store.spans.count() == 21
+
+
+def test_what_is_put_twice_at_once_is_kept_once() -> None:
+    with Store(":memory:") as store:
+        store.spans.put([span(1), span(1), span(2)]).result()
+        assert store.spans.count() == 2
+
+
+def test_segments_go_on_after_a_restart_and_traces_are_found_across_them(tmp_path: Path) -> None:
+    path = tmp_path / "runs.db"
+    for life in range(4):
+        with Store(path, segment=7) as store:
+            for n in range(6):
+                store.spans.put([span(life * 6 + n, trace=n % 2, run="r" if n == 5 else None)]).result()
+    with Store(path) as store:
+        assert [each.id[-1] for each in store.spans.trace(span(0).trace)] == list(range(0, 24, 2))
+        assert [each.id[-1] for each in store.spans.run("r")] == [5, 11, 17, 23]
+        assert store.spans.count() == 24
+    with sqlite3.connect(path) as connection:
+        tables = connection.execute(
+            "SELECT count(*) FROM sqlite_master WHERE name LIKE 'spans__'"
+        ).fetchone()[0]
+        assert tables == 5  # four filled ones and the empty one before the first
+        assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+    connection.close()
+
+
+def test_a_context_is_stored_once_per_distinct_value(tmp_path: Path) -> None:
+    path = tmp_path / "runs.db"
+    with Store(path, segment=10) as store:
+        store.spans.put([span(n, context=b"%d" % (n % 3)) for n in range(30)]).result()
+        store.spans.put([span(n, context=b"%d" % (n % 3)) for n in range(30, 60)]).result()
+        assert {each.context for each in store.spans.trace(span(0).trace)} == {b"0", b"1", b"2"}
+        assert store.rows("SELECT count(*) FROM contexts") == [(3,)]
+
+
+def test_a_cursor_sees_every_touched_trace_once_per_read_and_misses_none() -> None:
+    with Store(":memory:", segment=8) as store:
+        store.spans.put([span(n, trace=n % 3) for n in range(20)]).result()
+        touched = store.spans.touched(0)
+        assert [each.trace for each in touched] == [span(0, trace=n).trace for n in (2, 0, 1)]
+        assert [each.seq for each in touched] == [18, 19, 20]
+        assert store.spans.touched(touched[-1].seq) == []
+        store.spans.put([span(99, trace=1, run="r")]).result()
+        (again,) = store.spans.touched(touched[-1].seq)
+        assert (again.trace, again.run) == (span(0, trace=1).trace, "r")
+        assert again.arrived >= touched[-1].arrived
+
+
+def test_reading_by_small_pages_reaches_the_same_traces() -> None:
+    with Store(":memory:", segment=8) as store:
+        store.spans.put([span(n, trace=n * n % 11) for n in range(40)]).result()
+        seen, cursor = set(), 0
+        while page := store.spans.touched(cursor, limit=2):
+            assert len(page) <= 2
+            seen |= {each.trace for each in page}
+            assert page[-1].seq > cursor
+            cursor = page[-1].seq
+        assert cursor == 40
+        assert seen == {span(0, trace=n * n % 11).trace for n in range(40)}
+
+
+def test_a_batch_with_a_bad_span_is_refused_whole_and_the_next_ones_are_kept() -> None:
+    with Store(":memory:", segment=4) as store:
+        store.spans.put([span(0)]).result()
+        bad = store.spans.put([span(1), span(2)._replace(name=None)])  # type: ignore[arg-type]
+        good = store.spans.put([span(3)])
+        with pytest.raises(StoreError, match="NOT NULL"):
+            bad.result()
+        good.result()
+        assert [each.id[-1] for each in store.spans.trace(span(0).trace)] == [0, 3]
+        assert store.spans.count() == 2
+        assert store.spans.touched(0)[-1].seq == store.rows("SELECT max(last) FROM segments")[0][0]
+
+
+def test_a_client_cannot_send_a_span_of_the_wrong_shape_or_a_queue_statement(tmp_path: Path) -> None:
+    with Store(tmp_path / "runs.db") as store, Store(tmp_path / "runs.db") as client:
+        for writes in (
+            [("span", [(b"short",)])],
+            [("rollout_state", [("[]",)])],
+            [("counter", [("fence", 9)])],
+        ):
+            with pytest.raises(StoreError, match="refused"):
+                client.write(writes).result()  # type: ignore[arg-type]
+        client.spans.put([span(1)]).result()
+        assert store.spans.count() == 1

@@ -1,0 +1,239 @@
+"""`whet train` and `whet capture check`, from files and a store, with kill -9 and every error that one meets."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+
+import msgspec
+import pytest
+from methods_toys import beginning, collect, context, tasks
+
+from whet.cli import app
+from whet.cli.train import METHODS
+from whet.errors import InputError, NotFoundError, TrainingRefused
+from whet.optimizers.ppo import PPO
+from whet.store import Store
+from whet.training import capture, dataset
+from whet.training.local import LocalModels
+from whet.types import Feedback, Group, Outcome, Step, Task, Tokens, Trajectory, Version
+
+
+@pytest.fixture(scope="module")
+def groups(tmp_path_factory) -> list[Group]:
+    folder = tmp_path_factory.mktemp("recorded")
+    return asyncio.run(collect(beginning(folder), tasks(24), 8, models=LocalModels()))
+
+
+@pytest.fixture
+def recorded(groups, tmp_path):
+    path = tmp_path / "trajectories.jsonl"
+    dataset.write(path, [trajectory for group in groups for trajectory in group.trajectories])
+    return path
+
+
+def run(*words):
+    return app([str(word) for word in words], result_action="return_value")
+
+
+SMALL = {
+    "sft": ["--epochs", 2],
+    "awr": ["--epochs", 2],
+    "star": ["--steps", 1, "--epochs", 2],
+    "dpo": ["--epochs", 1, "--pairs", "step", "--optim.schedule", "cosine"],
+    "kto": ["--epochs", 1],
+    "reward-model": ["--epochs", 1, "--objective", "outcome"],
+    "grpo": ["--steps", 2, "--optim.learning-rate", 0.01],
+    "rloo": ["--steps", 2],
+    "reinforce": ["--steps", 2, "--assignment", "broadcast"],
+    "ppo": ["--steps", 2, "--no-whiten"],
+    "a2c": ["--steps", 2],
+}
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_trains_from_a_file(method, recorded, tmp_path, capsys):
+    output = tmp_path / "out"
+    assert run("train", method, "--data", recorded, "--output", output, "--json", *SMALL[method]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["method"] == method
+    assert result["metrics"]
+    (bundle,) = [json.loads((output / "bundle.json").read_bytes())]
+    kinds = {version["resource"]: version["kind"] for version in bundle}
+    assert kinds["policy"] == "weights"
+    assert ("reward_model" in kinds) == (method == "reward-model")
+    version = msgspec.convert(bundle[0], type=Version)
+    assert LocalModels().decoder(version).count() > 0
+    assert len((output / "metrics.jsonl").read_bytes().splitlines()) == result["rounds"]
+
+
+def test_a_store_will_do_and_nested_defaults_are_kept(groups, tmp_path, capsys):
+    with Store(tmp_path / "runs.db") as store:
+        store.put(*[trajectory for group in groups for trajectory in group.trajectories])
+    words = ["train", "sft", "--store", tmp_path / "runs.db", "--output", tmp_path / "out"]
+    assert run(*words, "--epochs", 1, "--optim.warmup", 2) == 0
+    said = capsys.readouterr()
+    assert "192 trajectories: 192 can be trained on by RL" in said.out
+    assert "cloning" in said.err
+
+
+def test_help_explains_every_option_of_a_method(capsys):
+    run("train", "dpo", "--help")
+    said = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    for words in ("--beta", "How closely the policy is held", "--optim.learning-rate", "default: 0.001"):
+        assert words in said
+
+
+WORKER = "import sys; from whet.cli import main; main(sys.argv[1:])"
+
+
+def started(*words):
+    return subprocess.Popen(
+        [sys.executable, "-c", WORKER, *map(str, words)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+
+
+def weights(output):
+    (policy,) = json.loads((output / "bundle.json").read_bytes())
+    return policy["content"]["sha256"]
+
+
+def test_killed_in_training_it_goes_on_to_the_same_bits(recorded, tmp_path):
+    def words(name):
+        shared = ["--steps", 30, "--checkpoint-every", 5]
+        return ["train", "grpo", "--data", recorded, "--output", tmp_path / name, "--json", *shared]
+
+    assert run(*words("whole")) == 0
+    first = started(*words("killed"))
+    deadline = time.monotonic() + 120
+    while not (tmp_path / "killed" / "state.json").exists():
+        assert first.poll() is None, first.stderr.read().decode()
+        assert time.monotonic() < deadline, "no checkpoint was written"
+        time.sleep(0.01)
+    first.send_signal(signal.SIGKILL)
+    assert first.wait(60) == -signal.SIGKILL
+    first.communicate()
+    assert not (tmp_path / "killed" / "bundle.json").exists()
+    with pytest.raises(InputError, match="go on with --resume"):
+        run(*words("killed"))
+    assert run(*words("killed"), "--resume") == 0
+    assert weights(tmp_path / "killed") == weights(tmp_path / "whole")
+    rows = (tmp_path / "killed" / "metrics.jsonl").read_bytes().splitlines()
+    assert [json.loads(row)["round"] for row in rows] == list(range(1, 31))
+    with pytest.raises(InputError, match="other settings"):
+        run(*words("killed"), "--resume", "--seed", 3)
+
+
+def written(path, trajectories):
+    dataset.write(path, trajectories)
+    return path
+
+
+def without_rewards(trajectory):
+    steps = [replace(step, reward=None) for step in trajectory.steps]
+    return replace(trajectory, steps=steps, outcome=Outcome.UNKNOWN)
+
+
+def test_what_cannot_be_trained_on_is_refused_with_the_reason(groups, tmp_path):
+    every = [trajectory for group in groups for trajectory in group.trajectories]
+    out = ["--output", tmp_path / "out"]
+
+    def refused(error, match, trajectories, method="grpo", *more):
+        path = written(tmp_path / "bad.jsonl", trajectories)
+        with pytest.raises(error, match=match):
+            run("train", method, "--data", path, *out, *more)
+
+    refused(TrainingRefused, "no trajectories", [])
+    refused(TrainingRefused, "no reward: nothing judged it", [without_rewards(t) for t in every])
+    refused(TrainingRefused, "of one trajectory", [group.trajectories[0] for group in groups])
+    nan = [replace(t, steps=[replace(s, reward=float("nan")) for s in t.steps]) for t in every[:8]]
+    with pytest.raises(TrainingRefused, match="NaN or infinite"):
+        capture.require(nan)
+    optimizer = PPO(models=LocalModels())
+    with pytest.raises(InputError, match="a reward is a finite number"):
+        asyncio.run(
+            optimizer.step(beginning(tmp_path), dataset.grouped([*every[8:], *nan]), context(tmp_path))
+        )
+    mute = [replace(t, steps=[replace(s, tokens=None, kind="llm") for s in t.steps]) for t in every]
+    refused(TrainingRefused, "text is not tokenised again", mute, "sft")
+    bare = [
+        replace(t, steps=[replace(s, tokens=replace(s.tokens, logprobs=())) for s in t.steps]) for t in every
+    ]
+    refused(TrainingRefused, "good for cloning and pairs, not for RL", bare)
+    with pytest.raises(InputError, match="either as --data FILE or as --store FILE"):
+        run("train", "sft", *out)
+    with pytest.raises(NotFoundError, match="there is no store"):
+        run("train", "sft", *out, "--store", tmp_path / "none.db")
+    (tmp_path / "odd.jsonl").write_text("{}\n[1, 2]\n")
+    with pytest.raises(InputError, match="line 1"):
+        run("train", "sft", *out, "--data", tmp_path / "odd.jsonl")
+
+
+def test_models_that_cannot_be_had_or_trusted_are_refused(recorded, tmp_path, monkeypatch):
+    words = ["train", "sft", "--data", recorded, "--output", tmp_path / "out", "--model"]
+    pickled = tmp_path / "pickled"
+    pickled.mkdir()
+    (pickled / "config.json").write_text('{"model_type": "qwen2"}')
+    (pickled / "pytorch_model.bin").write_bytes(b"cos\nsystem\n(S'touch /tmp/owned'\ntR.")
+    with pytest.raises(InputError, match=r"pytorch_model\.bin, a pickle"):
+        run(*words, pickled)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    with pytest.raises(NotFoundError, match="give the folder's path"):
+        run(*words, "some-one/no-such-model")
+
+
+def test_the_capture_check_says_what_is_there(groups, tmp_path, capsys):
+    whole = groups[0].trajectories[0]
+    task = Task(id="t")
+    forked = Trajectory(
+        task=task,
+        id="forked",
+        outcome=Outcome.SUCCESS,
+        steps=[Step(tokens=Tokens((1, 2), (3,), (-0.1,))), Step(tokens=Tokens((1, 9), (3,), (-0.1,)))],
+    )
+    masked = Trajectory(
+        task=task,
+        id="masked",
+        outcome=Outcome.SUCCESS,
+        steps=[Step(tokens=Tokens((1,), (3,), (-0.1,), (False,)))],
+    )
+    misfit = Trajectory(
+        task=task, id="misfit", outcome=Outcome.SUCCESS, steps=[Step(tokens=Tokens((1,), (3, 4), (-0.1,)))]
+    )
+    silent = Trajectory(task=task, id="silent", outcome=Outcome.SUCCESS, steps=[Step(action="x")])
+    failed = replace(whole, id="failed", outcome=Outcome.INFRASTRUCTURE_ERROR)
+    found = {t.id: capture.check(t) for t in (whole, forked, masked, misfit, silent, failed)}
+    assert found[whole.id].trainable
+    assert found[whole.id].continuous
+    assert (found["forked"].sequences, found["forked"].forked, found["forked"].continuous) == (2, 1, False)
+    assert found["forked"].trainable
+    assert [found[id].reasons for id in ("masked", "misfit", "silent", "failed")] == [
+        ("nothing chosen",),
+        ("bad mask",),
+        ("no calls",),
+        ("machine failed",),
+    ]
+    path = written(tmp_path / "some.jsonl", [whole, forked, masked])
+    assert run("capture", "check", "--data", path) == 0
+    said = capsys.readouterr().out
+    assert "3 trajectories: 2 can be trained on by RL" in said
+    assert "masked  nothing chosen" in said
+    assert run("capture", "check", "--json", "--data", written(tmp_path / "no.jsonl", [silent])) == 1
+    survey, row = map(json.loads, capsys.readouterr().out.splitlines())
+    assert survey["reasons"] == {"no calls": 1}
+    assert row["trainable"] is False
+
+
+def test_feedback_survives_the_file(groups, tmp_path):
+    thumbed = replace(groups[0].trajectories[0], feedback=[Feedback(run="r", value=1.0)])
+    (back,) = dataset.read(written(tmp_path / "one.jsonl", [thumbed]))
+    assert back.feedback[0].value == 1.0
+    assert back.steps[0].tokens == thumbed.steps[0].tokens
+    assert dataset.grouped([back, back])[0].trajectories == [back, back]
