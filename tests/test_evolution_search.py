@@ -88,6 +88,20 @@ def test_what_does_not_run_fails_as_data(answer: str, failure: str) -> None:
     assert found.records[1].score is None
 
 
+def test_a_program_that_python_only_warns_of_is_judged() -> None:
+    odd = block("    return x * 2 + 1", "    return x * 2 + (5)[0] if x is 99 else x * x")
+    found = search(options=MODEL_ONLY, proposers=[scripted(odd)])
+    assert found.records[1].status == "scored"
+
+
+def test_a_program_that_grew_too_long_is_refused_as_such() -> None:
+    long = block("    return x * 2 + 1", "    return " + "1 + " * 400 + "x")
+    options = SearchOptions(iterations=1, edits=(), max_length=1000)
+    found = search(options=options, proposers=[scripted(long)])
+    assert "1000 are allowed" in (found.records[1].failure or "")
+    assert found.evaluations == 1
+
+
 def test_a_candidate_that_does_not_import_never_reaches_the_evaluator() -> None:
     broken = block("def f(x):", "import no_such_module\ndef f(x):")
     found = search(options=MODEL_ONLY, proposers=[scripted(broken)])

@@ -143,7 +143,7 @@ def _row(report: Report, unseen: Callable[[Path], float]) -> dict[str, Any]:
     }
 
 
-LANDSCAPE = SearchOptions(iterations=4000, edits=("number", "unite"), target=1.0)
+LANDSCAPE = SearchOptions(iterations=3000, edits=("number", "unite"), target=1.0)
 """The two edits that the landscape is about: switching, and taking whole modules from another program."""
 
 
@@ -155,7 +155,7 @@ def modules(options: argparse.Namespace) -> list[dict[str, Any]]:
             IslandOptions(
                 num_islands=3,
                 feature_dimensions=("fullest", "switches_on"),
-                feature_bins=17,
+                feature_bins=13,
                 migration_interval=40,
                 exploration_ratio=0.8,
                 exploitation_ratio=0.1,

@@ -7,7 +7,7 @@ in a child of both. `fullest` and `switches_on` say which programs are stepping 
 
 import importlib.util
 
-NAMES = ("FIRST", "SECOND", "THIRD", "FOURTH")
+NAMES = ("FIRST", "SECOND", "THIRD")
 SIZE = 4
 
 

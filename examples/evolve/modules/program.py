@@ -1,8 +1,7 @@
-"""Four modules of four switches each."""
+"""Three modules of four switches each."""
 
 # EVOLVE-BLOCK-START
 FIRST = [False, False, False, False]
 SECOND = [False, False, False, False]
 THIRD = [False, False, False, False]
-FOURTH = [False, False, False, False]
 # EVOLVE-BLOCK-END

@@ -366,7 +366,8 @@ class Search:
         if self.journal is not None and self.journal.load(record.number) is None:
             parent = self._members.get(record.parent) if record.parent is not None else None
             self.journal.save(record, self.start.main, parent.program.id if parent else None)
-        self._records.append(record)
+        # What evaluators said is kept by the journal, and by the population of those that may be asked about.
+        self._records.append(replace(record, artifacts={}))
         self._committed.add(record.shape)
         self._shapes.add(record.shape)
         if record.behaviour:
@@ -380,7 +381,7 @@ class Search:
             if not self._history or record.score > self._history[-1][1]:
                 gain = record.score - self._history[-1][1] if self._history else None
                 self._history.append((record.number, record.score))
-            self._members[record.number] = judged
+            self._members[record.number] = replace(judged, artifacts={})
             self.population.add(judged)
         if record.number > 0:
             self._bandit.learn(

@@ -12,7 +12,7 @@ import os
 import re
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -289,7 +289,12 @@ def write_checkpoint(
         The folder that was made.
     """
     last = max((record.number for record in records), default=0)
-    by_number = {record.number: record for record in records if record.parts is not None}
+    said = {each.number: each.artifacts for each in members}
+    by_number = {
+        record.number: replace(record, artifacts=said.get(record.number, record.artifacts))
+        for record in records
+        if record.parts is not None
+    }
     kept = [by_number[each.number] for each in members if each.number in by_number]
     best = max(by_number.values(), key=lambda record: (record.score or 0.0, -record.number))
     if best not in kept:
