@@ -1,0 +1,240 @@
+"""Every weight method on one small task, three seeds, with its negative control: one table.
+
+    python benchmarks/claims/training.py [--seeds 3] [--text] [--json]
+
+The task is `tests/methods_toys.py`'s: which answer each of four digits wants, from random weights.
+The control is the same run with
+the trajectories' rewards and outcomes exchanged.  `--text` adds GLAM in BabyAI's GoTo red ball, told
+in words (minutes; needs minigrid), beside a policy that chooses at random.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))
+
+import methods_toys as toys
+import torch
+
+from whet.env import rollout
+from whet.optimizers.awr import AWR, AWROptions
+from whet.optimizers.candidates import CandidateOptions, Candidates
+from whet.optimizers.dpo import DPO, DPOOptions
+from whet.optimizers.grpo import GRPO, GRPOOptions
+from whet.optimizers.kto import KTO, KTOOptions
+from whet.optimizers.ppo import PPO, PPOOptions
+from whet.optimizers.reinforce import REINFORCE, REINFORCEOptions
+from whet.optimizers.rloo import RLOO, RLOOOptions
+from whet.optimizers.sft import SFT, SFTOptions
+from whet.optimizers.star import STaR, STaROptions
+from whet.optimizers.webrl import WebRL, WebRLOptions
+from whet.training.alarms import AlarmOptions
+from whet.training.choice import ChoicePolicy, Chooser
+from whet.training.local import LocalModels, fresh
+from whet.training.model import ModelOptions
+from whet.training.optim import OptimOptions
+from whet.training.vocabulary import Vocabulary
+from whet.types import Bundle, Group, Outcome
+
+FAST, SLOW = toys.FAST, OptimOptions(learning_rate=1e-2, schedule="constant")
+NEVER = AlarmOptions(success_drop=None, min_entropy=None, max_no_signal=None)
+ROUNDS: dict[str, Any] = {"steps": 22, "checkpoint_every": 22, "alarms": NEVER}
+OFFLINE: dict[str, Any] = {"epochs": 12, "batch": 32, "optim": FAST, "validation_share": 0.0}
+
+ON_POLICY: dict[str, tuple[int, Callable[[LocalModels], Any]]] = {
+    "grpo": (22, lambda m: GRPO(GRPOOptions(optim=FAST, **ROUNDS), models=m)),
+    "grpo, paper": (22, lambda m: GRPO(GRPOOptions.paper(optim=FAST, **ROUNDS), models=m)),
+    "dr. grpo": (22, lambda m: GRPO(GRPOOptions.dr_grpo(1, optim=FAST, **ROUNDS), models=m)),
+    "gspo": (22, lambda m: GRPO(GRPOOptions.gspo(optim=FAST, **ROUNDS), models=m)),
+    "rloo": (22, lambda m: RLOO(RLOOOptions(optim=FAST, **ROUNDS), models=m)),
+    "reinforce": (22, lambda m: REINFORCE(REINFORCEOptions(optim=FAST, **ROUNDS), models=m)),
+    "ppo": (22, lambda m: PPO(PPOOptions(optim=SLOW, passes=3, entropy_bonus=0.03, **ROUNDS), models=m)),
+    "a2c": (22, lambda m: PPO(PPOOptions.a2c(optim=FAST, **ROUNDS), models=m)),
+    "star": (
+        4,
+        lambda m: STaR(
+            STaROptions(steps=4, accumulate=True, epochs=4, batch=16, optim=FAST, validation_share=0.0),
+            models=m,
+        ),
+    ),
+    "webrl": (
+        3,
+        lambda m: WebRL(WebRLOptions(steps=3, epochs=4, batch=64, optim=FAST, beta=0.3), models=m),
+    ),
+    "webrl, released": (
+        3,
+        lambda m: WebRL(
+            WebRLOptions(steps=3, epochs=4, batch=64, optim=FAST, beta=0.3, loss="released"), models=m
+        ),
+    ),
+}
+RECORDED: dict[str, Callable[[LocalModels], Any]] = {
+    "sft": lambda m: SFT(SFTOptions(**OFFLINE), models=m),
+    "awr": lambda m: AWR(AWROptions(**OFFLINE, beta=0.2), models=m),
+    "dpo": lambda m: DPO(DPOOptions(**OFFLINE, beta=0.5), models=m),
+    "ipo": lambda m: DPO(DPOOptions(**OFFLINE, loss="ipo"), models=m),
+    "step-dpo": lambda m: DPO(DPOOptions(**OFFLINE, beta=0.5, pairs="step"), models=m),
+    "kto": lambda m: KTO(KTOOptions(**OFFLINE, beta=0.5, desirable_weight=3.0), models=m),
+}
+
+
+async def one(name: str, seed: int, *, control: bool) -> tuple[float, float]:
+    """Success before and after."""
+    relabel = toys.shuffled if control else list
+    with tempfile.TemporaryDirectory() as path:
+        folder, models = Path(path), LocalModels()
+        start = toys.beginning(folder, seed)
+        before = await toys.measured(start, models)
+        if name in ON_POLICY:
+            count, make = ON_POLICY[name]
+            size = {"todo": 32, "n": 4 if count == 22 else 8}
+            update, _ = await toys.rounds(
+                make(models), start, folder, models, count=count, seed=seed, relabel=relabel, **size
+            )
+        else:
+            groups = relabel(await toys.collect(start, toys.tasks(48, seed), 8, models=models, seed=seed))
+            update = await RECORDED[name](models).step(start, groups, toys.context(folder))
+        return before, await toys.measured(update.bundle, models)
+
+
+def table(seeds: int) -> dict[str, dict[str, float]]:
+    """Method → mean success before, after, least of the seeds, and of the control."""
+    found = {}
+    for name in (*ON_POLICY, *RECORDED):
+        clock = time.process_time()
+        runs = [asyncio.run(one(name, seed, control=False)) for seed in range(seeds)]
+        seconds = (time.process_time() - clock) / seeds
+        controls = [asyncio.run(one(name, seed, control=True))[1] for seed in range(seeds)]
+        after = [value for _, value in runs]
+        found[name] = {
+            "before": fmean(value for value, _ in runs),
+            "after": fmean(after),
+            "least": min(after),
+            "control": fmean(controls),
+            "cpu_seconds": seconds,
+        }
+        row = found[name]
+        print(
+            f"{name:16} {row['before']:.2f} → {row['after']:.3f} (least {row['least']:.3f})  "
+            f"control {row['control']:.2f}  {seconds:.1f} CPU s",
+            file=sys.stderr,
+            flush=True,
+        )
+    return found
+
+
+def text_world(seeds: int, rounds: int = 60) -> list[dict[str, float]]:
+    """GLAM in GoTo red ball: success of chance, after training, and with the ball under another name."""
+    from whet.envs.text import ACTIONS, TextWorld, text_tasks
+
+    words = Vocabulary(
+        [
+            *(
+                "go",
+                "to",
+                "the",
+                "a",
+                "red",
+                "ball",
+                "sphere",
+                "You",
+                "see",
+                "wall",
+                "step",
+                "steps",
+                "and",
+                ".",
+            ),
+            *("forward", "left", "right", "turn", "pick", "up", "drop", "toggle"),
+            *map(str, range(1, 9)),
+        ]
+    )
+
+    def prompt(seen: Any) -> list[int]:
+        told = [word for one in seen[-3:] for line in (*one["seen"], ".") for word in line.split()]
+        return [words.bos, *words.encode([*seen[-1]["mission"].split(), ".", *told]), words.act]
+
+    def admissible(_: Any) -> list[tuple[str, list[int]]]:
+        return [(action, words.encode(action.split())) for action in ACTIONS]
+
+    async def play(bundle: Bundle, models: LocalModels, todo: Any, n: int, seed: int) -> list[Group]:
+        chooser = Chooser(models.decoder(bundle["policy"]))
+        runs = [
+            rollout(
+                TextWorld(24),
+                ChoicePolicy(chooser, admissible, prompt, seed * 9973 + k * n + i),
+                task,
+                seed=i,
+            )
+            for k, task in enumerate(todo)
+            for i in range(n)
+        ]
+        done = await asyncio.gather(*runs)
+        return [Group(task, done[k * n : (k + 1) * n]) for k, task in enumerate(todo)]
+
+    def rate(groups: list[Group]) -> float:
+        return fmean([float(t.outcome is Outcome.SUCCESS) for g in groups for t in g.trajectories])
+
+    async def run(seed: int) -> dict[str, float]:
+        with tempfile.TemporaryDirectory() as path:
+            folder, models = Path(path), LocalModels()
+            size = ModelOptions(
+                hidden=48, layers=2, heads=4, kv_heads=2, ffn=96, max_length=160, init_std=0.08
+            )
+            start = fresh("policy", folder / "start", options=size, vocab_size=len(words), seed=seed)
+            options = CandidateOptions(
+                steps=rounds,
+                checkpoint_every=rounds,
+                floor=0.0,
+                alarms=NEVER,
+                optim=OptimOptions(learning_rate=3e-3),
+            )
+            optimizer = Candidates(admissible, options, models=models)
+            bundle, state = Bundle([start]), None
+            chance = rate(await play(bundle, models, text_tasks(60, seed=7), 1, 1))
+            for number in range(rounds):
+                groups = await play(bundle, models, text_tasks(24, seed=100 + number), 1, number)
+                update = await optimizer.step(bundle, groups, toys.context(folder, state=state))
+                bundle, state = update.bundle, update.state
+                print(f"round {number} {update.metrics['success']:.2f}", file=sys.stderr, flush=True)
+            held = rate(await play(bundle, models, text_tasks(100, seed=7), 1, 2))
+            renamed = text_tasks(100, seed=8, names={"ball": "sphere"})
+            return {
+                "chance": chance,
+                "after": held,
+                "renamed": rate(await play(bundle, models, renamed, 1, 3)),
+            }
+
+    return [asyncio.run(run(seed)) for seed in range(seeds)]
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--text", action="store_true")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    figures: dict[str, Any] = {"methods": table(options.seeds)} if not options.text else {}
+    if options.text:
+        figures["text_world"] = text_world(options.seeds)
+        print(figures["text_world"], file=sys.stderr)
+    if options.json:
+        print(json.dumps(figures, indent=1))
+
+
+if __name__ == "__main__":
+    main()
