@@ -143,7 +143,7 @@ def _row(report: Report, unseen: Callable[[Path], float]) -> dict[str, Any]:
     }
 
 
-LANDSCAPE = SearchOptions(iterations=3000, edits=("number", "unite"), target=1.0)
+LANDSCAPE = SearchOptions(iterations=1500, edits=("number", "unite"), target=1.0)
 """The two edits that the landscape is about: switching, and taking whole modules from another program."""
 
 

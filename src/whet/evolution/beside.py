@@ -16,7 +16,6 @@ import sys
 import types
 from typing import Any
 
-_HOME = os.getcwd()
 _TEXT = 20_000
 """Characters of one artifact that are kept."""
 
@@ -143,13 +142,3 @@ def _text(value: Any) -> str:
         except (TypeError, ValueError):
             text = repr(value)
     return text if len(text) <= _TEXT else text[:_TEXT] + f"\n[{len(text) - _TEXT} more characters]"
-
-
-def handle(function: str, args: list[Any]) -> Any:
-    """Call one of our functions: what a process is asked, time after time."""
-    os.chdir(_HOME)
-    if function in ("stages", "evaluate"):
-        return globals()[function](*args)
-    from . import probes
-
-    return getattr(probes, function)(*args)

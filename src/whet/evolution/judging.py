@@ -182,7 +182,7 @@ class Judge:
         self.own_behaviour = False
         self.calls: list[Json] = []
         self._staged: dict[str, str | bytes] = {f"{INSIDE}/__init__.py": ""}
-        for name in ("beside.py", "probes.py"):
+        for name in ("inside.py", "beside.py", "probes.py"):
             text = files(__package__).joinpath(name).read_text(encoding="utf-8")
             self._staged[f"{INSIDE}/{name}"] = text
         self._staged |= {f"evaluator/{name}": text for name, text in evaluator.parts.items()}
@@ -241,7 +241,7 @@ class Judge:
     async def bench(self, program: Program) -> AsyncIterator[Bench]:
         """A process of its own for one candidate, in which everything about it happens."""
         source = self._staged | {f"program/{name}": text for name, text in program.parts.items()}
-        async with self._runner.open(source, f"{INSIDE}.beside:handle") as opened:
+        async with self._runner.open(source, f"{INSIDE}.inside:handle") as opened:
             yield Bench(self, opened, program)
 
     async def smoke(self, program: Program) -> Judgement:
