@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import time
 from collections.abc import Awaitable, Callable
 from datetime import date
 from pathlib import Path
@@ -324,6 +325,39 @@ def test_trusted_code_runs_without_a_sandbox_and_is_marked(tmp_path: Path) -> No
     within(use, Local())
     refused = within(lambda pool: pool.call(source, "f", [str(tmp_path / "seen.txt")]))
     assert refused.failure.type == "FileNotFoundError"
+
+
+def test_trusted_code_ends_with_its_pool_and_leaves_no_folder(tmp_path: Path) -> None:
+    source = (
+        "import os, time\ndef f(path):\n    open(path, 'w').write(str(os.getpid()))\n"
+        "    while True: time.sleep(0.01)\n"
+    )
+
+    async def use() -> set[str]:
+        async with Pool(Local()) as pool:
+            call = asyncio.create_task(pool.call(source, "f", [str(tmp_path / "pid")]))
+            while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text():
+                await asyncio.sleep(0.01)
+            folders = {one._scratch for one in pool._all}
+            call.cancel()
+        return folders
+
+    folders = asyncio.run(use())
+    assert folders
+    assert not any(os.path.exists(one) for one in folders)
+    pid = int((tmp_path / "pid").read_text())
+    deadline = time.monotonic() + 20
+    while running(pid) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not running(pid)
+
+
+def running(pid: int) -> bool:
+    """Whether a process is there and no zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
 
 
 def test_further_paths_can_be_read_and_imported_and_not_written(tmp_path: Path) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
@@ -127,4 +129,7 @@ def scratch_folder() -> str:
 
 def remove(folder: str) -> None:
     """Remove a scratch folder and what a killed program left in it."""
-    shutil.rmtree(folder, ignore_errors=True)
+    deadline = time.monotonic() + 2.0
+    while os.path.isdir(folder) and time.monotonic() < deadline:
+        # What was killed a moment ago may just have made one more file.
+        shutil.rmtree(folder, ignore_errors=True)

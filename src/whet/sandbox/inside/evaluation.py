@@ -130,6 +130,9 @@ class Evaluation:
             # Out of the zygote's process group first: kill(0, SIGKILL) reaches across namespaces.
             os.setsid()
             nothing = os.open(os.devnull, os.O_RDONLY)
+            if not self.plan["isolate"]:
+                # No namespace ends with the zygote, so this has to.
+                kernel.die_with_parent()
             # Copies above the places they go to, so that no dup2 overwrites one that is still needed.
             wanted = (nothing, ends[2], ends[3], ends[0], ends[1])
             high = [fcntl.fcntl(end, fcntl.F_DUPFD, 64) for end in wanted]
