@@ -18,9 +18,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
+from ..agent_env import calls
 from ..env import rollout
 from ..errors import InputError
-from ..loop import calls
 from ..store.codec import encode
 from ..tracing.live import using
 from ..types import (
