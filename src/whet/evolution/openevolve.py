@@ -116,7 +116,7 @@ def read_config(path: Path) -> Config:
 
 def _yaml(path: Path, text: str) -> Any:
     try:
-        import yaml  # type: ignore[import-untyped]
+        import yaml
     except ImportError:
         raise MissingExtra("yaml", "evolve") from None
     try:
