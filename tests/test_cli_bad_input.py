@@ -153,18 +153,31 @@ def test_outcome_files_that_cannot_be_compared(tmp_path: Path) -> None:
 
 
 def test_ctrl_c_stops_without_a_traceback_and_says_how_to_go_on(tmp_path: Path) -> None:
+    # A shell that starts the tests in the background has Ctrl-C ignored, and a child inherits that.
+    heed = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
     running = subprocess.Popen(
-        [sys.executable, "-m", "whet.cli", "demo", "--output", str(tmp_path / "out")],
+        [
+            sys.executable,
+            "-c",
+            f"{heed}from whet.cli import main; main()",
+            "demo",
+            "--output",
+            str(tmp_path / "out"),
+        ],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
-    deadline = time.monotonic() + 60
-    while not (tmp_path / "out" / "whet.db").exists() and time.monotonic() < deadline:
-        time.sleep(0.1)
-    time.sleep(1)
-    running.send_signal(signal.SIGINT)
-    _, said = running.communicate(timeout=60)
+    try:
+        deadline = time.monotonic() + 60
+        while not (tmp_path / "out" / "whet.db").exists() and time.monotonic() < deadline:
+            time.sleep(0.1)
+        time.sleep(1)
+        running.send_signal(signal.SIGINT)
+        _, said = running.communicate(timeout=60)
+    finally:
+        running.kill()
+        running.wait()
     assert running.returncode == 130, said
     assert "Traceback" not in said
     assert "--resume" in said
