@@ -265,9 +265,7 @@ class Assembly:
     async def lifespan(self) -> AsyncIterator[None]:
         """Assembles; what is not complete when the server stops is taken up at its next start."""
         stop = threading.Event()
-        thread = threading.Thread(
-            target=self._assembler.run, args=(stop,), name="whet-assembler", daemon=True
-        )
+        thread = threading.Thread(target=self._run, args=(stop,), name="whet-assembler", daemon=True)
         thread.start()
         try:
             yield
