@@ -25,6 +25,7 @@ from whet.demo.main import ask, run_demo
 from whet.demo.proof import run_job
 from whet.envs.email import generate, same, write
 from whet.errors import InputError, NotFoundError
+from whet.stats import ClusterMean
 
 STAGES = ["weak", "naive", "rule", "head", "cloned", "trained", "released"]
 FIGURES = ["success", "hallucination", "idk_answerable", "idk_unanswerable", "turns", "n", "interval"]
@@ -100,7 +101,15 @@ def test_what_is_released_is_the_best_proven_and_its_figures_are_its_own(ran: Ra
     gain = stages["released"]["mix"]["success"] - stages["weak"]["mix"]["success"]
     # The effect is that of a mailbox drawn anew; the difference of the two lines stands in the first reason.
     assert f"success {gain:+.3f} over" in ran.report["verdict"]["reasons"][0]
-    assert ran.report["verdict"]["effect"] == pytest.approx(gain, abs=0.05)
+    owners, anew = ran.report["owners"], ClusterMean()
+    for mailbox, n, *shares in owners["rows"]:
+        successes = dict(
+            zip(owners["agents"], (round(float(one) * int(n) / 100) for one in shares), strict=True)
+        )
+        for index in range(int(n)):
+            anew.add((index < successes[released]) - (index < successes["weak"]), mailbox)
+    assert anew.plain == pytest.approx(gain)
+    assert ran.report["verdict"]["effect"] == pytest.approx(anew.mean)
 
 
 def test_the_gate_judges_mailboxes_that_nothing_was_learned_from(ran: Ran) -> None:
