@@ -76,6 +76,8 @@ def replay(
     )
     if found.diverged:
         print(f"left out: {found.diverged} runs did what was never recorded")
+        for call, runs in list(found.reasons.items())[:5]:
+            print(f"  {runs} x {call}")
     if found.unjudged:
         print(f"left out: {found.unjudged} runs have no verdict on one side")
     for id in found.differing[:10]:
