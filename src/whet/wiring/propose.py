@@ -88,7 +88,9 @@ def propose(repository: Repository) -> Proposal:
     if repository.wired:
         notes.insert(0, "whet is imported already: no line is proposed.")
     script = traced[0].path if traced else _script(repository)
-    command = f"python {script}" if traced and diff else f"whet run --store {STORE} -- python {script}"
+    # Behind the gateway also where lines are proposed: these record what was asked and answered, it the
+    # model calls in between.
+    command = f"whet run --store {STORE} -- python {script}"
     return Proposal(
         repository, traced if diff else (), diff, _files(repository, traced), command, tuple(notes)
     )
