@@ -119,9 +119,11 @@ def wire(repo: Path, python: str, folder: Path) -> tuple[Path, dict[str, Any]]:
     return copy, proposed
 
 
-def start(command: str, python: str, copy: Path, upstream: ScriptedServer) -> tuple[str, list[dict[str, Any]]]:
+def start(
+    command: str, python: str, copy: Path, upstream: ScriptedServer
+) -> tuple[str, list[dict[str, Any]]]:
     """What the command that `whet init` proposed prints, and all that is then in the record."""
     environ = environment(python, OPENAI_BASE_URL=upstream.base_url)
     printed = done(command.split(), environ=environ, folder=copy)
-    show = "whet show trajectories --store .whet/whet.db --json".split()
+    show = ["whet", "show", "trajectories", "--store", ".whet/whet.db", "--json"]
     return printed, lines(done(show, environ=environ, folder=copy))
