@@ -22,6 +22,8 @@ from .encode import IMMUTABLE, clean, freeze, mark, raw, thaw
 
 STARTED = "started"
 """In a step's info, Unix time in seconds: where the process is one run of `whet run`."""
+RUN = "WHET_RUN"
+"""Variable with the id of the run that a whole program is, as `whet run` sets it."""
 
 
 @dataclass(slots=True)
@@ -43,7 +45,7 @@ class Run:
 
 def process_run() -> str | None:
     """The run that this whole process is, as `whet run` tells it; its gateway calls carry the same id."""
-    return os.environ.get("WHET_RUN") or None
+    return os.environ.get(RUN) or None
 
 
 class Called:
