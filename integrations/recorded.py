@@ -39,12 +39,21 @@ _OURS = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")
 
 def weather(request: Request) -> Completion:
     """The scripted model."""
-    results = [str(message["content"]) for message in request.messages if message["role"] == "tool"]
+    results = [result for message in request.messages for result in tool_results(message)]
     if results:
         text = f"It is {results[-1]}."
         return Completion(text=text, usage=Usage(prompt_tokens=34, output_tokens=6))
     call = ToolCall(name="weather", arguments='{"city": "Paris"}', id="call_weather")
-    return Completion(tool_calls=[call], usage=Usage(prompt_tokens=21, output_tokens=5))
+    used = Usage(prompt_tokens=21, output_tokens=5)
+    return Completion(tool_calls=[call], usage=used, finish="tool_calls")
+
+
+def tool_results(message: Mapping[str, Any]) -> list[str]:
+    """The results of tools in a message: chat's has one, Anthropic's user turns have any number."""
+    if message["role"] == "tool":
+        return [message["content"]]
+    blocks = message["content"] if isinstance(message.get("content"), list) else []
+    return [block["content"] for block in blocks if block.get("type") == "tool_result"]
 
 
 def environment(python: str | None = None, **more: str) -> dict[str, str]:

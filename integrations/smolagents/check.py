@@ -21,7 +21,8 @@ def sky(request: Request) -> Completion:
     if "22 degrees in Paris" not in request.text:
         return weather(request)
     call = ToolCall(name="final_answer", arguments=f'{{"answer": "{ANSWER}"}}', id="call_answer")
-    return Completion(tool_calls=[call], usage=Usage(prompt_tokens=34, output_tokens=6))
+    used = Usage(prompt_tokens=34, output_tokens=6)
+    return Completion(tool_calls=[call], usage=used, finish="tool_calls")
 
 
 def main(python: str) -> None:
