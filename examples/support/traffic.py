@@ -30,6 +30,27 @@ ASKED = {
     ],
     "general": ["Do you have opening hours on day {n}", "Is {name} still working with you in office {n}"],
 }
+BEFORE = [
+    "Hello from {name} in Porto.",
+    "Third message about this.",
+    "Hi, a quick one before lunch.",
+    "To whom it may concern at your desk:",
+    "I hope that you can help, {name} could not.",
+    "Good evening, writing from the train.",
+    "Sorry to bother you again so soon.",
+    "My sister told me to ask here first.",
+    "",
+]
+AFTER = [
+    "Greetings from the north, {name}",
+    "I am abroad until the {n}th, so write rather than call.",
+    "The chat robot was no use at all.",
+    "I attach a picture of it.",
+    "Otherwise I am quite happy with you.",
+    "Please answer in Spanish if you can.",
+    "You have my number, it ends in {n}.",
+    "",
+]
 NAMES = ["Anna", "Bo", "Chen", "Dana", "Emre", "Fay", "Gus", "Hana"]
 
 
@@ -37,7 +58,8 @@ def message(rng: random.Random) -> tuple[str, str, float, bool]:
     """A message, the team that it is for, the hours waited, and whether it is urgent."""
     team = rng.choice(list(ASKED))
     alarm = rng.random() < 0.4
-    text = rng.choice(ASKED[team]).format(
+    parts = rng.choice(BEFORE), rng.choice(ASKED[team]), rng.choice(AFTER)
+    text = " ".join(part for part in parts if part).format(
         n=rng.randint(2, 9999),
         name=rng.choice(NAMES),
         twice="twice" if alarm else "once",
@@ -49,7 +71,7 @@ def message(rng: random.Random) -> tuple[str, str, float, bool]:
     return text, team, waited, alarmed or waited > 24
 
 
-def main(customers: int = 60, seed: int = 7) -> None:
+def main(customers: int = 150, seed: int = 7) -> None:
     """Let every customer write twice, and the desk speak of most of what was decided."""
     rng = random.Random(seed)
     for customer in range(customers):

@@ -245,6 +245,13 @@ class Improvement:
                         break
                 else:
                     break
+            if improved.program.parts[piece.part] == piece.text:
+                improved.decisions = [
+                    replace(each, taken=False, reason="what changed in it earned nothing")
+                    if each.taken and each.name == piece.mark.name
+                    else each
+                    for each in improved.decisions
+                ]
 
     async def _no_worse(self, now: Program, other: Program, functions: Sequence[str]) -> bool:
         for name in functions:
