@@ -14,7 +14,7 @@ from .resources import (
     resources,
 )
 from .sink import dropped, flush, record_to
-from .trace import collecting, feedback, propagate, run, step, trace
+from .trace import collecting, feedback, propagate, recorded_in, run, step, trace
 
 __all__ = [
     "Diverged",
@@ -35,6 +35,7 @@ __all__ = [
     "load_bundle",
     "propagate",
     "record_to",
+    "recorded_in",
     "register_loader",
     "resource",
     "resources",

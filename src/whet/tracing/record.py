@@ -20,6 +20,9 @@ from ..errors import EnvError, ModelError
 from ..types import Failure, Fault, Json, Outcome, Step, Task, Tokens, Trajectory, Usage, new_id
 from .encode import IMMUTABLE, clean, freeze, mark, raw, thaw
 
+RUN = "WHET_RUN"
+"""Variable with the id of the run that a whole program is, as `whet run` sets it."""
+
 
 @dataclass(slots=True)
 class Run:
@@ -240,8 +243,10 @@ def trajectory(note: CallNote, *, encoded: bool) -> Trajectory:
     asked = note.called.observation(note.frozen, thaw)
     instruction = asked if isinstance(asked, str) else msgspec.json.encode(asked).decode()
     meta: dict[str, Json] = {"function": note.called.name}
-    if note.run is not None:
-        meta["run"] = note.run.id
+    # Behind `whet run` the gateway's record of the model calls has this run's id: so has the call's.
+    run = note.run.id if note.run is not None else os.environ.get(RUN)
+    if run:
+        meta["run"] = run
     return Trajectory(
         id=note.given or f"{int(note.started * 1000):012x}{os.urandom(6).hex()}",
         task=Task(instruction=instruction, meta={"function": note.called.name}),

@@ -48,6 +48,11 @@ class Sink:
         if isinstance(target, Store):
             target.before_close(self._flushed)
 
+    @property
+    def target(self) -> Store | str:
+        """The Store that was given, else the path."""
+        return self.path if self._own or self._store is None else self._store
+
     def _reset(self) -> None:
         """A state without threads: at the start, and in a forked child, whose parent keeps the rest."""
         self._queue: deque[Item] = deque()

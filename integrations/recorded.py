@@ -1,0 +1,129 @@
+"""What every check.py here does: run an agent behind the gateway, and compare the record with what it did.
+
+The agents know nothing of whet.  The model is scripted: asked about the weather it wants the tool
+`weather` called, and given the tool's result it says it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from whet.fakes import ScriptedServer
+from whet.models.base import Completion, Request, ToolCall
+from whet.types import Usage
+
+QUESTION = "What is the weather in Paris?"
+PROMPT = "You are a kind assistant. Be brief."
+ANSWER = "It is 22 degrees in Paris."
+DID: dict[str, Any] = {
+    "prompt": PROMPT,
+    "question": QUESTION,
+    "calls": [["weather", {"city": "Paris"}]],
+    "results": ["22 degrees in Paris"],
+    "answer": ANSWER,
+    "usage": [[21, 5], [34, 6]],
+}
+"""What an agent of the scripted model did, as `did` says it."""
+LIMIT = 120
+"""Seconds that one command may take."""
+_OURS = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")
+
+
+def weather(request: Request) -> Completion:
+    """The scripted model."""
+    results = [str(message["content"]) for message in request.messages if message["role"] == "tool"]
+    if results:
+        text = f"It is {results[-1]}."
+        return Completion(text=text, usage=Usage(prompt_tokens=34, output_tokens=6))
+    call = ToolCall(name="weather", arguments='{"city": "Paris"}', id="call_weather")
+    return Completion(tool_calls=[call], usage=Usage(prompt_tokens=21, output_tokens=5))
+
+
+def environment(python: str | None = None, **more: str) -> dict[str, str]:
+    """That of a user's shell: a key, no settings of ours, and the client's Python first on the path."""
+    kept = {name: text for name, text in os.environ.items() if name not in _OURS}
+    if python is not None:
+        kept["PATH"] = f"{Path(python).parent}{os.pathsep}{kept['PATH']}"
+    return kept | {"OPENAI_API_KEY": "sk-test", "ANTHROPIC_API_KEY": "sk-test"} | more
+
+
+def done(command: Sequence[str], *, environ: Mapping[str, str], folder: Path) -> str:
+    """What a command printed.
+
+    Raises:
+        AssertionError: it failed; says what it wrote.
+    """
+    ended = subprocess.run(
+        command, env=dict(environ), cwd=folder, capture_output=True, text=True, timeout=LIMIT
+    )
+    assert ended.returncode == 0, f"{command}: {ended.returncode}\n{ended.stdout}\n{ended.stderr}"
+    return ended.stdout
+
+
+def record(
+    command: Sequence[str], upstream: ScriptedServer, folder: Path, *, run: str, options: Sequence[str] = ()
+) -> tuple[str, list[dict[str, Any]]]:
+    """What a program printed behind `whet run`, and what `whet show trajectories` then shows of its run."""
+    whet = [sys.executable, "-m", "whet.cli"]
+    address = ["--store", "runs.db", "--upstream", upstream.base_url, "--run-id", run, *options]
+    printed = done([*whet, "run", *address, "--", *command], environ=environment(), folder=folder)
+    show = [*whet, "show", "trajectories", "--store", "runs.db", "--run", run, "--json"]
+    return printed, lines(done(show, environ=environment(), folder=folder))
+
+
+def lines(printed: str) -> list[dict[str, Any]]:
+    """One object a line."""
+    return [json.loads(line) for line in printed.splitlines()]
+
+
+def did(trajectory: Mapping[str, Any]) -> dict[str, Any]:
+    """What the agent did, of what was shown: prompt, question, calls of tools, results, answer and usage."""
+    models = [step for step in trajectory["steps"] if step["kind"] == "llm"]
+    messages = models[-1]["input_messages"]
+
+    def said(role: str) -> list[str]:
+        return [message["text"] for message in messages if message["role"] == role]
+
+    calls = [call for step in models for call in step["output"].get("tool_calls", ())]
+    assert [step["error"] for step in models] == [None] * len(models), models
+    return {
+        "prompt": (said("system") or said("developer") or [None])[0],
+        "question": said("user")[0],
+        "calls": [[call["name"], call["arguments"]] for call in calls],
+        "results": said("tool"),
+        "answer": models[-1]["output"]["text"],
+        "usage": [[step["usage"]["input"], step["usage"]["output"]] for step in models],
+    }
+
+
+def wire(repo: Path, python: str, folder: Path) -> tuple[Path, dict[str, Any]]:
+    """A copy of a repository after `whet init` and `git apply`, and what init said.
+
+    Args:
+        python: of an environment that has the repository's framework and whet.
+    """
+    copy = folder / "repo"
+    shutil.copytree(repo, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    environ = environment(python)
+    proposed: dict[str, Any] = json.loads(done(["whet", "init", "--json"], environ=environ, folder=copy))
+    assert proposed["changed_lines"] <= 3, proposed
+    if proposed["diff"]:
+        done(["git", "apply", ".whet/wiring.patch"], environ=environ, folder=copy)
+    return copy, proposed
+
+
+def start(
+    command: str, python: str, copy: Path, upstream: ScriptedServer
+) -> tuple[str, list[dict[str, Any]]]:
+    """What the command that `whet init` proposed prints, and all that is then in the record."""
+    environ = environment(python, OPENAI_BASE_URL=upstream.base_url)
+    printed = done(command.split(), environ=environ, folder=copy)
+    show = ["whet", "show", "trajectories", "--store", ".whet/whet.db", "--json"]
+    return printed, lines(done(show, environ=environ, folder=copy))
