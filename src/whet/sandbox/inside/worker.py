@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-import importlib.util
 import inspect
 import json
 import math
@@ -102,18 +101,34 @@ def _measurement(value: Any) -> Any:
     return number if math.isfinite(number) else None
 
 
+class EvaluationResult:
+    """What evaluators written for OpenEvolve return: numbers, and texts beside them."""
+
+    def __init__(self, metrics: Any, artifacts: Any = None) -> None:
+        self.metrics = metrics
+        self.artifacts = artifacts or {}
+
+    @classmethod
+    def from_dict(cls, metrics: Any) -> EvaluationResult:
+        """One without texts."""
+        return cls(metrics)
+
+    def to_dict(self) -> Any:
+        """The numbers."""
+        return self.metrics
+
+    def has_artifacts(self) -> bool:
+        """Whether there are texts."""
+        return bool(self.artifacts)
+
+
 def stand_in_for_openevolve() -> None:
-    """Let an evaluator import EvaluationResult where the package that defines it is not installed."""
-    if importlib.util.find_spec("openevolve") is not None:
-        return
-
-    class EvaluationResult:
-        def __init__(self, metrics: Any, artifacts: Any = None) -> None:
-            self.metrics, self.artifacts = metrics, artifacts or {}
-
-    package, module = types.ModuleType("openevolve"), types.ModuleType("openevolve.evaluation_result")
-    module.EvaluationResult = EvaluationResult  # type: ignore[attr-defined]
-    package.evaluation_result = module  # type: ignore[attr-defined]
+    """Let an evaluator import EvaluationResult without the package that defines it, which is slow to load."""
+    package: Any = types.ModuleType("openevolve")
+    module: Any = types.ModuleType("openevolve.evaluation_result")
+    package.__path__ = []
+    package.evaluation_result = module
+    package.EvaluationResult = module.EvaluationResult = EvaluationResult
     sys.modules.update({"openevolve": package, "openevolve.evaluation_result": module})
 
 

@@ -1,4 +1,4 @@
-"""Runs inside the sandbox, as `beside.py`: what a program does on calls that its evaluator made.
+"""What a program does on calls that its evaluator made of it.
 
 The calls are recorded once, with the start program; a candidate that answers all of them as another
 did behaves like it, as far as that evaluator can see, and need not be evaluated.
