@@ -18,6 +18,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
+import msgspec
+
 from ..errors import InputError, TrainingRefused
 from ..types import Failure, Fault, Json
 from .program import Program
@@ -27,6 +29,8 @@ DOOR = "inside.door"
 WARM = (DOOR,)
 """The modules of a pool for a Judge: loaded before the first fork, they cost a candidate nothing."""
 _RETRIES = 2
+_CALLS = "calls.json"
+"""Where the calls that are compared lie beside the program."""
 
 
 class Ran(Protocol):
@@ -180,6 +184,7 @@ class Judge:
         self.stages: list[str] = ["evaluate"]
         self.own_behaviour = False
         self.calls: list[Json] = []
+        self._recorded = ""
         self._staged = {f"evaluator/{name}": text for name, text in evaluator.parts.items()}
         self.path = f"evaluator/{evaluator.main}"
 
@@ -218,6 +223,7 @@ class Judge:
                 found = await bench.ask("record", [self.path, self.stages[0], bench.at])
             if found.failure is None and isinstance(found.value, dict):
                 self.calls = found.value.get("calls", [])
+                self._recorded = msgspec.json.encode(self.calls).decode()
         return await self.score(start)
 
     async def _refuse_blind(self, start: Program, judged: Judgement) -> None:
@@ -236,6 +242,8 @@ class Judge:
     async def bench(self, program: Program) -> AsyncIterator[Bench]:
         """A process of its own for one candidate, in which everything about it happens."""
         source = self._staged | {f"program/{name}": text for name, text in program.parts.items()}
+        if self.calls:
+            source[_CALLS] = self._recorded
         async with self._runner.open(source, f"{DOOR}:handle") as opened:
             yield Bench(self, opened, program)
 
@@ -291,7 +299,7 @@ class Bench:
         if judge.own_behaviour:
             found = await self.ask("behaviour", [judge.path, self.at])
         elif judge.calls:
-            found = await self.ask("behave", [self.at, judge.calls])
+            found = await self.ask("behave", [self.at, _CALLS])
         else:
             return Judgement()
         return self._failed(found) if found.failure is not None else Judgement(behaviour=str(found.value))

@@ -6,14 +6,13 @@ What comes from here is written where the program could have written it: it stee
 from __future__ import annotations
 
 import importlib.util
-import inspect
 import json
 import math
 import os
 import sys
 from typing import Any
 
-from .worker import stand_in_for_openevolve
+from .worker import awaited, stand_in_for_openevolve
 
 _TEXT = 20_000
 """Characters of one artifact that are kept."""
@@ -61,10 +60,7 @@ def evaluate(evaluator: str, function: str, program: str) -> dict[str, Any]:
 
 
 def measured(value: Any) -> dict[str, Any]:
-    if inspect.isawaitable(value):
-        import asyncio
-
-        value = asyncio.run(_awaited(value))
+    value = awaited(value)
     metrics = value if isinstance(value, dict) else getattr(value, "metrics", None)
     artifacts = {} if isinstance(value, dict) else getattr(value, "artifacts", None) or {}
     if not isinstance(metrics, dict):
@@ -75,10 +71,6 @@ def measured(value: Any) -> dict[str, Any]:
         "instances": _instances(metrics),
         "artifacts": {str(name): _text(found) for name, found in list(artifacts.items())[:50]},
     }
-
-
-async def _awaited(value: Any) -> Any:
-    return await value
 
 
 def _number(value: Any) -> float | None:
