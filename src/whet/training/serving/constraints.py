@@ -16,7 +16,7 @@ import msgspec
 import torch
 from torch import Tensor
 
-from ...errors import InputError, MissingExtra
+from ...errors import InputError, MissingExtra, ModelError
 from ...types import Json
 from .sampling import Constraint
 from .text import TemplateText, Text, WordText
@@ -104,9 +104,9 @@ def call_form(functions: Sequence[Mapping[str, Any]], text: Text) -> Form:
 
 
 def _mark(mark: str, text: Text) -> str:
-    """A marker in a grammar: by its name where it is one special token, else by its letters."""
-    if isinstance(text, TemplateText) and text.tokenizer.convert_tokens_to_ids(mark) in text.marks:
-        return mark if mark.startswith("<") else f"<{mark}>"
+    """A marker in a grammar: by its id where it is one token of its own, else by its letters."""
+    if isinstance(text, TemplateText) and (id := text.tokenizer.get_added_vocab().get(mark)) is not None:
+        return f"<[{id}]>"
     return _quoted(mark)
 
 
@@ -210,5 +210,6 @@ class Matching:
     def accept(self, token: int) -> bool:
         if token in self._eos:
             return True
-        self._matcher.consume_token(token)
+        if not self._matcher.consume_token(token):
+            raise ModelError(f"the form could not be kept to: {self._matcher.get_error():.200}")
         return bool(self._matcher.is_stopped())

@@ -17,7 +17,7 @@ from typing import Literal, Protocol
 import torch
 from torch import Tensor
 
-from ...errors import InputError
+from ...errors import InputError, ModelError
 
 Finish = Literal["stop", "length"]
 
@@ -30,7 +30,11 @@ class Constraint(Protocol):
         ...
 
     def accept(self, token: int) -> bool:
-        """Take note of a token; True once the form is complete and nothing may follow."""
+        """Take note of a token; True once the form is complete and nothing may follow.
+
+        Raises:
+            ModelError: it does not keep to the form.
+        """
         ...
 
 
@@ -187,7 +191,11 @@ class Generation:
         forcing = self.sampling.forcing
         if forcing is not None and token == forcing.end:
             self._thinking = False
-        complete = self.constraint.accept(token) if self.constraint is not None else False
+        try:
+            complete = self.constraint.accept(token) if self.constraint is not None else False
+        except ModelError as error:  # this answer's trouble and no other's
+            self.error = error
+            return
         stopped = self.stopped(token) if self.stopped is not None else False
         if token in self.sampling.stop_ids or complete or stopped:
             self.finish = "stop"

@@ -246,9 +246,8 @@ class TemplateText(Text):
         self.eos = frozenset(int(id) for id in found)
         self.tools = form_of(str(getattr(tokenizer, "chat_template", "") or ""))
         special = set(tokenizer.all_special_ids)
-        self.marks = {tokenizer.convert_tokens_to_ids(mark) for mark in self.tools.marks} & special
-        """Special tokens that a tool call is written with."""
-        self._dropped = (special | self.eos) - self.marks
+        marks = {tokenizer.convert_tokens_to_ids(mark) for mark in self.tools.marks}
+        self._dropped = (special | self.eos) - marks
 
     def render(self, messages: Sequence[Mapping[str, Json]], tools: Sequence[Json]) -> str:
         if not getattr(self.tokenizer, "chat_template", None):
