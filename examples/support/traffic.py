@@ -6,8 +6,9 @@ wanted follows a rule that the agent does not know.
 
 import random
 
-import whet
 from support.agent import handle
+
+import whet
 
 ASKED = {
     "billing": [

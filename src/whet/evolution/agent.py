@@ -67,7 +67,9 @@ class Agent:
         """
         mark = self.mark(name)
         if not self._callable(mark):
-            raise InputError(f"{mark.name} is no function: name the function that uses it, as module:function")
+            raise InputError(
+                f"{mark.name} is no function: name the function that uses it, as module:function"
+            )
         return self.callees.setdefault(mark.name, self.callee(mark))
 
     def texts(self) -> dict[str, str]:

@@ -39,7 +39,6 @@ class Row:
             return self.expected
         return self.output if self.label > 0 else None
 
-
     @property
     def wanted(self) -> Json:
         """What an answer is compared with: what was expected, else the answer that is known to be good."""
