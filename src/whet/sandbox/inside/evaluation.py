@@ -147,7 +147,7 @@ class Evaluation:
             os.mkdir(temporary)
             os.chdir(code)
             if "tempfile" in sys.modules:
-                sys.modules["tempfile"].tempdir = None
+                vars(sys.modules["tempfile"])["tempdir"] = None  # asked for anew, in here
             os.environ["HOME"] = os.environ["TMPDIR"] = temporary
             sys.path.insert(0, code)
             _limit(self.limits, address_space, self.plan["isolate"])
