@@ -167,6 +167,23 @@ class JudgeOptions:
     """Compare what candidates do on recorded calls before the evaluation."""
 
 
+class Benched(Protocol):
+    """One candidate at work: first `smoke`, then `score`."""
+
+    async def smoke(self) -> Judgement: ...
+    async def score(self) -> Judgement: ...
+
+
+class Judging(Protocol):
+    """What a search asks of a judge: `Judge` beside the program, or `outside.Outside`."""
+
+    cpu_seconds: float
+
+    async def prepare(self, start: Program) -> Judgement: ...
+    def bench(self, program: Program) -> AbstractAsyncContextManager[Benched]: ...
+    async def score(self, program: Program) -> Judgement: ...
+
+
 class Judge:
     """An evaluator at work.
 

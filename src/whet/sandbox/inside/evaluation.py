@@ -146,8 +146,8 @@ class Evaluation:
             os.mkdir(code)
             os.mkdir(temporary)
             os.chdir(code)
-            if "tempfile" in sys.modules:
-                vars(sys.modules["tempfile"])["tempdir"] = None  # asked for anew, in here
+            if loaded := sys.modules.get("tempfile"):
+                vars(loaded)["tempdir"] = None
             os.environ["HOME"] = os.environ["TMPDIR"] = temporary
             sys.path.insert(0, code)
             _limit(self.limits, address_space, self.plan["isolate"])
