@@ -49,7 +49,7 @@ LEVELS = {
 }
 """Room → level. A room imports rooms of lower levels only."""
 
-NEIGHBOURS = {("loop_checks", "loop"), ("verdict", "gate"), ("fakes", "models")}
+NEIGHBOURS = {("loop_checks", "loop"), ("verdict", "gate"), ("fakes", "models"), ("agent_env", "replay")}
 """The pairs on one level where the first may import the second."""
 
 SPLIT_ROOMS = {"optimizers", "envs"}

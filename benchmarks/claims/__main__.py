@@ -48,6 +48,9 @@ def _parser() -> argparse.ArgumentParser:
     null.add_argument("--pairings", type=int, default=1_000)
     null.add_argument("--trials", type=int, default=200)
     null.add_argument("--candidates", type=int, default=20)
+    gate = command("gate", "The gate on simulated groups without an effect: how often it promotes.")
+    gate.add_argument("--runs", type=int, default=4_000)
+    gate.add_argument("--watched", type=int, default=1_000)
     killed = command("kill", "kill -9 at random moments, then --resume.")
     killed.add_argument("--times", type=int, default=10)
     killed.add_argument("--seed", type=int, default=0)
@@ -93,6 +96,10 @@ def main() -> int:
                 # Fewer lessons leave a policy that never succeeds, which is equal to itself for a dull reason.
                 sizes=replace(SMALL, cloned=2_500, validation=200) if options.small else Sizes(),
             )
+        case "gate":
+            from gate import gate
+
+            gate(runs=options.runs, watched=options.watched)
         case "kill":
             kill(folder, times=options.times, seed=options.seed, full=options.full)
         case "small":

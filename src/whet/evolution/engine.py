@@ -24,7 +24,7 @@ from ..types import Json
 from .bandit import Bandit
 from .edits import EDITS, PAIRED
 from .journal import Journal, Record
-from .judging import Judge, Judgement, unreadable
+from .judging import Judgement, Judging, unreadable
 from .population import Draw, Judged, Population
 from .program import Program
 from .proposers import Proposer
@@ -139,7 +139,7 @@ class Search:
     """
 
     start: Program
-    judge: Judge
+    judge: Judging
     population: Population
     options: SearchOptions = field(default_factory=SearchOptions)
     proposers: Sequence[Proposer] = ()
@@ -159,6 +159,8 @@ class Search:
     _acts: Turnstile = field(default_factory=Turnstile)
     _slots: asyncio.Semaphore = field(init=False)
     _replayed: int = 0
+    _spent: bool = False
+    """A model was not asked because the budget would not hold it."""
     _began: float = field(default_factory=time.process_time)
 
     def __post_init__(self) -> None:
@@ -231,6 +233,8 @@ class Search:
 
     def _over(self, number: int) -> str:
         """Why nothing more is proposed, "" if there is no reason."""
+        if self._spent:
+            return "budget"
         best = self._history[-1]
         cpu = self.options.cpu_seconds
         if cpu is not None and self.judge.cpu_seconds + time.process_time() - self._began >= cpu:
@@ -289,6 +293,9 @@ class Search:
                 child.program = await child.proposer.propose(child.draw, child.number)
             except (InputError, ModelError) as error:
                 judged = Judgement(failure=f"no usable answer: {error}")
+            except BudgetExceeded as error:
+                self._spent = True
+                judged = Judgement(failure=f"not asked: {error}")
         await self._texts.wait(child.number)
         fresh = self._fresh(child)
         self._texts.leave(child.number)

@@ -22,7 +22,7 @@ import msgspec
 
 from ..errors import InputError
 from ..store.codec import encode
-from ..types import Failure, Json, Span, Step, Trajectory
+from ..types import Failure, Feedback, Json, Span, Step, Trajectory
 from .protobuf import FIXED32, FIXED64, VARINT, fields, write_field, write_number
 
 
@@ -183,6 +183,17 @@ class Redactor:
         """Each of them as `span` gives it."""
         return [self.span(each) for each in spans]
 
+    def suspects(self, body: bytes) -> bool:
+        """Whether JSON may hold a secret: False is certain, True has to be looked at (`trajectory`)."""
+        return self._hit(body, "json")
+
+    def feedback(self, said: Feedback) -> Feedback:
+        """What a person said without its secrets."""
+        found: Counter[str] = Counter()
+        clean = self._feedback(said, found)
+        self._add(found)
+        return clean if found else said
+
     def trajectory(self, trajectory: Trajectory) -> Trajectory:
         """A trajectory without its secrets, marked untrainable; the very same object if it has none.
 
@@ -207,14 +218,7 @@ class Redactor:
             steps=tuple(self._step(step, found) for step in trajectory.steps),
             output=self._json(trajectory.output, found),
             error=self._failure(trajectory.error, found),
-            feedback=tuple(
-                replace(
-                    each,
-                    comment=self._text(each.comment, found),
-                    correction=self._json(each.correction, found),
-                )
-                for each in trajectory.feedback
-            ),
+            feedback=tuple(self._feedback(each, found) for each in trajectory.feedback),
             meta=self._json(dict(trajectory.meta), found),
         )
         if not found:
@@ -322,6 +326,11 @@ class Redactor:
             return step
         found.update(own)
         return replace(clean, tokens=None, info=_without_tokens(clean.info))
+
+    def _feedback(self, said: Feedback, found: Counter[str]) -> Feedback:
+        return replace(
+            said, comment=self._text(said.comment, found), correction=self._json(said.correction, found)
+        )
 
     def _failure(self, failure: Failure | None, found: Counter[str]) -> Failure | None:
         return None if failure is None else replace(failure, message=self._text(failure.message, found))

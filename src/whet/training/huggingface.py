@@ -246,8 +246,14 @@ def load(source: str | Path, *, sha: str | None = None, lora: LoRAOptions | None
     return CausalLM(_with_factors(model, lora), base=base)
 
 
-def load_adapter(folder: Path, base: Mapping[str, Json], *, sha: str | None = None) -> CausalLM:
+def load_adapter(
+    folder: Path, base: Mapping[str, Json], *, sha: str | None = None, onto: CausalLM | None = None
+) -> CausalLM:
     """A model with the LoRA factors that `CausalLM.save` wrote, ready to train on.
+
+    Args:
+        base: what they stand beside, as `{"path", "sha256"}`.
+        onto: that model, where it is loaded already; owned from here on.
 
     Raises:
         NotFoundError, InputError, MissingExtra: as `load`.
@@ -256,7 +262,7 @@ def load_adapter(folder: Path, base: Mapping[str, Json], *, sha: str | None = No
         raise NotFoundError(f"no {ADAPTER} in {folder}; was the adapter moved, or saved on another machine?")
     if sha is not None and (found := ours.sha256(folder / ADAPTER)) != sha:
         raise InputError(f"the adapter in {folder} was changed: sha256 {found[:12]}, not {sha[:12]}")
-    whole = load(str(base["path"]), sha=base["sha256"])
+    whole = onto or load(str(base["path"]), sha=base["sha256"])
     try:
         from peft import PeftModel  # seconds to import
     except ImportError as error:
