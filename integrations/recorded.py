@@ -135,9 +135,7 @@ class Wired:
         return found[0]
 
 
-def wire(
-    repo: Path, python: str, folder: Path, *, model: Callable[[Request], Completion] = weather
-) -> Wired:
+def wire(repo: Path, python: str, folder: Path, *, model: Callable[[Request], Completion] = weather) -> Wired:
     """Do with a repository what a user does in the first minutes.
 
     Args:

@@ -1,6 +1,6 @@
 """An agent with a tool on Anthropic's SDK, plain or streamed.  It knows nothing of whet.
 
-    python agent.py [--stream]
+python agent.py [--stream]
 """
 
 import sys

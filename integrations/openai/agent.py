@@ -1,6 +1,6 @@
 """One agent four times: chat and responses, plain and streamed, with a tool.  It knows nothing of whet.
 
-    python agent.py chat|responses [--stream]
+python agent.py chat|responses [--stream]
 """
 
 import json

@@ -55,7 +55,9 @@ with tracer.start_as_current_span("invoke_agent guide") as span:
     span.set_attribute("gen_ai.operation.name", "invoke_agent")
     span.set_attribute("gen_ai.agent.name", "guide")
     wanted = {"city": "Paris"}
-    model(part("assistant", type="tool_call", id="call_1", name="weather", arguments=wanted), "tool_call", 21, 5)
+    model(
+        part("assistant", type="tool_call", id="call_1", name="weather", arguments=wanted), "tool_call", 21, 5
+    )
     answer = f"It is {weather('call_1', **wanted)}."
     model(part("assistant", type="text", content=answer), "stop", 34, 6)
 provider.shutdown()

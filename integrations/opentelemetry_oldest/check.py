@@ -1,6 +1,6 @@
 """The first release with the OTLP/HTTP exporter (1.5.0, of 2021) does what the newest does.
 
-    python -m integrations.opentelemetry_oldest.check PYTHON
+python -m integrations.opentelemetry_oldest.check PYTHON
 """
 
 from __future__ import annotations

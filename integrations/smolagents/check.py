@@ -38,7 +38,9 @@ def main(python: str) -> None:
     assert QUESTION in seen["question"], seen
     assert seen["calls"] == [["weather", {"city": "Paris"}], ["final_answer", {"answer": ANSWER}]], seen
     assert seen["usage"] == [[21, 5], [34, 6]], seen
-    said = [message["text"] for message in trajectory["steps"][1]["input_messages"] if message["role"] == "user"]
+    said = [
+        message["text"] for message in trajectory["steps"][1]["input_messages"] if message["role"] == "user"
+    ]
     assert said[-1] == "Observation:\n22 degrees in Paris", said
     wired.says("warning", "smolagents is not recorded")
     wired.says("warning", "prompt instructions is read when its module is imported")
