@@ -108,7 +108,8 @@ def test_a_traced_function_and_the_model_calls_of_its_program_have_one_run(tmp_p
         (other,) = [each for each in opened.trajectories() if each.meta["run"] != "one"]
     assert set(of_run) == {"answer", "gateway"}
     assert (of_run["answer"].task.instruction, of_run["answer"].output) == ("hello", "fine")
-    assert len(of_run["gateway"].steps) == 2
+    assert [step.kind for step in of_run["answer"].steps] == ["llm"], "the model call made in it is its step"
+    assert [step.observation[-1]["text"] for step in of_run["gateway"].steps] == ["again"]
     assert other.task.instruction == "again", "a run that the program opened itself is its own"
 
 

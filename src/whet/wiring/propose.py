@@ -88,8 +88,7 @@ def propose(repository: Repository) -> Proposal:
     if repository.wired:
         notes.insert(0, "whet is imported already: no line is proposed.")
     script = traced[0].path if traced else _script(repository)
-    # Behind the gateway also where lines are proposed: these record what was asked and answered, it the
-    # model calls in between.
+    # Behind the gateway even where a line is added: the mark gives the run its bounds, the gateway its model calls.
     command = f"whet run --store {STORE} -- python {script}"
     return Proposal(
         repository, traced if diff else (), diff, _files(repository, traced), command, tuple(notes)
