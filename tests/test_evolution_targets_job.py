@@ -150,7 +150,7 @@ def test_rows_of_the_gate_are_never_searched_on(
 ) -> None:
     data = tmp_path / "data" / "rush"
     agent_toys.rows(data / "train.jsonl", 30, lambda r: ((n := r.randint(0, 60)), n > 32))
-    agent_toys.rows(data / "gate.jsonl", 30, lambda r: ((n := r.randint(100, 160)), False), seed=1)
+    agent_toys.rows(data / "gate.jsonl", 30, lambda r: (r.randint(100, 160), False), seed=1)
     found = run(
         capsys, "--target", "rush", "--data", tmp_path / "data", "--iterations", 40, "--unsafe-local",
         "--output", tmp_path / "out",
