@@ -82,6 +82,37 @@ def test_a_program_is_recorded_and_its_output_and_exit_code_are_its_own(tmp_path
         assert not any(b"sk-mine" in span.body for span in spans)
 
 
+def test_a_traced_function_and_the_model_calls_of_its_program_have_one_run(tmp_path: Path) -> None:
+    agent, store = tmp_path / "agent.py", tmp_path / "runs.db"
+    agent.write_text(
+        "import json, os, urllib.request\n"
+        "import whet\n"
+        "@whet.trace\n"
+        "def answer(question):\n"
+        "    body = {'model': 'scripted', 'messages': [{'role': 'user', 'content': question}]}\n"
+        "    url = os.environ['OPENAI_BASE_URL'] + '/chat/completions'\n"
+        "    said = json.load(urllib.request.urlopen(urllib.request.Request(url, json.dumps(body).encode())))\n"
+        "    return said['choices'][0]['message']['content']\n"
+        "print(answer('hello'))\n"
+        "with whet.run() as run:\n"
+        "    answer('again')\n"
+    )
+    with ScriptedServer("fine", speaks=("chat",)) as upstream:
+        command = whet("run", "--store", str(store), "--upstream", upstream.base_url, "--run-id", "one")
+        done = subprocess.run(
+            [*command, "--", sys.executable, str(agent)], capture_output=True, text=True, timeout=60
+        )
+    assert (done.returncode, done.stdout) == (0, "fine\n"), done.stderr
+    with Store(store) as opened:
+        of_run = {each.meta.get("function", "gateway"): each for each in opened.trajectories(ids=["one"])}
+        (other,) = [each for each in opened.trajectories() if each.meta["run"] != "one"]
+    assert set(of_run) == {"answer", "gateway"}
+    assert (of_run["answer"].task.instruction, of_run["answer"].output) == ("hello", "fine")
+    assert [step.kind for step in of_run["answer"].steps] == ["llm"], "the model call made in it is its step"
+    assert [step.observation[-1]["text"] for step in of_run["gateway"].steps] == ["again"]
+    assert other.task.instruction == "again", "a run that the program opened itself is its own"
+
+
 def test_a_signal_reaches_the_program_and_its_end_is_told(tmp_path: Path) -> None:
     code = (
         "import signal, sys, time\n"

@@ -18,8 +18,9 @@ OPENAI = '''"""Answers questions about orders."""
 import json
 from openai import OpenAI
 
-SYSTEM_PROMPT = """You answer questions about orders.
+SYSTEM = """You answer questions about orders.
 Be brief."""
+LOOKUP = {"name": "lookup", "parameters": {"type": "object", "properties": {"order": {"type": "string"}}}}
 client = OpenAI()
 
 
@@ -28,11 +29,13 @@ def lookup(order: str) -> str:
 
 
 def ask(messages):
-    return client.chat.completions.create(model="gpt-4o-mini", messages=messages)
+    return client.chat.completions.create(model="gpt-4o-mini", messages=messages, tools=[
+        {"type": "function", "function": LOOKUP}
+    ])
 
 
 def answer(question: str) -> str:
-    messages = [{"role": "system", "content": SYSTEM_PROMPT}, {"role": "user", "content": question}]
+    messages = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": question}]
     return ask(messages).choices[0].message.content
 
 
@@ -129,7 +132,7 @@ def repository(root: Path, kind: str) -> Path:
 @pytest.mark.parametrize(
     ("kind", "entries", "prompts", "tools"),
     [
-        ("OpenAI", ["answer"], ["SYSTEM_PROMPT"], []),
+        ("OpenAI", ["answer"], ["SYSTEM"], ["lookup"]),
         ("LangGraph", ["weather"], ["prompt"], ["get_weather"]),
         ("CrewAI", ["research"], ["goal", "backstory"], []),
         ("AutoGen", ["solve"], ["system_message"], ["add"]),

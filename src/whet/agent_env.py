@@ -1,85 +1,225 @@
 """`calls`: an agent function as an environment, one call per episode.
 
 For agents that are run as they are: the task's instruction goes in, whatever comes back ends the
-episode, and what the agent traced on the way becomes its steps.  An agent that acts turn by turn
-has an Env of its own (`whet.env`); what an Experiment does with either is in `whet.loop`.
+episode, and what the agent traced on the way becomes its steps.  A task that was read from recorded
+runs is replayed: the agent's tools answer from the record and the world is not touched.  An agent
+that acts turn by turn has an Env of its own (`whet.env`); what an Experiment does with either is in
+`whet.loop`, and how far a replay can be trusted says `whet.replay`.
 """
 
 from __future__ import annotations
 
 import asyncio
-import inspect
-from collections.abc import Callable
-from typing import Any
+import os
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+import msgspec
 
 from .env import Env, StepResult
-from .errors import EnvError
+from .errors import EnvError, InputError
 from .policy import Action, Policy
-from .tracing import collecting, using
-from .types import Bundle, Json, Step, Task
+from .replay import attempt
+from .store import Store
+from .tracing import collecting, flush, recorded_in, using
+from .tracing.record import is_async
+from .tracing.replay import Counts, Divergence
+from .types import Bundle, Json, Outcome, Step, Task, Trajectory
+
+Record: TypeAlias = Store | str | os.PathLike[str] | Iterable[Trajectory] | Literal["live"] | None
+"""Where the recorded runs of a task are; `"live"` never replays, None asks the agent's own `@trace`."""
+
+_episode: ContextVar[_Call | None] = ContextVar("whet_episode", default=None)
+"""The call that is under way in this rollout: how a policy knows what its environment replays."""
+
+
+@dataclass(slots=True)
+class Replays:
+    """What became of the calls so far, every candidate's taken together."""
+
+    live: int = 0
+    """Calls of tasks that no recorded run is known of; their tools ran."""
+    replayed: int = 0
+    diverged: int = 0
+    """Of the replayed: left out, as infrastructure errors, for they did what was never recorded."""
+    exact: int = 0
+    """Tool calls answered as recorded."""
+    nearest: int = 0
+    simulated: int = 0
+
+    @property
+    def faithful(self) -> float | None:
+        """Share of the replayed calls that did not diverge; None of nothing."""
+        return 1 - self.diverged / self.replayed if self.replayed else None
 
 
 class _Call:
     """One call of an agent as an Env: the policy is the agent, its answer ends the episode."""
 
-    def __init__(self) -> None:
+    def __init__(self, calls: Calls) -> None:
+        self._calls = calls
         self._open = False
+        self.recorded: Trajectory | None = None
+        self.counts: Counts | None = None
 
     def reset(self, task: Task, seed: int) -> Json:
-        self._open = True
-        return (
-            {"instruction": task.instruction, **task.initial_state}
-            if task.initial_state
-            else task.instruction
-        )
+        self.recorded, self._open = self._calls.recorded(task, seed), True
+        _episode.set(self)
+        if task.initial_state:
+            return {"instruction": task.instruction, **task.initial_state}
+        return task.instruction
 
     def step(self, action: Json) -> StepResult:
         if not self._open:
             raise EnvError("this call has not been started or is over: reset() a fresh Env")
         self._open = False
-        return StepResult(None, None, True)
+        if self.recorded is None:
+            return StepResult(None, None, True)
+        counts = self.counts or Counts()
+        told = {"of": self.recorded.id, **msgspec.to_builtins(counts)}
+        info: dict[str, Json] = {"replay": told}
+        if counts.diverged:
+            info["outcome"] = Outcome.INFRASTRUCTURE_ERROR.value
+        return StepResult(None, None, True, False, info)
+
+    @property
+    def open(self) -> bool:
+        """The agent may act in it."""
+        return self._open
 
 
 class _Agent:
     """A user's agent as the Policy of one call, under one Bundle."""
 
-    def __init__(self, agent: Callable[..., Any], bundle: Bundle) -> None:
-        self._agent, self._bundle = agent, bundle
+    def __init__(self, calls: Calls, bundle: Bundle) -> None:
+        self._calls, self._bundle = calls, bundle
 
     async def act(self, observation: Json, /) -> Action:
+        episode = _episode.get()
+        if episode is not None and episode.open and episode.recorded is not None:
+            return await self._replayed(episode, episode.recorded)
+        self._calls.count(None)
+        agent = self._calls.agent
         arguments = observation if isinstance(observation, dict) else {}
         given = () if arguments else (observation,)
         if "instruction" in arguments:
             arguments = dict(arguments)
             given = (arguments.pop("instruction"),)
         with using(self._bundle), collecting() as records:
-            if inspect.iscoroutinefunction(self._agent):
-                value = await self._agent(*given, **arguments)
+            if is_async(agent):
+                value = await agent(*given, **arguments)
             else:
                 # A thread of its own, so that an agent that waits for its model does not hold up the others.
-                value = await asyncio.to_thread(self._agent, *given, **arguments)
+                value = await asyncio.to_thread(agent, *given, **arguments)
         steps: list[Step] = []
         for record in records:
             steps.extend([record] if isinstance(record, Step) else record.steps)
         return Action(value, steps=steps)
 
+    async def _replayed(self, episode: _Call, recorded: Trajectory) -> Action:
+        done = await attempt(
+            self._calls.agent, recorded, bundle=self._bundle, divergence=self._calls.divergence
+        )
+        episode.counts = done.counts
+        self._calls.count(done.counts)
+        # An agent that was refused an answer fails for want of a record: that is not its failure.
+        if done.error is not None and not done.counts.diverged:
+            raise done.error
+        return Action(done.output, steps=done.steps)
 
-class _Calls:
-    def __init__(self, agent: Callable[..., Any]) -> None:
-        self._agent = agent
+
+class Calls:
+    """What `calls` gives: a factory of Envs that brings its policy, and counts what it replayed."""
+
+    def __init__(self, agent: Callable[..., Any], record: Record, divergence: Divergence) -> None:
+        self.agent, self.divergence = agent, divergence
+        self._record = record
+        self._store: Store | None = record if isinstance(record, Store) else None
+        self._runs: Mapping[str, Trajectory] | None = None
+        if record is not None and not isinstance(record, Store | str | os.PathLike):
+            self._runs = {each.id: each for each in record}
+        self._lock = threading.Lock()
+        self._replays = Replays()
 
     def __call__(self) -> Env:
-        return _Call()
+        return _Call(self)
 
     def policy(self, bundle: Bundle, seed: int, /) -> Policy:
-        return _Agent(self._agent, bundle)
+        return _Agent(self, bundle)
+
+    @property
+    def replays(self) -> Replays:
+        """Counts of all calls so far; of each one, its trajectory's first step says (`info["replay"]`)."""
+        with self._lock:
+            return Replays(**{name: getattr(self._replays, name) for name in Replays.__slots__})
+
+    def recorded(self, task: Task, seed: int) -> Trajectory | None:
+        """The run that a rollout of this task replays: of several one by the seed; None if it has none.
+
+        Raises:
+            InputError: the task names recorded runs, and the record that was given has none of them.
+        """
+        ids = task.meta.get("trajectories")
+        names = [str(id) for id in ids] if isinstance(ids, list | tuple) else []
+        if self._runs is not None:
+            found = [self._runs[id] for id in names if id in self._runs]
+            found = found or [each for each in self._runs.values() if each.task.id == task.id]
+        elif self._record == "live" or not names or (store := self._opened()) is None:
+            return None
+        else:
+            found = list(store.trajectories(ids=[names[seed % len(names)]])) or list(
+                store.trajectories(ids=names)
+            )
+        if not found and names and self._record is not None:
+            raise InputError(
+                f"task {task.id!r} was read from the recorded runs {', '.join(names[:3])}, of which the record has "
+                "none. Give calls(record=...) the store they are in, or record='live' to run the agent for real."
+            )
+        return found[seed % len(found)] if found else None
+
+    def _opened(self) -> Store | None:
+        if self._store is None:
+            target = recorded_in(self.agent) if self._record is None else self._record
+            if isinstance(target, Store):
+                self._store = target
+            elif isinstance(target, str | os.PathLike) and os.path.exists(target):
+                self._store = Store(target)
+        flush()  # what was traced a moment ago is in the record
+        return self._store
+
+    def count(self, counts: Counts | None) -> None:
+        """Note one call; None of a live one."""
+        with self._lock:
+            if counts is None:
+                self._replays.live += 1
+                return
+            self._replays.replayed += 1
+            self._replays.diverged += bool(counts.diverged)
+            self._replays.exact += counts.exact
+            self._replays.nearest += counts.nearest
+            self._replays.simulated += counts.simulated
 
 
-def calls(agent: Callable[..., Any]) -> _Calls:
+def calls(agent: Callable[..., Any], *, record: Record = None, divergence: Divergence = "exclude") -> Calls:
     """An agent function, sync or async, as an environment: one call is one episode.
 
     The task's instruction is the first argument and the entries of `initial_state` are keyword
     arguments.  The agent runs under the Bundle being tried, as far as it reads its resources at
     call time; what it traced becomes steps of the trajectory.
+
+    A task that `whet.tasks` read from recorded runs is replayed: the agent is called as it was, its
+    model calls are real, and its tools (functions marked `@whet.step(kind="tool")`) get their recorded
+    answers.  A run that does what was never recorded is an infrastructure error, which no statistic
+    counts; `replays` says how many there were, and `whet.replay.fidelity_of` how far the verdicts agree
+    with the recorded ones.
+
+    Args:
+        record: where the recorded runs are: a Store, its path, or Trajectories; `"live"` never replays.
+            By default the store that the agent's own `@trace` records to.
+        divergence: what a call gets that was not recorded: `exclude` refuses it, `nearest` answers a read
+            with the most similar recorded one, a function simulates the tool.
     """
-    return _Calls(agent)
+    return Calls(agent, record, divergence)

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import msgspec
@@ -19,11 +20,11 @@ import msgspec
 from .errors import InputError
 from .reward import Reward, ascore
 from .stats import Interval, wilson
-from .tracing import collecting, using
+from .tracing import collecting, current_bundle, using
 from .tracing.encode import freeze, thaw
-from .tracing.record import blame
+from .tracing.record import blame, is_async
 from .tracing.record import outcome as outcome_of
-from .tracing.replay import Counts, Divergence, Replay
+from .tracing.replay import Counts, Divergence, Replay, unmarked
 from .types import Bundle, Failure, Json, Outcome, Step, Trajectory, canonical, new_id
 
 Agent: TypeAlias = Callable[..., Json] | Callable[..., Awaitable[Json]]
@@ -63,11 +64,62 @@ class Fidelity:
     simulated: int
     differing: Sequence[str]
     """Ids of the runs whose verdict changed."""
+    reasons: Mapping[str, int] = field(default_factory=dict)
+    """First call of a diverged run that nothing could answer → how many runs it ended, most frequent first."""
 
     @property
     def rate(self) -> float | None:
         """Share of the compared runs with an equal verdict; None of nothing."""
         return self.equal / self.compared if self.compared else None
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """What calling an agent on a recorded run came to."""
+
+    counts: Counts
+    output: Json = None
+    error: Exception | None = None
+    steps: Sequence[Step] = ()
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+
+async def attempt(
+    agent: Agent,
+    recorded: Trajectory,
+    *,
+    bundle: Bundle,
+    divergence: Divergence = "exclude",
+    guard: bool = False,
+) -> Attempt:
+    """Call an agent once with what a recorded run was called with, its tools answered from the record.
+
+    An agent whose recorded tools are not marked (`@whet.step(kind="tool")`) is not called at all: its
+    tools would run for real.  That counts as a divergence.  Arguments as of `again`.
+    """
+    open_tools = unmarked(recorded)
+    if open_tools:
+        counts = Counts()
+        counts.diverged.append(f"{', '.join(open_tools)}: not marked with @whet.step(kind='tool')")
+        return Attempt(counts)
+    given, named = call_of(agent, recorded)
+    failure: Exception | None = None
+    output: Json = None
+    with Replay(recorded, divergence=divergence, guard=guard) as replay, collecting() as records:
+        try:
+            with using(bundle):
+                if is_async(agent):
+                    output = await agent(*given, **named)
+                else:
+                    output = await asyncio.to_thread(agent, *given, **named)
+        except Exception as error:  # an agent that fails is data; that the user interrupts is not
+            failure = error
+    steps: list[Step] = []
+    versions: dict[str, str] = {}
+    for one in records:
+        steps.extend([one] if isinstance(one, Step) else one.steps)
+        versions |= {} if isinstance(one, Step) else one.versions
+    return Attempt(replay.counts, output, failure, steps, versions)
 
 
 async def again(
@@ -86,37 +138,24 @@ async def again(
         bundle: what it runs under; None leaves what is live.
         divergence, guard: as in `Replay`.
     """
-    given, named = call_of(agent, recorded)
-    failure: Failure | None = None
-    output: Json = None
-    with Replay(recorded, divergence=divergence, guard=guard) as replay, collecting() as records:
-        try:
-            with using(bundle if bundle is not None else Bundle()):
-                if inspect.iscoroutinefunction(agent):
-                    output = await agent(*given, **named)
-                else:
-                    output = await asyncio.to_thread(agent, *given, **named)
-        except Exception as error:  # an agent that fails is data; that the user interrupts is not
-            failure = blame(error)
-    steps: list[Step] = []
-    versions: dict[str, str] = {}
-    for one in records:
-        steps.extend([one] if isinstance(one, Step) else one.steps)
-        versions |= {} if isinstance(one, Step) else one.versions
+    done = await attempt(
+        agent, recorded, bundle=bundle or current_bundle(), divergence=divergence, guard=guard
+    )
+    failure: Failure | None = None if done.error is None else blame(done.error)
     # An agent may have caught the refusal and gone on with something else: that run is no evidence either.
-    ended = outcome_of(failure) if replay.faithful else Outcome.INFRASTRUCTURE_ERROR
+    ended = Outcome.INFRASTRUCTURE_ERROR if done.counts.diverged else outcome_of(failure)
     found = Trajectory(
         id=new_id(),
         task=recorded.task,
-        steps=steps,
-        output=_json(output),
-        versions=versions,
+        steps=done.steps,
+        output=_json(done.output),
+        versions=done.versions,
         outcome=ended,
         error=failure,
         session=recorded.session,
         meta={"replay_of": recorded.id},
     )
-    return Replayed(recorded, found, replay.counts)
+    return Replayed(recorded, found, done.counts)
 
 
 async def fidelity(
@@ -148,9 +187,49 @@ async def fidelity(
     runs = await asyncio.gather(*(one(each) for each in recorded))
     if not runs:
         raise InputError("there is no recorded run to replay. Trace the agent first (`@whet.trace`).")
-    faithful = [(done, old, new) for done, old, new in runs if done.faithful]
-    judged = [(done, old == new) for done, old, new in faithful if old is not None and new is not None]
+    return _counted([(done.recorded.id, done.counts, old, new) for done, old, new in runs])
+
+
+async def fidelity_of(
+    replayed: Iterable[Trajectory], recorded: Iterable[Trajectory], *, rewards: Sequence[Reward] = ()
+) -> Fidelity:
+    """As `fidelity`, of runs that an Experiment has made already with `whet.calls(agent, record=...)`.
+
+    Args:
+        replayed: what came of it; a trajectory that is no replay of one of `recorded` is passed over.
+            For a fidelity those of the Bundle that was recorded: a candidate may well answer otherwise.
+        recorded: the runs that were replayed.
+        rewards: as in `fidelity`.
+    """
+    known = {each.id: each for each in recorded}
+    runs: list[tuple[str, Counts, Json, Json]] = []
+    for each in replayed:
+        told = replay_of(each)
+        before = known.get(str(told.get("of"))) if told else None
+        if told is not None and before is not None:
+            counts = msgspec.convert({**told, "unused": told.get("unused", 0)}, Counts)
+            runs.append((before.id, counts, await _verdict(before, rewards), await _verdict(each, rewards)))
+    return _counted(runs)
+
+
+def replay_of(trajectory: Trajectory) -> Mapping[str, Json] | None:
+    """What a rollout of `whet.calls` says of the replay that it was, None if it was none.
+
+    `of` (the recorded run), and of its tool calls `exact`, `nearest`, `simulated`, `unused` and `diverged`.
+    """
+    for step in trajectory.steps:
+        found = step.info.get("replay")
+        if isinstance(found, Mapping):
+            return found
+    return None
+
+
+def _counted(runs: Sequence[tuple[str, Counts, Json, Json]]) -> Fidelity:
+    """The sum of replays: each the id of what was recorded, its counts, and the verdict before and after."""
+    faithful = [run for run in runs if not run[1].diverged]
+    judged = [(id, old == new) for id, _, old, new in faithful if old is not None and new is not None]
     equal = sum(same for _, same in judged)
+    first = Counter(counts.diverged[0] for _, counts, _, _ in runs if counts.diverged)
     return Fidelity(
         runs=len(runs),
         compared=len(judged),
@@ -158,10 +237,11 @@ async def fidelity(
         interval=wilson(equal, len(judged)),
         diverged=len(runs) - len(faithful),
         unjudged=len(faithful) - len(judged),
-        exact=sum(done.counts.exact for done, _, _ in runs),
-        nearest=sum(done.counts.nearest for done, _, _ in runs),
-        simulated=sum(done.counts.simulated for done, _, _ in runs),
-        differing=tuple(done.recorded.id for done, same in judged if not same),
+        exact=sum(counts.exact for _, counts, _, _ in runs),
+        nearest=sum(counts.nearest for _, counts, _, _ in runs),
+        simulated=sum(counts.simulated for _, counts, _, _ in runs),
+        differing=tuple(id for id, same in judged if not same),
+        reasons=dict(first.most_common()),
     )
 
 

@@ -15,3 +15,10 @@ app = cyclopts.App(
     default_parameter=Parameter(negative=()),
     suppress_keyboard_interrupt=False,
 )
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 file`, `1,200 files`, `2 trajectories`."""
+    if number == 1:
+        return f"1 {noun}"
+    return f"{number:,} {noun[:-1]}ies" if noun.endswith("y") else f"{number:,} {noun}s"

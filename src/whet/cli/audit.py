@@ -96,10 +96,11 @@ def table(proof: Proof) -> str:
 @app.command
 def generate_evaluators(
     *,
-    data: Path,
-    name: str = "answers",
+    target: str | None = None,
+    data: Path | None = None,
+    name: str | None = None,
     kind: str | None = None,
-    output: Path = Path("evaluators"),
+    output: Path | None = None,
     model: str | None = None,
     base_url: str | None = None,
     api_key_env: str = "OPENAI_API_KEY",
@@ -109,18 +110,22 @@ def generate_evaluators(
     """Make evaluators for known answers, from templates and by a model, and keep those that pass their proof.
 
     Files in the output folder that were edited since are proven again first. Exits 0 if any evaluator there
-    may be used.
+    may be used. Run it again when people have said more: what they said is part of the proof, and an evaluator
+    that comes out differently is a new version.
 
     Parameters
     ----------
+    target
+        What whet generate-training-data made rows for: they are read from whet_data/TARGET, those of the gate left
+        out, and the evaluators go to evaluators/TARGET, where whet evolve looks for them.
     data
-        JSON Lines with input, output, expected, and label where people said something.
+        JSON Lines with input, output, expected, and label where people said something; or a folder of rows.
     name
-        What the task is called.
+        What the task is called; the target, or "answers".
     kind
         classification, extraction, text, code, ranking or routing; every likely one if left out.
     output
-        Folder for the admitted ones, with proofs.json.
+        Folder for the admitted ones, with proofs.json; "evaluators" without a target.
     model
         A model that writes one more, as its endpoint names it.
     base_url
@@ -134,11 +139,12 @@ def generate_evaluators(
     """
     from ..errors import InputError
     from ..reward.generation import Folder
-    from ..reward.rows import read_rows
 
     if (model is None) != (base_url is None):
         raise InputError("a model needs both --model and --base-url")
-    rows, folder = read_rows(data), Folder(output)
+    rows = _rows(data, target)
+    output = output or (Path("evaluators") / target if target else Path("evaluators"))
+    name, folder = name or target or "answers", Folder(output)
     made = asyncio.run(_made(folder, rows, name, kind, (model, base_url, api_key_env), attempts))
     if json:
         shown = [
@@ -152,6 +158,24 @@ def generate_evaluators(
             for reason in one.reasons:
                 print(f"    {reason}")
     return 0 if folder.admitted() else 1
+
+
+def _rows(data: Path | None, target: str | None) -> list[Row]:
+    """Known answers of a file or folder; of a target those that nothing is held back of."""
+    from ..data import examples
+    from ..errors import InputError
+    from ..reward.rows import read_rows
+    from ..types import Split
+
+    if data is None and target is None:
+        raise InputError("nothing to make evaluators from: give --target NAME, or --data FILE")
+    path = data or Path("whet_data") / str(target)
+    if path.is_file():
+        return read_rows(path)
+    rows = [row for row in examples.load(path) if row.split is not Split.GATE]
+    spoken = [row for row in rows if row.goal or row.label is not None]
+    # What a function answers today is known to be good only where nobody has said anything.
+    return [row.row for row in (spoken or rows)]
 
 
 async def _made(

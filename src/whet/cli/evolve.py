@@ -1,30 +1,53 @@
-"""`whet evolve`: make a program better by what its evaluator says."""
+"""`whet evolve`: make a program, or what a repository marks, better by what is known of it."""
 
 from __future__ import annotations
 
 import asyncio
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
+from ..types import Budget
 from .app import app
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ..evolution.engine import Found
+    from ..evolution.estimate import Estimate
     from ..evolution.job import Report
     from ..evolution.journal import Record
+    from ..evolution.openevolve import Config
+    from ..evolution.target_job import TargetReport
+
+HERE = Path()
 
 
 @app.command
 def evolve(
-    program: Path,
-    evaluator: Path,
+    program: str | None = None,
+    evaluator: Path | None = None,
     /,
     *,
+    target: tuple[str, ...] = (),
+    entry: str | None = None,
+    data: Path | None = None,
+    evaluators: Path | None = None,
+    repository: Path = HERE,
     config: Path | None = None,
+    model: str | None = None,
+    base_url: str | None = None,
     iterations: int | None = None,
     seconds: float | None = None,
+    cpu_seconds: float | None = None,
+    calls: int | None = None,
+    tokens: int | None = None,
+    dollars: float | None = None,
+    price: tuple[float, float] | None = None,
+    dry_run: bool = False,
     offline: bool = False,
     models_only: bool = False,
     workers: int | None = None,
@@ -37,24 +60,55 @@ def evolve(
     unsafe_local: bool = False,
     json: bool = False,
 ) -> int:
-    """Improve a program between its EVOLVE-BLOCK marks by what an evaluator says of it.
+    """Improve what a repository marks (--target, or module:function), or a PROGRAM by its EVALUATOR.
 
-    The evaluator is a Python file with evaluate(path_of_the_program), which returns numbers to maximise
-    (combined_score counts, if it is there). Without a model the edits tune and recombine what the program
-    has; with one they have ideas. Candidates run in the sandbox. Run again, it goes on where it ended.
+    Targets are called in the sandbox and compared outside on the rows that whet generate-training-data made; what
+    comes out is agent.patch against your own source, a table of every row, and the gate's verdict on rows held
+    back. Several targets evolve together: one that lowers the end-to-end score is refused. A PROGRAM is
+    improved between its EVOLVE-BLOCK marks; EVALUATOR is a Python file with evaluate(path_of_the_program), which
+    returns numbers to maximise. Without a model the edits tune and recombine what is there; with one they have
+    ideas. Run again, it goes on where it ended.
 
     Parameters
     ----------
     program
-        The file to improve. Without marks all of it may change.
+        The file to improve; or module:function, the same as --target.
     evaluator
-        A Python file with evaluate(path), or evaluate_stage1 to evaluate_stage3.
+        A Python file with evaluate(path), or evaluate_stage1 to evaluate_stage3; not with --target.
+    target
+        Name of a target (whet extract-targets lists them), or module:function; may be given several times.
+    entry
+        The function that all targets are judged through, by name or as module:function; found by itself where one
+        of the targets uses all others.
+    data
+        Rows: a folder with one for each function, or JSON Lines for the entry; whet_data if left out.
+    evaluators
+        A folder with admitted evaluators, or one file, which is proven first. Left out: evaluators/TARGET if
+        that is there, else answers are compared for equality.
+    repository
+        Where the targets are; nothing in it is imported or written to.
     config
         OpenEvolve's config.yaml: models, islands, thresholds. Needs the extra `evolve`.
+    model
+        A model that proposes, as its endpoint names it; its key is read from OPENAI_API_KEY.
+    base_url
+        OpenAI-compatible endpoint of --model, up to and including /v1.
     iterations
-        Proposals; max_iterations of the config, or 100, unless --seconds is given.
+        Proposals; max_iterations of the config, or 100, unless --seconds or --cpu-seconds is given.
     seconds
         Stop proposing after so much wall-clock time.
+    cpu_seconds
+        Stop proposing after so much CPU time of candidates and search together.
+    calls
+        Model calls at most.
+    tokens
+        Tokens of models at most.
+    dollars
+        Money for models at most; needs --price.
+    price
+        Dollars per million tokens of prompt and of output.
+    dry_run
+        Judge the start once, ask no model, and say what the run would take.
     offline
         Ask no model, whatever the config says.
     models_only
@@ -62,11 +116,11 @@ def evolve(
     workers
         Candidates judged at a time; the result does not depend on it.
     timeout
-        Seconds per stage of one evaluation; 300 unless the config says otherwise.
+        Seconds per stage of one evaluation (300 unless the config says otherwise), or per call of a target (10).
     seed
         Of everything random; 42 unless the config says otherwise.
     output
-        Folder for the best program, the patch, history and record; whet_output beside the program.
+        Folder for what comes out; whet_output beside the program, or in the current folder.
     target_score
         Stop once it is reached.
     population
@@ -78,37 +132,103 @@ def evolve(
     json
         Print the result as one JSON object.
     """
-    from ..evolution.job import Job, run_job
+    from ..errors import InputError
+    from ..evolution.job import Job, estimate_job, run_job
+    from ..evolution.target_job import TargetJob, estimate_target_job, run_target_job
+    from ..models import Price
 
+    shared = {
+        "config": _config(config, model, base_url),
+        "budget": Budget(calls=calls, tokens=tokens, dollars=dollars, seconds=seconds),
+        "price": Price(prompt=price[0], output=price[1]) if price else None,
+        "iterations": iterations,
+        "cpu_seconds": cpu_seconds,
+        "offline": offline,
+        "edits": not models_only,
+        "workers": workers,
+        "timeout": timeout,
+        "seed": seed,
+        "population": population,
+        "unsafe_local": unsafe_local,
+    }
+    targets = (*target, program) if program is not None and evaluator is None else target
+    if targets and evaluator is not None:
+        raise InputError("--target is judged on rows: leave EVALUATOR out, or give it as --evaluators")
+    if targets:
+        asked = TargetJob(
+            targets=targets,
+            repository=repository,
+            entry=entry,
+            data=data,
+            evaluators=evaluators,
+            output=output or Path("whet_output"),
+            target_score=target_score,
+            **shared,  # type: ignore[arg-type]
+        )
+        if dry_run:
+            return _say_estimate(asyncio.run(estimate_target_job(asked)), json)
+        made = asyncio.run(run_target_job(asked, progress=None if json else _progress))
+        return _say(made.json(), json, lambda: _print_targets(made))
+    if program is None or evaluator is None:
+        raise InputError("nothing to improve: give --target NAME, module:function, or PROGRAM and EVALUATOR")
     job = Job(
-        program=program,
+        program=Path(program),
         evaluator=evaluator,
-        config=config,
-        iterations=iterations,
-        seconds=seconds,
-        offline=offline,
-        edits=not models_only,
-        workers=workers,
-        timeout=timeout,
-        seed=seed,
         output=output,
         target=target_score,
-        population=population,
         checkpoint=checkpoint,
-        unsafe_local=unsafe_local,
+        **shared,  # type: ignore[arg-type]
     )
-    report = asyncio.run(run_job(job, progress=None if json else _progress))
+    if dry_run:
+        return _say_estimate(asyncio.run(estimate_job(job)), json)
+    report = asyncio.run(run_job(job, progress=None if json else lambda record: _progress("", record)))
+    return _say(report.json(), json, lambda: _print(report))
+
+
+def _config(path: Path | None, model: str | None, base_url: str | None) -> Config | None:
+    from ..errors import InputError
+    from ..evolution.openevolve import Config, ModelConfig, read_config
+
+    if (model is None) != (base_url is None):
+        raise InputError("a model needs both --model and --base-url")
+    found = read_config(path) if path else None
+    if model is None or base_url is None:
+        return found
+    return replace(found or Config(iterations=100), models=(ModelConfig(name=model, api_base=base_url),))
+
+
+def _progress(name: str, record: Record) -> None:
+    if record.number % 10 == 0 or record.timeout:
+        said = f"{record.score:g}" if record.score is not None else record.failure or record.status
+        where = f"{name}: " if name else ""
+        line = f"{where}proposal {record.number}: {record.operator}: {said}".replace("\n", " ")
+        print(line[:110], file=sys.stderr, flush=True)
+
+
+def _say(found: object, json: bool, otherwise: Callable[[], None]) -> int:
     if json:
-        print(msgspec.json.encode(report.json()).decode())
+        print(msgspec.json.encode(found).decode())
     else:
-        _print(report)
+        otherwise()
     return 0
 
 
-def _progress(record: Record) -> None:
-    if record.number % 10 == 0 or record.timeout:
-        said = f"{record.score:g}" if record.score is not None else record.failure or record.status
-        print(f"proposal {record.number}: {record.operator}: {said}"[:110], file=sys.stderr, flush=True)
+def _say_estimate(found: Estimate, json: bool) -> int:
+    def plain() -> None:
+        money = "no price is known (--price)" if found.dollars is None else f"${found.dollars:.4f}"
+        print(
+            f"nothing was spent: score {found.start_score:g} as it stands, {found.seconds_of_one:.3f} s an evaluation\n"
+            f"proposals            {found.proposals:>10,}\n"
+            f"evaluations          {found.evaluations:>10,} at most, {found.evaluations_likely:,} likely\n"
+            f"model calls          {found.calls:>10,} at most\n"
+            f"tokens               {found.prompt_tokens:>10,} of prompts, {found.output_tokens:,} of answers\n"
+            f"money                {money:>10}\n"
+            f"seconds              {found.seconds:>10,.1f} without the models' own time"
+        )
+        if found.limits:
+            print(f"budget               {found.limits}")
+
+    return _say(found.json(), json, plain)
 
 
 def _print(report: Report) -> None:
@@ -120,15 +240,48 @@ def _print(report: Report) -> None:
         f"{found.evaluations} evaluations in {report.seconds:.1f} s "
         f"({found.duplicates} duplicates skipped, {found.timeouts} timeouts; stopped by {found.stopped})"
     )
-    print(f"\n{'operator':24} {'tried':>7} {'judged':>7} {'better':>7} {'records':>8} {'gain':>10}")
-    for row in found.operators:
-        print(
-            f"{row['name']:24} {row['tried']:>7} {row['evaluated']:>7} {row['improved']:>7} "
-            f"{row['records']:>8} {row['gain']:>10.4g}"
-        )
+    _print_operators(found)
     how = "asked " + ", ".join(report.models) if report.models else "no model was asked: tuned and recombined"
     print(f"\n{how}")
     print(f"best program: {report.best_path}\npatch: {report.output / 'evolution.patch'} (git apply)")
     print(
         "The evaluator ran beside the program: this score steers a search, it does not prove. Gate the result."
     )
+
+
+def _print_operators(found: Found) -> None:
+    print(f"\n{'operator':24} {'tried':>7} {'judged':>7} {'better':>7} {'records':>8} {'gain':>10}")
+    for row in found.operators:
+        print(
+            f"{row['name']:24} {row['tried']:>7} {row['evaluated']:>7} {row['improved']:>7} "
+            f"{row['records']:>8} {row['gain']:>10.4g}"
+        )
+
+
+def _print_targets(report: TargetReport) -> None:
+    improved = report.improved
+    for name, found in improved.searches.items():
+        print(
+            f"{name}: {found.iterations} proposals, {found.evaluations} evaluations, {found.duplicates} duplicates "
+            f"skipped, {found.timeouts} timeouts; stopped by {found.stopped}; compared by {report.evaluators[name]}"
+        )
+        _print_operators(found)
+        print()
+    for each in improved.decisions:
+        scores = each.own or each.end_to_end
+        moved = f"{scores[0]:.3f} → {scores[1]:.3f}" if scores else ""
+        print(f"{each.name:24} {'taken' if each.taken else 'left':6} {moved:16} {each.reason}")
+    print(f"\n{'rows':36} {'n':>5} {'before':>8} {'after':>8}")
+    for name, splits in report.json()["scores"].items():
+        for part, row in splits.items():
+            if part == "without_a_goal":
+                print(f"{name + ', no known answer':36} {row['n']:>5} {row['changed']:>8} answers changed")
+            else:
+                print(f"{name + ', ' + part:36} {row['n']:>5} {row['before']:>8.3f} {row['after']:>8.3f}")
+    verdict = improved.verdict
+    if verdict is None:
+        print(f"\nno verdict: {improved.why}")
+    else:
+        print(f"\n{'promote' if verdict.promote else 'do not promote'}: " + "\n  ".join(verdict.reasons))
+    print(f"\n{report.patch}" if report.patch else "\nnothing changed")
+    print(f"patch: {report.output / 'agent.patch'} (git apply), rows: {report.output / 'examples.jsonl'}")

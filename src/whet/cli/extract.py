@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from .app import app
+from .app import app, counted
 
 HERE = Path()
 
@@ -47,10 +47,13 @@ def extract_targets(path: Path = HERE, /, *, output: Path | None = None, json: b
         metric = f", metric {mark.metric}" if mark.metric else ""
         print(f"{mark.path}:{mark.line}: {mark.name} ({mark.kind}{metric}; {mark.how})")
         if found is not None:
-            print(f"    {len(found.dependencies)} names in {len(found.files)} files, entry {found.entry}")
+            print(
+                f"    {counted(len(found.dependencies), 'name')} in {counted(len(found.files), 'file')}, "
+                f"entry {found.entry}"
+            )
             for reason in found.unsure:
                 print(f"    not followed: {reason}")
     for name, reason in problems.items():
         print(f"{name}: {reason}")
-    print(f"{len(marks)} targets")
+    print(counted(len(marks), "target"))
     return 0

@@ -9,7 +9,7 @@ from typing import Literal
 import cyclopts
 import msgspec
 
-from .app import app
+from .app import app, counted
 
 app.command(cyclopts.App(name="tasks", help="The work that is handed out to workers."))
 app.command(cyclopts.App(name="resources", help="Snapshots of what work is done with: prompts, knobs."))
@@ -78,7 +78,7 @@ def add_tasks(
         said = {"tasks": len(tasks), "queued": queued, "ids": [each.id for each in rollouts]}
         print(msgspec.json.encode(said).decode())
     else:
-        print(f"{store}: {len(tasks):,} tasks, {queued:,} runs queued for {mode}")
+        print(f"{store}: {counted(len(tasks), 'task')}, {counted(queued, 'run')} queued for {mode}")
     return 0
 
 

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from .app import app
+from .app import app, counted
 
 
 @app.command
@@ -67,7 +67,8 @@ def replay(
     low, high = found.interval
     rate = "nothing could be compared" if found.rate is None else f"{found.rate:.1%} [{low:.1%}, {high:.1%}]"
     print(
-        f"replayed {found.runs} runs: the verdict is the recorded one in {found.equal} of {found.compared}: {rate}"
+        f"replayed {counted(found.runs, 'run')}: the verdict is the recorded one "
+        f"in {found.equal} of {found.compared}: {rate}"
     )
     print(
         f"tool calls answered: {found.exact} as recorded, {found.nearest} by the nearest read, "
@@ -75,6 +76,8 @@ def replay(
     )
     if found.diverged:
         print(f"left out: {found.diverged} runs did what was never recorded")
+        for call, runs in list(found.reasons.items())[:5]:
+            print(f"  {runs} x {call}")
     if found.unjudged:
         print(f"left out: {found.unjudged} runs have no verdict on one side")
     for id in found.differing[:10]:

@@ -10,7 +10,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from ..errors import InputError, StoreBusyError
-from .app import app
+from .app import app, counted
 
 STORE = Path("whet.db")
 
@@ -118,7 +118,7 @@ def _served(
         Assembler(opened).flush()  # the program has ended: nothing more will come
     lost = f", {recorder.lost:,} could not be recorded ({recorder.error})" if recorder.lost else ""
     print(
-        f"whet: {recorder.recorded:,} model calls recorded{lost}; "
+        f"whet: {counted(recorder.recorded, 'model call')} recorded{lost}; "
         f"see them with: whet show trajectories --store {store} --run {name}",
         file=sys.stderr,
     )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import Parameter
 
 from ..errors import InputError
-from .app import app
+from .app import app, counted
 
 if TYPE_CHECKING:
     from ..server import Role
@@ -77,7 +77,10 @@ def serve(
 
         def ready(url: str) -> None:
             count = opened.counts()["trajectories"]
-            print(f"{store}: serving, {count:,} trajectories, on {url}; stop with Ctrl-C\n{said}", flush=True)
+            print(
+                f"{store}: serving, {counted(count, 'trajectory')}, on {url}; stop with Ctrl-C\n{said}",
+                flush=True,
+            )
             if not opened.owner:
                 print(
                     "another process has opened this store before: rollouts are handed out once it has ended; "

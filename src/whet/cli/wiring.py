@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from .app import app
+from .app import app, counted
 
 
 @app.command
@@ -47,8 +47,9 @@ def init(path: Path = Path(), /, *, json: bool = False) -> int:
         print(msgspec.json.encode(described).decode())
         return 0
     print(
-        f"{found.framework or 'an agent that calls a model'}: {len(found.entry_points)} entry points, "
-        f"{len(found.prompts)} prompts, {len(found.tools)} tools in {found.files} files"
+        f"{found.framework or 'an agent that calls a model'}: {counted(len(found.entry_points), 'entry point')}, "
+        f"{counted(len(found.prompts), 'prompt')}, {counted(len(found.tools), 'tool')} "
+        f"in {counted(found.files, 'file')}"
     )
     for name in made:
         print(f"wrote {name}")

@@ -24,10 +24,10 @@ from ..types import Json
 from .bandit import Bandit
 from .edits import EDITS, PAIRED
 from .journal import Journal, Record
-from .judging import Judge, Judgement, unreadable
+from .judging import Judgement, Judging, unreadable
 from .population import Draw, Judged, Population
 from .program import Program
-from .proposers import Proposer
+from .proposers import Proposes
 
 _TRIES = 16
 """Edits tried for one proposal before it is given up: most of what fails does so for nothing."""
@@ -119,7 +119,7 @@ class _Child:
     operator: str
     draw: Draw
     program: Program | None
-    proposer: Proposer | None = None
+    proposer: Proposes | None = None
     cost: float = _CHEAP
 
 
@@ -131,7 +131,7 @@ class Search:
         start: the program to improve.
         judge: what scores candidates.
         population: who may have children.
-        proposers: models, each an arm of the bandit beside the edits.
+        proposers: models, commands and rules, each an arm of the bandit beside the edits.
         journal: where the search is recorded and replayed from; None to keep nothing.
         meter: budget; an evaluation is a rollout.
         progress: told every committed record.
@@ -139,10 +139,10 @@ class Search:
     """
 
     start: Program
-    judge: Judge
+    judge: Judging
     population: Population
     options: SearchOptions = field(default_factory=SearchOptions)
-    proposers: Sequence[Proposer] = ()
+    proposers: Sequence[Proposes] = ()
     journal: Journal | None = None
     meter: Meter = field(default_factory=Meter)
     progress: Callable[[Record], None] | None = None
@@ -153,12 +153,14 @@ class Search:
     _records: list[Record] = field(default_factory=list)
     _members: dict[int, Judged] = field(default_factory=dict)
     _history: list[tuple[int, float]] = field(default_factory=list)
-    _models: Mapping[str, Proposer] = field(default_factory=dict)
+    _models: Mapping[str, Proposes] = field(default_factory=dict)
     _bandit: Bandit = field(init=False)
     _texts: Turnstile = field(default_factory=Turnstile)
     _acts: Turnstile = field(default_factory=Turnstile)
     _slots: asyncio.Semaphore = field(init=False)
     _replayed: int = 0
+    _spent: bool = False
+    """A model was not asked because the budget would not hold it."""
     _began: float = field(default_factory=time.process_time)
 
     def __post_init__(self) -> None:
@@ -231,6 +233,8 @@ class Search:
 
     def _over(self, number: int) -> str:
         """Why nothing more is proposed, "" if there is no reason."""
+        if self._spent:
+            return "budget"
         best = self._history[-1]
         cpu = self.options.cpu_seconds
         if cpu is not None and self.judge.cpu_seconds + time.process_time() - self._began >= cpu:
@@ -289,6 +293,9 @@ class Search:
                 child.program = await child.proposer.propose(child.draw, child.number)
             except (InputError, ModelError) as error:
                 judged = Judgement(failure=f"no usable answer: {error}")
+            except BudgetExceeded as error:
+                self._spent = True
+                judged = Judgement(failure=f"not asked: {error}")
         await self._texts.wait(child.number)
         fresh = self._fresh(child)
         self._texts.leave(child.number)

@@ -290,7 +290,7 @@ class _Slicer:
             elif not (plain and called.endswith("import_module")):
                 where = f"{module.path.as_posix()}:{statement.lineno}"
                 self.unsure.append(f"{where}: {called}() {_DYNAMIC[called]}")
-        for text in strings([statement]):
+        for text in strings([_undecorated(statement)]):
             self._file(module, text)
         for node in ast.walk(statement):
             if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
@@ -390,6 +390,16 @@ class _Slicer:
                         for line in range(each.lineno, (each.end_lineno or each.lineno) + 1):
                             lines[line - first] = ""
         return "".join(lines)
+
+
+def _undecorated(statement: ast.stmt) -> ast.stmt:
+    """A definition without decorators: the file that `@whet.trace("runs.db")` names is written, not read."""
+    if not isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        return statement
+    copy = ast.parse(ast.unparse(statement)).body[0]
+    assert isinstance(copy, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))
+    copy.decorator_list = []
+    return copy
 
 
 _BUILTINS = frozenset(dir(__builtins__) if not isinstance(__builtins__, dict) else __builtins__)

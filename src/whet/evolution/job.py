@@ -13,25 +13,26 @@ import importlib.util
 import json
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import msgspec
 
 from ..budget import Meter
 from ..errors import InputError
-from ..models import Ensemble, OpenAIModel, Recorded
+from ..models import Ensemble, OpenAIModel, Price, Recorded
 from ..models.base import Model
 from ..sandbox import Limits, Local, Pool, Sandbox
 from ..store import Store
 from ..types import Budget, Json, digest
 from .edits import EDITS
 from .engine import Found, Search, SearchOptions
+from .estimate import Estimate, estimated
 from .journal import Journal, Record
 from .judging import WARM, Evaluator, Judge
-from .openevolve import Config, ModelConfig, read_checkpoint, read_config, write_checkpoint
+from .openevolve import Config, ModelConfig, read_checkpoint, write_checkpoint
 from .population import Best, Front, Islands, Population
 from .program import Program, regions
 from .proposers import SYSTEM, Proposer
@@ -43,12 +44,14 @@ class Job:
 
     program: Path
     evaluator: Path
-    config: Path | None = None
+    config: Config | None = None
     iterations: int | None = None
-    seconds: float | None = None
-    """Wall-clock time after which nothing more is proposed."""
+    budget: Budget = field(default_factory=Budget)
+    """Of the search and its models: calls, tokens, dollars, and wall-clock seconds."""
+    price: Price | None = None
+    """Of the models, where dollars are limited or estimated."""
     cpu_seconds: float | None = None
-    """The same for the CPU time of candidates and search together."""
+    """CPU time of candidates and search together after which nothing more is proposed."""
     offline: bool = False
     """Ask no model, whatever is configured."""
     edits: bool = True
@@ -118,24 +121,15 @@ async def run_job(
         SandboxError: the sandbox cannot be trusted here, with the fix.
     """
     started = time.monotonic()
-    config = read_config(job.config) if job.config else Config(iterations=100)
-    output = job.output or job.program.parent / "whet_output"
-    start, evaluator = _read(job.program), Evaluator.read(job.evaluator, without=output)
-    output.mkdir(parents=True, exist_ok=True)
-    options = _options(job, config, start)
-    judging = replace(config.judge, timeout=job.timeout or config.judge.timeout)
     async with AsyncExitStack() as stack:
-        proposers = await _proposers(job, config, models, output, stack)
-        if not proposers and not options.edits:
-            raise InputError(
-                "edits are off and no model is configured; give llm.models in --config, or leave --no-edits out"
-            )
-        pool = await stack.enter_async_context(_pool(job, judging.timeout, config, start, evaluator, options))
-        judge = Judge(pool, evaluator, judging)
+        opened = await _open(job, models, stack)
+        config, output, start, judge = opened.config, opened.output, opened.start, opened.judge
+        options, proposers = opened.options, opened.proposers
         store = stack.enter_context(Store(output / "evolution.db"))
         seeds = read_checkpoint(job.checkpoint, start.main) if job.checkpoint else []
         population = _population(job, config, start)
-        run = _run_id(start, evaluator, [options, judging, config.islands, job.population, seeds], proposers)
+        decides = [options, judge.options, config.islands, job.population, seeds]
+        run = _run_id(start, judge.evaluator, decides, proposers)
         search = Search(
             start,
             judge,
@@ -143,7 +137,7 @@ async def run_job(
             options=options,
             proposers=proposers,
             journal=Journal(store, run),
-            meter=Meter(Budget(seconds=job.seconds)),
+            meter=opened.meter,
             progress=progress,
             seeds=seeds,
         )
@@ -161,6 +155,47 @@ async def run_job(
     )
 
 
+async def estimate_job(job: Job, *, models: Sequence[Model] | None = None) -> Estimate:
+    """What a Job would take; judges the start program once, and asks no model."""
+    async with AsyncExitStack() as stack:
+        opened = await _open(job, models, stack)
+        return await estimated(
+            opened.judge, opened.start, opened.options, opened.proposers, job.budget, price=job.price
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    """Everything that a Job needs, closed with its stack."""
+
+    config: Config
+    output: Path
+    start: Program
+    judge: Judge
+    options: SearchOptions
+    proposers: Sequence[Proposer]
+    meter: Meter
+
+
+async def _open(job: Job, models: Sequence[Model] | None, stack: AsyncExitStack) -> _Opened:
+    config = job.config or Config(iterations=100)
+    output = job.output or job.program.parent / "whet_output"
+    start, evaluator = _read(job.program), Evaluator.read(job.evaluator, without=output)
+    output.mkdir(parents=True, exist_ok=True)
+    options = _options(job, config, start)
+    judging = replace(config.judge, timeout=job.timeout or config.judge.timeout)
+    meter = Meter(job.budget)
+    proposers: list[Proposer] = []
+    if not job.offline:
+        proposers = await proposers_of(config, models, output, stack, meter=meter, price=job.price)
+    if not proposers and not options.edits:
+        raise InputError(
+            "edits are off and no model is configured; give llm.models in --config, or leave --models-only out"
+        )
+    pool = await stack.enter_async_context(_pool(job, judging.timeout, config, start, evaluator, options))
+    return _Opened(config, output, start, Judge(pool, evaluator, judging), options, proposers, meter)
+
+
 def _read(path: Path) -> Program:
     if not path.is_file():
         raise InputError(f"there is no program at {path}")
@@ -170,7 +205,7 @@ def _read(path: Path) -> Program:
 
 
 def _options(job: Job, config: Config, start: Program) -> SearchOptions:
-    timed = job.seconds is not None or job.cpu_seconds is not None
+    timed = job.budget.seconds is not None or job.cpu_seconds is not None
     iterations = job.iterations if job.iterations is not None or timed else config.iterations
     if iterations is not None and iterations < 1:
         raise InputError(f"--iterations {iterations}: it must be at least 1")
@@ -202,19 +237,29 @@ def _population(job: Job, config: Config, start: Program) -> Population:
     return made[kind]()
 
 
-async def _proposers(
-    job: Job, config: Config, models: Sequence[Model] | None, output: Path, stack: AsyncExitStack
+async def proposers_of(
+    config: Config,
+    models: Sequence[Model] | None,
+    output: Path,
+    stack: AsyncExitStack,
+    *,
+    meter: Meter,
+    price: Price | None = None,
 ) -> list[Proposer]:
-    """One per model, or one for all where the config weights them; every answer is kept."""
-    if job.offline:
-        return []
+    """One proposer per model, or one for all where the config weights them; every answer is kept.
+
+    Args:
+        models: instead of those of the config.
+        meter: what their calls are reserved on.
+    """
     pairs: list[tuple[Model, ModelConfig]] = []
     if models is not None:
         pairs = [(model, ModelConfig(name=model.name)) for model in models]
     else:
         for each in config.models:
             key = each.api_key or os.environ.get("OPENAI_API_KEY")
-            made = OpenAIModel(each.api_base, each.name, api_key=key)
+            prices = {each.name: price} if price is not None else None
+            made = OpenAIModel(each.api_base, each.name, api_key=key, meter=meter, prices=prices)
             pairs.append((await stack.enter_async_context(made), each))
     weights = {each.weight for _, each in pairs}
     if len(weights) > 1:
@@ -242,27 +287,31 @@ def _pool(
         wall_seconds=timeout,
         processes=64,
     )
-    modules = _modules(start, evaluator)
+    texts = [start.text] if start.main.endswith(".py") else []
+    given = evaluator.parts[evaluator.main]
+    texts.append(given if isinstance(given, str) else given.decode())
+    beside = {name.split("/")[0].removesuffix(".py") for name in evaluator.parts}
+    modules = modules_of(texts, beside)
     sandbox = Local(limits=limits) if job.unsafe_local else Sandbox(limits=limits)
     return Pool(sandbox, modules=modules, workers=options.workers)
 
 
-def _modules(start: Program, evaluator: Evaluator) -> tuple[str, ...]:
-    """What the program and its evaluator import and is installed: loaded once, not per evaluation."""
+def modules_of(texts: Iterable[str], beside: Collection[str] = ()) -> tuple[str, ...]:
+    """What Python texts import and is installed: loaded once, not per evaluation.
+
+    Args:
+        beside: modules that are staged with them.
+    """
     roots: dict[str, None] = {}
-    texts = [start.text] if start.main.endswith(".py") else []
-    given = evaluator.parts[evaluator.main]
-    texts.append(given if isinstance(given, str) else given.decode())
     for text in texts:
         for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.Import):
                 roots.update(dict.fromkeys(alias.name.split(".")[0] for alias in node.names))
             elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
                 roots[node.module.split(".")[0]] = None
-    beside = {name.split("/")[0].removesuffix(".py") for name in evaluator.parts}
     found = list(WARM)
     for root in roots:
-        if root in beside or root in ("openevolve", "__future__"):
+        if root in beside or root in ("openevolve", "__future__", "whet"):
             continue
         try:
             known = importlib.util.find_spec(root) is not None
@@ -295,7 +344,7 @@ def _write(job: Job, output: Path, found: Found, population: Population, config:
     best = output / "best" / f"best_program{suffix}"
     best.parent.mkdir(exist_ok=True)
     best.write_text(found.best.program.text, encoding="utf-8")
-    patch = found.start.program.diff(found.best.program, _prefix(job.program))
+    patch = found.start.program.diff(found.best.program, folder_in_git(job.program.resolve().parent))
     (output / "evolution.patch").write_text(patch, encoding="utf-8")
     lineage = [
         {
@@ -327,9 +376,8 @@ def _write(job: Job, output: Path, found: Found, population: Population, config:
     return best, patch
 
 
-def _prefix(program: Path) -> str:
-    """Folder of the program inside its git repository, "" outside of one."""
-    folder = program.resolve().parent
+def folder_in_git(folder: Path) -> str:
+    """A folder as its git repository names it, with a slash at the end; "" at its root and outside of one."""
     for above in (folder, *folder.parents):
         if (above / ".git").exists():
             inside = folder.relative_to(above).as_posix()

@@ -230,6 +230,14 @@ class Folder:
         allowed = {one.version for one in known.values() if one.admitted}
         return [one for one in self._all() if one.version in allowed]
 
+    def best(self) -> Evaluator | None:
+        """Of those that may be used, the one whose proof separated good from worse best; None if there is none."""
+        known = self._known()
+        found = {one.version: one for one in self.admitted()}
+        proven = [one for one in known.values() if one.version in found]
+        ranked = max(proven, key=lambda one: one.separation or 0.0, default=None)
+        return None if ranked is None else found[ranked.version]
+
     def _all(self) -> list[Evaluator]:
         found = []
         for path in sorted(self.path.glob("*.py")):

@@ -221,7 +221,7 @@ def _answer_cases(evaluator: Evaluator, good: Sequence[Row], invariant: Collecti
         others = [other for other in good if other.good != row.good]
 
         def case(family: str, value: Json, row: Row = row, number: int = number) -> _Case:
-            return _Case(family, number, evaluator.arguments(row.input, value, row.expected), value)
+            return _Case(family, number, evaluator.arguments(row.input, value, row.wanted), value)
 
         yield case("original", output)
         for family, worse in variants.answers(row, others):
@@ -371,7 +371,7 @@ def _keeps_the_answer(evidence: _Evidence, good: Sequence[Row]) -> None:
     """What it says of a wrong answer goes back to whoever is learning: it must not hold the right one."""
     told, looked = 0, 0
     for case, one in zip(evidence.cases, evidence.judged, strict=True):
-        wanted = good[case.row].expected
+        wanted = good[case.row].wanted
         if case.family in ("original", "stuffed") or case.family.startswith("invariant") or wanted is None:
             continue
         text = wanted if isinstance(wanted, str) else str(wanted)
@@ -391,6 +391,9 @@ async def _agreement(
     evaluator: Evaluator, rows: Sequence[Row], evidence: _Evidence, pool: Pool
 ) -> Agreement | None:
     labelled = [row for row in rows if row.label is not None and row.output is not None]
+    if "expected" in evaluator.roles or evaluator.kind == "trajectory":
+        # Where a liked answer is all that is known, comparing it with itself would agree with anybody.
+        labelled = [row for row in labelled if row.expected is not None]
     said = [row.label is not None and row.label > 0 for row in labelled]
     if min(sum(said), len(said) - sum(said)) < 2:
         return None

@@ -47,19 +47,29 @@ def read_rows(path: Path) -> list[Row]:
             given = msgspec.json.decode(line, type=dict[str, Any])
         except msgspec.MsgspecError as error:
             raise InputError(f"{path}, line {number}: not a JSON object ({error})") from error
-        found = {
-            field: next((given[name] for name in names if name in given), None)
-            for field, names in _COLUMNS.items()
-        }
-        if found["output"] is None and found["expected"] is None:
-            raise InputError(
-                f"{path}, line {number}: it has neither output nor expected; it has {', '.join(given)}"
-            )
-        label = _label(found.pop("label"), f"{path}, line {number}")
-        rows.append(Row(**found, label=label))
+        rows.append(read_row(given, f"{path}, line {number}"))
     if not rows:
         raise InputError(f"{path} holds no rows")
     return rows
+
+
+def read_row(given: dict[str, Any], where: str) -> Row:
+    """One row under whatever names its columns have.
+
+    Args:
+        where: how errors name it.
+
+    Raises:
+        InputError: it has neither output nor expected, or a label that is none.
+    """
+    found = {
+        field: next((given[name] for name in names if name in given), None)
+        for field, names in _COLUMNS.items()
+    }
+    if found["output"] is None and found["expected"] is None:
+        raise InputError(f"{where}: it has neither output nor expected; it has {', '.join(given)}")
+    label = _label(found.pop("label"), where)
+    return Row(**found, label=label)
 
 
 def _label(value: Any, where: str) -> float | None:

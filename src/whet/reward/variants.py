@@ -39,6 +39,11 @@ class Row:
             return self.expected
         return self.output if self.label > 0 else None
 
+    @property
+    def wanted(self) -> Json:
+        """What an answer is compared with: what was expected, else the answer that is known to be good."""
+        return self.expected if self.expected is not None else self.good
+
 
 def _text(value: Json) -> str:
     return value if isinstance(value, str) else canonical(value).decode()

@@ -28,6 +28,7 @@ import msgspec
 from ..errors import StoreError
 from ..types import Mode
 from .erase import erase, retain
+from .gathered import Gathered
 from .schema import QUEUE_STATEMENTS, STATEMENTS, WIDTHS, migrate
 from .segments import SEGMENT, Segments
 from .writer import Submission, Writes
@@ -37,7 +38,6 @@ FRAME = 512 * 1024 * 1024
 _ADDRESS = 100
 """Bytes that an AF_UNIX address may have, with room to spare (108 on Linux, 104 on macOS)."""
 
-_SQL = STATEMENTS | QUEUE_STATEMENTS
 _ROLLOUT = (
     "INSERT INTO rollouts (id, task_id, mode, resources, max_attempts, created, meta) VALUES (?, ?, ?, ?, ?, ?, ?) "
     "ON CONFLICT (id) DO NOTHING RETURNING seq, id, mode, max_attempts"
@@ -193,6 +193,8 @@ class Owner:
         self.path = path
         self.on_rollouts: Callable[[list[Arrival]], None] | None = None
         """Called by the writer's thread with the rollouts that a commit added."""
+        self.on_tasks: Callable[[Sequence[str] | None], None] | None = None
+        """Called so with the ids of tasks that were written, None if some were taken out."""
         self._arrivals: list[Arrival] = []
         self.lock = lock
         self.mutex = threading.RLock()
@@ -266,23 +268,28 @@ class Owner:
 
     def _apply(self, group: Sequence[Submission]) -> None:
         connection = self.connection
+        gathered = Gathered()
+        tasks: list[str] | None = []
         try:
             connection.execute("BEGIN IMMEDIATE")
             for submission in group:
                 for key, rows in submission.writes:
-                    if key == "span":
+                    if key in QUEUE_STATEMENTS:
+                        gathered.add(key, rows)
+                    elif key == "span":
                         self._segments.insert(rows)
                     elif key == "rollout":
                         for row in rows:
                             self._arrivals += connection.execute(_ROLLOUT, row).fetchall()
                     elif key in ("erase", "retain"):
-                        self._segments.note()
-                        take_out: Callable[..., None] = erase if key == "erase" else retain
-                        for row in rows:
-                            take_out(connection, *row)
-                        self._segments.reload()
+                        gathered.write(connection)
+                        self._take_out(erase if key == "erase" else retain, rows)
+                        tasks = None
                     else:
-                        connection.executemany(_SQL[key], rows)
+                        connection.executemany(STATEMENTS[key], rows)
+                        if key == "task" and tasks is not None:
+                            tasks += [str(row[0]) for row in rows]
+            gathered.write(connection)
             self._segments.note()
             connection.execute("COMMIT")
         except BaseException:
@@ -291,9 +298,18 @@ class Owner:
                 connection.execute("ROLLBACK")
             self._segments.reload()
             raise
+        if tasks != [] and self.on_tasks is not None:
+            self.on_tasks(tasks)
         arrivals, self._arrivals = self._arrivals, []
         if arrivals and self.on_rollouts is not None:
             self.on_rollouts(arrivals)
+
+    def _take_out(self, take_out: Callable[..., None], rows: Sequence[Sequence[Any]]) -> None:
+        """Erase, or do what retention says, within the transaction."""
+        self._segments.note()
+        for row in rows:
+            take_out(self.connection, *row)
+        self._segments.reload()
 
     def close(self) -> None:
         listener, self._listener = self._listener, None

@@ -13,8 +13,8 @@ from .resources import (
     resource,
     resources,
 )
-from .sink import dropped, flush, record_to
-from .trace import collecting, feedback, propagate, run, step, trace
+from .sink import dropped, flush, record_to, redact_with
+from .trace import collecting, feedback, propagate, recorded_in, run, step, trace
 
 __all__ = [
     "Diverged",
@@ -35,6 +35,8 @@ __all__ = [
     "load_bundle",
     "propagate",
     "record_to",
+    "recorded_in",
+    "redact_with",
     "register_loader",
     "resource",
     "resources",

@@ -15,7 +15,7 @@ import builtins
 import functools
 import inspect
 import re
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextvars import ContextVar, Token
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -23,6 +23,7 @@ from typing import Any, Literal, TypeAlias
 
 from ..errors import EnvError, InputError
 from ..types import Json, Step, Trajectory, canonical
+from .answers import Shape, arguments, bare, foreign_tools, tool_steps
 from .encode import thaw
 from .record import Called, is_async
 
@@ -59,6 +60,9 @@ class Counts:
     """Recorded tool calls that were not asked for."""
 
 
+_ANY = Shape()
+_marked: set[str] = set()
+"""Names of the functions that are marked as tools in this process: what a replay can answer for."""
 _replaying: ContextVar[Replay | None] = ContextVar("whet_replay", default=None)
 _guards = 0
 
@@ -86,13 +90,11 @@ class Replay:
             raise InputError(f"divergence {divergence!r} is none of exclude, nearest, or a function")
         self.counts = Counts()
         self._divergence, self._guard = divergence, guard
-        self._recorded: dict[tuple[str, bytes], list[Step]] = {}
         self._by_tool: dict[str, list[Step]] = {}
         self._asked: dict[tuple[str, bytes], int] = {}
-        for step in trajectory.steps:
-            if step.kind == "tool":
-                self._recorded.setdefault(_key(step.name, arguments(step)), []).append(step)
-                self._by_tool.setdefault(_bare(step.name), []).append(step)
+        self._used: set[int] = set()
+        for step in tool_steps(trajectory):
+            self._by_tool.setdefault(bare(step.name), []).append(step)
         self._token: Token[Replay | None] | None = None
 
     def __enter__(self) -> Replay:
@@ -108,39 +110,57 @@ class Replay:
         assert self._token is not None
         _replaying.reset(self._token)
         _guards -= self._guard
-        asked = sum(min(count, len(self._recorded.get(key, ()))) for key, count in self._asked.items())
-        self.counts.unused = sum(map(len, self._recorded.values())) - asked
+        self.counts.unused = sum(map(len, self._by_tool.values())) - len(self._used)
 
     @property
     def faithful(self) -> bool:
         """No call went unanswered: what the run came to may be compared with the recorded one."""
         return not self.counts.diverged
 
-    def answer(self, tool: str, given: Json, effect: Effect | None) -> Json:
+    def answer(self, tool: str, given: Json, effect: Effect | None, shape: Shape = _ANY) -> Json:
         """What the tool answered; its recorded failure is raised again.
+
+        Args:
+            shape: of the tool's function, where it is known.
 
         Raises:
             Diverged: the call was not recorded and the policy has no answer.
         """
-        key = _key(tool, given)
-        recorded = self._recorded.get(key)
+        calls = self._by_tool.get(bare(tool), [])
+        wanted = canonical(shape.arguments(given))
+        recorded = [step for step in calls if canonical(shape.arguments(arguments(step))) == wanted]
         if recorded:
-            number = self._asked.get(key, 0)
-            self._asked[key] = number + 1
+            number = self._asked.get((bare(tool), wanted), 0)
+            self._asked[bare(tool), wanted] = number + 1
             if number < len(recorded) or effect in ("read", "idempotent"):
+                step = recorded[min(number, len(recorded) - 1)]
+                self._used.add(id(step))
                 self.counts.exact += 1
-                return _answer(recorded[min(number, len(recorded) - 1)])
+                return self._answer(step, shape)
         if callable(self._divergence):
             self.counts.simulated += 1
-            return self._divergence(_bare(tool), given)
-        reads = self._by_tool.get(_bare(tool))
-        if self._divergence == "nearest" and effect == "read" and reads:
+            return self._divergence(bare(tool), given)
+        if self._divergence == "nearest" and effect == "read" and calls:
             self.counts.nearest += 1
-            return _answer(max(reads, key=lambda step: _alike(given, arguments(step))))
+            return self._answer(max(calls, key=lambda step: _alike(given, arguments(step))), shape)
         return self._refuse(tool, given, effect)
 
+    def _answer(self, step: Step, shape: Shape) -> Json:
+        if step.error is not None:
+            kind = getattr(builtins, step.error.type, None)
+            if isinstance(kind, type) and issubclass(kind, Exception):
+                raise kind(step.error.message)
+            raise ReplayedError(f"{step.error.type}: {step.error.message}")
+        if isinstance(step.action, dict) and "$repr" in step.action:
+            self.counts.diverged.append(f"{bare(step.name)} returned what has no JSON form")
+            raise Diverged(
+                f"{bare(step.name)} returned a {step.action.get('$type')}, of which only the text was "
+                "recorded. Return something that JSON can carry."
+            )
+        return shape.result(step)
+
     def _refuse(self, tool: str, given: Json, effect: Effect | None) -> Json:
-        call = f"{_bare(tool)}({canonical(given).decode('utf-8', 'replace')[:200]})"
+        call = f"{bare(tool)}({canonical(given).decode('utf-8', 'replace')[:200]})"
         self.counts.diverged.append(call)
         why = "" if effect else "; it declares no effect, which counts as write"
         raise Diverged(
@@ -158,7 +178,7 @@ def replaying(tool: str) -> Replay | None:
     found = _replaying.get()
     if found is None and _guards:
         raise Diverged(
-            f"{_bare(tool)} was called where no replay reaches, perhaps in a thread of its own. "
+            f"{bare(tool)} was called where no replay reaches, perhaps in a thread of its own. "
             "Wrap the thread pool in whet.propagate."
         )
     return found
@@ -166,9 +186,12 @@ def replaying(tool: str) -> Replay | None:
 
 def answerable(function: Any, called: Called, effect: Effect | None) -> Any:
     """`function`, which a replay answers in its place; of the same kind: sync, async or generator."""
+    shape = Shape.of(function)
+    _marked.add(bare(called.name))
 
     def recorded(replay: Replay, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Json:
-        return replay.answer(called.name, called.observation(called.freeze(args, kwargs), thaw), effect)
+        given = called.observation(called.freeze(args, kwargs), thaw)
+        return replay.answer(called.name, given, effect, shape)
 
     if is_async(function):
 
@@ -201,37 +224,6 @@ async def _each_async(values: Json) -> AsyncIterator[Json]:
         yield value
 
 
-def arguments(step: Step) -> Json:
-    """What a recorded tool was called with."""
-    return step.info.get("arguments", step.observation)
-
-
-def _answer(step: Step) -> Json:
-    if step.error is not None:
-        kind = getattr(builtins, step.error.type, None)
-        if isinstance(kind, type) and issubclass(kind, Exception):
-            raise kind(step.error.message)
-        raise ReplayedError(f"{step.error.type}: {step.error.message}")
-    if isinstance(step.action, dict) and "$repr" in step.action:
-        raise Diverged(
-            f"{_bare(step.name)} returned a {step.action.get('$type')}, of which only the text was recorded. "
-            "Return something that JSON can carry."
-        )
-    return step.action
-
-
-def _bare(tool: str) -> str:
-    """The tool's own name: `Agent.run.<locals>.search` and `search` are one tool."""
-    return tool.rsplit(".", 1)[-1]
-
-
-def _key(tool: str, given: Json) -> tuple[str, bytes]:
-    # Frameworks record {"city": "Paris"}, a decorator on a function of one argument records "Paris".
-    if isinstance(given, dict) and len(given) == 1:
-        given = next(iter(given.values()))
-    return _bare(tool), canonical(given)
-
-
 def _alike(one: Json, other: Json) -> float:
     """Share of words that two arguments have in common (Jaccard)."""
     left, right = _words(one), _words(other)
@@ -254,6 +246,10 @@ def effect_of(value: Any) -> Effect | None:
     return found
 
 
-def tools(trajectories: Sequence[Trajectory]) -> set[str]:
-    """Names of the tools that these runs called."""
-    return {_bare(step.name) for one in trajectories for step in one.steps if step.kind == "tool"}
+def unmarked(trajectory: Trajectory) -> list[str]:
+    """Tools that this run called and that a replay would call for real: nothing in this process marks them.
+
+    Only of runs that were captured from outside, as spans or by the gateway: what the decorator
+    recorded it can also answer.
+    """
+    return sorted(foreign_tools(trajectory) - _marked)

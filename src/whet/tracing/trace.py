@@ -87,7 +87,18 @@ def _traced(function: Any, target: Any, name: str | None) -> Any:
         call = CallNote(called, called.freeze(args, kwargs), current_run.get(), sink)
         return call, Frame(call, None)
 
-    return _wrapped(function, begin)
+    wrapped = _wrapped(function, begin)
+    wrapped.whet_sink = sink or sink_for
+    return wrapped
+
+
+def recorded_in(function: Any) -> Store | str | None:
+    """The store, or its path, that a function's `@trace` records to; None if it has none."""
+    found = getattr(function, "whet_sink", None)
+    if found is None:
+        return None
+    sink: Sink = found if isinstance(found, Sink) else found(None)
+    return sink.target
 
 
 def _open(name: str, kind: str, above: Frame | None) -> StepNote:

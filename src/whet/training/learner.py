@@ -25,14 +25,14 @@ from ..errors import InputError, TrainingRefused
 from ..types import Json, Version, new_id
 from . import model
 from .batch import Part
-from .losses import cross_entropy
-from .network import Network, saved, target_outputs
+from .network import Network, predict, saved
 from .optim import MuonAdamW, OptimOptions
+from .predictions import Predictions
 
 T = TypeVar("T")
 
-Loss = Callable[[Tensor, Part], Tensor]
-"""(N, vocabulary) log-probabilities of a Part's targets → a scalar to be minimised."""
+Loss = Callable[[Predictions, Part], Tensor]
+"""What the network says at a Part's targets → a scalar to be minimised."""
 
 
 class Refreshed(Protocol):
@@ -95,10 +95,6 @@ class Learner:
         """Updates that this learner has made."""
         return self.optimizer.steps
 
-    def logprobs(self, part: Part, temperature: float = 1.0) -> Tensor:
-        """(N, vocabulary) log-probabilities at the targets of a Part."""
-        return logprobs(self.decoder, part, temperature)
-
     def update(self, parts: Sequence[Part], loss: Loss, *, rate: float, temperature: float = 1.0) -> Updated:
         """One optimizer step on the sum of the loss over these parts.
 
@@ -111,7 +107,7 @@ class Learner:
             TrainingRefused: the loss or gradient is not finite; the weights are unchanged.
         """
         total, norm = self.descend(
-            parts, lambda part: loss(logprobs(self.decoder, part, temperature), part), rate=rate
+            parts, lambda part: loss(predict(self.decoder, part, temperature), part), rate=rate
         )
         return Updated(total, norm, rate, sum(part.tokens for part in parts))
 
@@ -246,21 +242,18 @@ def _out_of_memory(error: Exception) -> bool:
 
 def logprobs(network: Network, part: Part, temperature: float = 1.0) -> Tensor:
     """(N, vocabulary) log-probabilities at the targets of a Part; under autograd unless switched off."""
-    logits = target_outputs(network, part)[1]
-    return torch.log_softmax(logits if temperature == 1.0 else logits / temperature, dim=-1)
+    return predict(network, part, temperature).logprobs()
 
 
 def chosen_logprobs(network: Network, part: Part, temperature: float = 1.0) -> Tensor:
     """(N,) log-probability of each target."""
-    return logprobs(network, part, temperature).gather(1, part.targets.unsqueeze(1)).squeeze(1)
+    return predict(network, part, temperature).chosen
 
 
 def cloning_loss(step_parts: Sequence[Part]) -> Loss:
     """Mean cross-entropy over the targets of these parts together."""
     count = sum(len(part.targets) for part in step_parts)
-    return lambda scores, part: cross_entropy(
-        scores, part.targets, torch.full(part.targets.shape, 1.0 / count)
-    )
+    return lambda predictions, part: -predictions.chosen.sum() / count
 
 
 @torch.no_grad()
@@ -268,7 +261,6 @@ def mean_loss(network: Network, parts: Iterable[Part]) -> float:
     """Cross-entropy per target, in nats."""
     total, count = 0.0, 0
     for part in parts:
-        chosen = logprobs(network, part).gather(1, part.targets.unsqueeze(1))
-        total -= float(chosen.sum())
+        total -= float(chosen_logprobs(network, part).sum())
         count += len(part.targets)
     return total / max(1, count)

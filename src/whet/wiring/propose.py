@@ -88,7 +88,8 @@ def propose(repository: Repository) -> Proposal:
     if repository.wired:
         notes.insert(0, "whet is imported already: no line is proposed.")
     script = traced[0].path if traced else _script(repository)
-    command = f"python {script}" if traced and diff else f"whet run --store {STORE} -- python {script}"
+    # Behind the gateway even where a line is added: the mark gives the run its bounds, the gateway its model calls.
+    command = f"whet run --store {STORE} -- python {script}"
     return Proposal(
         repository, traced if diff else (), diff, _files(repository, traced), command, tuple(notes)
     )

@@ -179,6 +179,8 @@ class _Module:
             for element in node.value.elts
             if isinstance(element, ast.Name)
         }
+        # `{"type": "function", "function": {"name": "lookup", ...}}`: a description, and the function beside it.
+        listed |= {name for node in ast.walk(self._tree) if (name := _described(node)) is not None}
         for node in ast.walk(self._tree):
             if isinstance(node, _Function) and (
                 node.name in listed or any(_last(mark) in _TOOL_MARKS for mark in node.decorator_list)
@@ -207,7 +209,7 @@ class _Module:
                 for name, value in _arguments(node):
                     handed |= self._prompt(name, value, early)
             elif isinstance(node, ast.Dict):
-                self._message(node)
+                handed |= self._message(node)
         for name, constant in self._texts.items():
             if name not in handed and _is_prompt(name, str(constant.value)):
                 self._add(name, constant, False)
@@ -223,21 +225,18 @@ class _Module:
             self._add(name, value, early)
         return set()
 
-    def _message(self, node: ast.Dict) -> None:
-        """`{"role": "system", "content": "..."}` as the model APIs take it."""
-        pairs = {
-            key.value: value
-            for key, value in zip(node.keys, node.values, strict=True)
-            if isinstance(key, ast.Constant)
-        }
+    def _message(self, node: ast.Dict) -> set[str]:
+        """`{"role": "system", "content": ...}` as the model APIs take it; returns the names that are dealt with."""
+        pairs = _entries_of(node)
         role, content = pairs.get("role"), pairs.get("content")
-        if (
-            isinstance(role, ast.Constant)
-            and role.value in ("system", "developer")
-            and isinstance(content, ast.Constant)
-            and isinstance(content.value, str)
-        ):
+        if not (isinstance(role, ast.Constant) and role.value in ("system", "developer")):
+            return set()
+        if isinstance(content, ast.Constant) and isinstance(content.value, str):
             self._add("system", content, False)
+        elif isinstance(content, ast.Name) and content.id in self._texts:
+            self._add(content.id, self._texts[content.id], False)
+            return {content.id}
+        return set()
 
     def _add(self, name: str, constant: ast.Constant, early: bool) -> None:
         prompt = Prompt(self._path, name, constant.lineno, str(constant.value), early)
@@ -303,6 +302,26 @@ def _imported(tree: ast.Module) -> Iterator[str]:
             yield from (alias.name.partition(".")[0] for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             yield node.module.partition(".")[0]
+
+
+def _entries_of(node: ast.Dict) -> dict[object, ast.expr]:
+    """What a dictionary display says of its literal keys."""
+    return {
+        key.value: value
+        for key, value in zip(node.keys, node.values, strict=True)
+        if isinstance(key, ast.Constant)
+    }
+
+
+def _described(node: ast.AST) -> str | None:
+    """The function that a dictionary describes to a model as a tool, in any of the APIs' forms."""
+    if not isinstance(node, ast.Dict):
+        return None
+    pairs = _entries_of(node)
+    name = pairs.get("name")
+    if isinstance(name, ast.Constant) and {"parameters", "input_schema"} & pairs.keys():
+        return str(name.value)
+    return None
 
 
 def _executed(node: ast.AST) -> Iterator[ast.AST]:

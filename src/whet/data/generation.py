@@ -1,0 +1,336 @@
+"""Rows for one function: recorded ones first, then known examples, then synthesised, up to a number.
+
+Made by a model where one is given, from the signature otherwise; what is synthesised is run in the
+sandbox with the function as it stands, twice and in both orders, and kept only if it answers, and
+answers the same.  Nothing is invented to reach the number: an Account says what there is, where it
+came from, and what was left out and why.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
+
+import msgspec
+
+from ..errors import InputError
+from ..models import Model
+from ..models.recorded import Recorded
+from ..sandbox import Pool, Result
+from ..types import Fault, Json, Split, Trajectory, canonical
+from .callee import Callee
+from .examples import Example, divided, leaks
+from .recorded import distinct, recorded
+from .signatures import Example as Shown
+from .signatures import Signature
+from .signatures import examples as shown_examples
+from .synthesis import Unknown, inputs, near
+
+_TRIES = 12
+"""Inputs tried per row that is wanted: most of what is made blindly is rejected."""
+_ROUNDS = 3
+"""Times that inputs are made: again where too few were answered, near to those that were."""
+_BATCH = 10
+_ASKED = """Write test data for this Python function.
+
+{shown}
+{examples}
+Give {count} further calls as JSON, one object a line, in a ``` fence:
+{{"input": {{argument: value}}, "expected": what a perfect function should answer}}
+Cover what real users ask, rare cases and mistakes among it. Each input once. No comments."""
+_FENCE = re.compile(r"```\w*\s*\n(.*?)```", re.DOTALL)
+
+
+@dataclass(slots=True)
+class Account:
+    """What came of a request for rows."""
+
+    wanted: int
+    kept: int = 0
+    sources: dict[str, int] = field(default_factory=dict)
+    """How a row came about → how many."""
+    goals: int = 0
+    """Rows that say what should come out; the others say what comes out today."""
+    dropped: dict[str, int] = field(default_factory=dict)
+    """Why → how many."""
+    examples_of: dict[str, str] = field(default_factory=dict)
+    """Why → what one of them said."""
+    splits: dict[str, int] = field(default_factory=dict)
+    calls: int = 0
+    """Of the model."""
+    leakage: str = ""
+    why: str = ""
+    """Why there are fewer than wanted; "" if there are not."""
+
+    def drop(self, why: str, what: object = "") -> None:
+        self.dropped[why] = self.dropped.get(why, 0) + 1
+        self.examples_of.setdefault(why, str(what)[:200])
+
+
+async def generate(
+    callee: Callee,
+    wanted: int,
+    *,
+    pool: Pool,
+    runs: Iterable[Trajectory] = (),
+    texts: Mapping[str, str] | None = None,
+    model: Model | None = None,
+    seed: int = 0,
+) -> tuple[list[Example], Account]:
+    """Rows for a function, each with its split.
+
+    Args:
+        pool: where the function is run.
+        runs: recorded ones, with their feedback.
+        texts: path → module text, to look for calls in.
+        model: makes what is missing; None makes it from the signature.
+
+    Raises:
+        InputError: fewer than one row asked for, or it is no function.
+        ModelError: the endpoint failed.
+        SandboxError: untrusted code cannot be shut in here.
+    """
+    if wanted < 1:
+        raise InputError(f"--num-samples {wanted}: it must be at least 1")
+    signature = callee.signature
+    account = Account(wanted)
+    found, repeated = distinct(recorded(signature, callee.entry.partition(":")[2], runs))
+    if repeated:
+        account.dropped["the same input again"] = repeated
+    # Those that people spoke of first; then as they came.
+    rows = sorted(found, key=lambda row: not (row.goal or row.label is not None))[:wanted]
+    if len(found) > wanted:
+        account.dropped["more traces than asked for"] = len(found) - wanted
+    if len(rows) < wanted:
+        known = shown_examples(signature, texts or {})
+        rows += await _ran(callee, _of_texts(known), rows, wanted, account, pool)
+    if len(rows) < wanted and model is not None:
+        rows += await _asked(callee, rows, wanted, account, pool, model)
+    elif len(rows) < wanted:
+        rows += await _made(callee, rows, wanted, account, pool, seed)
+    rows = divided(rows, seed=seed)
+    _conclude(account, rows, model is not None)
+    return rows, account
+
+
+def _conclude(account: Account, rows: Sequence[Example], asked: bool) -> None:
+    account.kept = len(rows)
+    account.sources = dict(Counter(str(row.provenance.get("how")) for row in rows))
+    account.goals = sum(row.goal for row in rows)
+    account.splits = {part.value: sum(row.split is part for row in rows) for part in Split}
+    account.leakage = str(leaks(rows)) if rows else ""
+    if account.kept < account.wanted:
+        reasons = (
+            ", ".join(f"{number} {why}" for why, number in account.dropped.items()) or "no source had more"
+        )
+        how = "the model's calls are used up" if asked else "the values that its signature allows are used up"
+        account.why = f"{account.kept} of {account.wanted}: {how} ({reasons})"
+
+
+def _of_texts(known: Iterable[Shown]) -> Iterator[Example]:
+    for each in known:
+        yield Example(
+            input=each.input,
+            expected=each.expected if each.known else None,
+            provenance={
+                "how": "docstring" if each.where == "docstring" else "repository",
+                "where": each.where,
+            },
+        )
+
+
+async def _ran(
+    callee: Callee,
+    given: Iterable[Example],
+    rows: Sequence[Example],
+    wanted: int,
+    account: Account,
+    pool: Pool,
+) -> list[Example]:
+    """Those rows that the function answers, with its answer, as many as are missing."""
+    fresh: list[Example] = []
+    seen = {row.id for row in rows}
+    for row in given:
+        if row.id in seen:
+            account.drop("the same input again", row.input)
+            continue
+        seen.add(row.id)
+        fresh.append(row)
+    answered = await outputs(callee, [row.input for row in fresh], pool)
+    kept: list[Example] = []
+    for row, result in zip(fresh, answered, strict=True):
+        if len(rows) + len(kept) >= wanted:
+            break
+        if result is None:
+            account.drop("answers that depend on the calls before", row.input)
+        elif result.failure is not None and row.expected is None:
+            account.drop(_why(result), f"{row.input!r:.80}: {result.failure.type}: {result.failure.message}")
+        else:
+            kept.append(_with(row, result))
+    return kept
+
+
+def _with(row: Example, result: Result) -> Example:
+    said = (
+        {} if result.failure is None else {"raised": f"{result.failure.type}: {result.failure.message}"[:200]}
+    )
+    return Example(
+        input=row.input,
+        output=result.value if result.failure is None else None,
+        expected=row.expected,
+        group=row.group,
+        provenance={**row.provenance, **said},
+        id=row.id,
+    )
+
+
+def _why(result: Result) -> str:
+    assert result.failure is not None
+    if result.failure.type == "CannotCross":
+        return "answers that cannot cross as JSON"
+    if result.failure.fault is Fault.SANDBOX:
+        return "failures of the sandbox"
+    return (
+        "inputs that the function raises on"
+        if result.killed_by is None
+        else "inputs that it hangs or dies on"
+    )
+
+
+async def outputs(callee: Callee, given: Sequence[Json], pool: Pool) -> list[Result | None]:
+    """What the function answers to each input; None where the calls before it make a difference."""
+    forward = await answers(callee, given, pool)
+    backward = (await answers(callee, given[::-1], pool))[::-1]
+    found: list[Result | None] = []
+    for one, other in zip(forward, backward, strict=True):
+        same = one.ok == other.ok and (not one.ok or canonical(one.value) == canonical(other.value))
+        found.append(one if same else None)
+    return found
+
+
+async def answers(callee: Callee, given: Sequence[Json], pool: Pool) -> list[Result]:
+    """What the function answers to each input, in this order, in one process as long as it lives."""
+    found: list[Result] = []
+    while len(found) < len(given):
+        async with pool.open(callee.staged, callee.runs) as session:
+            for each in given[len(found) :]:
+                result = await session.call(list(callee.signature.arguments(each)))
+                found.append(result)
+                if result.killed_by is not None or result.exit_code is not None:
+                    break
+    return found
+
+
+async def _made(
+    callee: Callee, rows: Sequence[Example], wanted: int, account: Account, pool: Pool, seed: int
+) -> list[Example]:
+    """From the signature: tried in batches, and of those that answer the least common answers first."""
+    missing, found = wanted - len(rows), list[Example]()
+    seen = {row.id for row in rows}
+    for turn in range(_ROUNDS):
+        answered = [row.input for row in [*rows, *found]]
+        signature, literals = callee.signature, callee.pool
+        try:
+            stream = (
+                near(signature, answered, literals, seed + turn)
+                if turn and len(signature.parameters) > 1
+                else inputs(signature, literals, seed + turn)
+            )
+            drawn = list(islice(stream, 1 + missing * _TRIES))
+        except Unknown as error:
+            account.drop("parameters that no value can be made for", error)
+            break
+        fresh: list[Example] = []
+        for given in drawn:
+            row = Example(
+                input=given,
+                provenance={"how": "generated", "seed": seed, "answer": "the function as it stands"},
+            )
+            if row.id not in seen:
+                seen.add(row.id)
+                fresh.append(row)
+        found += await _ran(callee, fresh, rows, len(rows) + len(fresh), account, pool)
+        if len(found) >= missing:
+            break
+    return _spread(found, missing)
+
+
+def _spread(rows: Sequence[Example], most: int) -> list[Example]:
+    """One row of every answer in turn: a function that mostly says "other" is not asked that alone."""
+    piles: dict[bytes, list[Example]] = {}
+    for row in rows:
+        piles.setdefault(canonical(row.output), []).append(row)
+    kept: list[Example] = []
+    while piles and len(kept) < most:
+        for key in list(piles):
+            if len(kept) < most:
+                kept.append(piles[key].pop(0))
+            if not piles[key]:
+                del piles[key]
+    return kept
+
+
+async def _asked(
+    callee: Callee, rows: Sequence[Example], wanted: int, account: Account, pool: Pool, model: Model
+) -> list[Example]:
+    """By a model, in batches, told what there is already; three calls per batch that is missing at most."""
+    kept: list[Example] = []
+    most = 2 + 3 * ((wanted - len(rows)) // _BATCH + 1)
+    while len(rows) + len(kept) < wanted and account.calls < most:
+        prompt = _prompt(callee.signature, [*rows, *kept])
+        # A number of its own, so that a run that is started again gets the answers that were paid for.
+        settings: dict[str, Any] = {"sample": account.calls} if isinstance(model, Recorded) else {}
+        completion = await model.complete(prompt, **settings)
+        account.calls += 1
+        drawn = _read(completion.text, callee.signature, completion.model or model.name, account)
+        kept += await _ran(callee, drawn, [*rows, *kept], wanted, account, pool)
+    return kept
+
+
+def _prompt(signature: Signature, rows: Sequence[Example]) -> str:
+    shown = "\n".join(
+        canonical({"input": row.input, "expected": row.wanted}).decode() for row in rows[-12:] if row.goal
+    )
+    examples = f"Known so far:\n{shown}\n" if shown else ""
+    return _ASKED.format(shown=f"```python\n{signature.source}\n```", examples=examples, count=_BATCH)
+
+
+def _read(text: str, signature: Signature, name: str, account: Account) -> Iterator[Example]:
+    fenced = _FENCE.findall(text)
+    for line in (fenced[-1] if fenced else text).splitlines():
+        if not line.strip():
+            continue
+        try:
+            given = msgspec.json.decode(line, type=dict[str, Json])
+        except msgspec.MsgspecError:
+            account.drop("lines that are no JSON object", line)
+            continue
+        if "input" not in given or given.get("expected") is None:
+            account.drop("rows without input or expected", line)
+            continue
+        named = signature.named(given["input"])
+        if named is None:
+            account.drop("inputs that do not fit the signature", line)
+            continue
+        if not _typed(given["expected"], signature.returns):
+            account.drop("answers of another type than the function's", line)
+            continue
+        yield Example(
+            input=given["input"], expected=given["expected"], provenance={"how": "model", "model": name}
+        )
+
+
+_TYPES: Mapping[str, type | tuple[type, ...]] = {
+    "str": str, "int": int, "float": (int, float), "bool": bool, "list": list, "dict": dict,
+}  # fmt: skip
+
+
+def _typed(value: Json, annotation: str) -> bool:
+    kind = _TYPES.get(annotation.partition("[")[0])
+    if kind is None:
+        return True
+    return isinstance(value, kind) and (annotation == "bool" or not isinstance(value, bool))

@@ -1,0 +1,193 @@
+"""Inputs for a function, made from its annotations, its defaults and the literals around it.
+
+As fuzzers do with a dictionary (AFL's `-x`): values of the right type, half of them made of what the
+code itself compares with, so that its branches are reached.  A parameter without annotation is tried
+with every plain type, and what raises in the sandbox is dropped by the caller.  Seeded, so the same
+text gives the same inputs.  It knows no right answers.
+"""
+
+from __future__ import annotations
+
+import ast
+import random
+from collections.abc import Callable, Iterator, Sequence
+
+from ..types import Json
+from .signatures import SELF, Parameter, Signature, compact
+
+_WORDS = (
+    "please", "the", "a", "my", "order", "where", "is", "when", "can", "you", "help", "me", "with", "this",
+    "account", "today", "yesterday", "about", "for", "and", "invoice", "blue", "paper", "12", "London", "Anna",
+    "report", "meeting", "late", "broken", "new", "price", "question", "thanks", "again",
+)  # fmt: skip
+_NAMES = {
+    "text": "str", "name": "str", "message": "str", "query": "str", "question": "str", "to": "str", "raw": "str",
+    "subject": "str", "body": "str", "prompt": "str", "title": "str", "line": "str", "word": "str", "url": "str",
+    "amount": "float", "price": "float", "value": "float", "rate": "float", "score": "float", "seconds": "float",
+    "n": "int", "count": "int", "number": "int", "limit": "int", "size": "int", "index": "int", "k": "int",
+    "items": "list[str]", "words": "list[str]", "values": "list[float]", "rows": "list[dict[str, str]]",
+    "numbers": "list[int]", "flag": "bool", "strict": "bool", "options": "dict[str, str]",
+}  # fmt: skip
+"""What a parameter without an annotation most likely is, by its name."""
+_UNKNOWN = ("str", "int", "float", "list[str]", "list[int]", "dict[str, str]", "bool")
+_SEQUENCES = {"list", "tuple", "Sequence", "Iterable", "Collection", "set", "frozenset", "List", "Tuple"}
+_MAPPINGS = {"dict", "Mapping", "Dict", "MutableMapping"}
+_NUMBERS = (0, 1, 2, 3, 5, 7, 10, 12, 25, 40, 99, 100, 101, 250, 499, 500, 501, 1000)
+
+Maker = Callable[[random.Random], Json]
+
+
+class Unknown(Exception):
+    """No value of this type can be made as JSON."""
+
+
+def inputs(signature: Signature, pool: Sequence[Json], seed: int) -> Iterator[Json]:
+    """Inputs without end, in the form in which they are recorded.
+
+    Args:
+        pool: literals that stand around the function.
+
+    Raises:
+        Unknown: a required parameter has a type that no JSON can be; names it.
+    """
+    rng = random.Random(f"inputs:{seed}")
+    makers = {each.name: _maker_of(each, pool) for each in signature.parameters}
+    built = {each.name: _maker_of(each, pool) for each in signature.constructor if each.required}
+    while True:
+        given: dict[str, Json] = {}
+        for each in signature.parameters:
+            if each.required or rng.random() < 0.3:
+                given[each.name] = makers[each.name](rng)
+        if built:
+            yield {**given, SELF: {name: make(rng) for name, make in built.items()}}
+        else:
+            yield compact(signature, given)
+
+
+def near(signature: Signature, answered: Sequence[Json], pool: Sequence[Json], seed: int) -> Iterator[Json]:
+    """Inputs without end that differ in one argument from some that the function answered.
+
+    A function that wants one of a few keys in one argument is reached through those that had one.
+    """
+    rng = random.Random(f"near:{seed}")
+    fresh = inputs(signature, pool, seed + 1)
+    known = [each for each in (signature.named(one) for one in answered) if each]
+    while known:
+        given, other = dict(rng.choice(known)), signature.named(next(fresh)) or {}
+        name = rng.choice(list(given))
+        # From another one that was answered, or new.
+        source = rng.choice(known) if rng.random() < 0.3 else other
+        if name in source:
+            given[name] = source[name]
+        yield given if SELF in given else compact(signature, given)
+
+
+def _maker_of(parameter: Parameter, pool: Sequence[Json]) -> Maker:
+    kinds: tuple[str, ...] = (parameter.annotation,)
+    if not parameter.annotation:
+        guess = _NAMES.get(parameter.name.lower().rstrip("_0123456789"))
+        default = type(parameter.default).__name__ if parameter.default is not None else None
+        known = default if default in ("str", "int", "float", "bool") else guess
+        # The likely type mostly; the others too, since a name proves nothing.
+        kinds = (*([known] * 6 if known else []), *_UNKNOWN)
+    try:
+        makers = [maker(kind, pool) for kind in kinds]
+    except Unknown as error:
+        if parameter.required:
+            raise Unknown(f"parameter {parameter.name}: {error}") from error
+        return lambda rng: parameter.default
+    return lambda rng: rng.choice(makers)(rng)
+
+
+def maker(annotation: str, pool: Sequence[Json]) -> Maker:
+    """What makes values of a type, as annotations write it.
+
+    Raises:
+        Unknown: it is no JSON.
+    """
+    try:
+        node = ast.parse(annotation, mode="eval").body
+    except SyntaxError as error:
+        raise Unknown(f"{annotation!r} is no annotation that can be read") from error
+    return _made(node, pool)
+
+
+def _made(node: ast.expr, pool: Sequence[Json]) -> Maker:
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
+        return _either([_made(node.left, pool), _made(node.right, pool)])
+    if isinstance(node, ast.Constant):
+        if isinstance(node.value, str):
+            return maker(node.value, pool)
+        return lambda rng: None
+    inner: list[ast.expr] = []
+    head = node
+    if isinstance(node, ast.Subscript):
+        head = node.value
+        inner = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+    name = head.attr if isinstance(head, ast.Attribute) else getattr(head, "id", "")
+    if name == "Literal":
+        choices = [each.value for each in inner if isinstance(each, ast.Constant)]
+        return lambda rng: rng.choice(choices)
+    if name in ("Optional", "Union", "Annotated"):
+        made = [_made(each, pool) for each in (inner[:1] if name == "Annotated" else inner)]
+        return _either(made if name != "Optional" else [*made, lambda rng: None])
+    if name in _SEQUENCES:
+        plain = [each for each in inner if not (isinstance(each, ast.Constant) and each.value is Ellipsis)]
+        if name in ("tuple", "Tuple") and len(plain) > 1:
+            parts = [_made(each, pool) for each in plain]
+            return lambda rng: [part(rng) for part in parts]
+        item = _made(plain[0], pool) if plain else maker("str", pool)
+        return lambda rng: [item(rng) for _ in range(rng.randint(0, 6))]
+    if name in _MAPPINGS:
+        value = _made(inner[1], pool) if len(inner) > 1 else maker("str", pool)
+        return lambda rng: {_word(rng, pool): value(rng) for _ in range(rng.randint(1, 4))}
+    return _plain(name, pool)
+
+
+def _either(made: Sequence[Maker]) -> Maker:
+    return lambda rng: rng.choice(made)(rng)
+
+
+def _plain(name: str, pool: Sequence[Json]) -> Maker:
+    if name == "str":
+        return lambda rng: _text(rng, pool)
+    if name == "bool":
+        return lambda rng: rng.random() < 0.5
+    if name == "int":
+        return lambda rng: int(_number(rng, [each for each in pool if type(each) is int]))
+    if name == "float":
+        known = [each for each in pool if type(each) in (int, float)]
+        return lambda rng: float(round(_number(rng, known), 2))
+    if name in ("Any", "object", "Json"):
+        return _either([_plain("str", pool), _plain("int", pool)])
+    if name == "None":
+        return lambda rng: None
+    raise Unknown(f"a {name or 'value of this type'} cannot be made from JSON")
+
+
+def _number(rng: random.Random, known: Sequence[Json]) -> float:
+    if known and rng.random() < 0.4:
+        near = rng.choice(known)
+        return float(near) + rng.choice((-1, 0, 0, 1))
+    base = float(rng.choice(_NUMBERS)) if rng.random() < 0.5 else rng.uniform(0, 1000)
+    return -base if rng.random() < 0.1 else base
+
+
+def _word(rng: random.Random, pool: Sequence[Json]) -> str:
+    words = [each for each in pool if isinstance(each, str) and each.strip()]
+    return rng.choice(words) if words and rng.random() < 0.6 else rng.choice(_WORDS)
+
+
+def _text(rng: random.Random, pool: Sequence[Json]) -> str:
+    """A word of the code's own, a sentence with some in it, a number as text, or nothing."""
+    kind = rng.random()
+    words = [each for each in pool if isinstance(each, str) and each.strip()]
+    if kind < 0.3 and words:
+        return rng.choice(words)
+    if kind < 0.35:
+        return rng.choice(("", " ", str(rng.randint(0, 999)), "?", f"[{rng.randint(0, 9)}]", '{"a": 1}'))
+    parts = [
+        _word(rng, pool) if rng.random() < 0.35 else rng.choice(_WORDS) for _ in range(rng.randint(2, 9))
+    ]
+    text = " ".join(parts)
+    return text.capitalize() if rng.random() < 0.5 else text.upper() if rng.random() < 0.1 else text

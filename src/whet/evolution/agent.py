@@ -1,0 +1,241 @@
+"""What of somebody's repository is to become better: the pieces, what calls them, and their rows.
+
+Targets are found by name among the marks, or given as `module:function`.  Several pieces are judged
+through one entry, the function that uses them all; a piece that has rows of its own is judged by
+those first.  Everything is read as text; nothing of the repository is imported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ..data.callee import Callee
+from ..data.examples import Example, load
+from ..data.signatures import Definition, definition
+from ..errors import InputError, NotFoundError
+from .extract import slice_of
+from .marks import Mark, marks
+from .modules import Repository
+from .outside import Target
+from .pieces import Piece, cut, program_of, replaced, stage
+from .program import Program
+
+DATA = "whet_data"
+"""Folder in which each target has its rows, unless another is named."""
+
+
+@dataclass
+class Agent:
+    """The targets of a repository, ready to be built and called.
+
+    Raises:
+        InputError: a target that cannot be cut out, called, or reached from the entry.
+        NotFoundError: no such target; says which there are.
+    """
+
+    root: Path
+    names: Sequence[str]
+    entry_name: str | None = None
+    repository: Repository = field(init=False)
+    known: list[Mark] = field(init=False)
+    pieces: list[Piece] = field(init=False)
+    callees: dict[str, Callee] = field(default_factory=dict)
+    """Name → function, of the targets that are functions, and of the entry."""
+    entry: str | None = None
+    """Name of the function that everything is judged through."""
+
+    def __post_init__(self) -> None:
+        self.repository = Repository(self.root.resolve())
+        self.known = marks(self.repository)
+        chosen = [self.mark(name) for name in dict.fromkeys(self.names)]
+        self.pieces = [cut(mark, self.text(mark.path)) for mark in chosen]
+        for mark in chosen:
+            if self._callable(mark):
+                self.callees[mark.name] = self.callee(mark)
+        self.entry = self._entry()
+        if self.entry is not None:
+            self.target(self.entry).build(self.start)  # says at once what cannot be reached
+
+    def called(self, name: str) -> Callee:
+        """The function of that name, or of the form `module:function`.
+
+        Raises:
+            InputError: the target is no function, so nothing can be called.
+            NotFoundError: no such target.
+        """
+        mark = self.mark(name)
+        if not self._callable(mark):
+            raise InputError(
+                f"{mark.name} is no function: name the function that uses it, as module:function"
+            )
+        return self.callees.setdefault(mark.name, self.callee(mark))
+
+    def texts(self) -> dict[str, str]:
+        """Path → text, of every Python file of the repository that can be read."""
+        loaded = [self.repository.load(path) for path in self.repository.files("*.py")]
+        return {module.path.as_posix(): module.text for module in loaded if module is not None}
+
+    @property
+    def start(self) -> Program:
+        """The pieces as they stand."""
+        return program_of(self.pieces)
+
+    def text(self, path: str) -> str:
+        """A file of the repository."""
+        return (self.repository.root / path).read_text(encoding="utf-8")
+
+    def mark(self, name: str) -> Mark:
+        """The target of that name, or of the form `module:function`."""
+        if ":" in name:
+            return self._direct(name)
+        found = [each for each in self.known if each.name == name]
+        if len(found) == 1:
+            return found[0]
+        if found:
+            places = ", ".join(f"{each.path}:{each.line}" for each in found)
+            raise InputError(f"{len(found)} targets are called {name!r} ({places}): give one as module:name")
+        names = ", ".join(dict.fromkeys(each.name for each in self.known)) or "none"
+        raise NotFoundError(f"no target {name!r} in {self.root}; there are: {names}")
+
+    def _direct(self, name: str) -> Mark:
+        dotted, _, qualname = name.partition(":")
+        inside = Path(*dotted.removesuffix(".py").replace("/", ".").split("."))
+        for base in (self.repository.root, self.repository.root / "src"):
+            for path in (base / inside.with_suffix(".py"), base / inside / "__init__.py"):
+                module = self.repository.load(path) if path.is_file() else None
+                if module is None:
+                    continue
+                relative = module.path.as_posix()
+                held = [each for each in self.known if (each.path, each.qualname) == (relative, qualname)]
+                node, _ = definition(module.tree, qualname)
+                made = Mark(qualname.split(".")[-1].lower(), "function", relative, node.lineno, qualname)
+                return held[0] if held else made
+        raise NotFoundError(
+            f"{self.root} has no module {dotted!r}; give it as module:function or path.py:function"
+        )
+
+    def _callable(self, mark: Mark) -> bool:
+        if not mark.qualname or not mark.path.endswith(".py"):
+            return False
+        module = self.repository.load(self.repository.root / mark.path)
+        if module is None:
+            raise InputError(f"{mark.path}: {self.repository.problems[mark.path]}")
+        node, _ = definition(module.tree, mark.qualname)
+        return isinstance(node, Definition)
+
+    def callee(self, mark: Mark) -> Callee:
+        """The function that a mark names, with what it needs."""
+        found = slice_of(self.repository, mark)
+        return Callee(mark.name, found.entry, found.files)
+
+    def _entry(self) -> str | None:
+        """The entry that was named; else the only target, or the one that uses all others."""
+        if self.entry_name is not None:
+            return self.called(self.entry_name).name
+        if len(self.pieces) == 1 and self.callees:
+            return next(iter(self.callees))
+        for name in self.callees:
+            if all(self.reaches(name, piece) for piece in self.pieces):
+                return name
+        if len(self.callees) < len(self.pieces):
+            lone = next(each.mark.name for each in self.pieces if each.mark.name not in self.callees)
+            users = ", ".join(self._users(lone)) or "none is marked"
+            raise InputError(
+                f"{lone} is no function, so it is judged through one that uses it: give --entry "
+                f"module:function. Marked functions that use it: {users}"
+            )
+        return None
+
+    def reaches(self, name: str, piece: Piece) -> bool:
+        """True if the function uses the piece, as far as its text shows."""
+        place = self.places.get(piece.mark.path)
+        files = self.callees[name].files
+        if place is None or place not in files:
+            return False
+        try:
+            stage([piece], program_of([piece]).with_part(piece.part, piece.text), files, self.places)
+            held = files[place]
+            replaced([piece], _touched(piece), lambda _: held if isinstance(held, str) else held.decode())
+        except InputError:
+            return False
+        return True
+
+    def _users(self, name: str) -> list[str]:
+        piece = next(each for each in self.pieces if each.mark.name == name)
+        found = []
+        for mark in self.known:
+            if mark.how == "decorator" and mark.name not in found:
+                self.callees[mark.name] = self.callee(mark)
+                if self.reaches(mark.name, piece):
+                    found.append(mark.name)
+                del self.callees[mark.name]
+        return found
+
+    @property
+    def places(self) -> Mapping[str, str]:
+        """Path in the repository → path in a staged folder."""
+        found = {}
+        for mark in [*self.known, *(each.mark for each in getattr(self, "pieces", []))]:
+            path = self.repository.root / mark.path
+            found[mark.path] = path.relative_to(self.repository.base(path)).as_posix()
+        return found
+
+    def target(self, name: str, pieces: Sequence[Piece] | None = None, rest: Program | None = None) -> Target:
+        """A function as what candidates of these pieces are judged by.
+
+        Args:
+            pieces: those that a candidate consists of; all if None.
+            rest: where the other pieces are taken from; as they stand if None.
+
+        Raises:
+            InputError: the function does not use one of the pieces.
+        """
+        callee = self.callees[name]
+        mine = list(self.pieces if pieces is None else pieces)
+        missing = [each.mark.name for each in mine if not self.reaches(name, each)]
+        if missing:
+            raise InputError(
+                f"{name} does not use {', '.join(missing)}, as far as its text shows: give a function that uses all "
+                "targets as --entry"
+            )
+        base, places = rest or self.start, self.places
+        reached = [each for each in self.pieces if self.reaches(name, each)]
+
+        def build(program: Program) -> Mapping[str, str | bytes]:
+            whole = Program({**base.parts, **program.parts}, base.main)
+            return stage(reached, whole, callee.files, places)
+
+        return Target(name, callee.entry, callee.signature, build)
+
+    def rows(self, path: Path, *, seed: int) -> dict[str, list[Example]]:
+        """Target → rows, of those that have any: a folder for each below `path`, or one file for the entry.
+
+        Raises:
+            NotFoundError: there are none.
+            InputError: a row that no function of these takes.
+        """
+        names = list(self.callees)
+        found: dict[str, list[Example]] = {}
+        if path.is_file() or (path / "train.jsonl").is_file():
+            if self.entry is None:
+                raise InputError(f"{path} holds rows of one function: give a folder with one for each target")
+            found[self.entry] = load(path, seed=seed)
+        else:
+            found = {name: load(path / name, seed=seed) for name in names if (path / name).is_dir()}
+        if not found:
+            raise NotFoundError(
+                f"there are no rows at {path} for {' or '.join(names)}. Make some: whet generate-training-data "
+                f"--target {names[0]} --num-samples 60"
+            )
+        for name, rows in found.items():
+            for row in rows:
+                self.callees[name].signature.arguments(row.input)
+        return found
+
+
+def _touched(piece: Piece) -> Program:
+    """The piece with a change, so that putting it back looks for its place."""
+    more = f"\n# {piece.mark.name}\n" if piece.code else " "
+    return Program({piece.part: piece.text + more}, piece.part)

@@ -1,0 +1,330 @@
+"""One run of `whet evolve --target`: a repository and rows in, a patch and its evidence out.
+
+Writes into its folder: `agent.patch` (what `git apply` takes), `examples.jsonl` (every row, before and
+after), `history.json` (scores, lineage, what each operator earned, per search), `verdict.json` (the
+whole report), and `evolution.db` with `answers.db`, from which the same command goes on where it ended.
+The repository itself is never written to.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from ..budget import Meter
+from ..data.examples import Example
+from ..errors import InputError, TrainingRefused
+from ..models import Price
+from ..models.base import Model
+from ..reward.evaluator import Evaluator, load
+from ..reward.generation import Folder
+from ..reward.proof import prove
+from ..sandbox import Limits, Local, Pool, Sandbox
+from ..store import Store
+from ..types import Budget, Json, Split
+from .agent import DATA, Agent
+from .edits import EDITS
+from .engine import Found, SearchOptions
+from .estimate import Estimate, estimated
+from .improving import Improved, Improvement, mean
+from .job import folder_in_git, modules_of, proposers_of
+from .journal import Journal, Record
+from .openevolve import Config
+from .outside import Comparer, Outside, Trial
+from .pieces import patch
+from .proposers import Proposer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetJob:
+    """What `whet evolve --target` is asked to do."""
+
+    targets: Sequence[str]
+    repository: Path = Path()
+    entry: str | None = None
+    """The function that everything is judged through."""
+    data: Path | None = None
+    """A folder with one for each function, or a file with rows of the entry."""
+    evaluators: Path | None = None
+    """A folder with one for each function, or one evaluator, which is proven first."""
+    config: Config | None = None
+    budget: Budget = field(default_factory=Budget)
+    price: Price | None = None
+    iterations: int | None = None
+    cpu_seconds: float | None = None
+    offline: bool = False
+    edits: bool = True
+    workers: int | None = None
+    timeout: float | None = None
+    seed: int | None = None
+    output: Path = Path("whet_output")
+    target_score: float | None = None
+    population: str = "auto"
+    unsafe_local: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TargetReport:
+    """What came of a TargetJob."""
+
+    improved: Improved
+    agent: Agent
+    evaluators: Mapping[str, str]
+    """Function → what compared its answers."""
+    output: Path
+    patch: str
+    seconds: float
+    models: Sequence[str]
+
+    def json(self) -> dict[str, Json]:
+        """What `--json` prints and `verdict.json` holds."""
+        improved, verdict = self.improved, self.improved.verdict
+        searches = improved.searches.values()
+        return {
+            "targets": [each.mark.name for each in self.agent.pieces],
+            "entry": self.agent.entry,
+            "scores": {name: _scores(rows) for name, rows in improved.trials.items()},
+            "pieces": msgspec.to_builtins(improved.decisions),
+            "promote": bool(verdict and verdict.promote),
+            "verdict": msgspec.to_builtins(verdict) if verdict else None,
+            "why_no_verdict": improved.why,
+            "patch": str(self.output / "agent.patch") if self.patch else None,
+            "examples": str(self.output / "examples.jsonl"),
+            "evaluators": dict(self.evaluators),
+            "iterations": sum(each.iterations for each in searches),
+            "evaluations": sum(each.evaluations for each in searches),
+            "duplicates_skipped": sum(each.duplicates for each in searches),
+            "timeouts": sum(each.timeouts for each in searches),
+            "resumed": sum(each.replayed for each in searches),
+            "changes_taken_back": improved.taken_back,
+            "cpu_seconds": round(sum(each.cpu_seconds for each in searches), 3),
+            "seconds": round(self.seconds, 3),
+            "models": list(self.models),
+            "co_resident": False,
+            "trusted_only": improved.trusted_only,
+        }
+
+
+def _scores(rows: Sequence[tuple[Trial, Trial]]) -> dict[str, Json]:
+    """Split → how many rows there are, and their mean score before and after."""
+    found: dict[str, Json] = {}
+    for part in (Split.TRAIN, Split.VALIDATION, Split.GATE):
+        mine = [pair for pair in rows if (pair[0].row.split or Split.TRAIN) is part and pair[0].row.goal]
+        if mine:
+            before, after = mean([old for old, _ in mine]), mean([new for _, new in mine])
+            found[part.value] = {"n": len(mine), "before": before, "after": after}
+    plain = [pair for pair in rows if not pair[0].row.goal]
+    if plain:
+        found["without_a_goal"] = {"n": len(plain), "changed": sum(a.answer != b.answer for a, b in plain)}
+    return found
+
+
+async def run_target_job(
+    job: TargetJob,
+    *,
+    models: Sequence[Model] | None = None,
+    progress: Callable[[str, Record], None] | None = None,
+) -> TargetReport:
+    """Run a TargetJob.
+
+    Args:
+        models: asked instead of those of the config.
+
+    Raises:
+        InputError: a target, row or option that cannot be used.
+        TrainingRefused: an evaluator that was not admitted, or cannot tell better from worse.
+        SandboxError: the sandbox cannot be trusted here, with the fix.
+    """
+    started = time.monotonic()
+    agent = Agent(job.repository, job.targets, job.entry)
+    async with AsyncExitStack() as stack:
+        opened = await _open(job, agent, models, stack)
+        store = stack.enter_context(Store(job.output / "evolution.db"))
+        run = Improvement(
+            agent,
+            opened.judges,
+            opened.proposers,
+            opened.options,
+            lambda key: Journal(store, key),
+            progress,
+            job.population,
+            opened.meter,
+        )
+        improved = await run.run()
+    text = patch(agent.pieces, improved.program, agent.text, folder_in_git(agent.repository.root))
+    report = TargetReport(
+        improved,
+        agent,
+        {name: judge.comparer.name for name, judge in opened.judges.items()},
+        job.output,
+        text,
+        time.monotonic() - started,
+        [each.model.name for each in opened.proposers],
+    )
+    _write(report)
+    return report
+
+
+async def estimate_target_job(job: TargetJob, *, models: Sequence[Model] | None = None) -> Estimate:
+    """What a TargetJob would take; judges the source as it stands once, and asks no model."""
+    agent = Agent(job.repository, job.targets, job.entry)
+    async with AsyncExitStack() as stack:
+        opened = await _open(job, agent, models, stack)
+        entry = agent.entry
+        name = entry if entry is not None and entry in opened.judges else next(iter(opened.judges))
+        known = opened.judges[name]
+        judge = Outside(agent.target(name), known.rows, known.pool, known.comparer)
+        return await estimated(
+            judge, agent.start, opened.options, opened.proposers, job.budget, price=job.price
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    judges: Mapping[str, Outside]
+    proposers: Sequence[Proposer]
+    options: SearchOptions
+    meter: Meter
+
+
+async def _open(
+    job: TargetJob, agent: Agent, models: Sequence[Model] | None, stack: AsyncExitStack
+) -> _Opened:
+    """Everything that a run needs, closed with `stack`."""
+    config = job.config or Config(iterations=100)
+    options = _options(job, config, agent)
+    job.output.mkdir(parents=True, exist_ok=True)
+    meter = Meter(job.budget)
+    proposers: list[Proposer] = []
+    if not job.offline:
+        proposers = await proposers_of(config, models, job.output, stack, meter=meter, price=job.price)
+    if not proposers and not options.edits:
+        raise InputError(
+            "nothing can propose a change: texts need a model (--model or --config), and so does --models-only"
+        )
+    data = job.data or job.repository / DATA
+    rows = agent.rows(data, seed=options.seed)
+    timeout = job.timeout or 10.0
+    limits = Limits(
+        memory=(config.memory_mb or 1024) << 20,
+        cpu_seconds=max(1.0, timeout),
+        wall_seconds=timeout,
+        processes=64,
+    )
+    sandbox = Local(limits=limits) if job.unsafe_local else Sandbox(limits=limits)
+    warm = modules_of(
+        text for callee in agent.callees.values() for text in callee.files.values() if isinstance(text, str)
+    )
+    pool = await stack.enter_async_context(Pool(sandbox, modules=warm, workers=options.workers))
+    # Of its own, so that what judges never shares a process with what is judged.
+    bench = await stack.enter_async_context(
+        Pool(Sandbox(limits=limits) if not job.unsafe_local else Local(limits=limits))
+    )
+    judges = {}
+    for name, mine in rows.items():
+        evaluator = await _evaluator(job, name, mine)
+        comparer = await stack.enter_async_context(Comparer(evaluator, bench))
+        judges[name] = Outside(agent.target(name, []), mine, pool, comparer)
+    return _Opened(judges, proposers, options, meter)
+
+
+def _options(job: TargetJob, config: Config, agent: Agent) -> SearchOptions:
+    timed = job.budget.seconds is not None or job.cpu_seconds is not None
+    iterations = job.iterations if job.iterations is not None or timed else config.iterations
+    if iterations is not None and iterations < 1:
+        raise InputError(f"--iterations {iterations}: it must be at least 1")
+    code = any(each.code for each in agent.pieces)
+    workers = job.workers or config.workers
+    return SearchOptions(
+        iterations=iterations,
+        seed=config.seed if job.seed is None else job.seed,
+        workers=workers,
+        in_flight=max(8, workers),
+        edits=tuple(EDITS) if job.edits and code else (),
+        target=job.target_score,
+        patience=config.patience,
+        cpu_seconds=job.cpu_seconds,
+        max_length=max(config.max_length, 2 * sum(len(each.text) for each in agent.pieces)),
+    )
+
+
+async def _evaluator(job: TargetJob, name: str, rows: Sequence[Example]) -> Evaluator | None:
+    """What compares the answers of one function: given and proven, or the best that is admitted; None for equality."""
+    path = job.evaluators
+    if path is not None and path.is_file():
+        found = load(str(path))
+        goals = [row.row for row in rows if row.goal and row.split is not Split.GATE]
+        proof = await prove(found, rows=goals)
+        if not proof.admitted:
+            raise TrainingRefused(
+                f"evaluator {path} is not admitted for {name}: {'; '.join(proof.reasons)}. "
+                f"whet audit {path} --target ROWS shows the table"
+            )
+        return found
+    folders = [path / name, path] if path is not None else [job.repository / "evaluators" / name]
+    for folder in folders:
+        if folder.is_dir():
+            best = Folder(folder).best()
+            if best is not None:
+                return best
+    if path is not None:
+        raise InputError(
+            f"{path} holds no admitted evaluator for {name}: whet generate-evaluators --target {name}"
+        )
+    return None
+
+
+def _write(report: TargetReport) -> None:
+    output, improved = report.output, report.improved
+    (output / "agent.patch").write_text(report.patch, encoding="utf-8")
+    history = {name: _history(found) for name, found in improved.searches.items()}
+    (output / "history.json").write_text(json.dumps(history, indent=2), encoding="utf-8")
+    (output / "verdict.json").write_bytes(
+        msgspec.json.format(msgspec.json.encode(report.json()), indent=2) + b"\n"
+    )
+    lines = [
+        msgspec.json.encode(_line(name, before, after))
+        for name, pairs in improved.trials.items()
+        for before, after in pairs
+    ]
+    (output / "examples.jsonl").write_bytes(b"".join(line + b"\n" for line in lines))
+
+
+def _line(name: str, before: Trial, after: Trial) -> dict[str, Json]:
+    row = before.row
+    return {
+        "function": name,
+        "id": row.id,
+        "split": (row.split or Split.TRAIN).value,
+        "input": row.input,
+        "wanted": row.wanted,
+        "before": before.answer,
+        "after": after.answer,
+        "score_before": before.score,
+        "score_after": after.score,
+        "provenance": dict(row.provenance),
+    }
+
+
+def _history(found: Found) -> dict[str, object]:
+    return {
+        "history": [{"proposal": number, "best_score": score} for number, score in found.history],
+        "lineage": [
+            {
+                "proposal": record.number,
+                "operator": record.operator,
+                "score": record.score,
+                "donor": record.donor,
+                "program": record.id,
+            }
+            for record in found.lineage()
+        ],
+        "operators": found.operators,
+        "stopped": found.stopped,
+    }
