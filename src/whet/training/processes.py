@@ -113,7 +113,7 @@ def add_up(weights: Iterable[nn.Parameter], value: float, *, failed: bool) -> tu
     gradients = [torch.zeros_like(w) if w.grad is None else w.grad for w in trained]
     flat = torch.cat([gradient.reshape(-1) for gradient in gradients])
     dist.all_reduce(flat)
-    for weight, part in zip(trained, flat.split([w.numel() for w in trained]), strict=True):
+    for weight, part in zip(trained, torch.split(flat, [w.numel() for w in trained]), strict=True):
         weight.grad = part.view_as(weight).clone()
     return float(told[0]), False
 
