@@ -30,7 +30,7 @@ _INSTRUMENTORS = (
     "opentelemetry-instrumentation",
     "opentelemetry-util-genai",
 )
-_SERVER = ("granian", "aiohttp")
+_SERVER = ("granian",)
 
 
 @dataclass(frozen=True, slots=True)
