@@ -270,7 +270,7 @@ def _removed(found: dict[str, Any], name: str) -> bool:
     return found.get(name) is not None and found.pop(name) is not None
 
 
-def ask(request: dict[str, Any], *, tokens: bool, usage: bool) -> dict[str, Any]:
+def ask(request: Mapping[str, Any], *, tokens: bool, usage: bool) -> dict[str, Any]:
     """A copy of a chat request that asks for token ids (vLLM's fields) and for usage in a stream."""
     wanted = dict(request)
     if tokens:
