@@ -38,6 +38,7 @@ from whet.training.batch import minibatches, parts
 from whet.training.credit import credit
 from whet.training.learner import Learner, cloning_loss
 from whet.training.model import Decoder, ModelOptions, build, to_transformers
+from whet.training.network import predict
 from whet.training.optim import OptimOptions
 from whet.training.policy_gradient import PolicyLoss
 from whet.training.sampler import Sampler
@@ -248,7 +249,7 @@ def agreement(decoder: Decoder, groups: list[Group], theirs: dict[str, torch.Ten
     learner = Learner(decoder, OptimOptions())
     loss = PolicyLoss(parts=cut, aggregation="dapo")
     for part in cut:
-        loss(learner.logprobs(part), part).backward()
+        loss(predict(learner.decoder, part), part).backward()
     worst = 0.0
     for name, weight in decoder.weights().items():
         if name != "model.embed_tokens.weight":  # transformers gives its padding row no gradient

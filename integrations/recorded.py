@@ -121,10 +121,8 @@ class Wired:
     proposed: dict[str, Any]
     """What init said."""
     printed: str
-    calls: list[dict[str, Any]]
-    """What `@whet.trace` recorded."""
-    models: list[dict[str, Any]]
-    """What the gateway recorded."""
+    trajectory: dict[str, Any]
+    """What `whet show trajectories` says of it."""
     findings: list[dict[str, str]]
     """What doctor then said."""
 
@@ -155,15 +153,11 @@ def wire(repo: Path, python: str, folder: Path, *, model: Callable[[Request], Co
         if proposed["diff"]:
             user("git apply .whet/wiring.patch")
         printed = user(proposed["command"])
-        shown = lines(user("whet show trajectories --store .whet/whet.db --json"))
-    (run,) = {each["run"] for each in shown}
-    assert lines(user(f"whet show trajectories --store .whet/whet.db --json --run {run}")) == shown
+        (shown,) = lines(user("whet show trajectories --store .whet/whet.db --json"))
     doctor = subprocess.run(
         ["whet", "doctor", "--json"], env=environ, cwd=copy, capture_output=True, text=True, timeout=LIMIT
     )
-    calls = [each for each in shown if "function" in each["meta"]]
-    models = [each for each in shown if "function" not in each["meta"]]
-    return Wired(copy, proposed, printed, calls, models, json.loads(doctor.stdout))
+    return Wired(copy, proposed, printed, shown, json.loads(doctor.stdout))
 
 
 def wired_as_usual(wired: Wired, framework: str) -> None:
@@ -174,8 +168,9 @@ def wired_as_usual(wired: Wired, framework: str) -> None:
     """
     assert (wired.proposed["framework"], wired.proposed["changed_lines"]) == (framework, 2), wired.proposed
     assert wired.printed.splitlines()[-1] == ANSWER, wired.printed
-    (call,), (models,) = wired.calls, wired.models
-    assert (call["meta"]["function"], call["output"], call["error"]) == ("answer", ANSWER, None), call
-    assert models["output"] == ANSWER, models
+    shown = wired.trajectory
+    # The traced function and the model calls that the gateway saw in it are one.
+    assert (shown["meta"]["function"], shown["output"], shown["error"]) == ("answer", ANSWER, None), shown
+    assert [step["kind"] for step in shown["steps"]] == ["llm", "llm"], shown
     wired.says("ok", f"{framework} is wired")
     wired.says("ok", "`whet serve` and `whet run` can start")

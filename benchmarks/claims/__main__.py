@@ -19,10 +19,7 @@ from kill import kill
 from whet.demo.job import FOLDS, SMALL, Sizes
 from whet.demo.main import run_demo
 
-DATA = (
-    Path(os.environ.get("WHET_DATA") or Path(__file__).resolve().parents[3] / "shared" / "data")
-    / "enron_mail"
-)
+DATA = Path(os.environ.get("WHET_DATA") or Path(__file__).resolve().parents[3] / "shared" / "data")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -34,7 +31,7 @@ def _parser() -> argparse.ArgumentParser:
         return commands.add_parser(name, help=about, description=about)
 
     mail = command("mail", "The main job on real mail, over folds of the owners and seeds.")
-    mail.add_argument("--mail", type=Path, default=DATA, help="a folder of mails")
+    mail.add_argument("--mail", type=Path, default=DATA / "enron_mail", help="a folder of mails")
     mail.add_argument("--folds", type=int, default=FOLDS, choices=range(1, FOLDS + 1))
     synthetic = command("synthetic", "The main job on a synthetic company per seed.")
     for one in (mail, synthetic):
@@ -52,6 +49,9 @@ def _parser() -> argparse.ArgumentParser:
     gate = command("gate", "The gate on simulated groups without an effect: how often it promotes.")
     gate.add_argument("--runs", type=int, default=4_000)
     gate.add_argument("--watched", type=int, default=1_000)
+    judged = command("sql", "A reward model for SQL queries, on databases that it never saw.")
+    judged.add_argument("--data", type=Path, default=DATA / "intercode_sql", help="InterCode's recordings")
+    judged.add_argument("--seeds", type=int, default=3)
     killed = command("kill", "kill -9 at random moments, then --resume.")
     killed.add_argument("--times", type=int, default=10)
     killed.add_argument("--seed", type=int, default=0)
@@ -101,6 +101,10 @@ def main() -> int:
                 # Fewer lessons leave a policy that never succeeds, which is equal to itself for a dull reason.
                 sizes=replace(SMALL, cloned=2_500, validation=200) if options.small else Sizes(),
             )
+        case "sql":
+            from sql import sql
+
+            sql(options.data, seeds=options.seeds)
         case "gate":
             from gate import gate
 

@@ -127,11 +127,13 @@ _NOT_HEAD = frozenset({"choices", "prompt_token_ids", "policy_version"})
 class _Choice:
     """One choice of a streamed answer; texts are kept in pieces until somebody asks."""
 
-    __slots__ = ("_calls", "_fields", "_ids", "_logprobs", "_texts", "finish", "index")
+    __slots__ = ("_calls", "_fields", "_ids", "_logprobs", "_texts", "finish", "index", "sequence")
 
     def __init__(self, index: int) -> None:
         self.index = index
         self.finish: str | None = None
+        self.sequence: Json = None
+        """The stop sequence that was met, as vLLM names it."""
         self._texts: dict[str, list[str]] = {}
         self._fields: dict[str, Json] = {"role": "assistant", "content": None}
         self._calls: list[dict[str, Any]] = []
@@ -150,7 +152,7 @@ class _Choice:
             else:
                 self._fields.setdefault(name, None)
         if choice.get("finish_reason") is not None:
-            self.finish = choice["finish_reason"]
+            self.finish, self.sequence = choice["finish_reason"], choice.get("stop_reason")
         if choice.get("token_ids"):
             self._ids += choice["token_ids"]
         written = choice.get("logprobs")
@@ -166,6 +168,8 @@ class _Choice:
         if self._calls:
             message["tool_calls"] = self._calls
         found = {"index": self.index, "message": message, "finish_reason": self.finish}
+        if self.sequence is not None:
+            found["stop_reason"] = self.sequence
         if self._ids:
             found["token_ids"] = self._ids
         if self._logprobs is not None:
@@ -266,7 +270,7 @@ def _removed(found: dict[str, Any], name: str) -> bool:
     return found.get(name) is not None and found.pop(name) is not None
 
 
-def ask(request: dict[str, Any], *, tokens: bool, usage: bool) -> dict[str, Any]:
+def ask(request: Mapping[str, Any], *, tokens: bool, usage: bool) -> dict[str, Any]:
     """A copy of a chat request that asks for token ids (vLLM's fields) and for usage in a stream."""
     wanted = dict(request)
     if tokens:
