@@ -12,6 +12,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import evolution
 import folds
 from kill import kill
 
@@ -54,6 +55,10 @@ def _parser() -> argparse.ArgumentParser:
     killed = command("kill", "kill -9 at random moments, then --resume.")
     killed.add_argument("--times", type=int, default=10)
     killed.add_argument("--seed", type=int, default=0)
+
+    evolution.add_arguments(
+        command("evolution", "What evolution finds, with a scripted model and without one.")
+    )
     for one in (controls, null):
         one.add_argument("--small", action="store_true", help="a job of half a minute, to try it out")
     killed.add_argument("--full", action="store_true", help="the whole job, not one of half a minute")
@@ -104,6 +109,8 @@ def main() -> int:
             from gate import gate
 
             gate(runs=options.runs, watched=options.watched)
+        case "evolution":
+            evolution.evolution(options)
         case "kill":
             kill(folder, times=options.times, seed=options.seed, full=options.full)
         case "small":
