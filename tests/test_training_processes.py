@@ -40,7 +40,8 @@ def weights(output):
 
 
 @pytest.mark.parametrize(
-    "method", [["sft", "--epochs", 3, "--part-tokens", 16], ["grpo", "--steps", 3, "--floor", 0, "--part-tokens", 16]]
+    "method",
+    [["sft", "--epochs", 3, "--part-tokens", 16], ["grpo", "--steps", 3, "--floor", 0, "--part-tokens", 16]],
 )
 def test_two_processes_train_to_the_weights_of_one(method, recorded, tmp_path):
     from whet.cli import app
