@@ -25,6 +25,7 @@ from ..errors import InputError, TrainingRefused
 from ..types import Json, Version, new_id
 from . import model
 from .batch import Part
+from .memory import explained
 from .network import Network, predict, saved
 from .optim import MuonAdamW, OptimOptions
 from .predictions import Predictions
@@ -122,23 +123,18 @@ class Learner:
         """
         total = 0.0
         try:
-            for item in items:
-                value = objective(item)
-                value.backward()  # type: ignore[no-untyped-call]
-                total += value.item()
-            if self.penalty is not None:
-                value = self.penalty()
-                value.backward()  # type: ignore[no-untyped-call]
-                total += value.item()
-        except (MemoryError, RuntimeError) as error:
+            with explained(f"at update {self.updates}"):
+                for item in items:
+                    value = objective(item)
+                    value.backward()  # type: ignore[no-untyped-call]
+                    total += value.item()
+                if self.penalty is not None:
+                    value = self.penalty()
+                    value.backward()  # type: ignore[no-untyped-call]
+                    total += value.item()
+        except BaseException:
             self.optimizer.clear()
-            if not _out_of_memory(error):
-                raise
-            raise TrainingRefused(
-                f"out of memory at update {self.updates}: {str(error).splitlines()[0]:.200}. Nothing was "
-                "changed. Lower part_tokens (what is computed at once) first, then minibatch or batch, "
-                "then train LoRA instead of full weights."
-            ) from error
+            raise
         norm = self.optimizer.gradient_norm()
         if not (math.isfinite(total) and math.isfinite(norm)):
             self.optimizer.clear()
@@ -233,11 +229,6 @@ class Learner:
 
 def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
-
-
-def _out_of_memory(error: Exception) -> bool:
-    # On the CPU torch raises a plain RuntimeError ("can't allocate memory"), on a GPU OutOfMemoryError.
-    return isinstance(error, MemoryError) or ("memory" in str(error) and "alloc" in str(error).lower())
 
 
 def logprobs(network: Network, part: Part, temperature: float = 1.0) -> Tensor:
