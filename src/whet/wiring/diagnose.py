@@ -30,7 +30,7 @@ _INSTRUMENTORS = (
     "opentelemetry-instrumentation",
     "opentelemetry-util-genai",
 )
-_SERVER = ("granian",)
+_SERVER = ("granian", "aiohttp")
 
 
 @dataclass(frozen=True, slots=True)

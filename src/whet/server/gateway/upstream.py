@@ -1,4 +1,4 @@
-"""The endpoints behind the gateway: kept connections, and what may go wrong on them.
+"""The endpoints behind the gateway: one session, kept connections, and what may go wrong on them.
 
 An answer's head is here before its body; its chunks are passed on as they arrive.  Redirects are
 not followed, for they would carry the key to another address, and cookies are not kept.
@@ -7,18 +7,19 @@ not followed, for they would carry the key to another address, and cookies are n
 from __future__ import annotations
 
 import asyncio
-import time
 import urllib.request
-import zlib
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import urlsplit
 
-from ...errors import InputError
+from ...errors import InputError, MissingExtra
 from ...types import Fault
 from .failures import CallFailed
-from .http import Connection, Pool, authority, connect, proxy_headers, target
+
+try:
+    import aiohttp
+except ImportError as exception:
+    raise MissingExtra("aiohttp", "server") from exception
 
 APIS = ("chat", "responses", "messages")
 TRANSLATED = ("chat", "messages")
@@ -173,23 +174,22 @@ def forwarded(
 
 
 def returned(headers: Mapping[str, str]) -> dict[str, str]:
-    """The upstream's headers, names in lower case, as the agent gets them."""
-    return {name: text for name, text in headers.items() if name not in _NOT_RETURNED}
-
-
-_NOT_RETURNED = _DROPPED | {"content-type", "server", "date", "alt-svc", "x-whet-policy-version"}
-_ENCODINGS = {"gzip": 31, "x-gzip": 31, "deflate": 15}
-"""Content encoding → zlib's `wbits`; asked not to, some servers compress nevertheless."""
-_PIECE = 1 << 20
+    """The upstream's headers as the agent gets them."""
+    dropped = {"content-type", "server", "date", "alt-svc", "x-whet-policy-version"}
+    return {
+        name.lower(): text
+        for name, text in headers.items()
+        if name.lower() not in _DROPPED and name.lower() not in dropped
+    }
 
 
 class Opened:
     """An answer whose head is here."""
 
-    def __init__(self, connection: Connection, upstream: Upstream, pool: Pool) -> None:
-        self.status = connection.status
-        self.headers: Mapping[str, str] = connection.headers
-        self._connection, self._upstream, self._pool = connection, upstream, pool
+    def __init__(self, response: aiohttp.ClientResponse, upstream: Upstream) -> None:
+        self.status = response.status
+        self.headers: Mapping[str, str] = response.headers
+        self._response, self._upstream = response, upstream
 
     @property
     def content_type(self) -> str:
@@ -202,39 +202,30 @@ class Opened:
             CallFailed: it was cut, stalled or too long.
         """
         size = 0
-        unpack = self._unpacker()
-        while chunk := await self._read():
-            for piece in (chunk,) if unpack is None else _unpacked(unpack, chunk):
-                size += len(piece)
-                if size > LARGEST:
-                    what = f"the upstream's answer is larger than {LARGEST:,} bytes"
-                    raise CallFailed(Fault.MODEL, "answer_too_large", what)
-                yield piece
-        if unpack is not None and not unpack.eof and size:
-            raise CallFailed(Fault.MODEL, "upstream_cut", "the upstream's compressed answer was cut")
-
-    async def _read(self) -> bytes:
-        try:
-            return await self._connection.read(self._upstream.idle_seconds)
-        except TimeoutError:
-            raise CallFailed(
-                Fault.MODEL,
-                "upstream_stalled",
-                f"the upstream sent nothing for {self._upstream.idle_seconds:g} seconds",
-                status=504,
-            ) from None
-        except OSError as exception:
-            what = f"the upstream's answer was cut: {exception}"
-            raise CallFailed(Fault.MODEL, "upstream_cut", what) from exception
-
-    def _unpacker(self) -> Any:
-        coding = self.headers.get("content-encoding", "identity").strip().lower()
-        if coding in ("identity", ""):
-            return None
-        if coding not in _ENCODINGS:
-            what = f"the upstream's answer is encoded as {coding[:40]!r}, which it was asked not to do"
-            raise CallFailed(Fault.MODEL, "malformed_answer", what)
-        return zlib.decompressobj(wbits=_ENCODINGS[coding])
+        stream = self._response.content
+        while True:
+            try:
+                async with asyncio.timeout(self._upstream.idle_seconds):
+                    chunk = await stream.readany()
+            except TimeoutError:
+                raise CallFailed(
+                    Fault.MODEL,
+                    "upstream_stalled",
+                    f"the upstream sent nothing for {self._upstream.idle_seconds:g} seconds",
+                    status=504,
+                ) from None
+            except (aiohttp.ClientError, OSError) as exception:
+                raise CallFailed(
+                    Fault.MODEL, "upstream_cut", f"the upstream's answer was cut ({type(exception).__name__})"
+                ) from exception
+            if not chunk:
+                return
+            size += len(chunk)
+            if size > LARGEST:
+                raise CallFailed(
+                    Fault.MODEL, "answer_too_large", f"the upstream's answer is larger than {LARGEST:,} bytes"
+                )
+            yield chunk
 
     async def body(self) -> bytes:
         """The whole body; raises as `chunks` does."""
@@ -243,49 +234,27 @@ class Opened:
     def close(self, *, whole: bool) -> None:
         """Give the connection back; one whose answer was not read to its end is closed, which cancels it."""
         if whole:
-            self._pool.give_back(self._upstream.url, self._connection)
+            self._response.release()
         else:
-            self._connection.close()
-
-
-def _unpacked(unpack: Any, chunk: bytes) -> list[bytes]:
-    found = []
-    try:
-        while chunk and not unpack.eof:
-            found.append(unpack.decompress(chunk, _PIECE))
-            chunk = unpack.unconsumed_tail
-            if len(found) > LARGEST // _PIECE:
-                break  # more than is taken: whoever counts them says so
-    except zlib.error as exception:
-        what = f"the upstream's answer says that it is compressed and is not ({exception})"
-        raise CallFailed(Fault.MODEL, "malformed_answer", what) from exception
-    return found
-
-
-@dataclass(frozen=True, slots=True)
-class _Route:
-    """How an upstream is reached."""
-
-    parts: SplitResult
-    host: str
-    proxy: SplitResult | None
-
-    def target(self, path: str) -> str:
-        found = target(self.parts, path)
-        plain = self.proxy is not None and self.parts.scheme == "http"
-        return f"http://{self.host}{found}" if plain else found
+            self._response.close()
 
 
 class Upstreams:
     """The HTTP client.  Made and closed in the server's loop."""
 
     def __init__(self) -> None:
-        self._pool = Pool()
-        self._routes: dict[str, _Route] = {}
+        self._session = aiohttp.ClientSession(
+            # Below the five seconds after which common servers close an idle connection: one that is
+            # closed while a request is on its way fails the request.
+            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=4.0),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=None, sock_read=None),
+            skip_auto_headers=("User-Agent",),
+        )
+        self._proxies: dict[str, str | None] = {}
 
     async def close(self) -> None:
-        self._pool.close()
-        await asyncio.sleep(0)  # in which the loop lets go of the sockets
+        await self._session.close()
 
     async def open(
         self, upstream: Upstream, method: str, path: str, *, headers: Mapping[str, str], body: bytes | None
@@ -295,40 +264,27 @@ class Upstreams:
         Raises:
             CallFailed: there is none.
         """
-        route = self._routes.get(upstream.url) or self._route(upstream)
-        deadline = time.monotonic() + upstream.first_seconds
-        connection = self._pool.idle(upstream.url) or await self._connect(upstream, route)
+        if upstream.url not in self._proxies:
+            self._proxies[upstream.url] = upstream.proxy()
+        where = f"the upstream {upstream.url}"
         try:
-            if route.proxy is not None and route.parts.scheme == "http":
-                headers = {**headers, **proxy_headers(route.proxy)}
-            connection.send(method, route.target(path), route.host, headers, body)
-            await connection.head(max(0.0, deadline - time.monotonic()))
-        except BaseException as exception:
-            connection.close()
-            where = f"the upstream {upstream.url}"
-            if isinstance(exception, TimeoutError):
-                what = f"{where} did not answer within {upstream.first_seconds:g} seconds"
-                raise CallFailed(Fault.MODEL, "upstream_timeout", what, status=504) from None
-            if isinstance(exception, OSError | ValueError):
-                what = f"{where} gave no answer: {exception}"
-                raise CallFailed(Fault.MODEL, "upstream_failed", what) from exception
-            raise
-        return Opened(connection, upstream, self._pool)
-
-    def _route(self, upstream: Upstream) -> _Route:
-        parts, proxy = urlsplit(upstream.url), upstream.proxy()
-        if proxy is not None and "://" not in proxy:
-            proxy = f"http://{proxy}"
-        found = _Route(parts, authority(parts)[2], None if proxy is None else urlsplit(proxy))
-        self._routes[upstream.url] = found
-        return found
-
-    async def _connect(self, upstream: Upstream, route: _Route) -> Connection:
-        try:
-            context = await self._pool.context() if route.parts.scheme == "https" else None
-            async with asyncio.timeout(upstream.connect_seconds):
-                return await connect(route.parts, route.proxy, context)
-        except (OSError, ValueError) as exception:  # TimeoutError is one
-            why = f"{type(exception).__name__}: {exception}".rstrip(": ")
-            what = f"the upstream {upstream.url} cannot be reached ({why})"
+            async with asyncio.timeout(upstream.first_seconds):
+                response = await self._session.request(
+                    method,
+                    upstream.url + path,
+                    data=body,
+                    headers=headers,
+                    allow_redirects=False,
+                    proxy=self._proxies[upstream.url],
+                    timeout=aiohttp.ClientTimeout(total=None, sock_connect=upstream.connect_seconds),
+                )
+        except (aiohttp.ConnectionTimeoutError, aiohttp.ClientConnectorError) as exception:
+            what = f"{where} cannot be reached ({type(exception).__name__})"
             raise CallFailed(Fault.MODEL, "upstream_unreachable", what) from exception
+        except TimeoutError:
+            what = f"{where} did not answer within {upstream.first_seconds:g} seconds"
+            raise CallFailed(Fault.MODEL, "upstream_timeout", what, status=504) from None
+        except (aiohttp.ClientError, OSError, ValueError) as exception:
+            what = f"{where} gave no answer ({type(exception).__name__})"
+            raise CallFailed(Fault.MODEL, "upstream_failed", what) from exception
+        return Opened(response, upstream)
