@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +33,7 @@ DID: dict[str, Any] = {
     "usage": [[21, 5], [34, 6]],
 }
 """What an agent of the scripted model did, as `did` says it."""
+DOCS = Path(__file__).parent.parent / "docs" / "integrations.md"
 LIMIT = 120
 """Seconds that one command may take."""
 _OURS = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")
@@ -38,12 +41,21 @@ _OURS = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")
 
 def weather(request: Request) -> Completion:
     """The scripted model."""
-    results = [str(message["content"]) for message in request.messages if message["role"] == "tool"]
+    results = [result for message in request.messages for result in tool_results(message)]
     if results:
         text = f"It is {results[-1]}."
         return Completion(text=text, usage=Usage(prompt_tokens=34, output_tokens=6))
     call = ToolCall(name="weather", arguments='{"city": "Paris"}', id="call_weather")
-    return Completion(tool_calls=[call], usage=Usage(prompt_tokens=21, output_tokens=5))
+    used = Usage(prompt_tokens=21, output_tokens=5)
+    return Completion(tool_calls=[call], usage=used, finish="tool_calls")
+
+
+def tool_results(message: Mapping[str, Any]) -> list[str]:
+    """The results of tools in a message: chat's has one, Anthropic's user turns have any number."""
+    if message["role"] == "tool":
+        return [message["content"]]
+    blocks = message["content"] if isinstance(message.get("content"), list) else []
+    return [block["content"] for block in blocks if block.get("type") == "tool_result"]
 
 
 def environment(python: str | None = None, **more: str) -> dict[str, str]:
@@ -98,32 +110,99 @@ def did(trajectory: Mapping[str, Any]) -> dict[str, Any]:
         "question": said("user")[0],
         "calls": [[call["name"], call["arguments"]] for call in calls],
         "results": said("tool"),
-        "answer": models[-1]["output"]["text"],
+        "answer": models[-1]["output"].get("text"),
         "usage": [[step["usage"]["input"], step["usage"]["output"]] for step in models],
     }
 
 
-def wire(repo: Path, python: str, folder: Path) -> tuple[Path, dict[str, Any]]:
-    """A copy of a repository after `whet init` and `git apply`, and what init said.
+def documented(name: str) -> list[list[str]]:
+    """The commands of docs/integrations.md in the section that links to this folder."""
+    sections = DOCS.read_text(encoding="utf-8").split("\n## ")
+    (section,) = [each for each in sections if f"](../integrations/{name})" in each]
+    _, block = section.split("```bash\n")
+    return [shlex.split(line, comments=True) for line in block.partition("```")[0].splitlines()]
+
+
+def as_documented(
+    name: str, agent: Path, python: str, upstream: ScriptedServer, folder: Path
+) -> dict[str, Any]:
+    """The one trajectory that the documented commands show of an agent, run as they stand.
+
+    Args:
+        python: the client's; `whet` is ours.
+    """
+    place = folder / "documented"
+    place.mkdir()
+    shutil.copy(agent, place)
+    address = upstream.base_url
+    environ = environment(OPENAI_BASE_URL=address, ANTHROPIC_BASE_URL=address.removesuffix("/v1"))
+    ours = [str(Path(python).parent), str(Path(sys.executable).parent), environ["PATH"]]
+    environ["PATH"] = os.pathsep.join(ours)
+    printed = [done(command, environ=environ, folder=place) for command in documented(name)]
+    (trajectory,) = lines(printed[-1])
+    return trajectory
+
+
+@dataclass(frozen=True)
+class Wired:
+    """A copy of a repository after `whet init`, `git apply` and the command that init proposed."""
+
+    copy: Path
+    proposed: dict[str, Any]
+    """What init said."""
+    printed: str
+    trajectory: dict[str, Any]
+    """What `whet show trajectories` says of it."""
+    findings: list[dict[str, str]]
+    """What doctor then said."""
+
+    def says(self, level: str, words: str) -> dict[str, str]:
+        """The finding of doctor with these words."""
+        found = [one for one in self.findings if one["level"] == level and words in one["what"]]
+        assert len(found) == 1, (level, words, self.findings)
+        return found[0]
+
+
+def wire(repo: Path, python: str, folder: Path, *, model: Callable[[Request], Completion] = weather) -> Wired:
+    """Do with a repository what a user does in the first minutes.
 
     Args:
         python: of an environment that has the repository's framework and whet.
+        model: stands behind the gateway.
     """
-    copy = folder / "repo"
+    copy = folder / repo.parent.name
     shutil.copytree(repo, copy, ignore=shutil.ignore_patterns("__pycache__"))
-    environ = environment(python)
-    proposed: dict[str, Any] = json.loads(done(["whet", "init", "--json"], environ=environ, folder=copy))
-    assert proposed["changed_lines"] <= 3, proposed
-    if proposed["diff"]:
-        done(["git", "apply", ".whet/wiring.patch"], environ=environ, folder=copy)
-    return copy, proposed
+    with ScriptedServer(model, models=("gpt-4o-mini",)) as upstream:
+        environ = environment(python, OPENAI_BASE_URL=upstream.base_url)
+
+        def user(command: Sequence[str]) -> str:
+            return done(command, environ=environ, folder=copy)
+
+        proposed = json.loads(user(["whet", "init", "--json"]))
+        assert proposed["changed_lines"] <= 3, proposed
+        # What the documentation says, as it stands: it may promise nothing else than init proposes.
+        commands = documented(repo.parent.name)
+        assert (["git", "apply", ".whet/wiring.patch"] in commands) == bool(proposed["diff"]), commands
+        *_, printed, shown = [(command, user(command)) for command in commands]
+        assert printed[0] == proposed["command"].split(), (commands, proposed)
+    doctor = subprocess.run(
+        ["whet", "doctor", "--json"], env=environ, cwd=copy, capture_output=True, text=True, timeout=LIMIT
+    )
+    (trajectory,) = lines(shown[1])
+    return Wired(copy, proposed, printed[1], trajectory, json.loads(doctor.stdout))
 
 
-def start(
-    command: str, python: str, copy: Path, upstream: ScriptedServer
-) -> tuple[str, list[dict[str, Any]]]:
-    """What the command that `whet init` proposed prints, and all that is then in the record."""
-    environ = environment(python, OPENAI_BASE_URL=upstream.base_url)
-    printed = done(command.split(), environ=environ, folder=copy)
-    show = ["whet", "show", "trajectories", "--store", ".whet/whet.db", "--json"]
-    return printed, lines(done(show, environ=environ, folder=copy))
+def wired_as_usual(wired: Wired, framework: str) -> None:
+    """What holds for every repository whose answering function is traced.
+
+    Raises:
+        AssertionError: something else was proposed, printed or recorded.
+    """
+    assert (wired.proposed["framework"], wired.proposed["changed_lines"]) == (framework, 2), wired.proposed
+    assert wired.printed.splitlines()[-1] == ANSWER, wired.printed
+    shown = wired.trajectory
+    # The traced function and the model calls that the gateway saw in it are one.
+    assert (shown["meta"]["function"], shown["output"], shown["error"]) == ("answer", ANSWER, None), shown
+    assert [step["kind"] for step in shown["steps"]] == ["llm", "llm"], shown
+    wired.says("ok", f"{framework} is wired")
+    wired.says("ok", "`whet serve` and `whet run` can start")

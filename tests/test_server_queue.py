@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import threading
 import time
 from collections.abc import Sequence
@@ -9,6 +10,7 @@ from typing import Any
 
 import httpx2
 import pytest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from server_world import World, bearer, world
 
 from whet.server import Role
@@ -39,6 +41,15 @@ def trajectory(id: str) -> dict[str, Any]:
     return {"id": f"t-{id}", "task": {"instruction": f"do {id}"}, "outcome": "success", "started": 5.0}
 
 
+def export(spans: int) -> bytes:
+    request = ExportTraceServiceRequest()
+    scope = request.resource_spans.add().scope_spans.add()
+    for number in range(1, spans + 1):
+        one = scope.spans.add(trace_id=bytes(range(16)), span_id=number.to_bytes(8, "big"), name="chat")
+        one.start_time_unix_nano, one.end_time_unix_nano = number, number + 1
+    return request.SerializeToString()
+
+
 def test_work_is_handed_out_once_finished_and_found_in_the_order_of_its_end() -> None:
     with world() as here:
         assert add(here, "a", "b", "c") == ["a", "b", "c"]
@@ -53,6 +64,71 @@ def test_work_is_handed_out_once_finished_and_found_in_the_order_of_its_end() ->
         assert here.get("/api/rollouts/a")["status"] == "succeeded"
         assert here.get("/api/trajectories/t-a")["outcome"] == "success"
         assert [one["rollout"]["id"] for one in claim(here, n=9)] == ["c"]
+
+
+def test_a_report_its_spans_and_the_next_claim_are_one_request_and_one_commit() -> None:
+    with world() as here:
+        add(here, "a", "b")
+        (lease,) = claim(here)
+        spans = export(2)
+        one = {"id": "a", "fence": lease["fence"], "trajectory": trajectory("a")}
+        body = {
+            "finished": [{**one, "spans": base64.b64encode(spans).decode()}],
+            "claim": {"worker": "w", "n": 5, "wait": 30},
+        }
+        began = time.monotonic()
+        told = here.post("/api/rollouts/finish", body)
+        assert time.monotonic() - began < 15, "a claim that comes with a report does not wait"
+        assert [each["taken"] for each in told["results"]] == [True]
+        assert [each["rollout"]["id"] for each in told["leases"]] == ["b"]
+        assert len(here.store.spans.run("a")) == 2, "its spans are the run's, where they do not say another"
+        again = here.post("/api/rollouts/finish", body)
+        assert again["results"] == told["results"], "sent again, it is recorded once"
+        assert again["leases"] == []
+        assert len(here.store.spans.run("a")) == 2
+
+
+def test_a_refused_report_leaves_no_spans_and_its_claim_is_answered() -> None:
+    with world() as here:
+        add(here, "a", "b")
+        (lease,) = claim(here)
+        spans = base64.b64encode(export(1)).decode()
+        late = {"id": "a", "fence": lease["fence"] + 7, "spans": spans}
+        told = here.post("/api/rollouts/finish", {"finished": [late], "claim": {"worker": "w"}})
+        assert told["results"][0]["stale"]
+        assert [each["rollout"]["id"] for each in told["leases"]] == ["b"]
+        assert here.store.spans.count() == 0
+        bad = {"id": "a", "fence": lease["fence"], "spans": base64.b64encode(b"\x0a\xff").decode()}
+        answered = here.http.post(
+            "/api/rollouts/finish", json={"finished": [bad]}, headers=bearer(Role.WRITE)
+        )
+        assert answered.status_code == 400
+        assert here.get("/api/rollouts/a")["status"] == "running", "nothing of it was recorded"
+
+
+def test_secrets_in_a_report_are_not_stored() -> None:
+    key = "sk-ant-" + "a1b2c3d4" * 4
+    with world() as here:
+        add(here, "a", "b")
+        first, second = claim(here, n=2)
+        finish(here, first, trajectory={**trajectory("a"), "output": f"use {key}"})
+        path = f"/api/rollouts/{second['rollout']['id']}/finish"
+        said = {**trajectory("b"), "output": f"use {key}"}
+        here.post(path, {"fence": second["fence"], "trajectory": said})
+        for id in ("a", "b"):
+            found = here.get(f"/api/trajectories/t-{id}")
+            assert found["output"] == "use [redacted:anthropic-key]"
+            assert found["meta"]["untrainable"]
+
+
+def test_a_task_that_is_recorded_anew_while_it_waits_is_handed_out_as_it_is_now() -> None:
+    with world() as here:
+        rollouts = [{"id": f"r{n}", "task": {"id": f"t{n}", "instruction": "before"}} for n in range(5)]
+        here.post("/api/rollouts", {"rollouts": rollouts})
+        assert claim(here)[0]["rollout"]["task"]["instruction"] == "before"  # which reads the next ones ahead
+        here.post("/api/tasks", {"tasks": [{"id": "t2", "instruction": "after"}]})
+        said = [each["rollout"]["task"]["instruction"] for each in claim(here, n=9)]
+        assert said == ["before", "after", "before", "before"]
 
 
 def test_adding_a_rollout_again_changes_nothing() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from whet.errors import StaleLeaseError
 from whet.store import Queue, Store
 from whet.store.owner import Owner
-from whet.types import Failure, Fault, Mode, Outcome, Rollout, Task, Trajectory
+from whet.store.queue import Finish, Want
+from whet.types import Failure, Fault, Lease, Mode, Outcome, Rollout, Task, Trajectory
 
 MODES: tuple[Mode, ...] = ("train", "val", "test")
 LOST = "LeaseExpired"
@@ -48,6 +50,8 @@ class QueueMachine(RuleBasedStateMachine):
         self.fences: dict[int, str] = {}
         """Fence → rollout, of all leases that were ever given."""
         self.opens = 0
+        self.tasks: dict[int, str] = {}
+        """What each task says, as recorded last."""
 
     def teardown(self) -> None:
         self.store.close()
@@ -85,7 +89,9 @@ class QueueMachine(RuleBasedStateMachine):
     @rule(number=st.integers(0, 12), mode=st.sampled_from(MODES), limit=st.integers(1, 3))
     def add(self, number: int, mode: Mode, limit: int) -> None:
         name = f"r{number}"
-        given = Rollout(id=name, task=Task(id=f"t{number}"), mode=mode, max_attempts=limit)
+        self.tasks[number] = f"do it, for the {len(self.tasks)}th or {self.now:g}th time"
+        task = Task(id=f"t{number}", instruction=self.tasks[number])
+        given = Rollout(id=name, task=task, mode=mode, max_attempts=limit)
         assert self.queue.add([given]).result(30) == [name]
         if name not in self.known:
             self.known[name] = Model(name, mode, limit)
@@ -101,8 +107,14 @@ class QueueMachine(RuleBasedStateMachine):
         self.expire()
         wanted = [name for name in self.waiting if modes is None or self.known[name].mode in modes][:n]
         leases = self.queue.claim("worker", n=n, lease=lease, modes=modes).result(30)
-        assert [each.rollout.id for each in leases] == wanted
+        self.held(leases, wanted, lease)
+
+    def held(self, leases: Sequence[Lease], wanted: Sequence[str], lease: float) -> None:
+        """A claim gave just this."""
+        assert [each.rollout.id for each in leases] == list(wanted)
         for each in leases:
+            number = int(each.rollout.id[1:])
+            assert each.rollout.task.instruction == self.tasks[number], "what was recorded last"
             model = self.known[each.rollout.id]
             model.status, model.attempts, model.fence = "running", model.attempts + 1, each.fence
             model.until, model.lease = self.now + lease, lease
@@ -128,29 +140,55 @@ class QueueMachine(RuleBasedStateMachine):
     def finish(self, pick: object, how: str) -> None:
         fence = pick.choice(sorted(self.fences))  # type: ignore[attr-defined]
         model = self.known[self.fences[fence]]
-        trajectory, error = None, None
-        if how == "agent":
-            error = Failure(Fault.AGENT, "E", "raised")
-        else:
-            outcome = Outcome.SUCCESS if how == "success" else Outcome.INFRASTRUCTURE_ERROR
-            trajectory = Trajectory(task=Task(id="t"), id=f"run{fence}{how}", started=1.0, outcome=outcome)
-        done = self.queue.finish(model.name, fence, trajectory=trajectory, error=error)
-        if model.fence == fence:
-            done.result(30)
-            self.reports[fence] = (model.name, how)
-            if how == "success":
-                model.result, model.error = f"run{fence}success", None
-                self.end(model, "succeeded")
-            else:
-                model.error = "E" if how == "agent" else "InfrastructureError"
-                self.give_up(model)
-                if model.status == "failed" and trajectory is not None:
-                    model.result = trajectory.id
-        elif self.reports.get(fence) == (model.name, how):
+        report = self.report(model, fence, how)
+        done = self.queue.finish(model.name, fence, trajectory=report.trajectory, error=report.error)
+        if self.taken(model, fence, how):
             done.result(30)
         else:
             with pytest.raises(StaleLeaseError):
                 done.result(30)
+
+    @rule(
+        pick=st.randoms(use_true_random=False),
+        how=st.sampled_from(["success", "agent", "broken"]),
+        n=st.integers(1, 3),
+    )
+    @precondition(lambda self: self.fences)
+    def turn(self, pick: object, how: str, n: int) -> None:
+        """A report and a claim in one: as if one came after the other, but the claim cannot be given it back."""
+        self.expire()
+        fence = pick.choice(sorted(self.fences))  # type: ignore[attr-defined]
+        model = self.known[self.fences[fence]]
+        wanted = self.waiting[:n]
+        turned = self.queue.turn([self.report(model, fence, how)], Want("worker", n, 5.0)).result(30)
+        kinds = [type(each) for each in turned.problems]
+        assert kinds == [type(None) if self.taken(model, fence, how) else StaleLeaseError]
+        self.held(turned.leases, wanted, 5.0)
+
+    def report(self, model: Model, fence: int, how: str) -> Finish:
+        if how == "agent":
+            return Finish(model.name, fence, error=Failure(Fault.AGENT, "E", "raised"))
+        outcome = Outcome.SUCCESS if how == "success" else Outcome.INFRASTRUCTURE_ERROR
+        return Finish(
+            model.name,
+            fence,
+            Trajectory(task=Task(id="t"), id=f"run{fence}{how}", started=1.0, outcome=outcome),
+        )
+
+    def taken(self, model: Model, fence: int, how: str) -> bool:
+        """Whether the model takes a report, which it then has."""
+        if model.fence != fence:
+            return self.reports.get(fence) == (model.name, how)
+        self.reports[fence] = (model.name, how)
+        if how == "success":
+            model.result, model.error = f"run{fence}success", None
+            self.end(model, "succeeded")
+            return True
+        model.error = "E" if how == "agent" else "InfrastructureError"
+        self.give_up(model)
+        if model.status == "failed" and how == "broken":
+            model.result = f"run{fence}broken"
+        return True
 
     @rule(pick=st.randoms(use_true_random=False))
     @precondition(lambda self: self.known)

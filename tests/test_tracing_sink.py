@@ -9,9 +9,12 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from whet.store import Store
-from whet.tracing import flush, trace
-from whet.types import Trajectory
+from whet.tracing import feedback, flush, redact_with, run, step, trace
+from whet.tracing.redact import EMAIL, Redactor
+from whet.types import Tokens, Trajectory
 
 AGENT = """
 import multiprocessing, os, sys
@@ -197,3 +200,77 @@ def test_no_id_comes_twice_from_threads_and_runs(tmp_path: Path) -> None:
         assert flush()
         found: list[Trajectory] = list(store.trajectories())
     assert len({each.id for each in found}) == 3_000
+
+
+KEY = "sk-" + "a1B2" * 12
+
+
+def agent_with_a_secret(path: Path) -> None:
+    """A traced call that is given a key, passes it to a tool and a model, says it, and fails with it."""
+
+    @step(kind="tool")
+    def login(key: str) -> dict[str, str]:
+        return {"used": key}
+
+    @trace(path)
+    def agent(question: str) -> str:
+        login(KEY)
+        with step("ask", kind="llm", observation=[{"role": "user", "text": KEY}]) as now:
+            now.action, now.tokens = "fine", Tokens([1, 2], [3], [-0.5])
+        with step("ask", kind="llm", observation="nothing secret") as now:
+            now.tokens = Tokens([1], [4], [-0.5])
+        raise ValueError(f"{question} did not work")
+
+    with run() as handle, pytest.raises(ValueError, match="did not work"):
+        agent(f"log in with {KEY}")
+    feedback(handle, 1.0, f"you said {KEY}", correction={"key": KEY})
+    assert flush()
+
+
+def written(path: Path) -> bytes:
+    """Every byte of a store's files, its WAL and spools among them."""
+    return b"".join(each.read_bytes() for each in path.parent.glob(path.name + "*") if each.is_file())
+
+
+def test_a_secret_never_reaches_the_file_and_its_tokens_go_with_it(tmp_path: Path) -> None:
+    path = tmp_path / "runs.db"
+    with Store(path) as store:
+        agent_with_a_secret(path)
+        assert KEY.encode() not in written(path)
+        (found,) = store.trajectories()
+    assert found.task.instruction == "log in with [redacted:openai-key]"
+    assert found.error is not None
+    assert found.error.message == "log in with [redacted:openai-key] did not work"
+    assert [each.tokens is None for each in found.steps] == [True, True, False]
+    assert found.meta["untrainable"] == "text was redacted: openai-key"
+    assert found.feedback[0].comment == "you said [redacted:openai-key]"
+    assert KEY.encode() not in written(path)
+
+
+def test_a_secret_never_reaches_the_spool_either(tmp_path: Path) -> None:
+    path = tmp_path / "folder" / "runs.db"
+    path.parent.mkdir()
+    path.mkdir()  # no store can be opened here
+    agent_with_a_secret(path)
+    (spool,) = spools(path)
+    assert b"[redacted:openai-key]" in spool.read_bytes()
+    assert KEY.encode() not in spool.read_bytes()
+
+
+def test_what_counts_as_a_secret_can_be_changed(tmp_path: Path) -> None:
+    path = tmp_path / "runs.db"
+
+    @trace(path)
+    def agent(question: str) -> str:
+        return question
+
+    try:
+        redact_with(Redactor([EMAIL]))
+        agent(f"{KEY} of ann@example.org")
+        flush()
+        redact_with(None)
+        agent(f"{KEY} of ann@example.org")
+        flush()
+    finally:
+        redact_with(Redactor())
+    assert questions(path) == [f"{KEY} of [redacted:email]", f"{KEY} of ann@example.org"]

@@ -73,10 +73,8 @@ def test_parts_hold_every_target_once_and_stay_within_their_size():
     made = parts(sequences, part_tokens=300)
     seen = []
     for part in made:
-        assert part.ids.numel() <= 300
-        states = part.ids.unsqueeze(-1).float()  # stands for the hidden state: the token itself
-        before = states.gather(1, part.wanted.unsqueeze(-1)).flatten(0, 1)[part.packed]
-        assert len(before) == len(part.targets)
+        assert part.computed <= 300
+        assert len(part.layout.index) == len(part.targets)
         seen += list(zip(part.units.tolist(), part.targets.tolist(), part.logprobs.tolist(), strict=True))
     assert sorted(seen) == sorted(expected)
     assert sum(part.tokens for part in made) == sum(len(sequence.ids) for sequence in sequences)
@@ -85,7 +83,7 @@ def test_parts_hold_every_target_once_and_stay_within_their_size():
 def test_targets_are_predicted_from_the_position_before():
     found, _ = merge(trajectory(((1, 5), (7, 3), (-0.1, -0.2))))
     (part,) = parts(found)
-    assert part.wanted.tolist() == [[1, 2]]
+    assert part.layout.positions[part.layout.wanted][part.layout.index].tolist() == [1, 2]
     assert part.targets.tolist() == [7, 3]
 
 
@@ -158,5 +156,5 @@ def test_staleness_counts_updates_since_sampling():
 
 def test_tensors_have_the_types_that_the_forward_wants():
     (part,) = parts(merge(trajectory(call(7)))[0])
-    assert part.ids.dtype == part.wanted.dtype == part.targets.dtype == torch.int64
+    assert part.layout.ids.dtype == part.layout.wanted.dtype == part.targets.dtype == torch.int64
     assert part.logprobs.dtype == part.advantages.dtype == torch.float32

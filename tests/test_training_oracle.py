@@ -11,10 +11,10 @@ import pytest
 import torch
 
 from whet.training.batch import Merged, marked, parts
-from whet.training.learner import chosen_logprobs, cloning_loss, logprobs
+from whet.training.learner import chosen_logprobs, cloning_loss
 from whet.training.losses import bradley_terry, dpo, ipo, kto, kto_divergence, unit_sums
 from whet.training.model import ModelOptions, build, configuration, to_transformers
-from whet.training.network import Head, target_states
+from whet.training.network import Head, predict, target_states
 from whet.training.policy_gradient import PolicyLoss
 
 trl = pytest.importorskip("trl")
@@ -199,7 +199,7 @@ def test_policy_gradient_losses_equal_trls(name, tmp_path):
     cut = parts(merged(rows))
     assert len(cut) == 1
     mine = PolicyLoss(parts=cut, **{"clip_high": 0.2, **own_options})
-    value = mine(logprobs(own, cut[0]), cut[0])
+    value = mine(predict(own, cut[0]), cut[0])
     value.backward()
     same(value.item(), loss.item(), gradients(other.model), own)
     assert 0 < mine.metrics["clip_share"] < 1  # both sides of the clip were taken
@@ -210,7 +210,7 @@ def test_rloo_equals_trls(tmp_path):
     with torch.no_grad():  # near enough that not every sequence is clipped
         for number, (row, sequence) in enumerate(zip(rows, merged(rows, all_chosen=True), strict=True)):
             (part,) = parts([sequence])
-            now = logprobs(own, part).gather(1, part.targets.unsqueeze(1)).squeeze(1)
+            now = chosen_logprobs(own, part)
             shift = 0.15 * (number - 4) / len(now)
             row["old"] = (now + shift).tolist()
     other = trainer(
@@ -231,7 +231,7 @@ def test_rloo_equals_trls(tmp_path):
     loss.backward()
     cut = parts(merged(rows, all_chosen=True))
     mine = PolicyLoss(parts=cut, aggregation="grpo", ratio="trajectory", clip_high=0.2)
-    value = mine(logprobs(own, cut[0]), cut[0])
+    value = mine(predict(own, cut[0]), cut[0])
     value.backward()
     same(value.item(), loss.item(), gradients(other.model), own)
     assert 0 < mine.metrics["clip_share"] < 1
@@ -258,7 +258,7 @@ def test_cloning_equals_trls_sft(tmp_path):
     )
     loss.backward()
     cut = parts(merged(rows))
-    value = cloning_loss(cut)(logprobs(own, cut[0]), cut[0])
+    value = cloning_loss(cut)(predict(own, cut[0]), cut[0])
     value.backward()
     same(value.item(), loss.item(), gradients(other.model), own)
 

@@ -1,6 +1,6 @@
 """The unmodified Agent Lightning 0.1 client works against `whet serve --open-legacy`.
 
-    python check.py PYTHON [--record FILE]
+    python -m integrations.agentlightning_0_1.check PYTHON [--record FILE]
 
 PYTHON is that of the environment with the client.  `--record` writes the HTTP exchange, which
 `tests/test_server_legacy.py` replays where the client is not installed.
@@ -24,7 +24,7 @@ from whet.server import Access, Server, new_tokens, running, standard
 from whet.store import Store
 from whet.types import Rollout, Task
 
-HERE = Path(__file__).parent
+AGENT = Path(__file__).with_name("agent.py")
 RESOURCES = {
     "prompt": "You are {name}.",
     "llm": {"resource_type": "llm", "endpoint": "http://127.0.0.1:9/v1", "model": "some-model"},
@@ -71,8 +71,8 @@ def recorder(url: str, exchange: list[dict[str, Any]]) -> ThreadingHTTPServer:
     return ThreadingHTTPServer(("127.0.0.1", 0), Handler)
 
 
-def run(python: str, store: Store, *options: str) -> list[dict[str, Any]]:
-    """Have the client do TASKS over `store`; what passed on the wire."""
+def run(python: str, store: Store, folder: str, *options: str) -> list[dict[str, Any]]:
+    """Have the client do TASKS over `store`, its log files in `folder`; what passed on the wire."""
     exchange: list[dict[str, Any]] = []
     store.resources.put(RESOURCES)
     rollouts = [
@@ -85,11 +85,11 @@ def run(python: str, store: Store, *options: str) -> list[dict[str, Any]]:
         threading.Thread(target=proxy.serve_forever, daemon=True).start()
         command = [
             python,
-            str(HERE / "agent.py"),
+            str(AGENT),
             f"http://127.0.0.1:{proxy.server_address[1]}",
             str(len(TASKS)),
         ]
-        subprocess.run([*command, *options], check=True, timeout=180, cwd=HERE)
+        subprocess.run([*command, *options], check=True, timeout=120, cwd=folder)
         proxy.shutdown()
         proxy.server_close()
     return exchange
@@ -113,7 +113,7 @@ def main() -> None:
     python, record = sys.argv[1], sys.argv[3] if len(sys.argv) > 3 else None
     for options in (["--bare"], []):
         with tempfile.TemporaryDirectory() as folder, Store(Path(folder) / "runs.db") as store:
-            exchange = run(python, store, *options)
+            exchange = run(python, store, folder, *options)
             verify(store)
             print(
                 f"agentlightning {' '.join(options)}: {len(exchange)} requests, {len(TASKS)} rollouts recorded"

@@ -14,6 +14,6 @@ def weather(city: str) -> str:
 
 
 model = ChatOpenAI(model="scripted", streaming="--stream" in sys.argv)
-agent = create_react_agent(model, [weather], prompt="You are kind.")
+agent = create_react_agent(model, [weather], prompt="You are a kind assistant. Be brief.")
 answer = agent.invoke({"messages": [("user", "What is the weather in Paris?")]})
 print(answer["messages"][-1].content)

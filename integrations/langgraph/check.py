@@ -1,67 +1,47 @@
-"""A LangGraph agent is recorded by `whet run` as it is, and given another prompt by a release.
+"""A LangGraph agent is recorded as it is, given another prompt by a release, and wired by `whet init`.
 
-    python check.py PYTHON
+    python -m integrations.langgraph.check PYTHON
 
-PYTHON is that of the environment with LangGraph.
+PYTHON is that of the environment with LangGraph and whet.
 """
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
+from integrations.recorded import ANSWER, DID, did, record, weather, wire, wired_as_usual
 from whet.fakes import ScriptedServer
-from whet.models.base import Request, ToolCall
 from whet.store import Store
 from whet.types import Bundle, Version
 
-AGENT = Path(__file__).with_name("agent.py")
+HERE = Path(__file__).parent
+BRIEF = "You are brief."
 
 
-def script(request: Request) -> object:
-    """A model that asks for the tool once, then says what it said."""
-    results = [message["content"] for message in request.messages if message["role"] == "tool"]
-    return f"It is {results[0]}." if results else [ToolCall(name="weather", arguments='{"city": "Paris"}')]
+def released(path: Path) -> None:
+    """Make another prompt live."""
+    with Store(path) as store:
+        store.set_live(Bundle([Version(resource="gateway.system_prompt", content=BRIEF)]))
 
 
 def main(python: str) -> None:
-    with tempfile.TemporaryDirectory() as folder, ScriptedServer(script, speaks=("chat",)) as upstream:
-        path = Path(folder) / "runs.db"
-        whet = [
-            sys.executable,
-            "-m",
-            "whet.cli",
-            "run",
-            "--store",
-            str(path),
-            "--upstream",
-            upstream.base_url,
-        ]
+    agent = [python, "-W", "ignore", str(HERE / "agent.py")]
+    with tempfile.TemporaryDirectory() as name, ScriptedServer(weather, speaks=("chat",)) as upstream:
+        folder = Path(name)
         for run, words in (("plain", []), ("streamed", ["--stream"]), ("released", [])):
             if run == "released":
-                with Store(path) as store:
-                    store.set_live(
-                        Bundle([Version(resource="gateway.system_prompt", content="You are brief.")])
-                    )
-            done = subprocess.run(
-                [*whet, "--run-id", run, "--", python, "-W", "ignore", str(AGENT), *words],
-                capture_output=True,
-                text=True,
-                timeout=120,
-            )
-            assert (done.returncode, done.stdout) == (0, "It is 22 degrees in Paris.\n"), done.stderr
-        with Store(path) as store:
-            for run in ("plain", "streamed", "released"):
-                (trajectory,) = store.trajectories(ids=[run])
-                first, second = trajectory.steps
-                assert "weather" in str(first.action), first
-                assert "It is 22 degrees in Paris." in str(second.action), second
-                prompt = "You are brief." if run == "released" else "You are kind."
-                assert prompt in str(first.observation), first
-                assert bool(trajectory.versions) == (run == "released")
-    print("a LangGraph agent is recorded, streamed or not, and follows a release")
+                released(folder / "runs.db")
+            printed, (trajectory,) = record([*agent, *words], upstream, folder, run=run)
+            assert printed == f"{ANSWER}\n", printed
+            prompt = {"prompt": BRIEF} if run == "released" else {}
+            assert did(trajectory) == DID | prompt, (run, trajectory)
+            assert bool(trajectory["versions"]) == (run == "released"), trajectory
+        wired = wire(HERE / "repo", python, folder)
+    wired_as_usual(wired, "LangGraph")
+    assert did(wired.trajectory) == DID, wired.trajectory
+    print("langgraph: recorded streamed or not, follows a release, and a repository wired by whet init")
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
-from integrations.recorded import ANSWER, DID, did, record, start, weather, wire
+from integrations.recorded import ANSWER, DID, did, record, weather, wire, wired_as_usual
 from whet.fakes import ScriptedServer
 from whet.models.base import Completion, Request
 from whet.types import Tokens
@@ -31,10 +31,11 @@ def recorded_as_it_is(python: str, folder: Path) -> None:
     agent = [python, str(HERE / "agent.py")]
     # An upstream that speaks the agent's API is handed its bytes; one that speaks chat alone has the
     # Responses API translated.
-    for speaks in (ALL, ("chat",)):
+    translated = [["responses"], ["responses", "--stream"]]
+    for speaks, asked in ((ALL, [["chat"], ["chat", "--stream"], *translated]), (("chat",), translated)):
         with ScriptedServer(weather, speaks=speaks) as upstream:
             said = [word for api in speaks for word in ("--speaks", api)]
-            for words in (["chat"], ["chat", "--stream"], ["responses"], ["responses", "--stream"]):
+            for words in asked:
                 run = "-".join([*words, *speaks])
                 printed, (trajectory,) = record([*agent, *words], upstream, folder, run=run, options=said)
                 assert printed == f"{ANSWER}\n", printed
@@ -47,18 +48,12 @@ def recorded_as_it_is(python: str, folder: Path) -> None:
             assert step["tokens"]["logprobs"] == [-0.5, -0.25], step
 
 
-def wired(python: str, folder: Path) -> None:
-    copy, proposed = wire(HERE / "repo", python, folder)
-    assert (proposed["framework"], proposed["changed_lines"]) == ("OpenAI", 2), proposed
-    with ScriptedServer(weather, models=("gpt-4o-mini",)) as upstream:
-        printed, shown = start(proposed["command"], python, copy, upstream)
-    print(printed, shown)
-
-
 def main(python: str) -> None:
     with tempfile.TemporaryDirectory() as name:
         recorded_as_it_is(python, Path(name))
-        wired(python, Path(name))
+        wired = wire(HERE / "repo", python, Path(name))
+    wired_as_usual(wired, "OpenAI")
+    assert did(wired.trajectory) == DID, wired.trajectory
     print("openai: chat and responses, streamed or not, and a repository wired by whet init")
 
 

@@ -7,6 +7,7 @@ what would have followed.  Nothing else of a search has to be saved.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -16,6 +17,9 @@ import msgspec
 from ..store import Store
 from ..types import Json, Version
 from .program import Program
+
+_BEHIND = 256
+"""Commits that the disk may be behind the search; beyond it the search waits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +61,7 @@ class Journal:
 
     def __init__(self, store: Store, run: str) -> None:
         self.store, self.run = store, run
-        self._waiting: list[Future[None]] = []
+        self._waiting: deque[Future[None]] = deque()
 
     def load(self, number: int) -> Record | None:
         """The record of a proposal, None if it was not committed."""
@@ -71,8 +75,8 @@ class Journal:
         if record.parts is not None:
             batch.put_versions(as_version(self.run, Program(record.parts, main), parent))
         self._waiting.append(batch.submit())
-        if len(self._waiting) >= 64:
-            self.flush()
+        while self._waiting and (self._waiting[0].done() or len(self._waiting) > _BEHIND):
+            self._waiting.popleft().result()
 
     def flush(self) -> None:
         """Wait until everything is on disk.
@@ -80,9 +84,8 @@ class Journal:
         Raises:
             StoreError: it could not be written.
         """
-        waiting, self._waiting = self._waiting, []
-        for each in waiting:
-            each.result()
+        while self._waiting:
+            self._waiting.popleft().result()
 
     def _key(self, number: int) -> str:
         return f"evolution/{self.run}/{number}"

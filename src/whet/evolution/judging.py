@@ -15,19 +15,22 @@ import warnings
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field, replace
-from importlib.resources import files
 from pathlib import Path
 from typing import Protocol
+
+import msgspec
 
 from ..errors import InputError, TrainingRefused
 from ..types import Failure, Fault, Json
 from .program import Program
 
-INSIDE = "whet_inside"
-"""The package that our own part inside is staged as."""
-WARM = ("hashlib", "importlib.util", "inspect", "json", "random", "threading")
-"""What it imports: loaded before the first fork, an evaluation costs half."""
+DOOR = "inside.door"
+"""The module of the sandbox through which evaluator and candidate are reached."""
+WARM = (DOOR,)
+"""The modules of a pool for a Judge: loaded before the first fork, they cost a candidate nothing."""
 _RETRIES = 2
+_CALLS = "calls.json"
+"""Where the calls that are compared lie beside the program."""
 
 
 class Ran(Protocol):
@@ -198,11 +201,8 @@ class Judge:
         self.stages: list[str] = ["evaluate"]
         self.own_behaviour = False
         self.calls: list[Json] = []
-        self._staged: dict[str, str | bytes] = {f"{INSIDE}/__init__.py": ""}
-        for name in ("inside.py", "beside.py", "probes.py"):
-            text = files(__package__).joinpath(name).read_text(encoding="utf-8")
-            self._staged[f"{INSIDE}/{name}"] = text
-        self._staged |= {f"evaluator/{name}": text for name, text in evaluator.parts.items()}
+        self._recorded = ""
+        self._staged = {f"evaluator/{name}": text for name, text in evaluator.parts.items()}
         self.path = f"evaluator/{evaluator.main}"
 
     async def prepare(self, start: Program) -> Judgement:
@@ -235,22 +235,26 @@ class Judge:
 
     async def _start(self, start: Program) -> Judgement:
         """The start program's judgement; its calls are recorded on the way."""
-        if self.options.fingerprint and not self.own_behaviour:
+        if self.options.fingerprint and not self.own_behaviour and start.main.endswith(".py"):
             async with self.bench(start) as bench:
                 found = await bench.ask("record", [self.path, self.stages[0], bench.at])
             if found.failure is None and isinstance(found.value, dict):
                 self.calls = found.value.get("calls", [])
+                self._recorded = msgspec.json.encode(self.calls).decode()
         return await self.score(start)
 
     async def _refuse_blind(self, start: Program, judged: Judgement) -> None:
+        wrecks = {"an empty file": ""}
+        if start.main.endswith(".py"):
+            wrecks["one that raises"] = "raise RuntimeError('a program that does not run')\n"
         scores = []
-        for text in ("", "raise RuntimeError('a program that does not run')\n"):
+        for text in wrecks.values():
             wreck = await self.score(start.with_part(start.main, text))
             scores.append(wreck.score)
         if all(score is not None and score >= (judged.score or 0.0) for score in scores):
             raise TrainingRefused(
-                f"the evaluator gives {judged.score:g} to the start program, and no less to an empty file "
-                f"and to one that raises ({', '.join(f'{score:g}' for score in scores)}). It cannot tell "
+                f"the evaluator gives {judged.score:g} to the start program, and no less to "
+                f"{' and to '.join(wrecks)} ({', '.join(f'{score:g}' for score in scores)}). It cannot tell "
                 "better from worse; let it fail, or score lower, when the program does."
             )
 
@@ -258,7 +262,9 @@ class Judge:
     async def bench(self, program: Program) -> AsyncIterator[Bench]:
         """A process of its own for one candidate, in which everything about it happens."""
         source = self._staged | {f"program/{name}": text for name, text in program.parts.items()}
-        async with self._runner.open(source, f"{INSIDE}.inside:handle") as opened:
+        if self.calls:
+            source[_CALLS] = self._recorded
+        async with self._runner.open(source, f"{DOOR}:handle") as opened:
             yield Bench(self, opened, program)
 
     async def smoke(self, program: Program) -> Judgement:
@@ -313,7 +319,7 @@ class Bench:
         if judge.own_behaviour:
             found = await self.ask("behaviour", [judge.path, self.at])
         elif judge.calls:
-            found = await self.ask("behave", [self.at, judge.calls])
+            found = await self.ask("behave", [self.at, _CALLS])
         else:
             return Judgement()
         return self._failed(found) if found.failure is not None else Judgement(behaviour=str(found.value))

@@ -171,7 +171,8 @@ class Islands:
         donor = rng.choice(others) if others else None
         shown = [each for _, _, each in self._archive if each.number != parent.number]
         inspirations = shown[: options.inspirations]
-        rest = [each for each in others if each not in inspirations]
+        taken = {each.number for each in inspirations}
+        rest = [each for each in others if each.number not in taken]
         if rest:
             inspirations = [*inspirations, rng.choice(rest)]
         return Draw(parent, donor, tuple(inspirations), island)

@@ -1,8 +1,10 @@
 """Recorded: the same question is never paid for twice.
 
 Answers are kept in a SQLite file of their own and are durable before they are returned, so
-a run that is killed and started again replays what it has already bought.  It is not a
-semantic cache: a request that differs in one character is another request.
+a run that is killed and started again replays what it has already bought.  One thread writes
+them: those that arrive while the disk is busy share the next commit, and the event loop never
+waits for a disk.  It is not a semantic cache: a request that differs in one character is
+another request.
 """
 
 from __future__ import annotations
@@ -12,8 +14,9 @@ import heapq
 import sqlite3
 import threading
 import weakref
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import AsyncGenerator, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -54,20 +57,31 @@ class Recorded:
         self._freed: dict[str, list[int]] = {}
         self._flights: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
         self._lock = threading.Lock()
+        self._rows: deque[tuple[str, bytes, Future[None]]] = deque()
+        self._writer = ThreadPoolExecutor(1, thread_name_prefix="whet-recorded")
+        self._db = self._open()
+        # What is written in memory is seen through its own connection alone.
+        self._out = self._db if str(path) == ":memory:" else self._open()
+
+    def _open(self) -> sqlite3.Connection:
+        path = self._path
         try:
-            self._db = sqlite3.connect(path, check_same_thread=False, isolation_level=None, timeout=30)
+            opened = sqlite3.connect(path, check_same_thread=False, isolation_level=None, timeout=30)
         except sqlite3.Error as error:
             raise StoreError(f"Cannot open recorded answers at {path}: {error}.") from error
         try:
-            self._db.execute("PRAGMA journal_mode=WAL")
-            self._db.execute("PRAGMA synchronous=FULL")
-            self._db.execute(_TABLE)
+            opened.execute("PRAGMA journal_mode=WAL")
+            opened.execute("PRAGMA synchronous=FULL")
+            opened.execute(_TABLE)
         except sqlite3.Error as error:
-            self._db.close()
+            opened.close()
             raise StoreError(f"Cannot use {path} for recorded answers: {error}.") from error
+        return opened
 
     def close(self) -> None:
-        """Close the file; the model behind stays open."""
+        """Write what is left and close the file; the model behind stays open."""
+        self._writer.shutdown()
+        self._out.close()
         self._db.close()
 
     def __enter__(self) -> Recorded:
@@ -95,7 +109,7 @@ class Recorded:
                 if found is None:
                     self.misses += 1
                     found = await self._behind(key).complete(messages, **settings)
-                    self._keep(key, found)
+                    await self._keep(key, found)
                 else:
                     self.hits += 1
         return found
@@ -114,7 +128,7 @@ class Recorded:
             self.misses += 1
             async for chunk in self._behind(key).stream(messages, **settings):
                 if chunk.completion is not None:
-                    self._keep(key, chunk.completion)
+                    await self._keep(key, chunk.completion)
                 yield chunk
 
     @contextmanager
@@ -154,11 +168,38 @@ class Recorded:
         except msgspec.DecodeError as error:
             raise StoreError(f"Recorded answer {key} in {self._path} is damaged: {error}.") from error
 
-    def _keep(self, key: str, completion: Completion) -> None:
+    async def _keep(self, key: str, completion: Completion) -> None:
+        """Wait until an answer is on disk; one whose caller gives up meanwhile is written all the same."""
+        done: Future[None] = Future()
+        self._rows.append((key, msgspec.json.encode(completion), done))
+        self._writer.submit(self._write)
+        await asyncio.wrap_future(done)
+
+    def _write(self) -> None:
+        """In the writer's thread: one commit for all that waits."""
+        rows: list[tuple[str, bytes]] = []
+        told: list[Future[None]] = []
+        while self._rows:
+            key, body, done = self._rows.popleft()
+            rows.append((key, body))
+            if done.set_running_or_notify_cancel():
+                told.append(done)
+        if not rows:
+            return  # they went with the commit before
+        failure: StoreError | None = None
         try:
-            with self._lock:
-                self._db.execute(
-                    "INSERT OR REPLACE INTO answers VALUES (?, ?)", (key, msgspec.json.encode(completion))
-                )
+            self._out.execute("BEGIN")
+            try:
+                self._out.executemany("INSERT OR REPLACE INTO answers VALUES (?, ?)", rows)
+                self._out.execute("COMMIT")
+            except BaseException:
+                if self._out.in_transaction:
+                    self._out.execute("ROLLBACK")
+                raise
         except sqlite3.Error as error:
-            raise StoreError(f"Cannot record an answer in {self._path}: {error}.") from error
+            failure = StoreError(f"Cannot record an answer in {self._path}: {error}.")
+        for done in told:
+            if failure is None:
+                done.set_result(None)
+            else:
+                done.set_exception(failure)

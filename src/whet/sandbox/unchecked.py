@@ -168,6 +168,7 @@ class UncheckedPool:
     async def open(self, source: Source, entry: str) -> AsyncIterator[Session]:
         """A program that stays loaded between calls and occupies one worker until it is left."""
         spec = _spec(source, entry_of(entry), "call")
+        self._prepare(spec)
         async with self._zygote() as zygote:
             session = Session(self, zygote)
             zygote.send(b"o", spec)
@@ -211,6 +212,7 @@ class UncheckedPool:
         co_resident: bool = False,
         stream: Any = None,
     ) -> Result:
+        self._prepare(spec)
         async with self._zygote(co_resident) as zygote:
             session = Session(self, zygote)
             session.co_resident = co_resident
@@ -240,8 +242,13 @@ class UncheckedPool:
                 else:
                     self._all.discard(zygote)
 
+    def _prepare(self, spec: bytes) -> None:
+        """From now on start processes with an event loop loaded if the staged code may want one."""
+        if b"async" in spec and "asyncio" not in self.modules:
+            self.modules = (*self.modules, "asyncio")
+
     async def _fitting(self, co_resident: bool | None) -> Zygote:
-        for one in [one for one in self._idle if not one.alive]:
+        for one in [one for one in self._idle if not one.alive or one.modules != self.modules]:
             self._idle.remove(one)
             self._all.discard(one)
             one.kill()

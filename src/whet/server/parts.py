@@ -37,7 +37,7 @@ def standard(
         Trajectories(store, backlog, redactor=redactor),
         OTLP(store, limits, backlog, redactor=redactor),
         Assembly(store, grace=grace),
-        Queue(store, limits),
+        Queue(store, limits, redactor=redactor),
         FeedbackPart(store, redactor=redactor),
         Legacy(store, open=open_legacy),
     ]

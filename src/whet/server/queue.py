@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -19,8 +18,10 @@ import msgspec
 
 from ..errors import InputError, NotFoundError, StaleLeaseError, StoreError
 from ..store import Store
-from ..store.rollouts import Finish
-from ..types import Lease, Mode, Rollout, Split, Status, Task, new_id
+from ..store.rollouts import Finish, Want
+from ..tracing import otlp
+from ..tracing.redact import Redactor
+from ..types import Lease, Mode, Rollout, Span, Split, Status, Task, new_id
 from ..worker import wire
 from .asgi import Request, Response, Role, Route, answer, reads, writes
 from .auth import Limits
@@ -29,6 +30,8 @@ from .bridge import settled
 ATTACH = 1.0
 """Seconds between attempts to own the file, where another process does."""
 PAGE = 1_000
+LARGE = 512 * 1024
+"""Bytes of spans beyond which they are read in a thread, so that other requests get their turn."""
 
 Page = Annotated[int, msgspec.Meta(ge=1, le=PAGE)]
 Cursor = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
@@ -91,11 +94,15 @@ class Queue:
 
     Args:
         store: the record, owned by this process.
-        limits: how long a poll may wait.
+        limits: how long a poll may wait, and how many spans a report may bring.
+        redactor: takes secrets out of reports before they are stored.
     """
 
-    def __init__(self, store: Store, limits: Limits | None = None) -> None:
-        self._store, self._limits = store, limits or Limits()
+    def __init__(
+        self, store: Store, limits: Limits | None = None, *, redactor: Redactor | None = None
+    ) -> None:
+        self._store, self._limits, self._redactor = store, limits or Limits(), redactor
+        self._otlp = otlp.Limits(spans=self._limits.spans, nesting=self._limits.nesting)
         self._waiters: Waiters | None = None
         self._polls: dict[str, set[asyncio.Event]] = {}
         """Worker → what ends each of its claims that wait."""
@@ -116,15 +123,15 @@ class Queue:
     async def _attach(self, waiters: Waiters) -> Callable[[], None]:
         """Listen to the queue, as soon as this process owns the file.
 
-        Where an agent's process had opened it first, that is once the agent's process has ended:
-        a write finds out, and takes the file over.
+        Where another process had opened it first, that is once it has let go of it, which an agent's
+        process does when it is asked, or has ended.
         """
         while True:
             try:
                 return self._store.queue.on_available(waiters.wake)
             except StoreError:
                 with contextlib.suppress(StoreError):
-                    await asyncio.to_thread(self._store.put_state, "server", {"pid": os.getpid()})
+                    await asyncio.to_thread(self._store.take_over)
                 await asyncio.sleep(ATTACH)
 
     # -- tasks and resources ------------------------------------------------------------------
@@ -242,18 +249,42 @@ class Queue:
 
     async def _finish_many(self, request: Request) -> Response:
         given = await request.json(wire.FinishMany)
-        reports = [Finish(one.id, one.fence, one.trajectory, one.error) for one in given.finished]
-        problems = await settled(self._store.queue.finish_many(reports))
-        return answer(
-            wire.Results([_result(one.id, problem) for one, problem in zip(reports, problems, strict=True)])
-        )
+        reports = await self._reports(given.finished)
+        claim = given.claim
+        want = None if claim is None else Want(claim.worker, claim.n, claim.lease, claim.modes)
+        turned = await settled(self._store.queue.turn(reports, want))
+        told = zip(reports, turned.problems, strict=True)
+        return answer(wire.Results([_result(one.id, problem) for one, problem in told], turned.leases))
+
+    async def _reports(self, finished: Sequence[wire.Finish]) -> list[Finish]:
+        """Reports as the record takes them: spans cut out of their export, secrets redacted."""
+        if sum([len(one.spans) for one in finished]) > LARGE:
+            return await asyncio.to_thread(lambda: [self._report(one) for one in finished])
+        return [self._report(one) for one in finished]
+
+    def _report(self, one: wire.Finish) -> Finish:
+        trajectory, redactor = one.trajectory, self._redactor
+        spans: Sequence[Span] = ()
+        if one.spans:
+            found = otlp.decode(one.spans, json=False, logs=False, limits=self._otlp)
+            if found.rejected:
+                raise InputError(f"the spans of rollout {one.id}: {'; '.join(found.reasons)}")
+            # What does not name a run belongs to the rollout that it was reported with.
+            spans = [span if span.run is not None else span._replace(run=one.id) for span in found.spans]
+            spans = spans if redactor is None else redactor.spans(spans)
+        if trajectory is not None and redactor is not None:
+            trajectory = redactor.trajectory(trajectory)
+        return Finish(one.id, one.fence, trajectory, one.error, spans)
 
     async def _finish(self, request: Request) -> Response:
         one = await request.json(wire.OneFinish)
-        id = request.params["id"]
-        future = self._store.queue.finish(id, one.fence, trajectory=one.trajectory, error=one.error)
-        await settled(future)
-        return answer(wire.Result(id, True))
+        report = self._report(
+            wire.Finish(request.params["id"], one.fence, one.trajectory, one.error, one.spans)
+        )
+        (problem,) = await settled(self._store.queue.finish_many([report]))
+        if problem is not None:
+            raise problem
+        return answer(wire.Result(report.id, True))
 
     async def _cancel(self, request: Request) -> Response:
         id = request.params["id"]
@@ -336,7 +367,11 @@ class Queue:
                 wire.Beaten,
             ),
             writes(
-                "/api/rollouts/finish", self._finish_many, "Report what became", wire.FinishMany, wire.Results
+                "/api/rollouts/finish",
+                self._finish_many,
+                "Report what became, and claim more",
+                wire.FinishMany,
+                wire.Results,
             ),
             reads(one, self._get, "One rollout", Rollout),
             writes(f"{one}/heartbeat", self._beat, "Keep a lease; 409 if lost", wire.OneBeat, wire.Beaten),

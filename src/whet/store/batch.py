@@ -81,6 +81,10 @@ class Batch:
         """What has been collected, encoded."""
         return self._writes
 
+    def put_row(self, row: tuple[Value, ...]) -> None:
+        """Add a trajectory that is encoded already, as `trajectory_row` gives it."""
+        self._add("trajectory", [row])
+
     def _add(self, key: str, rows: list[tuple[Value, ...]]) -> None:
         if rows:
             self._writes.append((key, rows))

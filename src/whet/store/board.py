@@ -79,6 +79,11 @@ class Board:
             taken.append(line.popitem(last=False)[1])
         return taken
 
+    def next(self, n: int, modes: Iterable[Mode]) -> list[Entry]:
+        """Up to `n` that wait in each of the modes, the longest waiting first; they go on waiting."""
+        lines = [self._waiting[mode] for mode in dict.fromkeys(modes)]
+        return [entry for line in lines for entry in itertools.islice(line.values(), n)]
+
     def give_back(self, entry: Entry, attempts: int) -> None:
         """Undo that an entry was taken: it is first in line again."""
         entry.attempts = attempts

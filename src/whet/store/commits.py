@@ -18,7 +18,7 @@ from ..errors import StoreError
 from .access import Access
 from .board import Board, Entry
 from .futures import Event
-from .writer import Writes
+from .writer import Value, Writes
 
 
 class Commits:
@@ -87,25 +87,16 @@ class Commits:
             for listener in tuple(self.listeners):
                 listener()
 
-    def submit(
-        self,
-        entries: Sequence[Entry],
-        writes: Writes,
-        *,
-        size: int = 0,
-        then: Callable[[], None] | None = None,
-        undo: Callable[[], None] | None = None,
-    ) -> Future[None]:
+    def submit(self, change: Change) -> Future[None]:
         """Write a change of entries; they rest until it is durable, then `then`, or `undo` if it failed."""
         settled: Future[None] = Future()
-        for entry in entries:
+        for entry in change.entries:
             entry.change = settled
 
         def apply(problem: BaseException | None) -> None:
-            for entry in entries:
+            for entry in change.entries:
                 entry.change = None
-            call = then if problem is None else undo
-            if call is not None:
+            for call in change.then if problem is None else change.undo:
                 call()
 
         def finished(done: Future[None]) -> None:
@@ -113,8 +104,44 @@ class Commits:
             self.settle()
 
         try:
-            self._store.write(writes, size + 200 * len(entries)).add_done_callback(finished)
+            size = change.size + 200 * len(change.entries)
+            self._store.write(change.writes, size).add_done_callback(finished)
         except BaseException as problem:
             apply(problem)
             raise
         return settled
+
+
+class Change:
+    """What is written of entries in one commit, and what their memory does about it."""
+
+    __slots__ = ("entries", "size", "then", "undo", "writes")
+
+    def __init__(self) -> None:
+        self.entries: list[Entry] = []
+        self.writes: list[tuple[str, Sequence[Sequence[Value]]]] = []
+        self.size = 0
+        self.then: list[Callable[[], None]] = []
+        self.undo: list[Callable[[], None]] = []
+
+    def add(
+        self,
+        entries: Sequence[Entry],
+        writes: Writes,
+        *,
+        size: int = 0,
+        then: Callable[[], None] | None = None,
+        undo: Callable[[], None] | None = None,
+    ) -> None:
+        """More of it.
+
+        Args:
+            size: bytes of bodies.
+            then: called once it is durable.
+            undo: called if it could not be written.
+        """
+        self.entries += entries
+        self.writes += writes
+        self.size += size
+        self.then += [] if then is None else [then]
+        self.undo += [] if undo is None else [undo]

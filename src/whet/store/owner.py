@@ -4,7 +4,8 @@ Ownership is an flock on `<store>.lock`, so it ends with the process however tha
 owner listens on a Unix socket beside the file (mode 0600; in a private folder of the temporary
 directory where the path would be too long for one) and answers a client once its writes are
 committed.  A frame is four bytes of length and MessagePack; a frame that makes no sense is
-answered with an error.  Nothing that arrives can name anything but a statement of `schema.py`.
+answered with an error.  Nothing that arrives can name anything but a statement of `schema.py`, or ask
+that the file be given up: a server that finds it owned by an agent's process takes it over so.
 """
 
 from __future__ import annotations
@@ -28,23 +29,25 @@ import msgspec
 from ..errors import StoreError
 from ..types import Mode
 from .erase import erase, retain
+from .gathered import Gathered
 from .schema import QUEUE_STATEMENTS, STATEMENTS, WIDTHS, migrate
 from .segments import SEGMENT, Segments
-from .writer import Submission, Writes
+from .writer import LinkLost, Submission, Writes
 
 FRAME = 512 * 1024 * 1024
 """Bytes that a frame may have."""
 _ADDRESS = 100
 """Bytes that an AF_UNIX address may have, with room to spare (108 on Linux, 104 on macOS)."""
 
-_SQL = STATEMENTS | QUEUE_STATEMENTS
+YIELD = "yield"
+"""The frame that asks the owner to let go of the file."""
 _ROLLOUT = (
     "INSERT INTO rollouts (id, task_id, mode, resources, max_attempts, created, meta) VALUES (?, ?, ?, ?, ?, ?, ?) "
     "ON CONFLICT (id) DO NOTHING RETURNING seq, id, mode, max_attempts"
 )
 Arrival = tuple[int, str, Mode, int]
 """seq, id, mode and max_attempts of a rollout that was not known before."""
-_request = msgspec.msgpack.Decoder(list[list[tuple[str, list[list[Any]]]]])
+_request = msgspec.msgpack.Decoder(list[list[tuple[str, list[list[Any]]]]] | str)
 _encoder = msgspec.msgpack.Encoder()
 _FATAL = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_READONLY)
 
@@ -193,10 +196,14 @@ class Owner:
         self.path = path
         self.on_rollouts: Callable[[list[Arrival]], None] | None = None
         """Called by the writer's thread with the rollouts that a commit added."""
+        self.on_tasks: Callable[[Sequence[str] | None], None] | None = None
+        """Called so with the ids of tasks that were written, None if some were taken out."""
         self._arrivals: list[Arrival] = []
         self.lock = lock
         self.mutex = threading.RLock()
         """Held while the connection is in use: in memory, the readers share it."""
+        self.gave_way = False
+        """Another process asked for the file: the next commit goes through it."""
         self._submit = submit
         self._listener: socket.socket | None = None
         self._peers: set[socket.socket] = set()
@@ -252,6 +259,8 @@ class Owner:
         threading.Thread(target=self._accept, args=(listener,), name="whet-store-accept", daemon=True).start()
 
     def commit(self, group: Sequence[Submission]) -> list[Exception | None]:
+        if self.gave_way:
+            raise LinkLost("the file was given to another process")
         with self.mutex:
             try:
                 self._apply(group)
@@ -266,23 +275,28 @@ class Owner:
 
     def _apply(self, group: Sequence[Submission]) -> None:
         connection = self.connection
+        gathered = Gathered()
+        tasks: list[str] | None = []
         try:
             connection.execute("BEGIN IMMEDIATE")
             for submission in group:
                 for key, rows in submission.writes:
-                    if key == "span":
+                    if key in QUEUE_STATEMENTS:
+                        gathered.add(key, rows)
+                    elif key == "span":
                         self._segments.insert(rows)
                     elif key == "rollout":
                         for row in rows:
                             self._arrivals += connection.execute(_ROLLOUT, row).fetchall()
                     elif key in ("erase", "retain"):
-                        self._segments.note()
-                        take_out: Callable[..., None] = erase if key == "erase" else retain
-                        for row in rows:
-                            take_out(connection, *row)
-                        self._segments.reload()
+                        gathered.write(connection)
+                        self._take_out(erase if key == "erase" else retain, rows)
+                        tasks = None
                     else:
-                        connection.executemany(_SQL[key], rows)
+                        connection.executemany(STATEMENTS[key], rows)
+                        if key == "task" and tasks is not None:
+                            tasks += [str(row[0]) for row in rows]
+            gathered.write(connection)
             self._segments.note()
             connection.execute("COMMIT")
         except BaseException:
@@ -291,9 +305,18 @@ class Owner:
                 connection.execute("ROLLBACK")
             self._segments.reload()
             raise
+        if tasks != [] and self.on_tasks is not None:
+            self.on_tasks(tasks)
         arrivals, self._arrivals = self._arrivals, []
         if arrivals and self.on_rollouts is not None:
             self.on_rollouts(arrivals)
+
+    def _take_out(self, take_out: Callable[..., None], rows: Sequence[Sequence[Any]]) -> None:
+        """Erase, or do what retention says, within the transaction."""
+        self._segments.note()
+        for row in rows:
+            take_out(self.connection, *row)
+        self._segments.reload()
 
     def close(self) -> None:
         listener, self._listener = self._listener, None
@@ -323,6 +346,22 @@ class Owner:
             os.close(self.lock)
             self.lock = None
 
+    def _asked(self, peer: socket.socket, word: str) -> None:
+        """Let go of the file for a server, unless work is handed out from here.
+
+        Raises:
+            ValueError: that is no request.
+        """
+        if word != YIELD:
+            raise ValueError(f"nothing is called {word[:20]!r}")
+        if self.on_rollouts is not None:
+            send(peer, Reply(refused="it hands out work"))
+            return
+        send(peer, Reply())
+        self.gave_way = True
+        with contextlib.suppress(StoreError):
+            self._submit([])  # the writer finds out at its next commit, which is this one
+
     def _accept(self, listener: socket.socket) -> None:
         while True:
             try:
@@ -337,6 +376,9 @@ class Owner:
             while (body := receive(peer)) is not None:
                 try:
                     group = _request.decode(body)
+                    if isinstance(group, str):
+                        self._asked(peer, group)
+                        continue
                     for writes in group:
                         check(writes)
                 except (msgspec.MsgspecError, ValueError) as exception:

@@ -24,18 +24,20 @@ from concurrent.futures import Future
 from typing import Protocol
 
 from ..errors import InputError, StoreError
-from ..types import Failure, Json, Lease, Mode, Rollout, Status, Trajectory
+from ..types import Failure, Lease, Mode, Rollout, Status, Trajectory
 from .access import Access
 from .batch import Batch, Target
 from .board import Board, Entry
 from .codec import MODES
-from .commits import Commits
-from .futures import follow, gather, pass_on, ready
+from .commits import Change, Commits
+from .futures import follow, pass_on, ready
 from .owner import Arrival, Owner
-from .rollouts import LOST, Finish, Report, Rollouts, claimed, listed, plain, stale, state, written
-from .writer import Writes
+from .ready import AHEAD, Ready
+from .rollouts import LOST, Finish, Report, Rollouts, Want, plain, positive, stale, state, written
+from .turns import Turned, sort, turned
+from .writer import Value, Writes
 
-__all__ = ["Finish", "Queue"]
+__all__ = ["Finish", "Queue", "Turned", "Want"]
 
 
 class Source(Access, Target, Protocol):
@@ -57,11 +59,13 @@ class Queue(Rollouts):
         self._target = store
         self._clock = clock
         self._board = Board()
+        self._ready = Ready(store)
         self._commits = Commits(store, self._board)
         self._ending: dict[int, tuple[str, Future[None]]] = {}
         self._wake = threading.Event()
         self._sleeps_until = 0.0
         with self._commits.held():
+            owner.on_tasks = self._ready.forget
             owner.on_rollouts = self._arrived  # before the file is read, so that none falls between
             self._load()
         store.before_close(self._close)
@@ -96,52 +100,16 @@ class Queue(Rollouts):
             InputError: an unknown mode, or a lease or number that is not positive.
             StoreError: the queue is closed; in the future: the claim could not be written.
         """
-        _positive(lease)
-        if n < 1:
-            raise InputError(f"n is {n}; claim at least 1.")
-        if unknown := sorted(set(modes or ()) - set(MODES)):
-            raise InputError(f"no mode is called {unknown[0]!r}; give some of {', '.join(MODES)}.")
+        want = Want(worker, n, lease, modes)
+        want.check()
+        change, now = Change(), self._clock()
         with self._commits.held():
-            now = self._clock()
             self._expire(now)
-            taken = self._board.take(n, modes or MODES)
+            taken, ahead = self._take(want, now, change)
             if not taken:
                 return ready([])
-            for entry in taken:
-                entry.attempts += 1
-                self._board.fence += 1
-                self._board.hold(entry, self._board.fence, worker, now + lease, lease)
-            held = [
-                (entry, entry.attempts, self._board.fence - left)
-                for left, entry in enumerate(reversed(taken))
-            ]
-            held.reverse()
-            settled = self._commits.submit(
-                taken,
-                [
-                    ("rollout_state", listed([state(entry, "running") for entry in taken])),
-                    (
-                        "attempt",
-                        listed([[fence, e.id, number, worker, time.time()] for e, number, fence in held]),
-                    ),
-                    ("counter", [("fence", self._board.fence)]),
-                ],
-                undo=lambda: self._unclaim(held),
-            )
-        if now + lease < self._sleeps_until:
-            self._wake.set()
-        until = time.time() + lease
-        found = claimed(self._store, {entry.seq: number for entry, number, _ in held})
-        leases = [
-            Lease(
-                rollout=found[entry.id],
-                attempt=number,
-                fence=fence,
-                worker=worker,
-                until=until,
-            )
-            for entry, number, fence in held
-        ]
+            settled = self._commits.submit(change)
+        leases = self._leases(want, taken, ahead, now)
         return follow(settled, lambda: leases)
 
     def heartbeat(self, id: str, fence: int, *, lease: float = 60.0) -> Future[float]:
@@ -152,7 +120,7 @@ class Queue(Rollouts):
         Raises:
             StaleLeaseError: the rollout is not held under this fence any more: stop working on it.
         """
-        _positive(lease)
+        positive(lease)
         with self._commits.held():
             entry = self._board.entries.get(id)
             if entry is None or entry.fence != fence:
@@ -165,7 +133,9 @@ class Queue(Rollouts):
             if entry.lease != lease and entry.change is None:
                 entry.lease = lease
                 # It does not rest meanwhile: what its worker reports next is written after this.
-                settled = self._commits.submit([], [("rollout_state", listed([state(entry, "running")]))])
+                change = Change()
+                change.add([], [("rollout_state", [state(entry, "running")])])
+                settled = self._commits.submit(change)
         if wake:
             self._wake.set()
         until = time.time() + lease
@@ -197,6 +167,22 @@ class Queue(Rollouts):
 
     def finish_many(self, finished: Sequence[Finish]) -> Future[builtins.list[Exception | None]]:
         """As `finish`, for many at once: what was wrong with each, None where it is recorded."""
+        result: Future[builtins.list[Exception | None]] = Future()
+        self.turn(finished).add_done_callback(lambda done: result.set_result(done.result().problems))
+        return result
+
+    def turn(self, finished: Sequence[Finish], want: Want | None = None) -> Future[Turned]:
+        """`finish_many` and `claim` in one commit: what a worker does between two rollouts.
+
+        A claim that finds nothing is answered like any other; it does not wait.
+
+        Raises:
+            InputError: as `claim` does; nothing was recorded.
+            StoreError: the queue is closed; in the future: nothing could be written, neither the reports
+                nor the claim.  Reports that were refused on their own are `problems`.
+        """
+        if want is not None:
+            want.check()
         problems: builtins.list[Exception | None] = [None] * len(finished)
         reports: builtins.list[Report | None] = []
         for place, each in enumerate(finished):
@@ -205,34 +191,27 @@ class Queue(Rollouts):
             except InputError as problem:
                 problems[place] = problem
                 reports.append(None)
-        waits: builtins.list[tuple[int, Future[None]]] = []
-        unknown: builtins.list[tuple[int, Report]] = []
+        change, now = Change(), self._clock()
+        taken: builtins.list[tuple[Entry, int, int]] = []
         with self._commits.held():
-            fresh: dict[int, tuple[Entry, Report]] = {}
-            places: builtins.list[int] = []
-            for place, report in enumerate(reports):
-                if report is None:
-                    continue
-                fence = report.given.fence
-                entry = self._board.entries.get(report.given.id)
-                known = self._ending.get(fence)
-                if known is not None and known[0] == report.digest:
-                    waits.append((place, known[1]))
-                elif fence in fresh and fresh[fence][1].digest == report.digest:
-                    places.append(place)
-                elif (
-                    entry is not None and entry.fence == fence and entry.change is None and fence not in fresh
-                ):
-                    fresh[fence] = (entry, report)
-                    places.append(place)
-                else:
-                    unknown.append((place, report))
-            if fresh:
-                settled = self._end([*fresh.values()])
-                waits += [(place, settled) for place in places]
-        for place, report in unknown:
+            if want is not None:
+                self._expire(now)  # before the reports are looked at: one entry cannot change twice at once
+            sorted_ = sort(reports, self._board, self._ending)
+            waits = sorted_.waits
+            if sorted_.fresh:
+                self._end([*sorted_.fresh.values()], change)
+            if want is not None:
+                taken, ahead = self._take(want, now, change)
+            if change.entries:
+                settled = self._commits.submit(change)
+                waits += [(place, settled) for place in sorted_.places]
+                for _, report in sorted_.fresh.values():
+                    self._ending[report.given.fence] = (report.digest, settled)
+                waits += [(None, settled)] if taken else []
+        for place, report in sorted_.unknown:
             problems[place] = self._recorded(report)
-        return gather(problems, waits)
+        leases = self._leases(want, taken, ahead, now) if want is not None and taken else []
+        return turned(problems, waits, leases)
 
     def cancel(self, id: str) -> Future[bool]:
         """End a rollout that waits or runs; False if it had ended before.  Its worker is refused from now on.
@@ -293,19 +272,58 @@ class Queue(Rollouts):
 
     # -- inside -------------------------------------------------------------------------------
 
+    def _take(
+        self, want: Want, now: float, change: Change
+    ) -> tuple[builtins.list[tuple[Entry, int, int]], builtins.list[Entry]]:
+        """Hold what is first in line: each with its attempt and fence; and who is next, if it must be read."""
+        modes = want.modes or MODES
+        entries = self._board.take(want.n, modes)
+        ahead = self._board.next(AHEAD, modes) if self._ready.lacks(entries) else []
+        taken: builtins.list[tuple[Entry, int, int]] = []
+        for entry in entries:
+            entry.attempts += 1
+            self._board.fence += 1
+            self._board.hold(entry, self._board.fence, want.worker, now + want.lease, want.lease)
+            taken.append((entry, entry.attempts, self._board.fence))
+        if taken:
+            at = time.time()
+            change.add(
+                entries,
+                [
+                    ("rollout_state", [state(entry, "running") for entry in entries]),
+                    ("attempt", [(fence, e.id, number, want.worker, at) for e, number, fence in taken]),
+                    ("counter", [("fence", self._board.fence)]),
+                ],
+                undo=lambda: self._unclaim(taken),
+            )
+        return taken, ahead
+
     def _unclaim(self, held: Sequence[tuple[Entry, int, int]]) -> None:
         for entry, number, _ in reversed(held):
             self._board.give_back(entry, number - 1)
 
-    def _end(self, fresh: Sequence[tuple[Entry, Report]]) -> Future[None]:
-        states: builtins.list[Json] = []
-        ends: builtins.list[Json] = []
+    def _leases(
+        self, want: Want, taken: Sequence[tuple[Entry, int, int]], ahead: Sequence[Entry], now: float
+    ) -> builtins.list[Lease]:
+        """What the worker is told, once it is durable."""
+        if now + want.lease < self._sleeps_until:
+            self._wake.set()
+        until = time.time() + want.lease
+        rollouts = self._ready.take([(entry, number) for entry, number, _ in taken], ahead)
+        return [
+            Lease(rollout=rollout, attempt=number, fence=fence, worker=want.worker, until=until)
+            for rollout, (_, number, fence) in zip(rollouts, taken, strict=True)
+        ]
+
+    def _end(self, fresh: Sequence[tuple[Entry, Report]], change: Change) -> None:
+        states: builtins.list[Sequence[Value]] = []
+        ends: builtins.list[Sequence[Value]] = []
         ended: builtins.list[Status] = []
         again: builtins.list[Entry] = []
         over: builtins.list[Entry] = []
         at = time.time()
         for entry, report in fresh:
-            ends.append([entry.fence, at, report.outcome, report.error, report.digest])
+            ends.append((entry.fence, at, report.outcome, report.error, report.digest))
             if report.error is not None and entry.attempts < entry.max_attempts:
                 again.append(entry)
                 states.append(state(entry, "queued", error=report.error))
@@ -328,28 +346,18 @@ class Queue(Rollouts):
             for entry in again:
                 self._board.wait(entry)
 
-        settled = self._commits.submit(
+        reports = [report for _, report in fresh]
+        change.add(
             [entry for entry, _ in fresh],
-            [
-                *written([report for _, report in fresh]),
-                ("attempt_end", listed(ends)),
-                *self._ends(states, ended),
-            ],
-            size=sum([report.size for _, report in fresh]),
+            [*written(reports), ("attempt_end", ends), *self._ends(states, ended)],
+            size=sum([report.size for report in reports]),
             then=then,
             undo=forget,
         )
-        for _, report in fresh:
-            self._ending[report.given.fence] = (report.digest, settled)
-        return settled
 
-    def _ends(self, states: Sequence[Json], ended: Sequence[Status]) -> Writes:
+    def _ends(self, states: Sequence[Sequence[Value]], ended: Sequence[Status]) -> Writes:
         counted = [(status, ended.count(status)) for status in _ENDED if status in ended]
-        return [
-            ("rollout_state", listed(states)),
-            ("counter", [("done", self._board.done)]),
-            ("count", counted),
-        ]
+        return [("rollout_state", states), ("counter", [("done", self._board.done)]), ("count", counted)]
 
     def _next(self) -> int:
         self._board.done += 1
@@ -358,17 +366,18 @@ class Queue(Rollouts):
     def _cancel(self, entry: Entry) -> Future[bool]:
         waited = entry.fence is None
         self._board.withdraw(entry)
-        ends = [] if waited else [[entry.fence, time.time(), "cancelled", None, None]]
-        settled = self._commits.submit(
+        ends = [] if waited else [(entry.fence, time.time(), "cancelled", None, None)]
+        change = Change()
+        change.add(
             [entry],
             [
-                ("attempt_end", listed(ends)),
+                ("attempt_end", ends),
                 *self._ends([state(entry, "cancelled", done=self._next())], ["cancelled"]),
             ],
             then=lambda: self._board.drop(entry),
             undo=(lambda: self._board.give_back(entry, entry.attempts)) if waited else None,
         )
-        return follow(settled, lambda: True)
+        return follow(self._commits.submit(change), lambda: True)
 
     def _expire(self, now: float) -> Future[int]:
         due = self._board.due(now)
@@ -380,7 +389,7 @@ class Queue(Rollouts):
         over = [entry for entry in due if entry.attempts >= entry.max_attempts]
         states = [state(entry, "queued", error=lost) for entry in again]
         states += [state(entry, "failed", error=lost, done=self._next()) for entry in over]
-        ends = [[entry.fence, at, "expired", lost, None] for entry in due]
+        ends = [(entry.fence, at, "expired", lost, None) for entry in due]
 
         def then() -> None:
             for entry in again:
@@ -394,13 +403,11 @@ class Queue(Rollouts):
                     entry, entry.fence or 0, entry.worker or "", now + _AGAIN, entry.lease or _AGAIN
                 )
 
-        settled = self._commits.submit(
-            due,
-            [("attempt_end", listed(ends)), *self._ends(states, ["failed"] * len(over))],
-            then=then,
-            undo=undo,
+        change = Change()
+        change.add(
+            due, [("attempt_end", ends), *self._ends(states, ["failed"] * len(over))], then=then, undo=undo
         )
-        return follow(settled, lambda: len(due))
+        return follow(self._commits.submit(change), lambda: len(due))
 
     def _recorded(self, report: Report) -> Exception | None:
         """None if this report was recorded before, else why it is refused."""
@@ -452,8 +459,3 @@ class Queue(Rollouts):
 _AGAIN = 0.25
 """Seconds after which a lease that could not be ended is looked at again."""
 _ENDED: tuple[Status, ...] = ("succeeded", "failed", "cancelled")
-
-
-def _positive(lease: float) -> None:
-    if not 0 < lease < float("inf"):
-        raise InputError(f"lease is {lease}; give seconds, more than 0.")

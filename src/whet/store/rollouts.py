@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import builtins
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import msgspec
 
-from ..errors import NotFoundError, StaleLeaseError
-from ..types import Failure, Fault, Json, Mode, Outcome, Rollout, Status, Trajectory
+from ..errors import InputError, NotFoundError, StaleLeaseError
+from ..types import Failure, Fault, Mode, Outcome, Rollout, Span, Status, Trajectory
 from .access import Access
 from .batch import feedback_row, trajectory_row
 from .board import Entry
-from .codec import decode_rollout, encode_json
+from .codec import MODES, decode_rollout, encode_json
 from .writer import Value, Writes
 
-_ROLLOUT = (
+ROLLOUT = (
     "SELECT r.id, r.task_id, t.body, r.mode, r.resources, r.max_attempts, r.created, r.meta, r.status, "
     "r.attempts, r.trajectory, r.error, r.done, r.seq FROM rollouts r LEFT JOIN tasks t ON t.id = r.task_id "
 )
+"""What `decode_rollout` takes, then the number of its completion and its place."""
 LOST = Failure(Fault.ENVIRONMENT, "LeaseExpired", "nothing was heard of its worker until the lease ran out")
 BROKEN = Failure(Fault.ENVIRONMENT, "InfrastructureError", "its trajectory ended as an infrastructure error")
 
@@ -32,6 +33,36 @@ class Finish(NamedTuple):
     fence: int
     trajectory: Trajectory | None = None
     error: Failure | None = None
+    spans: Sequence[Span] = ()
+    """Kept with the report, in its commit; a report that is refused leaves none."""
+
+
+class Want(NamedTuple):
+    """What a worker asks for: up to `n` rollouts, each held for `lease` seconds unless a heartbeat comes.
+
+    Raises:
+        InputError: an unknown mode, or a lease or number that is not positive.
+    """
+
+    worker: str
+    n: int = 1
+    lease: float = 60.0
+    modes: Sequence[Mode] | None = None
+    """Only these; None takes any."""
+
+    def check(self) -> None:
+        """Raise what is said above."""
+        positive(self.lease)
+        if self.n < 1:
+            raise InputError(f"n is {self.n}; claim at least 1.")
+        if unknown := sorted(set(self.modes or ()) - set(MODES)):
+            raise InputError(f"no mode is called {unknown[0]!r}; give some of {', '.join(MODES)}.")
+
+
+def positive(lease: float) -> None:
+    """Raises: InputError for what is no length of a lease."""
+    if not 0 < lease < float("inf"):
+        raise InputError(f"lease is {lease}; give seconds, more than 0.")
 
 
 class Attempt(NamedTuple):
@@ -69,13 +100,13 @@ class Report:
         self.row = None if given.trajectory is None else trajectory_row(given.trajectory)
         body = b"" if self.row is None else self.row[-1]
         assert isinstance(body, bytes)
-        self.size = len(body)
+        self.size = len(body) + sum([len(span.body) + 100 for span in given.spans])
         said = encode_json([given.id, self.error])
         self.digest = hashlib.blake2b(b"%d:%b%b" % (len(said), said, body), digest_size=16).hexdigest()
 
 
 def written(reports: Sequence[Report]) -> Writes:
-    """What records the trajectories of reports, and the feedback that they bring."""
+    """What records the trajectories of reports, and the feedback and spans that they bring."""
     rows = [report.row for report in reports if report.row is not None]
     said = [
         feedback_row(one)
@@ -83,23 +114,21 @@ def written(reports: Sequence[Report]) -> Writes:
         if report.given.trajectory
         for one in report.given.trajectory.feedback
     ]
-    return [*([("trajectory", rows)] if rows else []), *([("feedback", said)] if said else [])]
-
-
-def claimed(source: Access, taken: Mapping[int, int]) -> dict[str, Rollout]:
-    """Rollouts that were just claimed, from their place and the number of the attempt, as they will be recorded."""
-    rows = source.rows(_ROLLOUT + "WHERE r.seq IN (SELECT value FROM json_each(?))", [json(list(taken))])
-    values = [[*row[:8], "running", taken[row[13]], *row[10:12]] for row in rows]
-    return {row[0]: decode_rollout(*row) for row in values}
+    spans = [span for report in reports for span in report.given.spans]
+    kinds = (("trajectory", rows), ("feedback", said), ("span", spans))
+    return [(key, found) for key, found in kinds if found]
 
 
 def find(source: Access, where: str, values: Sequence[Value]) -> list[tuple[int | None, Rollout]]:
     """Rollouts as recorded, each with the number of its completion."""
-    return [(row[12], decode_rollout(*row[:12])) for row in source.rows(_ROLLOUT + where, values)]
+    return [(row[12], decode_rollout(*row[:12])) for row in source.rows(ROLLOUT + where, values)]
 
 
-def plain(failure: Failure) -> dict[str, Json]:
-    return {"fault": failure.fault.value, "type": failure.type, "message": failure.message}
+def plain(failure: Failure) -> str:
+    """A failure as JSON."""
+    return encode_json(
+        {"fault": failure.fault.value, "type": failure.type, "message": failure.message}
+    ).decode()
 
 
 def _failure(body: str | bytes | None) -> Failure | None:
@@ -110,21 +139,13 @@ def state(
     entry: Entry,
     status: Status,
     *,
-    error: Json = None,
+    error: str | None = None,
     trajectory: str | None = None,
     done: int | None = None,
-) -> list[Json]:
+) -> list[Value]:
     """What `rollout_state` writes of an entry."""
     held = (entry.fence, entry.worker, entry.lease) if status == "running" else (None, None, None)
     return [entry.seq, status, entry.attempts, *held, trajectory, error, done]
-
-
-def json(value: Json) -> str:
-    return encode_json(value).decode()
-
-
-def listed(rows: Sequence[Json]) -> list[tuple[str]]:
-    return [(json(rows),)] if rows else []
 
 
 def stale(id: str, fence: int) -> StaleLeaseError:

@@ -13,7 +13,7 @@ from .resources import (
     resource,
     resources,
 )
-from .sink import dropped, flush, record_to
+from .sink import dropped, flush, record_to, redact_with
 from .trace import collecting, feedback, propagate, recorded_in, run, step, trace
 
 __all__ = [
@@ -36,6 +36,7 @@ __all__ = [
     "propagate",
     "record_to",
     "recorded_in",
+    "redact_with",
     "register_loader",
     "resource",
     "resources",

@@ -23,6 +23,7 @@ from ..store.codec import encode
 from ..types import Outcome, Span, Task, Trajectory
 from .dialects import survey, trajectory_id
 from .dialects.calls import ENCODING as CALL
+from .join import join
 
 CURSOR = "assembler"
 """The key in the record under which the place is kept."""
@@ -141,10 +142,17 @@ class Assembler:
         if not whole and now < run.arrived + patience:
             run.check = run.arrived + patience
             return None
-        found = [each for each in survey(spans).trajectories if each.id in wanted]
+        joined, left = self._joined(key, spans)
+        found = [each for each in survey(left).trajectories if each.id in wanted]
         if not whole:
             found = [_noted(each, NO_ROOT) for each in found]
-        return [merged for each in found if (merged := self._merged(each)) is not None]
+        return [merged for each in (*joined, *found) if (merged := self._merged(each)) is not None]
+
+    def _joined(self, key: str | bytes, spans: list[Span]) -> tuple[list[Trajectory], list[Span]]:
+        """What the program's own traced calls become with the gateway's record, and the spans left over."""
+        if isinstance(key, bytes) or not any(span.encoding == CALL for span in spans):
+            return [], spans
+        return join(list(self.store.trajectories(ids=[key])), spans)
 
     def _spans(self, key: str | bytes) -> tuple[list[Span], set[str]]:
         """All spans of the runs that a trace or run id stands for, and the ids of their trajectories.
@@ -210,7 +218,7 @@ def _unstorable(trajectory: Trajectory, exception: InputError) -> Trajectory:
     """A run that cannot be written as JSON: that it was there, and that its spans have it all."""
     kept = {key: trajectory.meta[key] for key in ("source", "run") if key in trajectory.meta}
     return Trajectory(
-        task=Task(meta={"source": "otlp"}),
+        task=Task(meta={"source": trajectory.meta.get("source", "otlp")}),
         id=trajectory.id,
         trace_ids=trajectory.trace_ids,
         outcome=Outcome.INVALID,

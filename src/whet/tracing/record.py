@@ -20,6 +20,8 @@ from ..errors import EnvError, ModelError
 from ..types import Failure, Fault, Json, Outcome, Step, Task, Tokens, Trajectory, Usage, new_id
 from .encode import IMMUTABLE, clean, freeze, mark, raw, thaw
 
+STARTED = "started"
+"""In a step's info, Unix time in seconds: where the process is one run of `whet run`."""
 RUN = "WHET_RUN"
 """Variable with the id of the run that a whole program is, as `whet run` sets it."""
 
@@ -39,6 +41,11 @@ class Run:
             return self._unused.pop()
         except IndexError:
             return False
+
+
+def process_run() -> str | None:
+    """The run that this whole process is, as `whet run` tells it; its gateway calls carry the same id."""
+    return os.environ.get(RUN) or None
 
 
 class Called:
@@ -125,8 +132,13 @@ class StepNote:
         self.started = 0.0
         self.ended = 0.0
 
-    def step(self, number: int, parent: str | None, read: Callable[[Any], Json]) -> Step:
-        """The noun."""
+    def step(
+        self, number: int, parent: str | None, read: Callable[[Any], Json], clock: float | None = None
+    ) -> Step:
+        """The noun; with `clock`, Unix time less the performance counter, it says when it began."""
+        info = msgspec.json.decode(self.info) if isinstance(self.info, msgspec.Raw) else self.info or {}
+        if clock is not None:
+            info = {**info, STARTED: clock + self.started}
         return Step(
             observation=read(self.observation)
             if self.called is None
@@ -142,7 +154,7 @@ class StepNote:
             usage=self.usage,
             latency=self.ended - self.started if self.ended else None,
             error=self.error,
-            info=msgspec.json.decode(self.info) if isinstance(self.info, msgspec.Raw) else self.info or {},
+            info=info,
         )
 
 
@@ -243,14 +255,17 @@ def trajectory(note: CallNote, *, encoded: bool) -> Trajectory:
     asked = note.called.observation(note.frozen, thaw)
     instruction = asked if isinstance(asked, str) else msgspec.json.encode(asked).decode()
     meta: dict[str, Json] = {"function": note.called.name}
-    # Behind `whet run` the gateway's record of the model calls has this run's id: so has the call's.
-    run = note.run.id if note.run is not None else os.environ.get(RUN)
-    if run:
-        meta["run"] = run
+    whole = process_run()
+    if note.run is not None or whole is not None:
+        meta["run"] = note.run.id if note.run is not None else whole
+    if whole is not None and note.run is not None:
+        meta["process_run"] = whole
+    # Where the gateway records too, its calls are told by their times which step they were made in.
+    clock = None if whole is None else time.time() - time.perf_counter()
     return Trajectory(
         id=note.given or f"{int(note.started * 1000):012x}{os.urandom(6).hex()}",
         task=Task(instruction=instruction, meta={"function": note.called.name}),
-        steps=steps(note.steps, read),
+        steps=steps(note.steps, read, clock),
         output=read(note.action),
         versions=note.versions or {},
         outcome=outcome(note.error),
@@ -279,11 +294,13 @@ def mark_async(function: Any) -> Any:
     return function
 
 
-def steps(notes: Sequence[StepNote], read: Callable[[Any], Json]) -> tuple[Step, ...]:
-    """Notes as Steps, numbered in the order in which they began."""
+def steps(
+    notes: Sequence[StepNote], read: Callable[[Any], Json], clock: float | None = None
+) -> tuple[Step, ...]:
+    """Notes as Steps, numbered in the order in which they began; `clock` as in `StepNote.step`."""
     numbers = {id(note): number for number, note in enumerate(notes)}
     made = []
     for number, note in enumerate(notes):
         above = numbers.get(id(note.parent)) if note.parent is not None else None
-        made.append(note.step(number, None if above is None else str(above), read))
+        made.append(note.step(number, None if above is None else str(above), read, clock))
     return tuple(made)

@@ -3,6 +3,9 @@
 The caller appends and goes on.  A full queue drops and counts.  Where no owner of the store can
 be reached, or it cannot be written, what was recorded goes to `<store>.spool-<pid>`, which the
 next owner takes in.  Nothing here ever raises into the caller's code.
+
+Secrets are taken out on the background thread, before anything reaches the store or the spool
+(`redact.py` says which); a record that cannot be looked through is dropped and counted, not written.
 """
 
 from __future__ import annotations
@@ -15,12 +18,16 @@ import threading
 import time
 import weakref
 from collections import deque
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import StoreError, WhetError
 from ..store import Batch, Store, spool
+from ..store.batch import trajectory_row
 from ..types import Feedback
 from .record import CallNote, trajectory
+
+if TYPE_CHECKING:
+    from .redact import Redactor
 
 LIMIT = 100_000
 """Finished calls that may wait."""
@@ -130,10 +137,11 @@ class Sink:
         for item in items:
             try:
                 if isinstance(item, CallNote):
-                    batch.put(trajectory(item, encoded=True))
+                    self._add_call(batch, item)
                     count += 1
                 elif isinstance(item, Feedback):
-                    batch.add_feedback(item)
+                    redactor = redaction()
+                    batch.add_feedback(item if redactor is None else redactor.feedback(item))
                     count += 1
             except Exception:  # one record that cannot be encoded may not cost the others
                 self._drop(1)
@@ -142,6 +150,13 @@ class Sink:
         for item in items:
             if isinstance(item, threading.Event):
                 item.set()
+
+    def _add_call(self, batch: Batch, note: CallNote) -> None:
+        row = trajectory_row(trajectory(note, encoded=True))
+        redactor, body = redaction(), row[-1]
+        if redactor is not None and isinstance(body, bytes) and redactor.suspects(body):
+            row = trajectory_row(redactor.trajectory(trajectory(note, encoded=False)))
+        batch.put_row(row)
 
     def _write(self, batch: Batch, count: int) -> None:
         try:
@@ -181,6 +196,7 @@ _sinks: weakref.WeakSet[Sink] = weakref.WeakSet()
 _kept: dict[str, Sink] = {}
 _of_store: weakref.WeakKeyDictionary[Store, Sink] = weakref.WeakKeyDictionary()
 _default: list[Store | str] = []
+_redactor: list[Redactor | None] = []
 
 
 def sink_for(target: Store | str | os.PathLike[str] | None) -> Sink:
@@ -201,6 +217,23 @@ def sink_for(target: Store | str | os.PathLike[str] | None) -> Sink:
 def record_to(target: Store | str | os.PathLike[str]) -> None:
     """Where `@trace` without a store records: else the environment's WHET_STORE, else `whet.db` here."""
     _default[:] = [target if isinstance(target, Store) else os.fspath(target)]
+
+
+def redact_with(redactor: Redactor | None) -> None:
+    """Which secrets are taken out of what is recorded from now on: a `Redactor`'s, or none with None.
+
+    >>> redact_with(Redactor([*RULES, EMAIL]))
+    """
+    _redactor[:] = [redactor]
+
+
+def redaction() -> Redactor | None:
+    """The Redactor in use: `RULES` unless `redact_with` said otherwise."""
+    if not _redactor:
+        from .redact import Redactor  # here: a program that records nothing need not compile its patterns
+
+        _redactor[:] = [Redactor()]
+    return _redactor[0]
 
 
 def dropped() -> int:

@@ -19,7 +19,7 @@ from ..types import Outcome, Trajectory
 from .batch import Merged, Part, marked, parts
 from .learner import chosen_logprobs
 from .losses import gae, value_loss, whiten
-from .network import Head, Network, target_outputs, target_states
+from .network import Head, Network, predict, target_states
 from .policy_gradient import PolicyLoss
 
 
@@ -157,9 +157,9 @@ class ActorCriticLoss(PolicyLoss):
 
     def joint(self, network: Network, part: Part) -> Tensor:
         """The part's share of the loss, both from one pass through the network."""
-        states, logits = target_outputs(network, part)
-        scores = torch.log_softmax(logits if self.temperature == 1.0 else logits / self.temperature, dim=-1)
+        predictions = predict(network, part, self.temperature)
+        states = predictions.output.states.float().to(predictions.device)
         values = self.head(states if self.trains_trunk else states.detach())
         each = value_loss(values, part.extra["values"], part.extra["returns"], clip=self.value_clip)
         self._add("value_loss", each)
-        return self(scores, part) + self.value_coefficient * each.sum() / len(self._units)
+        return self(predictions, part) + self.value_coefficient * each.sum() / len(self._units)

@@ -1,4 +1,4 @@
-"""From trajectories to what a network is trained on: merged sequences, then padded parts.
+"""From trajectories to what a network is trained on: merged sequences, then parts without padding.
 
 A model call is (prompt_ids, output_ids).  While each prompt extends the call
 before it exactly, the calls of a trajectory are one sequence, computed once;
@@ -12,6 +12,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -19,6 +20,7 @@ from torch import Tensor
 
 from ..errors import InputError
 from ..types import Tokens, Trajectory
+from .packing import WORTH, Layout, common, lexicographic, plan
 
 
 @dataclass(slots=True)
@@ -133,14 +135,10 @@ def _extended(sequences: list[Merged], prompt: Sequence[int]) -> Merged | None:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Sequences of about one length, padded, with their N targets packed."""
+    """Sequences that are computed at once, with their N targets packed."""
 
-    ids: Tensor
-    """(B, L)"""
-    wanted: Tensor
-    """(B, Q) positions whose next token is a target, padded with the last of them."""
-    packed: Tensor
-    """(N,) which of the B · Q are no padding."""
+    layout: Layout
+    """What is computed; `layout.index` finds each target's prediction."""
     targets: Tensor
     """(N,) token ids"""
     logprobs: Tensor
@@ -150,39 +148,80 @@ class Part:
     units: Tensor
     """(N,) trajectory of each target"""
     tokens: int
-    """Without padding."""
+    """Of its sequences; what they have in common is computed once, see `computed`."""
     extra: Mapping[str, Tensor] = field(default_factory=dict)
     """(N,) each"""
 
+    @property
+    def computed(self) -> int:
+        """Tokens that the network sees."""
+        return len(self.layout.ids)
+
 
 def parts(
-    sequences: Sequence[Merged], part_tokens: int = 4096, *, block: Callable[[Merged], int] | None = None
+    sequences: Sequence[Merged],
+    part_tokens: int = 4096,
+    *,
+    block: Callable[[Merged], int] | None = None,
+    share: bool = True,
 ) -> list[Part]:
-    """Cut into padded parts of at most this many tokens (one block at least), shortest first.
+    """Cut into parts of at most this many tokens to compute (one block at least).
 
-    Sequences without a target are left out: nothing is learned from them.
+    What begins alike comes together, so that its beginning is computed once; otherwise the shortest
+    first.  Inside a part the targets stand in the order given.  Sequences without a target are left out:
+    nothing is learned from them.
 
     Args:
         block: sequences for which it gives the same number stay in one part, as a loss needs that
             compares them (a pair) or sums over them (a trajectory); None lets each stand alone.
+        share: False computes what sequences have in common once for each of them.
     """
     blocks: dict[int, list[Merged]] = {}
     for number, sequence in enumerate(one for one in sequences if one.targets):
         blocks.setdefault(number if block is None else block(sequence), []).append(sequence)
-    order = sorted(blocks.values(), key=_longest)
+    every = list(blocks.values())
     found: list[Part] = []
-    open_: list[Merged] = []
-    for one in order:
-        if open_ and (len(open_) + len(one)) * _longest(one) > part_tokens:
-            found.append(_part(open_))
-            open_ = []
-        open_.extend(one)
-    return [*found, _part(open_)] if open_ else found
+    open_: list[int] = []
+    room = part_tokens
+    for number, alone, beside in _in_order(every, share=share):
+        if open_ and beside > room:
+            found.append(_part([sequence for one in sorted(open_) for sequence in every[one]], share=share))
+            open_, room = [], part_tokens
+        room -= beside if open_ else alone
+        open_.append(number)
+    if open_:
+        found.append(_part([sequence for one in sorted(open_) for sequence in every[one]], share=share))
+    return found
 
 
 def by_unit(sequence: Merged) -> int:
     """The `block` that keeps the sequences of a trajectory in one part."""
     return sequence.unit
+
+
+def _in_order(blocks: Sequence[list[Merged]], *, share: bool) -> Iterator[tuple[int, int, int]]:
+    """Numbers of blocks in the order of computing, with their tokens alone and after the one before."""
+    if not share:
+        for number in sorted(range(len(blocks)), key=lambda number: _longest(blocks[number])):
+            size = sum(len(sequence.ids) for sequence in blocks[number])
+            yield number, size, size
+        return
+    ids = [[np.asarray(sequence.ids, dtype=np.int64) for sequence in one] for one in blocks]
+    runs: list[list[tuple[int, int]]] = []
+    order = lexicographic([one[0] for one in ids])
+    for place, number in enumerate(order):
+        before = ids[order[place - 1]][0] if place else ids[number][0][:0]
+        same = common(before, ids[number][0])
+        if same >= max(WORTH, min(len(before), len(ids[number][0])) // 16):
+            runs[-1].append((number, same))
+        else:
+            runs.append([(number, 0)])
+    for run in sorted(runs, key=lambda run: max(_longest(blocks[number]) for number, _ in run)):
+        for number, same in run:
+            own = ids[number]
+            inside = [common(one, other) for one, other in pairwise(own)]
+            alone = sum(map(len, own)) - sum(one for one in inside if one >= WORTH)
+            yield number, alone, alone - same
 
 
 def _longest(sequences: Sequence[Merged]) -> int:
@@ -205,31 +244,20 @@ def marked(sequence: Merged, positions: Sequence[int], **extra: list[float]) -> 
     )
 
 
-def _part(sequences: Sequence[Merged]) -> Part:
-    length = max(len(sequence.ids) for sequence in sequences)
-    most = max(len(sequence.targets) for sequence in sequences)
-    ids = np.zeros((len(sequences), length), dtype=np.int64)
-    wanted = np.empty((len(sequences), most), dtype=np.int64)
-    for row, sequence in enumerate(sequences):
-        ids[row, : len(sequence.ids)] = sequence.ids
-        count = len(sequence.targets)
-        wanted[row, :count] = sequence.targets
-        wanted[row, count:] = sequence.targets[-1]
-    counts = np.array([len(sequence.targets) for sequence in sequences])
-    packed = np.flatnonzero(np.arange(most) < counts[:, None])
-    logprobs = np.concatenate([sequence.logprobs for sequence in sequences])
+def _part(sequences: Sequence[Merged], *, share: bool) -> Part:
+    counts = [len(sequence.targets) for sequence in sequences]
+    wanted = [[target - 1 for target in sequence.targets] for sequence in sequences]
+    targets = [sequence.ids[target] for sequence in sequences for target in sequence.targets]
     advantages = np.concatenate([s.advantages or [0.0] * len(s.targets) for s in sequences])
-    units = np.repeat([sequence.unit for sequence in sequences], counts)
+    logprobs = np.concatenate([sequence.logprobs for sequence in sequences])
     names = sorted({name for sequence in sequences for name in sequence.extra})
     extra = {name: np.concatenate([s.extra[name] for s in sequences]) for name in names}
     return Part(
-        ids=torch.from_numpy(ids),
-        wanted=torch.from_numpy(wanted - 1),
-        packed=torch.from_numpy(packed),
-        targets=torch.from_numpy(np.take_along_axis(ids, wanted, axis=1).reshape(-1)[packed]),
+        layout=plan([sequence.ids for sequence in sequences], wanted, share=share),
+        targets=torch.tensor(targets),
         logprobs=torch.from_numpy(logprobs.astype(np.float32)),
         advantages=torch.from_numpy(advantages.astype(np.float32)),
-        units=torch.from_numpy(units),
+        units=torch.from_numpy(np.repeat([sequence.unit for sequence in sequences], counts)),
         tokens=sum(len(sequence.ids) for sequence in sequences),
         extra={name: torch.from_numpy(values.astype(np.float32)) for name, values in extra.items()},
     )

@@ -23,7 +23,6 @@ from .batch import Counts, Merged, Part, merge, minibatches, parts
 from .guards import Guard
 from .learner import Learner, Loss, cloning_loss, mean_loss
 from .local import LocalModels
-from .losses import cross_entropy
 from .optim import OptimOptions
 
 
@@ -282,4 +281,4 @@ async def fit(
 def weighted_loss(step_parts: Sequence[Part]) -> Loss:
     """Cross-entropy with each target's advantage as its weight, mean over the targets of these parts."""
     count = sum(len(part.targets) for part in step_parts)
-    return lambda scores, part: cross_entropy(scores, part.targets, part.advantages / count)
+    return lambda predictions, part: -(predictions.chosen * part.advantages).sum() / count

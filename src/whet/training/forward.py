@@ -5,8 +5,8 @@ share an input are one matrix, with the norm's weight multiplied in and the
 rotary pairs made adjacent (a permutation inside each head, which leaves every
 dot product as it was), so that rotating is one complex product.  The last layer
 is computed only where a logit is wanted: its keys and values everywhere, the
-rest at those positions alone.  And there is no padding mask: padding stands on
-the right, where causal attention never looks.
+rest at those positions alone.  And no token is a padding or computed twice
+(`packing.py`).
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from .model import Decoder, ModelOptions
+from .packing import Layout, attend, attend_wanted, plan
 
 
 class Layer(NamedTuple):
@@ -137,82 +138,37 @@ def rotations(options: ModelOptions, length: int) -> Tensor:
     return _rotations(options.head_width, options.max_length, options.rope_theta)[:length]
 
 
-def hidden_states(fused: Fused, ids: Tensor, wanted: Tensor) -> Tensor:
-    """The normalised last hidden state at the wanted positions.
-
-    Args:
-        ids: (B, L) token ids, padded on the right with anything.
-        wanted: (B, Q) positions, ascending in each row, padded with any position.
+def hidden_states(fused: Fused, layout: Layout) -> Tensor:
+    """The normalised last hidden state at what a Layout wants.
 
     Returns:
-        (B, Q, hidden), before the final norm's weight, which `fused.head` contains.
+        (Q, hidden), before the final norm's weight, which `fused.head` contains.
     """
     options = fused.options
-    batch, length = ids.shape
     heads, kv, width, epsilon = options.heads, options.kv_heads, options.head_width, options.norm_epsilon
-    rotation = rotations(options, length)
-    x = F.embedding(ids, fused.embedding)
+    rotation = rotations(options, options.max_length).index_select(0, layout.positions)
+    x = F.embedding(layout.ids, fused.embedding)
     for layer in fused.layers[:-1]:
-        qkv = F.linear(normalise(x, epsilon), layer.qkv, layer.qkv_bias).view(batch, length, -1, width)
-        qk = rotate(qkv[:, :, : heads + kv], rotation)
-        q, k, v = qk[:, :, :heads], qk[:, :, heads:], qkv[:, :, heads + kv :]
-        seen = causal_attention(q, k, v)
-        x = x + F.linear(seen.reshape(batch, length, -1), layer.out)
+        qkv = F.linear(normalise(x, epsilon), layer.qkv, layer.qkv_bias).view(len(x), -1, width)
+        qk = rotate(qkv[:, : heads + kv], rotation)
+        seen = attend(layout, qk[:, :heads], qk[:, heads:], qkv[:, heads + kv :])
+        x = x + F.linear(seen.flatten(1), layer.out)
         x = feed_forward(layer, x, epsilon)
     layer = fused.layers[-1]
     cut = heads * width
     normal = normalise(x, epsilon)
-    index = wanted.unsqueeze(-1).expand(-1, -1, x.shape[-1])
-    kv_all = F.linear(normal, layer.qkv[cut:], layer.qkv_bias[cut:]).view(batch, length, 2 * kv, width)
-    q = F.linear(normal.gather(1, index), layer.qkv[:cut], layer.qkv_bias[:cut])
-    q = rotate(q.view(batch, -1, heads, width), rotation[wanted])
-    k, v = rotate(kv_all[:, :, :kv], rotation), kv_all[:, :, kv:]
-    visible = torch.arange(length) <= wanted.unsqueeze(-1)
-    seen = attention(q, k, v, visible.unsqueeze(1))
-    x = x.gather(1, index) + F.linear(seen.reshape(batch, wanted.shape[1], -1), layer.out)
+    both = F.linear(normal, layer.qkv[cut:], layer.qkv_bias[cut:]).view(len(x), 2 * kv, width)
+    q = F.linear(normal.index_select(0, layout.wanted), layer.qkv[:cut], layer.qkv_bias[:cut])
+    q = rotate(q.view(-1, heads, width), rotation.index_select(0, layout.wanted))
+    seen = attend_wanted(layout, q, rotate(both[:, :kv], rotation), both[:, kv:])
+    x = x.index_select(0, layout.wanted) + F.linear(seen.flatten(1), layer.out)
     return normalise(feed_forward(layer, x, epsilon), epsilon)
 
 
-_BLOCK = 64
-"""Queries attended to at once; by itself torch computes the upper triangle of short sequences too."""
-
-
-@lru_cache(maxsize=256)
-@torch.inference_mode(False)
-def _causal_mask(start: int, end: int) -> Tensor:
-    """(end − start, end): 0 up to each query's own position, -inf beyond."""
-    beyond = torch.arange(end) > torch.arange(start, end).unsqueeze(1)
-    return torch.zeros(beyond.shape).masked_fill_(beyond, float("-inf"))
-
-
-def causal_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Softmax attention over each position and those before it; (B, L, heads, width) in and out."""
-    length = q.shape[1]
-    blocks = [(start, min(start + _BLOCK, length)) for start in range(0, length, _BLOCK)]
-    return torch.cat(
-        [
-            attention(q[:, start:end], k[:, :end], v[:, :end], _causal_mask(start, end))
-            for start, end in blocks
-        ],
-        dim=1,
-    )
-
-
-def attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
-    """Softmax attention; (B, L, heads, width) in and out; the mask is boolean or added."""
-    out = F.scaled_dot_product_attention(
-        q.transpose(1, 2),
-        k.transpose(1, 2),
-        v.transpose(1, 2),
-        attn_mask=mask,
-        enable_gqa=q.shape[2] != k.shape[2],
-    )
-    return out.transpose(1, 2)
-
-
 def logits(decoder: Decoder, ids: Tensor, wanted: Tensor | None = None) -> Tensor:
-    """Next-token logits at the wanted positions (all of them if None): (B, Q, vocabulary)."""
+    """Next-token logits of (B, L) ids at the (B, Q) wanted positions, or all: (B, Q, vocabulary)."""
     if wanted is None:
         wanted = torch.arange(ids.shape[1]).expand(ids.shape[0], -1)
-    fused = fuse(decoder)
-    return F.linear(hidden_states(fused, ids, wanted), fused.head)
+    layout, fused = plan(ids.tolist(), wanted.tolist()), fuse(decoder)
+    states = hidden_states(fused, layout).index_select(0, layout.index)
+    return F.linear(states, fused.head).view(*wanted.shape, -1)

@@ -3,7 +3,8 @@
 A model is given by folder, or by a name that is already in the local cache or can be
 fetched.  It computes logits only where targets are, if a probe at loading shows that
 its backbone and output layer alone give what its whole forward gives (some models scale
-or cap their logits); otherwise it computes them everywhere.  Frozen weights are shared
+or cap their logits); otherwise it computes them everywhere.  Another probe shows whether its
+attention can be packed (`packed_attention.py`); otherwise rows are padded.  Frozen weights are shared
 between a network and its copies, so the reference of a LoRA run costs its factors alone.
 
 It will not run code that came with a model (`trust_remote_code`), nor read pickles.
@@ -29,9 +30,14 @@ from torch import Tensor, nn
 from ..errors import InputError, MissingExtra, NotFoundError
 from ..types import Json, Version, new_id
 from . import model as ours
+from . import packed_attention
 from .batch import Part
+from .packing import WORTH, Layout, plan
+from .predictions import Output
 
 ADAPTER, ADAPTER_CONFIG = "adapter_model.safetensors", "adapter_config.json"
+PROBE = WORTH + 4
+"""Tokens that two sequences share when it is tried whether a model computes them once."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,6 +74,7 @@ class CausalLM:
         self.hidden = int(config.hidden_size)
         self.max_length = int(getattr(config, "max_position_embeddings", None) or 2**31)
         self._split = self._splits()
+        self.packs = packed_attention.enable(self._whole(), self._packs_alike)
 
     @property
     def adapted(self) -> bool:
@@ -104,8 +111,11 @@ class CausalLM:
         frozen = {id(weight): weight for weight in self.model.parameters() if not weight.requires_grad}
         return CausalLM(copy.deepcopy(self.model, frozen), base=self.base)
 
+    def _whole(self) -> Any:
+        return self.model.get_base_model() if self.adapted else self.model
+
     def _backbone(self) -> Any:
-        inner = self.model.get_base_model() if self.adapted else self.model
+        inner = self._whole()
         return getattr(inner, inner.base_model_prefix, None)
 
     def _splits(self) -> bool:
@@ -119,19 +129,50 @@ class CausalLM:
             states = backbone(input_ids=ids, use_cache=False).last_hidden_state
             return torch.allclose(self.model.get_output_embeddings()(states), whole, rtol=1e-3, atol=1e-4)
 
-    def target_outputs(self, part: Part) -> tuple[Tensor, Tensor]:
-        """(N, hidden) states and (N, vocabulary) logits at the targets of a Part."""
-        ids, wanted = part.ids.to(self.device), part.wanted.to(self.device)
-        packed = part.packed.to(self.device)
+    def _packs_alike(self) -> bool:
+        """Whether sequences with a common beginning give the same states packed and padded."""
+        if self.max_length < PROBE + 4:
+            return False
+        ids = [number % self.vocab_size for number in range(1, PROBE + 4)]
+        rows = [ids, [*ids[:PROBE], *reversed(ids[PROBE:])], ids[:5]]
+        layout = plan(rows, [range(len(row)) for row in rows]).to(self.device)
+        with torch.no_grad():
+            packed, padded = (self._states(layout, packed=packed)[0] for packed in (True, False))
+        return torch.allclose(packed, padded, rtol=1e-3, atol=1e-4)
+
+    def _states(self, layout: Layout, *, packed: bool) -> tuple[Tensor, Tensor | None]:
+        """(Q, hidden) states of what is wanted, and (Q, vocabulary) logits unless a Linear gives them."""
+        if packed:
+            found = self._run(packed_attention.inputs(layout))
+            return found[0][0, layout.wanted], None if found[1] is None else found[1][0, layout.wanted]
+        states, logits = [], []
+        for band in layout.bands:
+            if band.read_first == band.read_last:
+                continue
+            found = self._run({"input_ids": layout.ids[band.path], "use_cache": False})
+            row = band.read_slots // band.read_positions.shape[1]
+            place = band.read_positions.flatten()[band.read_slots]
+            states.append(found[0][row, place])
+            logits += [] if found[1] is None else [found[1][row, place]]
+        return torch.cat(states), torch.cat(logits) if logits else None
+
+    def _run(self, given: dict[str, Any]) -> tuple[Tensor, Tensor | None]:
         if self._split:
-            states = self._backbone()(input_ids=ids, use_cache=False).last_hidden_state
-            picked = _at(states, wanted)[packed]
-            logits = self.model.get_output_embeddings()(picked)
-        else:
-            out = self.model(input_ids=ids, use_cache=False, output_hidden_states=True)
-            picked = _at(out.hidden_states[-1], wanted)[packed]
-            logits = _at(out.logits, wanted)[packed]
-        return picked.float().to(part.ids.device), logits.float().to(part.ids.device)
+            return self._backbone()(**given).last_hidden_state, None
+        out = self.model(**given, output_hidden_states=True)
+        return out.hidden_states[-1], out.logits
+
+    def output(self, part: Part) -> Output:
+        """States at the targets of a Part and what makes logits of them, on the network's device."""
+        layout = part.layout.to(self.device)
+        states, logits = self._states(layout, packed=self.packs)
+        states = states.index_select(0, layout.index)
+        if logits is not None:
+            return Output(states, logits=logits.index_select(0, layout.index))
+        last = self.model.get_output_embeddings()
+        if type(last) is nn.Linear:
+            return Output(states, last.weight, last.bias)
+        return Output(states, logits=last(states))  # with factors of its own, or quantised
 
     def save(self, folder: Path) -> None:
         """Write what is trained, as transformers or peft keep it, to a folder that is whole or not there.
@@ -166,12 +207,6 @@ class CausalLM:
         return Version(
             resource=resource, kind="adapter", content=content, parent=parent, meta=dict(meta), id=same
         )
-
-
-def _at(values: Tensor, wanted: Tensor) -> Tensor:
-    """(B, L, W) at (B, Q) positions → (B · Q, W)."""
-    index = wanted.unsqueeze(-1).expand(-1, -1, values.shape[-1])
-    return values.gather(1, index).flatten(0, 1)
 
 
 def load(source: str | Path, *, sha: str | None = None, lora: LoRAOptions | None = None) -> CausalLM:
@@ -211,8 +246,14 @@ def load(source: str | Path, *, sha: str | None = None, lora: LoRAOptions | None
     return CausalLM(_with_factors(model, lora), base=base)
 
 
-def load_adapter(folder: Path, base: Mapping[str, Json], *, sha: str | None = None) -> CausalLM:
+def load_adapter(
+    folder: Path, base: Mapping[str, Json], *, sha: str | None = None, onto: CausalLM | None = None
+) -> CausalLM:
     """A model with the LoRA factors that `CausalLM.save` wrote, ready to train on.
+
+    Args:
+        base: what they stand beside, as `{"path", "sha256"}`.
+        onto: that model, where it is loaded already; owned from here on.
 
     Raises:
         NotFoundError, InputError, MissingExtra: as `load`.
@@ -221,7 +262,7 @@ def load_adapter(folder: Path, base: Mapping[str, Json], *, sha: str | None = No
         raise NotFoundError(f"no {ADAPTER} in {folder}; was the adapter moved, or saved on another machine?")
     if sha is not None and (found := ours.sha256(folder / ADAPTER)) != sha:
         raise InputError(f"the adapter in {folder} was changed: sha256 {found[:12]}, not {sha[:12]}")
-    whole = load(str(base["path"]), sha=base["sha256"])
+    whole = onto or load(str(base["path"]), sha=base["sha256"])
     try:
         from peft import PeftModel  # seconds to import
     except ImportError as error:

@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import NoReturn, Protocol, TypeVar
 from weakref import WeakSet
 
 import torch
@@ -23,16 +23,17 @@ from torch import Tensor, nn
 
 from ..errors import InputError, TrainingRefused
 from ..types import Json, Version, new_id
-from . import model
+from . import model, processes
 from .batch import Part
-from .losses import cross_entropy
-from .network import Network, saved, target_outputs
+from .memory import explained
+from .network import Network, predict, saved
 from .optim import MuonAdamW, OptimOptions
+from .predictions import Predictions
 
 T = TypeVar("T")
 
-Loss = Callable[[Tensor, Part], Tensor]
-"""(N, vocabulary) log-probabilities of a Part's targets → a scalar to be minimised."""
+Loss = Callable[[Predictions, Part], Tensor]
+"""What the network says at a Part's targets → a scalar to be minimised."""
 
 
 class Refreshed(Protocol):
@@ -95,10 +96,6 @@ class Learner:
         """Updates that this learner has made."""
         return self.optimizer.steps
 
-    def logprobs(self, part: Part, temperature: float = 1.0) -> Tensor:
-        """(N, vocabulary) log-probabilities at the targets of a Part."""
-        return logprobs(self.decoder, part, temperature)
-
     def update(self, parts: Sequence[Part], loss: Loss, *, rate: float, temperature: float = 1.0) -> Updated:
         """One optimizer step on the sum of the loss over these parts.
 
@@ -111,8 +108,11 @@ class Learner:
             TrainingRefused: the loss or gradient is not finite; the weights are unchanged.
         """
         total, norm = self.descend(
-            parts, lambda part: loss(logprobs(self.decoder, part, temperature), part), rate=rate
+            parts, lambda part: loss(predict(self.decoder, part, temperature), part), rate=rate
         )
+        sums = getattr(loss, "sums", None)
+        if sums is not None:  # measured on this process's share
+            processes.add_up_sums(sums)
         return Updated(total, norm, rate, sum(part.tokens for part in parts))
 
     def descend(
@@ -120,29 +120,31 @@ class Learner:
     ) -> tuple[float, float]:
         """One optimizer step on the sum of an objective over any items; its value and the gradient's length.
 
+        Where several processes train together, each computes its share of the items.
+
         Raises:
             TrainingRefused: the objective or gradient is not finite, or memory ran out; the weights are
                 unchanged.
         """
-        total = 0.0
+        total, failure = 0.0, None
         try:
-            for item in items:
-                value = objective(item)
-                value.backward()  # type: ignore[no-untyped-call]
-                total += value.item()
-            if self.penalty is not None:
-                value = self.penalty()
-                value.backward()  # type: ignore[no-untyped-call]
-                total += value.item()
-        except (MemoryError, RuntimeError) as error:
+            with explained(f"at update {self.updates}"):
+                for item in processes.share(items):
+                    value = objective(item)
+                    value.backward()  # type: ignore[no-untyped-call]
+                    total += value.item()
+                if self.penalty is not None and processes.place().first:
+                    value = self.penalty()
+                    value.backward()  # type: ignore[no-untyped-call]
+                    total += value.item()
+        except Exception as error:
+            failure = error
+        except BaseException:
             self.optimizer.clear()
-            if not _out_of_memory(error):
-                raise
-            raise TrainingRefused(
-                f"out of memory at update {self.updates}: {str(error).splitlines()[0]:.200}. Nothing was "
-                "changed. Lower part_tokens (what is computed at once) first, then minibatch or batch, "
-                "then train LoRA instead of full weights."
-            ) from error
+            raise
+        total, failed = processes.add_up(self._all_weights().values(), total, failed=failure is not None)
+        if failed:
+            self._give_up(failure)
         norm = self.optimizer.gradient_norm()
         if not (math.isfinite(total) and math.isfinite(norm)):
             self.optimizer.clear()
@@ -155,6 +157,15 @@ class Learner:
         for sampler in self.samplers:
             sampler.refresh(str(self.policy_version))
         return total, norm
+
+    def _give_up(self, failure: Exception | None) -> NoReturn:
+        """Leave the weights as they were and say why."""
+        self.optimizer.clear()
+        if failure is None:
+            raise TrainingRefused(
+                f"another process failed at update {self.updates}; nothing was changed. Its own error says why."
+            )
+        raise failure
 
     def snapshot(self) -> dict[str, Tensor]:
         """A copy of everything that is trained, heads included, for `revert`."""
@@ -239,28 +250,20 @@ def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
 
 
-def _out_of_memory(error: Exception) -> bool:
-    # On the CPU torch raises a plain RuntimeError ("can't allocate memory"), on a GPU OutOfMemoryError.
-    return isinstance(error, MemoryError) or ("memory" in str(error) and "alloc" in str(error).lower())
-
-
 def logprobs(network: Network, part: Part, temperature: float = 1.0) -> Tensor:
     """(N, vocabulary) log-probabilities at the targets of a Part; under autograd unless switched off."""
-    logits = target_outputs(network, part)[1]
-    return torch.log_softmax(logits if temperature == 1.0 else logits / temperature, dim=-1)
+    return predict(network, part, temperature).logprobs()
 
 
 def chosen_logprobs(network: Network, part: Part, temperature: float = 1.0) -> Tensor:
     """(N,) log-probability of each target."""
-    return logprobs(network, part, temperature).gather(1, part.targets.unsqueeze(1)).squeeze(1)
+    return predict(network, part, temperature).chosen
 
 
 def cloning_loss(step_parts: Sequence[Part]) -> Loss:
     """Mean cross-entropy over the targets of these parts together."""
     count = sum(len(part.targets) for part in step_parts)
-    return lambda scores, part: cross_entropy(
-        scores, part.targets, torch.full(part.targets.shape, 1.0 / count)
-    )
+    return lambda predictions, part: -predictions.chosen.sum() / count
 
 
 @torch.no_grad()
@@ -268,7 +271,6 @@ def mean_loss(network: Network, parts: Iterable[Part]) -> float:
     """Cross-entropy per target, in nats."""
     total, count = 0.0, 0
     for part in parts:
-        chosen = logprobs(network, part).gather(1, part.targets.unsqueeze(1))
-        total -= float(chosen.sum())
+        total -= float(chosen_logprobs(network, part).sum())
         count += len(part.targets)
     return total / max(1, count)

@@ -14,30 +14,57 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ..errors import InputError
 from ..types import Json, Version
 from . import model
 from .batch import Part
 from .forward import fuse, hidden_states
 from .huggingface import CausalLM
+from .memory import explained
 from .model import Decoder
+from .predictions import Output, Predictions
 
 Network = Decoder | CausalLM
 
 
-def target_outputs(network: Network, part: Part) -> tuple[Tensor, Tensor]:
-    """(N, hidden) states and (N, vocabulary) logits at the targets of a Part, in one pass."""
+def predict(network: Network, part: Part, temperature: float = 1.0) -> Predictions:
+    """What a network says at the targets of a Part; under autograd unless switched off."""
+    return Predictions(_output(network, part), part, temperature=temperature)
+
+
+def _output(network: Network, part: Part) -> Output:
+    largest = int(part.layout.ids.max())
+    if largest >= network.vocab_size:
+        raise InputError(
+            f"a trajectory has the token id {largest}, and the model knows {network.vocab_size} ids: these "
+            "tokens are another model's; train the model that wrote them, or capture with this one"
+        )
+    with explained(f"over {part.computed} tokens"):
+        return _computed(network, part)
+
+
+def _computed(network: Network, part: Part) -> Output:
     if isinstance(network, Decoder):
         fused = fuse(network)
-        states = hidden_states(fused, part.ids, part.wanted).flatten(0, 1)[part.packed]
-        return states, F.linear(states, fused.head)
-    return network.target_outputs(part)
+        states = hidden_states(fused, part.layout).index_select(0, part.layout.index)
+        return Output(states, fused.head)
+    return network.output(part)
+
+
+def target_outputs(network: Network, part: Part) -> tuple[Tensor, Tensor]:
+    """(N, hidden) states and (N, vocabulary) logits at the targets of a Part, in one pass."""
+    output = _output(network, part)
+    if output.weight is None:
+        assert output.logits is not None
+        logits = output.logits
+    else:
+        logits = F.linear(output.states, output.weight, output.bias)
+    return output.states.float().to(part.targets.device), logits.float().to(part.targets.device)
 
 
 def target_states(network: Network, part: Part) -> Tensor:
     """(N, hidden) states at the targets of a Part."""
-    if isinstance(network, Decoder):
-        return hidden_states(fuse(network), part.ids, part.wanted).flatten(0, 1)[part.packed]
-    return network.target_outputs(part)[0]
+    return _output(network, part).states.float().to(part.targets.device)
 
 
 def width(network: Network) -> int:

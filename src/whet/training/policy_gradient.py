@@ -14,9 +14,12 @@ import torch
 from torch import Tensor
 
 from .batch import Part
-from .learner import logprobs
-from .losses import Aggregation, Ratio, clipped, entropy, exact_kl, k3, log_ratios, token_weights
-from .network import Network
+from .losses import Aggregation, Ratio, clipped, k1, k3, log_ratios, token_weights
+from .network import Network, predict
+from .predictions import Predictions
+
+EXACT_VOCABULARY = 32_768
+"""Up to so many ids the divergence is exact; beyond, it is estimated by k3."""
 
 
 @dataclass(kw_only=True)
@@ -41,9 +44,9 @@ class PolicyLoss:
     def __post_init__(self) -> None:
         self._units = torch.cat([part.units for part in self.parts])
 
-    def __call__(self, scores: Tensor, part: Part) -> Tensor:
-        """(N, vocabulary) log-probabilities now → the part's share of the loss."""
-        chosen = scores.gather(1, part.targets.unsqueeze(1)).squeeze(1)
+    def __call__(self, predictions: Predictions, part: Part) -> Tensor:
+        """What the policy says now → the part's share of the loss."""
+        chosen, spread = predictions.chosen, predictions.entropy
         before = part.logprobs
         if self.ratio != "token":
             before = chosen - log_ratios(chosen, part.logprobs, part.units, self.ratio)
@@ -53,14 +56,16 @@ class PolicyLoss:
         )
         if self.aggregation == "bnpo":
             weights = weights / len(self.parts)
-        spread = entropy(scores)
         if self.reference is not None:
             with torch.no_grad():
-                there = logprobs(self.reference, part, self.temperature)
-            self._add("kl", exact_kl(scores.detach(), there))
+                there = predict(self.reference, part, self.temperature)
+                reference = there.chosen
+                small = predictions.output.vocabulary <= EXACT_VOCABULARY
+                self._add("kl", predictions.divergence(there) if small else k3(chosen, reference))
+            self._add("kl_k1", k1(chosen, reference))
+            self._add("kl_k3", k3(chosen, reference))
             if self.kl_coefficient:
-                before = there.gather(1, part.targets.unsqueeze(1)).squeeze(1)
-                each = each + self.kl_coefficient * k3(chosen, before)
+                each = each + self.kl_coefficient * k3(chosen, reference)
         self._add("entropy", spread)
         self._add("clip_share", held_back.float())
         self._add("off_policy", (chosen - part.logprobs).abs())
@@ -71,5 +76,8 @@ class PolicyLoss:
 
     @property
     def metrics(self) -> dict[str, float]:
-        """Means per chosen token: entropy (nats), kl (nats), clip_share, off_policy (|Δ log p|)."""
+        """Means per chosen token.
+
+        entropy (nats), kl (nats; with its estimates kl_k1 and kl_k3), clip_share, off_policy (|Δ log p|).
+        """
         return {name: value / len(self._units) for name, value in self.sums.items()}

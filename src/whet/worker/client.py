@@ -25,7 +25,6 @@ from .wire import (
     Finish,
     FinishMany,
     Held,
-    Result,
     Results,
     Snapshot,
     Withdraw,
@@ -82,8 +81,10 @@ class Client:
         """
         await self._post("/api/rollouts/withdraw", Withdraw(worker), Withdrawn)
 
-    async def finish(self, finished: Sequence[Finish], *, patience: float) -> list[Result]:
-        """Report what became of rollouts; repeated for up to `patience` seconds.
+    async def finish(
+        self, finished: Sequence[Finish], *, patience: float, claim: Claim | None = None
+    ) -> Results:
+        """Report what became of rollouts, and claim more with it; repeated for up to `patience` seconds.
 
         Raises:
             StoreError: the server could not be reached in that time.
@@ -93,8 +94,10 @@ class Client:
         delay = _FIRST
         while True:
             try:
-                return (await self._post("/api/rollouts/finish", FinishMany(list(finished)), Results)).results
+                return await self._post("/api/rollouts/finish", FinishMany(list(finished), claim), Results)
             except StoreError as exception:
+                # Repeated alone: what the first one claimed, if its answer was lost, comes back by its lease.
+                claim = None
                 if asyncio.get_running_loop().time() + delay > deadline:
                     raise
                 if delay == _FIRST:

@@ -16,7 +16,7 @@ from ..errors import InputError, StoreError
 from ..types import Failure, Fault, Lease, Mode, Outcome
 from .agent import Attempt
 from .client import Client
-from .wire import MOST, Claim, Finish, Held
+from .wire import MOST, Claim, Finish, Held, Result
 
 POLL = 20.0
 """Seconds that one claim waits for work."""
@@ -82,6 +82,14 @@ class Worker:
         self._done: asyncio.Queue[Finish] = asyncio.Queue()
         self._away = False
         """Whether the server could not be reached the last time."""
+        self._asked = 0
+        """Rollouts that a request under way asks for."""
+        self._left: int | None = None
+        """Rollouts that may still be begun."""
+        self._freed = asyncio.Event()
+        """Set when there may be room again."""
+        self._ended = self._drained = False
+        """No more is claimed; no more is begun."""
 
     async def run(
         self, stopping: asyncio.Event, released: asyncio.Event | None = None, *, limit: int | None = None
@@ -94,6 +102,7 @@ class Worker:
         Raises:
             InputError: the server refuses this worker.
         """
+        self._left = limit
         loop = asyncio.get_running_loop()
         loop.set_default_executor(ThreadPoolExecutor(self._concurrency + 4, "whet-agent"))
 
@@ -103,7 +112,7 @@ class Worker:
         with self._client.heart(self._held, lost, self._lease):
             reporter = asyncio.create_task(self._deliver())
             try:
-                await self._claims(stopping, limit)
+                await self._claims(stopping)
                 await self._drain(released or asyncio.Event())
             finally:
                 for _, task in self._running.values():
@@ -122,32 +131,49 @@ class Worker:
             self._report(f"{held.id}: its lease went to another worker; stopped")
             self.tally.stale += 1
             found[1].cancel()
+            self._freed.set()
 
-    async def _claims(self, stopping: asyncio.Event, limit: int | None) -> None:
-        left = limit
+    async def _claims(self, stopping: asyncio.Event) -> None:
+        """Wait for work while there is room for it; what comes of reporting (`_deliver`) is claimed there."""
         stop = asyncio.create_task(stopping.wait())
         try:
-            while not stopping.is_set() and left != 0:
-                free = self._concurrency - len(self._running)
-                if free == 0:
-                    tasks = [task for _, task in self._running.values()]
-                    await asyncio.wait([stop, *tasks], return_when=asyncio.FIRST_COMPLETED)
+            while not stopping.is_set() and self._left != 0:
+                n = self._room()
+                if n == 0:
+                    self._freed.clear()
+                    freed = asyncio.create_task(self._freed.wait())
+                    await asyncio.wait([stop, freed], return_when=asyncio.FIRST_COMPLETED)
+                    freed.cancel()
                     continue
-                n = free if left is None else min(free, left)
-                claiming = asyncio.create_task(self._claim(n))
-                await asyncio.wait([stop, claiming], return_when=asyncio.FIRST_COMPLETED)
-                leases = await (claiming if claiming.done() else self._withdrawn(claiming))
-                for lease in leases:
-                    task = asyncio.create_task(self._one(lease))
-                    self._running[lease.fence] = (lease, task)
-                left = None if left is None else left - len(leases)
+                self._asked += n
+                try:
+                    claiming = asyncio.create_task(self._claim(n))
+                    await asyncio.wait([stop, claiming], return_when=asyncio.FIRST_COMPLETED)
+                    leases = await (claiming if claiming.done() else self._withdrawn(claiming))
+                finally:
+                    self._asked -= n
+                self._begin(leases)
         finally:
             stop.cancel()
+            self._ended = True
+
+    def _room(self) -> int:
+        """Rollouts that may be claimed now, in addition to those that are being claimed."""
+        free = self._concurrency - len(self._running) - self._asked
+        return max(0, free if self._left is None else min(free, self._left - self._asked))
+
+    def _begin(self, leases: Sequence[Lease]) -> None:
+        for lease in leases:
+            task = asyncio.create_task(self._one(lease))
+            self._running[lease.fence] = (lease, task)
+        self._left = None if self._left is None else self._left - len(leases)
+
+    def _wanted(self, n: int) -> Claim:
+        return Claim(worker=self._name, n=n, lease=self._lease, modes=self._modes, wait=POLL)
 
     async def _claim(self, n: int) -> Sequence[Lease]:
-        claim = Claim(worker=self._name, n=n, lease=self._lease, modes=self._modes, wait=POLL)
         try:
-            leases = await self._client.claim(claim)
+            leases = await self._client.claim(self._wanted(n))
         except StoreError as exception:
             if not self._away:  # said once, however long it lasts
                 self._report(f"{exception}; trying again")
@@ -191,46 +217,72 @@ class Worker:
                 None,
                 Failure(Fault.ENVIRONMENT, type(exception).__name__, str(exception)),
             )
-        self._undelivered[lease.fence] = Held(finish.id, finish.fence)
         self._running.pop(lease.fence, None)
+        self._hand_over(finish)
+
+    def _hand_over(self, finish: Finish) -> None:
+        """Have a report delivered; its lease is kept until it is."""
+        self._undelivered[finish.fence] = Held(finish.id, finish.fence)
         self._done.put_nowait(finish)
 
     async def _drain(self, released: asyncio.Event) -> None:
         release = asyncio.create_task(released.wait())
         try:
-            while self._running and not released.is_set():
+            while (self._running or self._asked) and not released.is_set():
+                self._freed.clear()
+                freed = asyncio.create_task(self._freed.wait())
                 tasks = [task for _, task in self._running.values()]
-                await asyncio.wait([release, *tasks], return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait([release, freed, *tasks], return_when=asyncio.FIRST_COMPLETED)
+                freed.cancel()
         finally:
             release.cancel()
+            self._drained = True
         tasks = [task for _, task in self._running.values()]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _deliver(self) -> None:
-        """Send finishes, as many at once as have gathered while the last ones were on their way."""
+        """Send finishes, as many at once as have gathered while the last ones were on their way.
+
+        Where nobody waits for work, the same request claims what there is room for.
+        """
         while True:
             batch = [await self._done.get()]
             while not self._done.empty() and len(batch) < MOST:
                 batch.append(self._done.get_nowait())
+            n = 0 if self._ended or self._asked else self._room()
+            self._asked += n
             try:
-                await self._send(batch)
+                leases = await self._send(batch, n)
+                if self._drained:  # too late to run them
+                    for lease in leases:
+                        self._hand_over(_released(lease, "the worker was stopped"))
+                else:
+                    self._begin(leases)
             finally:
+                self._asked -= n
+                self._freed.set()
                 for finish in batch:
                     self._undelivered.pop(finish.fence, None)
                     self._done.task_done()
 
-    async def _send(self, batch: list[Finish]) -> None:
+    async def _send(self, batch: list[Finish], n: int = 0) -> Sequence[Lease]:
+        """Report a batch, claiming up to `n` with it."""
         try:
-            results = await self._client.finish(batch, patience=self._lease)
+            claim = self._wanted(n) if n else None
+            told = await self._client.finish(batch, patience=self._lease, claim=claim)
         except StoreError as exception:
             self.tally.lost += len(batch)
             self._report(f"{len(batch)} results could not be delivered: {exception}")
-            return
+            return ()
         except InputError as exception:
             await self._apart(batch, exception)
-            return
+            return ()
+        self._count(batch, told.results)
+        return told.leases
+
+    def _count(self, batch: Sequence[Finish], results: Sequence[Result]) -> None:
         for finish, result in zip(batch, results, strict=True):
             if result.stale:
                 self.tally.stale += 1

@@ -109,12 +109,19 @@ class Finish(Request):
     fence: Fence
     trajectory: Trajectory | None = None
     error: Failure | None = None
+    spans: bytes = b""
+    """An OTLP export of the spans that the agent made (ExportTraceServiceRequest, protobuf; base64 in
+    JSON), kept in the same commit; a report that is refused leaves none of them.  They are the rollout's
+    run, unless they name another."""
 
 
 class FinishMany(Request):
     """What became of several."""
 
     finished: Annotated[list[Finish], msgspec.Meta(max_length=MOST)]
+    claim: Claim | None = None
+    """Ask for more in the same commit: half the requests and flushes of a busy worker.  It is answered
+    at once, with nothing if nothing waits, whatever `wait` says."""
 
 
 class OneBeat(Request):
@@ -130,6 +137,8 @@ class OneFinish(Request):
     fence: Fence
     trajectory: Trajectory | None = None
     error: Failure | None = None
+    spans: bytes = b""
+    """As in `Finish`."""
 
 
 class Result(msgspec.Struct):
@@ -145,6 +154,8 @@ class Results(msgspec.Struct):
     """One for each finish, in the order given."""
 
     results: list[Result]
+    leases: Sequence[Lease] = ()
+    """What the claim that came along was given."""
 
 
 class Rollouts(msgspec.Struct):

@@ -9,10 +9,8 @@ import json
 import os
 import resource
 import select
-import shutil
 import signal
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from typing import Any
@@ -100,7 +98,10 @@ class Evaluation:
 
     def __init__(self, plan: dict[str, Any], address_space: int) -> None:
         self.plan, self.limits = plan, plan["limits"]
-        self.folder = plan["box"] if plan["isolate"] else tempfile.mkdtemp(dir=plan["box"])
+        self.folder = plan["box"]
+        if not plan["isolate"]:
+            self.folder = f"{plan['box']}/{time.monotonic_ns():x}"
+            os.mkdir(self.folder, 0o700)
         request_end, self._requests = os.pipe()
         self._answers, answer_end = os.pipe()
         self._out, out_end = os.pipe()
@@ -145,7 +146,8 @@ class Evaluation:
             os.mkdir(code)
             os.mkdir(temporary)
             os.chdir(code)
-            tempfile.tempdir = None
+            if loaded := sys.modules.get("tempfile"):
+                vars(loaded)["tempdir"] = None
             os.environ["HOME"] = os.environ["TMPDIR"] = temporary
             sys.path.insert(0, code)
             _limit(self.limits, address_space, self.plan["isolate"])
@@ -319,6 +321,8 @@ class Evaluation:
         for descriptor in (self._requests, self._answers, self._out, self._err):
             os.close(descriptor)
         if not self.plan["isolate"]:
+            import shutil  # its compressors would be in every evaluation that is shut in
+
             shutil.rmtree(self.folder, ignore_errors=True)
 
     def died_of(self) -> str:

@@ -86,6 +86,8 @@ def child_environment(
         "OPENAI_API_BASE": f"{base}/v1",
         "ANTHROPIC_BASE_URL": base,
         "OTEL_EXPORTER_OTLP_ENDPOINT": url,
+        # The same again for SDKs before 1.10, which take the general one as it is, without a path.
+        "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": f"{url}/v1/traces",
         "OTEL_EXPORTER_OTLP_HEADERS": f"x-whet-token={quote(token, safe='')}",
         "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf",
         "OTEL_RESOURCE_ATTRIBUTES": f"{before},{attributes}" if before else attributes,

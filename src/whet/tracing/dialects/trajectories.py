@@ -61,6 +61,11 @@ def survey(spans: Iterable[Span]) -> Survey:
     return Survey(sorted(found, key=lambda each: (each.started, each.id)), left)
 
 
+def source_of(spans: Iterable[Span]) -> str:
+    """`gateway` of a run that the gateway alone has seen, else `otlp`."""
+    return "gateway" if all(span.encoding == calls.ENCODING for span in spans) else "otlp"
+
+
 def trajectory_id(trace: bytes, run: str | None) -> str:
     """The id of the Trajectory that spans of this trace or run become."""
     return trace.hex() if run is None else digest(("run", run), 32)
@@ -125,8 +130,9 @@ def _trajectory(run: str | None, spans: list[Span]) -> Trajectory | None:
     versions, notes = _versions(nodes)
     if not called and any(step.kind == AGENT for step in made):
         notes.append(NO_MODEL_CALL)
+    source = source_of(spans)
     told: dict[str, Json] = {
-        "source": "otlp",
+        "source": source,
         "run": run,
         "notes": notes,
         "metadata": dict(owner.metadata),
@@ -139,7 +145,7 @@ def _trajectory(run: str | None, spans: list[Span]) -> Trajectory | None:
     failed = _run_error(made)
     started = min([span.started for span in spans if span.started], default=0)
     return Trajectory(
-        task=Task(instruction=_instruction(made), meta={"source": "otlp"}),
+        task=Task(instruction=_instruction(made), meta={"source": source}),
         steps=tuple(made),
         id=trajectory_id(spans[0].trace, run),
         output=_output(made),
@@ -424,12 +430,12 @@ def _hash_of_run(span: Span, run: str | None) -> bool:
 
 def _unreadable(run: str | None, spans: list[Span], exception: Exception) -> Trajectory:
     return Trajectory(
-        task=Task(meta={"source": "otlp"}),
+        task=Task(meta={"source": source_of(spans)}),
         id=trajectory_id(spans[0].trace, run),
         trace_ids=tuple(sorted({span.trace.hex() for span in spans})),
         started=min(span.started for span in spans) / 1e9,
         meta={
-            "source": "otlp",
+            "source": source_of(spans),
             **({} if run is None else {"run": run}),
             "unread": len(spans),
             "unread_spans": [span.id.hex() for span in spans],

@@ -102,11 +102,6 @@ def token_weights(
     raise InputError(f"{aggregation!r} is no aggregation; choose grpo, bnpo, dr_grpo or dapo")
 
 
-def cross_entropy(logprobs: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
-    """−Σ w log p(target), of (N, vocabulary) log-probabilities."""
-    return -(logprobs.gather(1, targets.unsqueeze(1)).squeeze(1) * weights).sum()
-
-
 def log_ratios(logprobs: Tensor, old: Tensor, units: Tensor, level: Ratio = "token") -> Tensor:
     """log π − log π_old of what the importance ratio is taken of, on every token of it, (N,).
 
@@ -138,11 +133,6 @@ def clipped(
     free = ratio * advantage
     bound = ratio.clamp(1.0 - low, 1.0 + high) * advantage
     return -torch.minimum(free, bound), bound < free
-
-
-def entropy(logprobs: Tensor) -> Tensor:
-    """(N,) in nats, of (N, vocabulary) log-probabilities."""
-    return -(logprobs.exp() * logprobs).sum(dim=-1)
 
 
 def k1(logprobs: Tensor, reference: Tensor) -> Tensor:

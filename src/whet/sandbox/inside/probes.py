@@ -1,4 +1,4 @@
-"""Runs inside the sandbox, as `beside.py`: what a program does on calls that its evaluator made.
+"""What a program does on calls that its evaluator made of it.
 
 The calls are recorded once, with the start program; a candidate that answers all of them as another
 did behaves like it, as far as that evaluator can see, and need not be evaluated.
@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import importlib
 import inspect
 import json
 import math
 import os
-import random
 import sys
-import threading
 import types
 from typing import Any
 
@@ -29,6 +28,10 @@ _BYTES = 300_000
 
 def record(evaluator: str, function: str, program: str) -> dict[str, Any]:
     """As `evaluate`, and the calls that the evaluator made of the program's functions: `"calls"`."""
+    # A module with a hook for forks costs every evaluation; this runs once in a search.
+    import random
+    import threading
+
     program = os.path.abspath(program)
     beside(program)
     draw = random.Random(0)
@@ -124,12 +127,17 @@ def _hashable(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
-def behave(program: str, calls: list[Any]) -> str:
-    """Digest of what a program returns and raises on recorded calls, "" where that says nothing.
+def behave(program: str, recorded: str) -> str:
+    """Digest of what a program returns and raises on the calls in a file, "" where that says nothing.
 
     Importing the program is part of it: one that does not import raises here, at the price of a
     fraction of an evaluation.
     """
+    with open(recorded, "rb") as file:
+        calls = json.loads(file.read())
+    with open(program, "rb") as file:
+        if b"random" in file.read():
+            importlib.import_module("random")  # so that it is seeded before the first call, too
     module = load(os.path.abspath(program), "candidate_program")
     said = hashlib.blake2b(digest_size=12)
     answered = False
@@ -137,9 +145,7 @@ def behave(program: str, calls: list[Any]) -> str:
         function = getattr(module, name, None)
         if not callable(function):
             return ""
-        random.seed(0)
-        if "numpy" in sys.modules:
-            sys.modules["numpy"].random.seed(0)
+        _seed(0)
         try:
             value = _said(function(*_decode(arguments)))
             answered = answered or value is not None
@@ -148,10 +154,15 @@ def behave(program: str, calls: list[Any]) -> str:
         if value is None:
             return ""
         said.update(value.encode() + b"\0")
-    random.seed()  # what follows in this process must not depend on the seeds above
-    if "numpy" in sys.modules:
-        sys.modules["numpy"].random.seed()
+    _seed(None)  # what follows in this process must not depend on the seeds above
     return said.hexdigest() if answered else ""
+
+
+def _seed(seed: int | None) -> None:
+    if "random" in sys.modules:
+        sys.modules["random"].seed(seed)
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.seed(seed)
 
 
 def _said(value: Any, depth: int = 0) -> str | None:

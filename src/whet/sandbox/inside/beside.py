@@ -1,51 +1,21 @@
-"""Runs inside the sandbox, beside a program and its evaluator; it is staged as text, never imported here.
+"""An evaluator beside its program, for a search: stages, numbers, instances and texts as plain JSON.
 
-It uses the standard library alone and gives plain JSON back.  What comes from here is written where
-the program could have written it.  It is compiled anew for every evaluation, so what is needed only
-for fingerprints stands in `probes.py`.
+What comes from here is written where the program could have written it: it steers, and proves nothing.
 """
 
 from __future__ import annotations
 
 import importlib.util
-import inspect
 import json
 import math
 import os
 import sys
-import types
 from typing import Any
+
+from .worker import awaited, stand_in_for_openevolve
 
 _TEXT = 20_000
 """Characters of one artifact that are kept."""
-
-
-class EvaluationResult:
-    """What evaluators written for OpenEvolve return: numbers, and texts beside them."""
-
-    def __init__(self, metrics: Any, artifacts: Any = None) -> None:
-        self.metrics = metrics
-        self.artifacts = artifacts or {}
-
-    @classmethod
-    def from_dict(cls, metrics: Any) -> EvaluationResult:
-        return cls(metrics)
-
-    def to_dict(self) -> Any:
-        return self.metrics
-
-    def has_artifacts(self) -> bool:
-        return bool(self.artifacts)
-
-
-def _stand_in() -> None:
-    """Let `from openevolve.evaluation_result import EvaluationResult` work without the package."""
-    package: Any = types.ModuleType("openevolve")
-    module: Any = types.ModuleType("openevolve.evaluation_result")
-    package.__path__ = []
-    package.evaluation_result = module
-    package.EvaluationResult = module.EvaluationResult = EvaluationResult
-    sys.modules.update({"openevolve": package, "openevolve.evaluation_result": module})
 
 
 def load(path: str, name: str) -> Any:
@@ -69,7 +39,7 @@ def beside(program: str) -> None:
 
 
 def evaluator_at(path: str) -> Any:
-    _stand_in()
+    stand_in_for_openevolve()
     path = os.path.abspath(path)
     os.chdir(os.path.dirname(path))
     return load(path, "evaluation_module")
@@ -90,10 +60,7 @@ def evaluate(evaluator: str, function: str, program: str) -> dict[str, Any]:
 
 
 def measured(value: Any) -> dict[str, Any]:
-    if inspect.isawaitable(value):
-        import asyncio
-
-        value = asyncio.run(_awaited(value))
+    value = awaited(value)
     metrics = value if isinstance(value, dict) else getattr(value, "metrics", None)
     artifacts = {} if isinstance(value, dict) else getattr(value, "artifacts", None) or {}
     if not isinstance(metrics, dict):
@@ -104,10 +71,6 @@ def measured(value: Any) -> dict[str, Any]:
         "instances": _instances(metrics),
         "artifacts": {str(name): _text(found) for name, found in list(artifacts.items())[:50]},
     }
-
-
-async def _awaited(value: Any) -> Any:
-    return await value
 
 
 def _number(value: Any) -> float | None:

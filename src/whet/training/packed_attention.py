@@ -1,0 +1,89 @@
+"""Packed attention for models of transformers, through its own registry of attention functions.
+
+A model whose attention goes through the registry, and that hands on what its forward was given,
+computes a `Layout` without padding like our own decoder.  Whether it does is not taken on trust:
+`enable` compares both ways on a small forest, and a model that differs (a sliding window, capped
+scores, a state carried from token to token) stays padded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .packing import Layout, attend
+
+NAME = "whet_packed"
+_ONLY_SDPA = ("sliding_window", "softcap", "s_aux", "position_bias", "cache")
+"""Arguments of attention that change the scores, and that packed attention does not know."""
+
+
+def _forward(
+    module: Any,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    *,
+    whet_layout: Layout | None = None,
+    scaling: float | None = None,
+    **given: Any,
+) -> tuple[Tensor, None]:
+    """(1, heads, T, width) → (1, T, heads, width) along a Layout; without one, what `sdpa` does."""
+    if whet_layout is None:
+        from transformers.integrations.sdpa_attention import sdpa_attention_forward  # loaded already
+
+        out: tuple[Tensor, None] = sdpa_attention_forward(
+            module, query, key, value, attention_mask, scaling=scaling, **given
+        )
+        return out
+    odd = [name for name in _ONLY_SDPA if given.get(name) is not None]
+    if odd:
+        raise ValueError(f"packed attention does not know {', '.join(odd)}")
+    q, k, v = (tensor[0].transpose(0, 1) for tensor in (query, key, value))
+    return attend(whet_layout, q, k, v, scale=scaling).unsqueeze(0), None
+
+
+def inputs(layout: Layout) -> dict[str, Any]:
+    """What the forward of an enabled model wants for a Layout.
+
+    The mask is a placeholder of four dimensions, which transformers passes on instead of building one
+    of T × T.
+    """
+    return {
+        "input_ids": layout.ids.unsqueeze(0),
+        "position_ids": layout.positions.unsqueeze(0),
+        "attention_mask": torch.zeros(1, 1, 1, 1, device=layout.ids.device),
+        "whet_layout": layout,
+        "use_cache": False,
+    }
+
+
+def enable(model: Any, agrees: Callable[[], bool]) -> bool:
+    """Have a model's attention understand Layouts, if it can; whether it does.
+
+    Args:
+        model: of transformers, without peft around it.
+        agrees: whether the packed and the padded way give the same, asked once it is switched on.
+    """
+    config = model.config.get_text_config()
+    kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
+    before = getattr(model.config, "_attn_implementation", None)
+    if before != "sdpa" or kinds != {"full_attention"}:
+        return before == NAME
+    from transformers import AttentionInterface  # loaded already, with the model
+    from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
+
+    AttentionInterface.register(NAME, _forward)
+    AttentionMaskInterface.register(NAME, sdpa_mask)
+    try:
+        model.set_attn_implementation(NAME)
+        if agrees():
+            return True
+    except Exception:  # whatever a model's own code raises at arguments that it does not know
+        pass
+    model.set_attn_implementation(before)
+    return False

@@ -1,0 +1,164 @@
+"""What a network says at the targets of a Part: log-probabilities and entropies, in pieces.
+
+A row of logits is as long as the vocabulary, and training needs two numbers of it.  So the logits
+of a few targets at a time are made, read and thrown away, and made again for the gradient: memory
+grows with targets × width, not with targets × vocabulary (as in Liger's and Apple's fused
+cross-entropy, here in plain torch, with the entropy too).  Networks that scale or cap their logits
+give them whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from .batch import Part
+from .losses import exact_kl
+
+PIECE = 1 << 24
+"""Logits held at once; where all fit, they are kept for the gradient instead of being made again."""
+
+
+@dataclass(slots=True)
+class Output:
+    """How states become logits: by a Linear's weights, or already done."""
+
+    states: Tensor
+    """(N, hidden)"""
+    weight: Tensor | None = None
+    """(vocabulary, hidden)"""
+    bias: Tensor | None = None
+    logits: Tensor | None = None
+    """(N, vocabulary) where no weight makes them"""
+
+    def logprobs(self, rows: slice, temperature: float) -> Tensor:
+        """(n, vocabulary) in float32."""
+        if self.weight is None:
+            assert self.logits is not None
+            made = self.logits[rows]
+        else:
+            made = F.linear(self.states[rows], self.weight, self.bias)
+        return torch.log_softmax(made.float() / temperature if temperature != 1.0 else made.float(), dim=-1)
+
+    @property
+    def vocabulary(self) -> int:
+        """Ids that can be predicted."""
+        made = self.weight if self.weight is not None else self.logits
+        assert made is not None
+        return made.shape[0] if self.weight is not None else made.shape[1]
+
+
+class Predictions:
+    """What a network predicts at the N targets of a Part; differentiable in the network's weights.
+
+    Args:
+        temperature: divides the logits.
+        piece: logits held at once.
+    """
+
+    def __init__(self, output: Output, part: Part, *, temperature: float = 1.0, piece: int = PIECE) -> None:
+        self.output = output
+        self.temperature = temperature
+        self.device = part.targets.device
+        self._targets = part.targets.to(output.states.device)
+        self._rows = max(1, piece // output.vocabulary)
+        self._both: tuple[Tensor, Tensor] | None = None
+
+    @property
+    def chosen(self) -> Tensor:
+        """(N,) log-probability of each target."""
+        return self._numbers()[0]
+
+    @property
+    def entropy(self) -> Tensor:
+        """(N,) of the distribution that each target was drawn from, in nats."""
+        return self._numbers()[1]
+
+    def logprobs(self) -> Tensor:
+        """(N, vocabulary), all at once; for small vocabularies."""
+        return self.output.logprobs(slice(None), self.temperature).to(self.device)
+
+    @torch.no_grad()
+    def divergence(self, reference: Predictions) -> Tensor:
+        """(N,) exact KL from a reference's predictions to these, without a gradient."""
+        found = [
+            exact_kl(
+                self.output.logprobs(rows, self.temperature),
+                reference.output.logprobs(rows, reference.temperature),
+            )
+            for rows in _pieces(len(self._targets), self._rows)
+        ]
+        return torch.cat(found).to(self.device)
+
+    def _numbers(self) -> tuple[Tensor, Tensor]:
+        if self._both is None:
+            output = self.output
+            if output.weight is None:
+                scores = output.logprobs(slice(None), self.temperature)
+                chosen = scores.gather(1, self._targets.unsqueeze(1)).squeeze(1)
+                both = chosen, -torch.linalg.vecdot(scores.exp(), scores)
+            else:
+                both = _Read.apply(  # type: ignore[no-untyped-call]
+                    output.states, output.weight, output.bias, self._targets, self.temperature, self._rows
+                )
+            self._both = both[0].to(self.device), both[1].to(self.device)
+        return self._both
+
+
+def _pieces(count: int, rows: int) -> Iterator[slice]:
+    return (slice(start, min(start + rows, count)) for start in range(0, count, rows))
+
+
+class _Read(torch.autograd.Function):
+    """States and an output layer → log-probability of each target and entropy, `rows` targets at a time."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        states: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        targets: Tensor,
+        temperature: float,
+        rows: int,
+    ) -> tuple[Tensor, Tensor]:
+        output = Output(states, weight, bias)
+        chosen, entropies = [], []
+        kept = None
+        for some in _pieces(len(states), rows):
+            scores = output.logprobs(some, temperature)
+            chosen.append(scores.gather(1, targets[some].unsqueeze(1)).squeeze(1))
+            entropies.append(-torch.linalg.vecdot(scores.exp(), scores))
+            kept = scores if len(states) <= rows else None
+        entropy = torch.cat(entropies)
+        ctx.save_for_backward(states, weight, bias, targets, entropy, kept)
+        ctx.temperature, ctx.rows = temperature, rows
+        return torch.cat(chosen), entropy
+
+    @staticmethod
+    def backward(ctx: Any, of_chosen: Tensor, of_entropy: Tensor) -> Any:
+        states, weight, bias, targets, entropy, kept = ctx.saved_tensors
+        output = Output(states, weight, bias)
+        to_states = torch.empty_like(states) if ctx.needs_input_grad[0] else None
+        to_weight = torch.zeros_like(weight) if ctx.needs_input_grad[1] else None
+        to_bias = torch.zeros_like(bias) if bias is not None and ctx.needs_input_grad[2] else None
+        for some in _pieces(len(states), ctx.rows):
+            scores = output.logprobs(some, ctx.temperature) if kept is None else kept
+            # d chosen = 1[target] − p and d entropy = −p (log p + entropy), of the scaled logits
+            by_chosen, by_entropy = of_chosen[some].unsqueeze(1), of_entropy[some].unsqueeze(1)
+            made = scores + entropy[some].unsqueeze(1)
+            made.mul_(-by_entropy).sub_(by_chosen).mul_(scores.exp())
+            made.scatter_add_(1, targets[some].unsqueeze(1), by_chosen)
+            made = (made / ctx.temperature if ctx.temperature != 1.0 else made).to(states.dtype)
+            if to_states is not None:
+                torch.mm(made, weight, out=to_states[some])
+            if to_weight is not None:
+                to_weight.addmm_(made.T, states[some])
+            if to_bias is not None:
+                to_bias += made.sum(dim=0)
+        return to_states, to_weight, to_bias, None, None, None

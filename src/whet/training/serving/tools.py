@@ -1,0 +1,100 @@
+"""Tool calls in what a policy wrote, in the three forms that open models are trained on.
+
+Hermes and Qwen write `<tool_call>{...}</tool_call>`, Mistral `[TOOL_CALLS][...]`, Llama 3 and most
+others one bare JSON object.  What is no whole call stays content: a malformed call is the policy's
+mistake, for the agent to see and for training to punish.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from enum import Enum
+from typing import Any
+
+import msgspec
+
+from ...errors import InputError
+from ...types import Json
+
+
+class ToolForm(Enum):
+    """How a family of models writes a call: what it begins with, and what it ends with."""
+
+    HERMES = ("<tool_call>", "</tool_call>")
+    MISTRAL = ("[TOOL_CALLS]", "")
+    JSON = ("", "")
+
+    @property
+    def marks(self) -> tuple[str, ...]:
+        """The markers that are words of their own."""
+        return tuple(mark for mark in self.value if mark)
+
+    @property
+    def begins(self) -> str:
+        """What a call begins with; where it is no marker, a brace."""
+        return self.value[0] or "{"
+
+
+_BLOCK = re.compile(r"<tool_call>\s*(.*?)\s*(?:</tool_call>|\Z)", re.DOTALL)
+
+
+def form_of(template: str) -> ToolForm:
+    """The form that a chat template asks for."""
+    if "<tool_call>" in template:
+        return ToolForm.HERMES
+    return ToolForm.MISTRAL if "[TOOL_CALLS]" in template else ToolForm.JSON
+
+
+def called(text: str, form: ToolForm) -> tuple[str, list[dict[str, str]]]:
+    """Content and calls of an answer."""
+    if form is ToolForm.HERMES:
+        calls: list[dict[str, str]] = []
+        for block in _BLOCK.finditer(text):
+            found = _calls(block.group(1))
+            if not found:
+                return text, []
+            calls += found
+        return (_BLOCK.sub("", text).strip(), calls) if calls else (text, [])
+    before, mark, after = ("", "", text) if form is ToolForm.JSON else text.partition("[TOOL_CALLS]")
+    found = _calls(after.strip()) if form is ToolForm.JSON or mark else []
+    return (before.strip(), found) if found else (text, [])
+
+
+def _calls(written: str) -> list[dict[str, str]]:
+    """The calls that a JSON object or list of them stands for; [] if it is none."""
+    if written[:1] not in ("{", "["):
+        return []
+    try:
+        value = msgspec.json.decode(written)
+    except (msgspec.DecodeError, RecursionError):
+        return []
+    each = value if isinstance(value, list) else [value]
+    calls = []
+    for one in each:
+        if not isinstance(one, Mapping) or not isinstance(one.get("name"), str):
+            return []
+        arguments = one.get("arguments", one.get("parameters"))
+        if arguments is None:
+            arguments = {}
+        text = arguments if isinstance(arguments, str) else msgspec.json.encode(arguments).decode()
+        calls.append({"name": one["name"], "arguments": text})
+    return calls
+
+
+def functions(tools: Sequence[Json], choice: Json) -> list[dict[str, Any]]:
+    """The functions that must be called, [] where the policy may do as it likes.
+
+    Raises:
+        InputError: the choice names no tool that was given.
+    """
+    if choice in (None, "auto", "none"):
+        return []
+    given = [tool.get("function") for tool in tools if isinstance(tool, Mapping)]
+    known = [one for one in given if isinstance(one, dict) and isinstance(one.get("name"), str)]
+    if choice != "required":
+        wanted = choice.get("function", {}).get("name") if isinstance(choice, Mapping) else choice
+        known = [one for one in known if one["name"] == wanted]
+    if not known:
+        raise InputError(f"tool_choice is {choice!r}, and no such function is among the tools")
+    return known

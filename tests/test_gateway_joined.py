@@ -1,0 +1,146 @@
+"""Inside `whet run`, what a decorator records and what the gateway records of it are one trajectory."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from whet.fakes import ScriptedServer
+from whet.store import Store
+from whet.tracing.assemble import Assembler
+from whet.tracing.dialects import trajectory_id
+from whet.types import Outcome, Score, Span, Step, Task, Trajectory
+
+PROGRAM = """
+import json, os, sys, urllib.request
+import whet
+
+def ask(text):
+    body = {"model": "scripted", "messages": [{"role": "user", "content": text}]}
+    headers = {"content-type": "application/json", "authorization": "Bearer none"}
+    url = os.environ["OPENAI_BASE_URL"] + "/chat/completions"
+    answer = urllib.request.urlopen(urllib.request.Request(url, json.dumps(body).encode(), headers))
+    return json.load(answer)["choices"][0]["message"]["content"]
+
+@whet.step(kind="tool", effect="read")
+def look(what):
+    return ask(f"look for {what}")
+
+@whet.trace
+def agent(question):
+    found = look(question)
+    with whet.step("think", kind="llm", observation=question) as now:
+        now.action, now.reward = ask(f"think of {found}"), 0.5
+    return ask(f"answer {found}")
+
+for question in sys.argv[1:]:
+    print(agent(question))
+if len(sys.argv) > 2:
+    ask("afterwards")
+"""
+
+
+def test_traced_calls_and_their_model_calls_are_one_trajectory_each(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(PROGRAM)
+    with ScriptedServer("fine", speaks=("chat",)) as upstream:
+        words = ["run", "--store", "runs.db", "--upstream", upstream.base_url, "--run-id", "r1", "--"]
+        done = subprocess.run(
+            [sys.executable, "-m", "whet.cli", *words, sys.executable, "program.py", "one", "two"],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            env={key: value for key, value in os.environ.items() if key != "WHET_STORE"},
+        )
+    assert done.returncode == 0, done.stderr
+    with Store(tmp_path / "runs.db") as store:
+        *traced, rest = store.trajectories(ids=["r1"])
+        assert [each.task.instruction for each in traced] == ["one", "two"]
+        for each in traced:
+            shown = [(step.kind, step.name, step.parent, step.reward) for step in each.steps]
+            first, inside, think, last = each.steps
+            assert shown == [
+                ("tool", "look", None, None),
+                ("llm", inside.name, first.id, None),
+                ("llm", "think", None, 0.5),
+                ("llm", last.name, None, None),
+            ]
+            said = [step.observation[-1]["text"] for step in each.steps if step.kind == "llm"]
+            assert said == [f"look for {each.task.instruction}", "think of fine", "answer fine"]
+            assert think.info["model"] == "scripted"
+            assert think.usage is not None
+        assert [step.observation[-1]["text"] for step in rest.steps] == ["afterwards"]
+        assert rest.meta["source"] == "gateway"
+
+
+def called(number: int, at: float, run: str = "r1") -> Span:
+    """A gateway's record of one model call."""
+    body: dict[str, Any] = {
+        "api": "chat",
+        "model": "m",
+        "request": {"messages": [{"role": "user", "content": f"call {number}"}]},
+        "response": {
+            "choices": [{"message": {"role": "assistant", "content": "yes"}, "finish_reason": "stop"}]
+        },
+        "choices": [{"prompt_ids": [1], "output_ids": [2], "logprobs": [-0.1]}],
+        "versions": {"prompt": "v1"},
+    }
+    return Span(
+        trace=b"r" * 16,
+        id=number.to_bytes(8, "big"),
+        parent=b"",
+        started=int(at * 1e9),
+        ended=int((at + 0.5) * 1e9),
+        name="chat m",
+        body=msgspec.json.encode(body),
+        encoding="call+json",
+        run=run,
+    )
+
+
+def traced(id: str, started: float, seconds: float, *steps: Step) -> Trajectory:
+    meta = {"function": "agent", "run": "r1"}
+    return Trajectory(
+        id=id, task=Task(instruction=id), started=started, seconds=seconds, steps=steps, meta=meta
+    )
+
+
+def assembled(store: Store, *spans: Span) -> None:
+    store.spans.put(spans).result()
+    Assembler(store).flush()
+
+
+def test_a_call_that_two_traced_calls_may_have_made_stays_with_the_run() -> None:
+    with Store(":memory:") as store:
+        store.put(traced("a", 100.0, 10.0), traced("b", 105.0, 10.0))
+        assembled(store, called(1, 101.0), called(2, 107.0), called(3, 112.0))
+        found = {
+            each.id: [step.observation[-1]["text"] for step in each.steps] for each in store.trajectories()
+        }
+    assert found == {"a": ["call 1"], "b": ["call 3"], trajectory_id(b"", "r1"): ["call 2"]}
+
+
+def test_a_call_that_comes_late_is_added_and_what_was_judged_stays() -> None:
+    tool = Step(kind="tool", name="look", id="0", latency=4.0, info={"started": 101.0})
+    with Store(":memory:") as store:
+        store.put(traced("a", 100.0, 10.0, tool))
+        assembled(store, called(1, 108.0))
+        judged = store.trajectory("a").scored(Score("good", 1.0))
+        store.put(judged, replace=True)
+        assembled(store, called(2, 102.0))
+        Assembler(store).flush()
+        found = store.trajectory("a")
+    assert [(step.name, step.parent) for step in found.steps] == [
+        ("look", None),
+        ("chat m", "0"),
+        ("chat m", None),
+    ]
+    assert found.score("good") == 1.0
+    assert found.versions == {"prompt": "v1"}
+    assert found.steps[1].tokens is not None
+    assert found.outcome is Outcome.UNKNOWN
