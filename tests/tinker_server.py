@@ -122,7 +122,10 @@ class _Handler(BaseHTTPRequestHandler):
         """Nothing."""
 
     def do_GET(self) -> None:
-        self._answer({"status": "ok"})
+        if "/samplers/" in self.path:
+            self._answer({"sampler_id": self.path.rpartition("/")[2], "base_model": "tiny"})
+        else:
+            self._answer({"status": "ok"})
 
     def do_POST(self) -> None:
         raw = self.rfile.read(int(self.headers.get("content-length") or 0))
