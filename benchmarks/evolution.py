@@ -96,11 +96,19 @@ WHET = """\
 import asyncio, json, sys, time
 from pathlib import Path
 from whet.evolution.job import Job, run_job
+from whet.evolution.openevolve import read_config
 
 *files, iterations = sys.argv[1:]
 program, evaluator, config, output = map(Path, files)
 times = []
-job = Job(program=program, evaluator=evaluator, config=config, output=output, edits=False, iterations=int(iterations))
+job = Job(
+    program=program,
+    evaluator=evaluator,
+    config=read_config(config),
+    output=output,
+    edits=False,
+    iterations=int(iterations),
+)
 started = time.monotonic()
 found = asyncio.run(run_job(job, progress=lambda record: times.append(time.monotonic()))).found
 scored = sum(record.status == "scored" for record in found.records) - 1
@@ -230,6 +238,14 @@ def install() -> str:
     return str(python)
 
 
+class _Table(dict[str, float]):
+    """Figures, shown as they come: a run takes minutes."""
+
+    def __setitem__(self, name: str, value: float) -> None:
+        print(f"{name:70} {value:10.3g}", file=sys.stderr, flush=True)
+        super().__setitem__(name, value)
+
+
 def main() -> None:
     """Measure both sides and print the ratios."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -239,7 +255,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     python = options.python or install()
-    found: dict[str, float] = {}
+    found = _Table()
     for workers in (1, 4):
         sides = {side: run(side, python, options.candidates, workers) for side in ("whet", "openevolve")}
         for first, last in ((20, options.candidates), (20, 120)):
@@ -263,9 +279,6 @@ def main() -> None:
         found[f"{side}: scored of the 4 others"] = hung.scored
     if options.json:
         print(json.dumps(found, indent=1))
-    else:
-        for name, value in found.items():
-            print(f"{name:60} {value:10.3g}")
 
 
 if __name__ == "__main__":

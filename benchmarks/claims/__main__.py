@@ -12,6 +12,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import evolution
 import folds
 from kill import kill
 
@@ -54,9 +55,16 @@ def _parser() -> argparse.ArgumentParser:
     killed = command("kill", "kill -9 at random moments, then --resume.")
     killed.add_argument("--times", type=int, default=10)
     killed.add_argument("--seed", type=int, default=0)
+
+    evolution.add_arguments(
+        command("evolution", "What evolution finds, with a scripted model and without one.")
+    )
     for one in (controls, null):
         one.add_argument("--small", action="store_true", help="a job of half a minute, to try it out")
     killed.add_argument("--full", action="store_true", help="the whole job, not one of half a minute")
+    trained = command("kill-training", "kill -9 at random moments of whet train, then --resume.")
+    trained.add_argument("--times", type=int, default=10)
+    trained.add_argument("--seed", type=int, default=0)
     small = commands.add_parser("small")  # what `kill` kills
     small.add_argument("--seed", type=int, default=0)
     small.add_argument("--output", type=Path, required=True)
@@ -104,8 +112,14 @@ def main() -> int:
             from gate import gate
 
             gate(runs=options.runs, watched=options.watched)
+        case "evolution":
+            evolution.evolution(options)
         case "kill":
             kill(folder, times=options.times, seed=options.seed, full=options.full)
+        case "kill-training":
+            from kill_training import kill_training
+
+            return int(not kill_training(folder, times=options.times, seed=options.seed))
         case "small":
             return run_demo(
                 mail=None,

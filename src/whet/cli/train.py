@@ -236,9 +236,9 @@ def _run(
 
 
 def _trajectories(data: Path | None, store: Path | None) -> Sequence[Any]:
+    from ..data.files import read
     from ..errors import NotFoundError
     from ..store import Store
-    from ..training.dataset import read
 
     if (data is None) == (store is None):
         raise InputError("give the trajectories either as --data FILE or as --store FILE")

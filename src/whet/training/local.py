@@ -143,6 +143,11 @@ class LocalModels:
         live = self._live(version)
         if live:
             return copied(live.decoder)
+        if version.kind == "adapter":  # what the factors stand beside need not be in memory twice
+            made = f"{version.id}/{version.meta.get('policy_version', version.id)}"
+            for (key, *_), sampler in self._samplers.items():
+                if key == made and isinstance(sampler, CausalSampler):
+                    return copied(sampler.network)
         content, folder = version.content, Path(version.content["path"])
         if version.kind == "adapter":
             return huggingface.load_adapter(folder, content["base"], sha=content["sha256"])

@@ -17,7 +17,6 @@ import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import TypeVar
 
@@ -72,9 +71,10 @@ def joined(output: Path) -> Iterator[Path]:
                 "of type MULTI_GPU or MULTI_CPU (whet train METHOD --write-config), or train LoRA factors"
             )
     try:
-        state = import_module("accelerate").PartialState()
+        from accelerate import PartialState
     except ImportError as error:
         raise MissingExtra("accelerate", "train") from error
+    state = PartialState()
     try:
         if state.is_main_process:
             state.wait_for_everyone()
@@ -113,11 +113,7 @@ def add_up(weights: Iterable[nn.Parameter], value: float, *, failed: bool) -> tu
     gradients = [torch.zeros_like(w) if w.grad is None else w.grad for w in trained]
     flat = torch.cat([gradient.reshape(-1) for gradient in gradients])
     dist.all_reduce(flat)
-    for weight, part in zip(
-        trained,
-        flat.split([w.numel() for w in trained]),  # type: ignore[no-untyped-call]
-        strict=True,
-    ):
+    for weight, part in zip(trained, torch.split(flat, [w.numel() for w in trained]), strict=True):
         weight.grad = part.view_as(weight).clone()
     return float(told[0]), False
 

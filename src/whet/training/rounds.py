@@ -253,7 +253,7 @@ class Rounds(Generic[Options]):
                 policy_version=int(version.meta.get("policy_version", 0)),
                 heads=self._heads(start),
             )
-            self._reference = self.models.decoder(version)
+            self._reference = copied(start)
             self.models.add(self._learner)
             return Run(start=msgspec.to_builtins(version))
         try:

@@ -66,7 +66,7 @@ STREAM_FROM_CHAT: Mapping[str, Callable[[Mapping[str, Any]], StreamTranslator]] 
 DIALECTS: Mapping[str, Dialect] = {each.api: each for each in (CHAT, RESPONSES, MESSAGES)}
 
 
-def request_as(body: Mapping[str, Any], api: str, spoken: str) -> Mapping[str, Any]:
+def request_as(body: dict[str, Any], api: str, spoken: str) -> dict[str, Any]:
     """A request of the API `api` as one of the API that the upstream speaks.
 
     Raises:
