@@ -247,7 +247,7 @@ class Rounds(Generic[Options]):
         version = bundle[self.options.resource]
         if context.state is None:
             start = self.models.decoder(version)
-            self._learner = Learner(
+            self._learner = self.models.learn(
                 start,
                 self.options.optim,
                 policy_version=int(version.meta.get("policy_version", 0)),
@@ -269,7 +269,7 @@ class Rounds(Generic[Options]):
                 'Resume from the last Update whose state["resumable"] is true.'
             )
         start = self.models.decoder(version)
-        self._learner = Learner(start, self.options.optim, heads=self._heads(start))
+        self._learner = self.models.learn(start, self.options.optim, heads=self._heads(start))
         reference = self._learner.restore(context.folder, run.saved)
         self._reference = copied(self._learner.decoder)
         self._reference.copy_from(reference)
