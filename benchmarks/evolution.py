@@ -2,11 +2,14 @@
 
 Both get the same program, the same evaluator, the same config.yaml and answers of the same scripted
 server over HTTP; both leave everything to the model. Measured: proposals per second with one worker and
-with four (the slope between a short and a long run, so that starting up does not count), the memory of
-all processes together, and what a first candidate that hangs costs those after it.
+with four, from the 20th candidate to the --candidates'th of one run (so that starting up does not count)
+and over the first 100 of these alone, the memory of all processes together, what a
+proposal costs us among 2,000 candidates, and what a first candidate that hangs costs those after it.
 
-Reported are ratios: both sides run on this machine, one after the other. OpenEvolve is installed into a
-virtual environment of its own below the temporary folder, unless --python names one that has it.
+Reported are ratios: both sides run on this machine, one after the other. OpenEvolve copies all candidates
+to a worker for each proposal, so the ratio grows with their number; what it is at the beginning is
+shown beside it. OpenEvolve is installed into a virtual environment of its own below the temporary
+folder, unless --python names one that has it.
 """
 
 from __future__ import annotations
@@ -62,23 +65,54 @@ evaluator:
   parallel_evaluations: {workers}
   cascade_evaluation: false
 """
-DRIVER = """\
-import asyncio, logging, sys, time
+OPENEVOLVE = """\
+import asyncio, json, logging, sys, time
 from openevolve import OpenEvolve
 from openevolve.config import load_config
 
 logging.disable(logging.CRITICAL)
+program, evaluator, config, output, iterations = sys.argv[1:]
 
 
 async def main():
-    found = OpenEvolve(sys.argv[1], sys.argv[2], load_config(sys.argv[3]), output_dir=sys.argv[4])
+    found = OpenEvolve(program, evaluator, load_config(config), output_dir=output)
+    times, add = [], found.database.add
+
+    def stamped(*given, **named):
+        times.append(time.monotonic())
+        return add(*given, **named)
+
+    found.database.add = stamped
     started = time.monotonic()
-    await found.run(iterations=int(sys.argv[5]))
-    scores = [program.metrics.get("combined_score") for program in found.database.programs.values()]
-    print("RESULT", time.monotonic() - started, sum(score is not None for score in scores) - 1)
+    await found.run(iterations=int(iterations))
+    scores = [each.metrics.get("combined_score") for each in found.database.programs.values()]
+    scored = sum(score is not None for score in scores) - 1
+    print("RESULT", json.dumps([time.monotonic() - started, scored, times]))
 
 
 asyncio.run(main())
+"""
+WHET = """\
+import asyncio, json, sys, time
+from pathlib import Path
+from whet.evolution.job import Job, run_job
+from whet.evolution.openevolve import read_config
+
+*files, iterations = sys.argv[1:]
+program, evaluator, config, output = map(Path, files)
+times = []
+job = Job(
+    program=program,
+    evaluator=evaluator,
+    config=read_config(config),
+    output=output,
+    edits=False,
+    iterations=int(iterations),
+)
+started = time.monotonic()
+found = asyncio.run(run_job(job, progress=lambda record: times.append(time.monotonic()))).found
+scored = sum(record.status == "scored" for record in found.records) - 1
+print("RESULT", json.dumps([time.monotonic() - started, scored, times]))
 """
 
 
@@ -90,6 +124,13 @@ class Run:
     megabytes: float
     scored: int
     """Children that came to a score."""
+    times: list[float]
+    """When each candidate was entered, the start first."""
+
+    def rate(self, first: int, last: int) -> float:
+        """Candidates per second between two of them."""
+        last = min(last, len(self.times) - 1)
+        return (last - first) / max(1e-9, self.times[last] - self.times[first])
 
 
 def answers(hang_first: bool) -> Any:
@@ -169,31 +210,22 @@ def run(
     """One run of `whet` or `openevolve` against a fresh server."""
     with tempfile.TemporaryDirectory() as name, ScriptedServer(answers(hang)) as server:
         folder = Path(name)
-        for file, text in (("program.py", PROGRAM), ("evaluator.py", EVALUATOR), ("driver.py", DRIVER)):
+        driver = WHET if side == "whet" else OPENEVOLVE
+        for file, text in (("program.py", PROGRAM), ("evaluator.py", EVALUATOR), ("driver.py", driver)):
             (folder / file).write_text(text)
         config = CONFIG.format(url=server.base_url, workers=workers, timeout=timeout)
         (folder / "config.yaml").write_text(config)
-        files = [str(folder / each) for each in ("program.py", "evaluator.py", "config.yaml")]
-        if side == "whet":
-            command = [
-                sys.executable,
-                "-m",
-                "whet.cli",
-                "evolve",
-                *files[:2],
-                "--config",
-                files[2],
-                "--models-only",
-            ]
-            command += ["--output", str(folder / "out"), "--iterations", str(iterations), "--json"]
-            out, held = watch(command, dict(os.environ))
-            result = json.loads(out.splitlines()[-1])
-            return Run(result["seconds"], held, result["scored"])
-        command = [python, str(folder / "driver.py"), *files, str(folder / "out"), str(iterations)]
-        env = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
-        out, held = watch(command, env)
-        line = next((each for each in out.splitlines() if each.startswith("RESULT")), "RESULT nan -1")
-        return Run(float(line.split()[1]), held, int(line.split()[2]))
+        names = ("driver.py", "program.py", "evaluator.py", "config.yaml", "out")
+        command = [sys.executable if side == "whet" else python, *(str(folder / each) for each in names)]
+        env = dict(os.environ)
+        if side != "whet":
+            env = {key: value for key, value in env.items() if not key.startswith("PYTHON")}
+        out, held = watch([*command, str(iterations)], env)
+    line = next((each for each in out.splitlines() if each.startswith("RESULT")), None)
+    if line is None:
+        raise RuntimeError(f"{side} came to no end: {out[-2000:]}")
+    seconds, scored, times = json.loads(line.removeprefix("RESULT"))
+    return Run(seconds, held, scored, times)
 
 
 def install() -> str:
@@ -206,37 +238,47 @@ def install() -> str:
     return str(python)
 
 
+class _Table(dict[str, float]):
+    """Figures, shown as they come: a run takes minutes."""
+
+    def __setitem__(self, name: str, value: float) -> None:
+        print(f"{name:70} {value:10.3g}", file=sys.stderr, flush=True)
+        super().__setitem__(name, value)
+
+
 def main() -> None:
     """Measure both sides and print the ratios."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--python", help="an interpreter that has openevolve 0.4.0")
-    parser.add_argument("--short", type=int, default=20)
-    parser.add_argument("--long", type=int, default=120)
+    parser.add_argument("--candidates", type=int, default=500)
+    parser.add_argument("--many", type=int, default=2000, help="candidates of the run that shows a flat cost")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     python = options.python or install()
-    found: dict[str, float] = {}
+    found = _Table()
     for workers in (1, 4):
-        rates = {}
-        for side in ("whet", "openevolve"):
-            short = run(side, python, options.short, workers)
-            long = run(side, python, options.long, workers)
-            rates[side] = (options.long - options.short) / max(1e-9, long.seconds - short.seconds)
-            found[f"{side} proposals/s, {workers} workers"] = rates[side]
-            found[f"{side} MB, {workers} workers"] = long.megabytes
-            found[f"{side} scored of {options.long}, {workers} workers"] = long.scored
-        found[f"times as many proposals/s, {workers} workers"] = rates["whet"] / rates["openevolve"]
-        share = found[f"whet MB, {workers} workers"] / found[f"openevolve MB, {workers} workers"]
+        sides = {side: run(side, python, options.candidates, workers) for side in ("whet", "openevolve")}
+        for first, last in ((20, options.candidates), (20, 120)):
+            span = f"{first} to {last}, {workers} workers"
+            for side, one in sides.items():
+                found[f"{side} proposals/s, {span}"] = one.rate(first, last)
+            times = sides["whet"].rate(first, last) / sides["openevolve"].rate(first, last)
+            found[f"times as many proposals/s, {span}"] = times
+        for side, one in sides.items():
+            found[f"{side} scored of {options.candidates}, {workers} workers"] = one.scored
+            found[f"{side} MB, {workers} workers"] = one.megabytes
+        share = sides["whet"].megabytes / sides["openevolve"].megabytes
         found[f"share of the memory, {workers} workers"] = share
+    if options.many > 220:
+        many = run("whet", python, options.many, 1)
+        beginning, end = many.rate(20, 120), many.rate(options.many - 100, options.many)
+        found[f"cost of a proposal at {options.many} candidates, in those at 20"] = beginning / end
     for side in ("whet", "openevolve"):
         hung = run(side, python, 5, 1, hang=True, timeout=3)
         found[f"{side}: seconds of 5 proposals of which the first hangs for 3 s"] = hung.seconds
         found[f"{side}: scored of the 4 others"] = hung.scored
     if options.json:
         print(json.dumps(found, indent=1))
-    else:
-        for name, value in found.items():
-            print(f"{name:60} {value:10.3g}")
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from whet.evolution.journal import Journal
 from whet.evolution.judging import WARM, Evaluator, Judge, JudgeOptions
 from whet.evolution.population import IslandOptions, Islands, Population
 from whet.evolution.program import Program
-from whet.evolution.proposers import Proposer
+from whet.evolution.proposers import Proposes
 from whet.sandbox import Limits, Local, Pool
 
 LINE = """\
@@ -43,7 +43,7 @@ def search(
     *,
     options: SearchOptions | None = None,
     judging: JudgeOptions | None = None,
-    proposers: Sequence[Proposer] = (),
+    proposers: Sequence[Proposes] = (),
     journal: Journal | None = None,
     meter: Meter | None = None,
     population: Callable[[], Population] | None = None,

@@ -67,9 +67,10 @@ def serving(
     options: EngineOptions | None = None,
     allowed: Sequence[Path] = (),
     policy_version: str = "0",
+    host: Host | None = None,
 ) -> Iterator[Serving]:
     """Serve one policy under the name `policy` while the block runs."""
-    with Host(options) as host:
+    with host or Host(options) as host:
         host.publish("policy", network, text, policy_version=policy_version)
         weights = Weights(host, "policy", network, text, allowed=allowed)
         server = Server(Access({Role.ADMIN: TOKEN}), [PolicyPart(host, weights)])

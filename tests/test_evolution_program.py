@@ -11,8 +11,9 @@ import pytest
 from evolution_toys import LINE
 
 from whet.errors import InputError
-from whet.evolution.edits import EDITS, Source
+from whet.evolution.edits import EDITS
 from whet.evolution.program import Program, apply_diff, apply_rewrite, keep_outside, regions
+from whet.evolution.source import Source
 
 BUSY = '''\
 """Ünïcode before the block."""

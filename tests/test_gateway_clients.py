@@ -16,9 +16,10 @@ from whet.types import Usage
 
 ALL = frozenset({"chat", "responses", "messages"})
 CHAT_ONLY = frozenset({"chat"})
+MESSAGES_ONLY = frozenset({"messages"})
 CALLS = [
-    ToolCall(name="weather", arguments='{"city": "Paris", "days": 2}', id="call_a"),
-    ToolCall(name="time", arguments='{"zone": "CET"}', id="call_b"),
+    ToolCall(name="weather", arguments='{"city":"Paris","days":2}', id="call_a"),
+    ToolCall(name="time", arguments='{"zone":"CET"}', id="call_b"),
 ]
 ANSWERS = {
     "use the tools": CALLS,
@@ -32,7 +33,8 @@ ANSWERS = {
 
 
 def script(request: Request) -> Answer:
-    return next(answer for words, answer in ANSWERS.items() if words in request.text)
+    last = str(request.messages[-1])  # a tool's result is no text of the Messages API's
+    return next(answer for words, answer in ANSWERS.items() if words in last)
 
 
 CHAT_TOOLS = [
@@ -45,9 +47,11 @@ RESPONSES_TOOLS = [{"type": "function", "name": "weather", "parameters": {"type"
 MESSAGES_TOOLS = [{"name": "weather", "description": "Weather", "input_schema": {"type": "object"}}]
 
 
-@pytest.fixture(scope="module", params=[ALL, CHAT_ONLY], ids=["spoken", "translated"])
+@pytest.fixture(
+    scope="module", params=[ALL, CHAT_ONLY, MESSAGES_ONLY], ids=["spoken", "to chat", "to messages"]
+)
 def served(request: pytest.FixtureRequest) -> Iterator[World]:
-    """A gateway whose upstream speaks all three APIs, and one whose upstream speaks chat only."""
+    """A gateway whose upstream speaks all three APIs, and such as speak chat or Messages only."""
     speaks: frozenset[str] = request.param
     with (
         ScriptedServer(script, speaks=tuple(speaks)) as upstream,

@@ -108,7 +108,8 @@ def test_a_traced_function_and_the_model_calls_of_its_program_have_one_run(tmp_p
         (other,) = [each for each in opened.trajectories() if each.meta["run"] != "one"]
     assert set(of_run) == {"answer", "gateway"}
     assert (of_run["answer"].task.instruction, of_run["answer"].output) == ("hello", "fine")
-    assert len(of_run["gateway"].steps) == 2
+    assert [step.kind for step in of_run["answer"].steps] == ["llm"], "the model call made in it is its step"
+    assert [step.observation[-1]["text"] for step in of_run["gateway"].steps] == ["again"]
     assert other.task.instruction == "again", "a run that the program opened itself is its own"
 
 
@@ -204,12 +205,14 @@ def test_the_child_does_not_see_the_upstreams_key_and_keeps_its_own_attributes()
         "OPENAI_API_KEY": "sk-mine",
         "OTEL_RESOURCE_ATTRIBUTES": "service.name=agent",
         "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://elsewhere",
+        "OTEL_EXPORTER_OTLP_LOGS_ENDPOINT": "http://elsewhere",
     }
     made = child_environment(before, url="http://127.0.0.1:9", run="a b", token="t", own_key=True)
     assert "sk-own" not in made.values()
     assert (made["OPENAI_API_KEY"], made["ANTHROPIC_API_KEY"]) == ("sk-mine", "none-needed")
     assert made["OTEL_RESOURCE_ATTRIBUTES"] == "service.name=agent,whet.run=a%20b"
-    assert "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT" not in made
+    assert made["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"] == "http://127.0.0.1:9/v1/traces"
+    assert "OTEL_EXPORTER_OTLP_LOGS_ENDPOINT" not in made
     assert made["OPENAI_BASE_URL"] == "http://127.0.0.1:9/run/a%20b/t/v1"
     with pytest.raises(InputError, match="run id"):
         child_environment({}, url="http://127.0.0.1:9", run="a\nb", token="t")

@@ -24,6 +24,7 @@ LEVELS = {
     "envs": 8,
     "training": 7,
     "evolution": 7,
+    "pipeline": 6.5,
     "loop": 6,
     "agent_env": 5,
     "loop_checks": 6,
@@ -35,6 +36,7 @@ LEVELS = {
     "env": 4,
     "reward": 3,
     "policy": 3,
+    "boosting": 2,
     "heads": 2,
     "tracing": 2,
     "wiring": 2,
@@ -55,7 +57,7 @@ NEIGHBOURS = {("loop_checks", "loop"), ("verdict", "gate"), ("fakes", "models"),
 SPLIT_ROOMS = {"optimizers", "envs"}
 """Packages whose every module or subpackage is a room of its own: one method, one world."""
 
-LIGHT_OPTIMIZERS = {"optimizers.evolve", "optimizers.head", "optimizers.route"}
+LIGHT_OPTIMIZERS = {"optimizers.evolve", "optimizers.head", "optimizers.outcome_model", "optimizers.route"}
 """Methods that change no weights: torch stays out of them."""
 STANDARD_ONLY = {"errors": frozenset[str](), "types": frozenset({"msgspec"})}
 """Room → the third-party packages it may import."""

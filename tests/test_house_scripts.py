@@ -25,11 +25,11 @@ def test_a_script_is_executable_stops_at_the_first_error_and_parses(script: Path
     subprocess.run(["bash", "-n", str(script)], check=True, timeout=10)
 
 
-def test_ci_checks_and_then_tests() -> None:
+def test_ci_checks_tries_the_real_clients_and_ends_with_the_tests() -> None:
     commands = [
         line.strip() for line in SCRIPTS[-1].read_text().splitlines() if line.strip().startswith("scripts/")
     ]
-    assert commands == ["scripts/check", "scripts/test"]
+    assert commands == ["scripts/check", "scripts/test-integrations", "scripts/test"]
 
 
 def test_an_interpreter_that_does_not_run_is_passed_over(tmp_path: Path) -> None:

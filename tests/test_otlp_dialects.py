@@ -237,6 +237,14 @@ def test_a_tool_called_twice_is_two_steps() -> None:
     assert [step.name for step in only(spans).steps] == ["a", "get", "get"]
 
 
+def test_what_began_at_once_by_a_clock_of_milliseconds_is_in_the_order_in_which_it_ended() -> None:
+    tool = inference("TOOL", "quick", parent="a", at=3, lasts=0)
+    model = inference("LLM", "chat m", parent="a", at=3, lasts=2)
+    for spans in ([tool, model], [model, tool]):
+        whole = only(decoded(agent("a", at=3, lasts=9), *spans))
+        assert kinds(whole) == [("agent", "a", None), ("tool", "quick", "a"), ("llm", "chat m", "a")]
+
+
 def test_the_arguments_are_those_of_the_latest_answer_with_that_id() -> None:
     def asks(city: str) -> dict[str, Any]:
         part = {"type": "tool_call", "id": "call_0", "name": "get", "arguments": {"city": city}}

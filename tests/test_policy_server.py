@@ -59,7 +59,7 @@ def test_an_answer_has_the_tokens_that_the_sampler_in_process_gives(small):
 
 def test_a_transformers_model_answers_as_its_sampler_does(large, folder):
     network, text = causal(folder)
-    prompt = text.chat([{"role": "user", "content": "hello"}])[1]
+    prompt = text.chat([{"role": "user", "content": "hello"}]).ids
     expected = in_process(CausalSampler(network), prompt, 5, 12, text.tokenizer.eos_token_id)
     found = large.chat("hello", seed=5, max_tokens=12, **ALL)
     assert found["prompt_token_ids"] == prompt
@@ -151,16 +151,13 @@ def test_the_next_turn_extends_the_ids_that_were_sampled_not_those_of_the_text(l
         second = large.chat(
             "hello", {"role": "assistant", "content": said}, "and?", seed=0, max_tokens=1, **ALL
         )
-        if "�" not in said:
-            assert second["prompt_token_ids"][: len(sampled)] == sampled
+        assert second["prompt_token_ids"][: len(sampled)] == sampled
     assert differed, "no answer was ambiguous: the test could not fail"
 
 
 def test_a_long_conversation_is_not_read_again(small):
     steps = small.host.served("policy").engine.steps
-    answers = (small.chat("3", seed=seed, max_tokens=6, **ALL) for seed in range(100))
-    # Weights that learned nothing write special tokens too, which are no text.
-    first = next(each for each in answers if min(each["choices"][0]["token_ids"][:-1], default=0) > 3)
+    first = small.chat("3", seed=1, max_tokens=6, **ALL)
     before = steps.reused
     said = first["choices"][0]["message"]["content"]
     small.chat("3", {"role": "assistant", "content": said}, "4", seed=1, max_tokens=2)
@@ -460,7 +457,7 @@ def test_an_adapter_shares_the_weights_of_what_it_stands_beside(folder, tmp_path
         assert theirs.get_input_embeddings().weight is weight
         assert server.post("/v1/unload_lora_adapter", {"lora_name": "policy-1"}).status_code == 200
         assert server.host.names == ["policy"]
-    prompt = text.chat([{"role": "user", "content": "hi"}])[1]
+    prompt = text.chat([{"role": "user", "content": "hi"}]).ids
     eos = text.tokenizer.eos_token_id
     assert answers["policy"] == list(in_process(CausalSampler(network), prompt, 1, 10, eos).output_ids)
     assert answers["policy-1"] == list(in_process(CausalSampler(factors), prompt, 1, 10, eos).output_ids)

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -359,8 +360,33 @@ def test_a_call_that_was_traced_and_told_is_one_and_an_unanswered_one_is_none() 
     said = [_asked("call_0", city="Rome"), _told("call_0", "1"), _asked("call_1", city="Oslo")]
     traced = Step(kind="tool", name="Shop.seats", observation="Rome", action=1)
     assert tool_steps(_run(said, steps=(traced,))) == [traced]
-    span = Step(kind="tool", name="seats", observation="{}", info={"tool_call_id": "call_0", "span_ids": []})
+    info = {"tool_call_id": "call_0", "span_ids": ["1"]}
+    span = Step(kind="tool", name="seats", observation="{}", action="1", info=info)
     assert tool_steps(_run(said, steps=(span,))) == [span]
+    (found,) = tool_steps(_run(said, steps=(replace(span, action=None),)))
+    assert found.info["told"], "a span without a result says less than the messages"
+
+
+def test_a_tool_that_a_framework_brings_may_run_and_any_other_that_is_not_marked_may_not() -> None:
+    ran: list[str] = []
+
+    def agent(question: str) -> str:
+        ran.append(question)
+        return question
+
+    def run(tool: str) -> Trajectory:
+        step = Step(kind="tool", name=tool, observation="x", action="x", info={"span_ids": ["1"]})
+        return Trajectory(task=Task(instruction="q"), steps=[step])
+
+    assert asyncio.run(again(agent, run("final_answer"))).faithful
+    assert asyncio.run(again(agent, run("hand_over"), live=["hand_over"])).faithful
+    assert ran == ["q", "q"]
+    refused = asyncio.run(again(agent, run("hand_over")))
+    assert refused.again.outcome is Outcome.INFRASTRUCTURE_ERROR
+    assert "hand_over: not marked" in refused.counts.diverged[0]
+    asked = Step(kind="llm", action=_asked("call_0", "wipe"), info={"span_ids": ["1"]})
+    assert not asyncio.run(again(agent, Trajectory(task=Task(instruction="q"), steps=[asked]))).faithful
+    assert ran == ["q", "q"], "a tool that was asked for last, and whose answer nothing shows, is known too"
 
 
 @pytest.mark.parametrize(

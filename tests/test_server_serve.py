@@ -19,6 +19,7 @@ import pytest
 
 from whet.server import Role, token_file, tokens_of
 from whet.store import Store
+from whet.tracing import flush, trace
 from whet.types import Rollout, Task, Trajectory
 
 GIVEN = {"authorization": "Bearer t"}
@@ -141,11 +142,49 @@ def test_work_that_another_process_adds_wakes_a_worker_that_waits(tmp_path: Path
         assert [lease["rollout"]["id"] for lease in found] == ["from-beside"]
 
 
-def test_a_server_that_starts_second_hands_out_work_once_the_first_process_has_ended(tmp_path: Path) -> None:
+def test_a_server_that_starts_second_takes_the_record_over_and_the_commands_work(tmp_path: Path) -> None:
+    path = tmp_path / "runs.db"
+    (tmp_path / "worker.py").write_text(
+        "import whet\nprompt = whet.resource('prompt', default='none')\n"
+        "def agent(question):\n    return f'{prompt.get()}: {question}'\n"
+    )
+    (tmp_path / "tasks.jsonl").write_text('{"instruction": "one"}\n{"instruction": "two"}\n')
+    (tmp_path / "prompt.txt").write_text("Be brief")
+
+    def whet(*words: str) -> str:
+        done = subprocess.run(
+            [sys.executable, "-m", "whet.cli", *words],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    @trace(path)
+    def agent(question: str) -> str:
+        return question
+
+    agent("before")
+    assert flush()
+    opened = Store(path)
+    with serving(path, "--token", "t") as (_, url, _said), httpx2.Client(headers=GIVEN, timeout=30) as http:
+        whet("resources", "put", "prompt", "prompt.txt", "--store", "runs.db")
+        assert "2 runs queued" in whet("tasks", "add", "tasks.jsonl", "--store", "runs.db")
+        whet("work", "worker:agent", "--url", url, "--token", "t", "--limit", "2", "--concurrency", "1")
+        agent("after")  # the process that had the file goes on recording, through the server
+        assert flush()
+        assert http.get(f"{url}/api/rollouts/counts").json()["counts"]["succeeded"] == 2
+    outputs = sorted(str(each.output) for each in opened.trajectories())
+    opened.close()
+    assert outputs == ["Be brief: one", "Be brief: two", "after", "before"]
+
+
+def test_a_process_that_hands_out_work_itself_keeps_the_record_until_it_ends(tmp_path: Path) -> None:
     path = tmp_path / "runs.db"
     agent = Store(path)
-    agent.put_state("opened", True)
-    assert agent.owner
+    assert agent.queue is not None
     with serving(path, "--token", "t") as (_, url, _said), httpx2.Client(headers=GIVEN, timeout=30) as http:
         one = {"rollouts": [{"id": "a", "task": {"instruction": "x"}}]}
         assert http.post(f"{url}/api/rollouts", json=one).status_code == 200

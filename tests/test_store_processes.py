@@ -22,6 +22,7 @@ import pytest
 
 from whet.errors import StoreBusyError, StoreError
 from whet.store import Store
+from whet.store.client import ask_for
 from whet.types import Rollout, Span, Task, Trajectory
 
 WRITER = """
@@ -135,7 +136,7 @@ def test_an_error_at_the_owner_reaches_the_client(tmp_path: Path) -> None:
 def test_a_second_server_is_refused_but_other_processes_are_not(tmp_path: Path) -> None:
     path = tmp_path / "runs.db"
     with Store(path) as plain, Store(path, serve=True) as server:
-        assert not server.owner
+        assert (server.owner, plain.owner) == (True, False), "what is served is owned"
         with pytest.raises(StoreBusyError, match="another server"):
             Store(path, serve=True)
         plain.close()
@@ -145,6 +146,45 @@ def test_a_second_server_is_refused_but_other_processes_are_not(tmp_path: Path) 
             client.put(simple("b"))
     with Store(path, serve=True) as server:
         assert server.counts()["trajectories"] == 2
+
+
+def test_a_server_takes_the_file_over_from_a_process_that_writes_and_nothing_is_lost(tmp_path: Path) -> None:
+    path = tmp_path / "runs.db"
+    agent = start(path, "agent")
+    assert line(agent) == "owner"
+    line(agent)
+    with Store(path, serve=True) as server:
+        assert server.owner, "the agent's process kept the file"
+        before = server.counts()["trajectories"]
+        deadline = time.monotonic() + 20
+        while server.counts()["trajectories"] < before + 30 and time.monotonic() < deadline:
+            line(agent)  # it goes on, through the server
+        assert server.counts()["trajectories"] >= before + 30
+        server.add_rollouts(Rollout(id="r", task=Task(id="t")))
+        (lease,) = server.queue.claim("w", lease=5).result()
+        assert lease.rollout.id == "r"
+        acknowledged = set(kill(agent))
+        assert acknowledged <= held(path)
+
+
+def test_a_process_that_hands_out_work_keeps_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "runs.db"
+    with Store(path) as worker:
+        assert worker.queue is not None
+        with Store(path, serve=True) as server:
+            assert (server.owner, worker.owner) == (False, True)
+            server.put(simple("through the other"))
+    with Store(path) as last:
+        assert last.owner
+
+
+def test_who_gave_the_file_up_takes_it_again_when_nobody_comes_for_it(tmp_path: Path) -> None:
+    path = tmp_path / "runs.db"
+    with Store(path) as store:
+        assert ask_for(str(path))
+        store.put(simple("a"))
+        assert store.owner
+    assert held(path) == {"a"}
 
 
 def test_malformed_frames_are_answered_with_an_error_and_harm_nothing(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from methods_toys import beginning, collect, context, tasks
 
 from whet.cli import app
 from whet.cli.train import METHODS
+from whet.data import files
 from whet.errors import InputError, NotFoundError, TrainingRefused
 from whet.optimizers.ppo import PPO
 from whet.store import Store
@@ -32,7 +33,7 @@ def groups(tmp_path_factory) -> list[Group]:
 @pytest.fixture
 def recorded(groups, tmp_path):
     path = tmp_path / "trajectories.jsonl"
-    dataset.write(path, [trajectory for group in groups for trajectory in group.trajectories])
+    files.write(path, [trajectory for group in groups for trajectory in group.trajectories])
     return path
 
 
@@ -132,7 +133,7 @@ def test_killed_in_training_it_goes_on_to_the_same_bits(recorded, tmp_path):
 
 
 def written(path, trajectories):
-    dataset.write(path, trajectories)
+    files.write(path, trajectories)
     return path
 
 
@@ -233,7 +234,7 @@ def test_the_capture_check_says_what_is_there(groups, tmp_path, capsys):
 
 def test_feedback_survives_the_file(groups, tmp_path):
     thumbed = replace(groups[0].trajectories[0], feedback=[Feedback(run="r", value=1.0)])
-    (back,) = dataset.read(written(tmp_path / "one.jsonl", [thumbed]))
+    (back,) = files.read(written(tmp_path / "one.jsonl", [thumbed]))
     assert back.feedback[0].value == 1.0
     assert back.steps[0].tokens == thumbed.steps[0].tokens
     assert dataset.grouped([back, back])[0].trajectories == [back, back]

@@ -12,16 +12,14 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import evolution
 import folds
 from kill import kill
 
 from whet.demo.job import FOLDS, SMALL, Sizes
 from whet.demo.main import run_demo
 
-DATA = (
-    Path(os.environ.get("WHET_DATA") or Path(__file__).resolve().parents[3] / "shared" / "data")
-    / "enron_mail"
-)
+DATA = Path(os.environ.get("WHET_DATA") or Path(__file__).resolve().parents[3] / "shared" / "data")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -33,7 +31,7 @@ def _parser() -> argparse.ArgumentParser:
         return commands.add_parser(name, help=about, description=about)
 
     mail = command("mail", "The main job on real mail, over folds of the owners and seeds.")
-    mail.add_argument("--mail", type=Path, default=DATA, help="a folder of mails")
+    mail.add_argument("--mail", type=Path, default=DATA / "enron_mail", help="a folder of mails")
     mail.add_argument("--folds", type=int, default=FOLDS, choices=range(1, FOLDS + 1))
     synthetic = command("synthetic", "The main job on a synthetic company per seed.")
     for one in (mail, synthetic):
@@ -51,9 +49,16 @@ def _parser() -> argparse.ArgumentParser:
     gate = command("gate", "The gate on simulated groups without an effect: how often it promotes.")
     gate.add_argument("--runs", type=int, default=4_000)
     gate.add_argument("--watched", type=int, default=1_000)
+    judged = command("sql", "A reward model for SQL queries, on databases that it never saw.")
+    judged.add_argument("--data", type=Path, default=DATA / "intercode_sql", help="InterCode's recordings")
+    judged.add_argument("--seeds", type=int, default=3)
     killed = command("kill", "kill -9 at random moments, then --resume.")
     killed.add_argument("--times", type=int, default=10)
     killed.add_argument("--seed", type=int, default=0)
+
+    evolution.add_arguments(
+        command("evolution", "What evolution finds, with a scripted model and without one.")
+    )
     for one in (controls, null):
         one.add_argument("--small", action="store_true", help="a job of half a minute, to try it out")
     killed.add_argument("--full", action="store_true", help="the whole job, not one of half a minute")
@@ -99,10 +104,16 @@ def main() -> int:
                 # Fewer lessons leave a policy that never succeeds, which is equal to itself for a dull reason.
                 sizes=replace(SMALL, cloned=2_500, validation=200) if options.small else Sizes(),
             )
+        case "sql":
+            from sql import sql
+
+            sql(options.data, seeds=options.seeds)
         case "gate":
             from gate import gate
 
             gate(runs=options.runs, watched=options.watched)
+        case "evolution":
+            evolution.evolution(options)
         case "kill":
             kill(folder, times=options.times, seed=options.seed, full=options.full)
         case "kill-training":

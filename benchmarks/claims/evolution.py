@@ -1,9 +1,9 @@
-"""Evolution without a model: `python benchmarks/claims/evolution.py [packing|modules|retry|router] ...`.
+"""What evolution finds: `scripts/claims evolution [packing|modules|retry|router|reflection|bug|gepa|killed] ...`.
 
-Each problem of examples/evolve is searched in the sandbox with several seeds, and what was found is
-judged on instances that the search never saw. Prints one row per run and the medians; --json for a file.
-A run is bounded by CPU seconds of search and candidates together, so a busy machine changes the time that
-it takes and little else.
+Each problem of examples/evolve is searched in the sandbox without a model, with several seeds, and what
+was found is judged on instances that the search never saw.  A run is bounded by CPU seconds of search and
+candidates together, so a busy machine changes the time that it takes and little else.  What takes a
+model has a scripted one (`reflection.py`); `killed.py` kills a search and starts it again.
 """
 
 from __future__ import annotations
@@ -23,6 +23,10 @@ from pathlib import Path
 from statistics import median
 from types import ModuleType
 from typing import Any
+
+from killed import killed
+from page import publish, table
+from reflection import bug, gepa, reflection
 
 from whet.evolution.engine import Search, SearchOptions
 from whet.evolution.job import Job, Report, run_job
@@ -169,7 +173,7 @@ def modules(options: argparse.Namespace) -> list[dict[str, Any]]:
     }
     rows = []
     for name, (population, edits) in arms.items():
-        for seed in range(options.seeds):
+        for seed in range(4 * options.seeds):
             chosen = SearchOptions(iterations=LANDSCAPE.iterations, target=1.0, edits=edits, seed=seed)
             found = asyncio.run(_landscape(population(), chosen, options))
             rows.append(
@@ -195,44 +199,93 @@ async def _landscape(population: Population, chosen: SearchOptions, options: arg
     return found.best.score
 
 
-PROBLEMS = {"packing": packing, "modules": modules, "retry": retry, "router": router}
+PROBLEMS: dict[str, Callable[[argparse.Namespace], list[dict[str, Any]]]] = {
+    "packing": packing,
+    "modules": modules,
+    "retry": retry,
+    "router": router,
+    "reflection": reflection,
+    "bug": bug,
+    "gepa": gepa,
+    "killed": killed,
+}
 
 
-def main() -> None:
-    """Run the problems named."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("problems", nargs="*", default=list(PROBLEMS), metavar="PROBLEM")
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--cpu", type=float, default=60.0, help="CPU seconds of one run")
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of a measurement."""
+    parser.add_argument(
+        "problems", nargs="*", metavar="PROBLEM", help=f"of {', '.join(PROBLEMS)}; all if none"
+    )
+    parser.add_argument(
+        "--seeds", type=int, default=5, help="of each problem; modules has four times as many"
+    )
+    parser.add_argument("--cpu", type=float, default=60.0, help="CPU seconds of one run without a model")
+    parser.add_argument("--times", type=int, default=20, help="kills")
+    parser.add_argument("--proposals", type=int, default=120, help="of the search that is killed")
     parser.add_argument("--unsafe-local", action="store_true", help="without the sandbox, to try it out")
     parser.add_argument("--json", type=Path, help="file for all rows")
-    options = parser.parse_args()
+
+
+def evolution(options: argparse.Namespace) -> None:
+    """Measure the problems named and put the table into the page."""
+    unknown = set(options.problems) - set(PROBLEMS)
+    if unknown:
+        raise SystemExit(f"{', '.join(sorted(unknown))}: there are {', '.join(PROBLEMS)}")
     rows = []
-    for name in options.problems:
-        if name not in PROBLEMS:
-            parser.error(f"{name!r} is none of {', '.join(PROBLEMS)}")
+    for name in options.problems or PROBLEMS:
         for row in PROBLEMS[name](options):
-            print(
-                ", ".join(
-                    f"{key} {value:.4g}" if isinstance(value, float) else f"{key} {value}"
-                    for key, value in row.items()
-                ),
-                flush=True,
-            )
+            said = [f"{k} {v:.4g}" if isinstance(v, float) else f"{k} {v}" for k, v in row.items()]
+            print(", ".join(said), file=sys.stderr, flush=True)
             rows.append(row)
-    for problem in dict.fromkeys(row["problem"] for row in rows):
-        mine = [row for row in rows if row["problem"] == problem]
-        line = f"{problem}: median {median(row['unseen'] for row in mine):.4g} on the unseen"
-        if "start" in mine[0]:
-            line += f", start {mine[0]['start']:.4g}"
-        if "closed" in mine[0]:
-            line += f", {median(row['closed'] for row in mine):.0%} of the gap to the best known closed"
-        if "optimum" in mine[0]:
-            line += f", optimum found by {sum(row['optimum'] for row in mine)} of {len(mine)}"
-        print(line)
     if options.json:
         options.json.write_text(json.dumps(rows, indent=1), encoding="utf-8")
+    problems = dict.fromkeys(row["problem"] for row in rows)
+    lines = [_line(problem, [row for row in rows if row["problem"] == problem]) for problem in problems]
+    heads = ("problem", "runs", "median", "worst", "start", "what else")
+    publish("Evolution", [*table(heads, lines), _READING])
+
+
+_READING = (
+    "packing: excess over the lower bound in per cent, less is better; retry: worth of a request; router: share of "
+    "questions; modules: score, and how many runs found the optimum; each on instances that no search saw, without "
+    "a model. reflection, bug, gepa: a scripted model. killed: 1 where the archive is the undisturbed one to the byte."
+)
+
+
+def _line(problem: str, rows: list[dict[str, Any]]) -> list[str]:
+    values = [row["unseen"] for row in rows]
+    worst = max(values) if problem == "packing" else min(values)
+    start = f"{rows[0]['start']:.4g}" if "start" in rows[0] else "–"
+    return [problem, str(len(rows)), f"{median(values):.4g}", f"{worst:.4g}", start, _more(rows)]
+
+
+def _more(rows: list[dict[str, Any]]) -> str:
+    first = rows[0]
+
+    def middle(name: str) -> float:
+        return float(median(row[name] for row in rows))
+
+    if "closed" in first:
+        return f"{middle('closed'):.0%} of the gap to the best known closed"
+    if "optimum" in first:
+        return f"optimum found by {sum(row['optimum'] for row in rows)} of {len(rows)}"
+    if "blind" in first:
+        times = min(row["times"] for row in rows)
+        told, blind = middle("proposals"), middle("blind")
+        return f"{told:.0f} proposals; {blind:.0f} with the feedback blanked (at least {times:.1f}x)"
+    if "theirs" in first:
+        return f"{middle('calls'):.0f} metric calls; GEPA 0.1.4: {middle('theirs'):.0f}"
+    if "files" in first:
+        return f"{first['files']} files changed, {first['proposals']} proposals"
+    if "kills" in first:
+        return (
+            f"{first['kills']} kills, {first['asked_again']} recorded answers asked again, "
+            f"{first['lost_on_their_way']} lost on their way"
+        )
+    return ""
 
 
 if __name__ == "__main__":
-    main()
+    chosen = argparse.ArgumentParser(description=__doc__)
+    add_arguments(chosen)
+    evolution(chosen.parse_args())

@@ -18,7 +18,7 @@ def main(python: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         wired = wire(Path(__file__).with_name("repo"), python, Path(folder))
     wired_as_usual(wired, "AutoGen")
-    assert did(wired.models[0]) == DID, wired.models
+    assert did(wired.trajectory) == DID, wired.trajectory
     print("autogen: a repository wired by whet init")
 
 

@@ -18,7 +18,7 @@ def main(python: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         wired = wire(Path(__file__).with_name("repo"), python, Path(folder))
     wired_as_usual(wired, "CrewAI")
-    seen = did(wired.models[0])
+    seen = did(wired.trajectory)
     # CrewAI writes the prompt from role, goal and backstory, and the question into a task.
     assert PROMPT in seen["prompt"], seen
     assert f"Current Task: {QUESTION}" in seen["question"], seen

@@ -40,7 +40,7 @@ def main(python: str) -> None:
             assert bool(trajectory["versions"]) == (run == "released"), trajectory
         wired = wire(HERE / "repo", python, folder)
     wired_as_usual(wired, "LangGraph")
-    assert did(wired.models[0]) == DID, wired.models
+    assert did(wired.trajectory) == DID, wired.trajectory
     print("langgraph: recorded streamed or not, follows a release, and a repository wired by whet init")
 
 

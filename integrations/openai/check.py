@@ -53,7 +53,7 @@ def main(python: str) -> None:
         recorded_as_it_is(python, Path(name))
         wired = wire(HERE / "repo", python, Path(name))
     wired_as_usual(wired, "OpenAI")
-    assert did(wired.models[0]) == DID, wired.models
+    assert did(wired.trajectory) == DID, wired.trajectory
     print("openai: chat and responses, streamed or not, and a repository wired by whet init")
 
 

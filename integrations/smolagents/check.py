@@ -31,8 +31,8 @@ def main(python: str) -> None:
     assert (wired.proposed["framework"], wired.proposed["diff"]) == ("smolagents", ""), wired.proposed
     assert wired.proposed["command"].startswith("whet run "), wired.proposed
     assert wired.printed.splitlines()[-1] == ANSWER, wired.printed
-    assert not wired.calls, wired.calls
-    (trajectory,) = wired.models
+    trajectory = wired.trajectory
+    assert trajectory["meta"]["source"] == "gateway", trajectory
     seen = did(trajectory)
     assert PROMPT in seen["prompt"], seen
     assert QUESTION in seen["question"], seen

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
@@ -121,7 +121,11 @@ class _Agent:
 
     async def _replayed(self, episode: _Call, recorded: Trajectory) -> Action:
         done = await attempt(
-            self._calls.agent, recorded, bundle=self._bundle, divergence=self._calls.divergence
+            self._calls.agent,
+            recorded,
+            bundle=self._bundle,
+            divergence=self._calls.divergence,
+            live=self._calls.live,
         )
         episode.counts = done.counts
         self._calls.count(done.counts)
@@ -134,8 +138,14 @@ class _Agent:
 class Calls:
     """What `calls` gives: a factory of Envs that brings its policy, and counts what it replayed."""
 
-    def __init__(self, agent: Callable[..., Any], record: Record, divergence: Divergence) -> None:
-        self.agent, self.divergence = agent, divergence
+    def __init__(
+        self,
+        agent: Callable[..., Any],
+        record: Record,
+        divergence: Divergence,
+        live: Collection[str],
+    ) -> None:
+        self.agent, self.divergence, self.live = agent, divergence, live
         self._record = record
         self._store: Store | None = record if isinstance(record, Store) else None
         self._runs: Mapping[str, Trajectory] | None = None
@@ -203,7 +213,13 @@ class Calls:
             self._replays.simulated += counts.simulated
 
 
-def calls(agent: Callable[..., Any], *, record: Record = None, divergence: Divergence = "exclude") -> Calls:
+def calls(
+    agent: Callable[..., Any],
+    *,
+    record: Record = None,
+    divergence: Divergence = "exclude",
+    live: Collection[str] = (),
+) -> Calls:
     """An agent function, sync or async, as an environment: one call is one episode.
 
     The task's instruction is the first argument and the entries of `initial_state` are keyword
@@ -221,5 +237,7 @@ def calls(agent: Callable[..., Any], *, record: Record = None, divergence: Diver
             By default the store that the agent's own `@trace` records to.
         divergence: what a call gets that was not recorded: `exclude` refuses it, `nearest` answers a read
             with the most similar recorded one, a function simulates the tool.
+        live: names of tools that may run for real in a replay of what was captured from outside: those that
+            a framework brings and nobody can mark.
     """
-    return Calls(agent, record, divergence)
+    return Calls(agent, record, divergence, live)

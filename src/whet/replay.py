@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -91,13 +91,14 @@ async def attempt(
     bundle: Bundle,
     divergence: Divergence = "exclude",
     guard: bool = False,
+    live: Collection[str] = (),
 ) -> Attempt:
     """Call an agent once with what a recorded run was called with, its tools answered from the record.
 
     An agent whose recorded tools are not marked (`@whet.step(kind="tool")`) is not called at all: its
     tools would run for real.  That counts as a divergence.  Arguments as of `again`.
     """
-    open_tools = unmarked(recorded)
+    open_tools = unmarked(recorded, live)
     if open_tools:
         counts = Counts()
         counts.diverged.append(f"{', '.join(open_tools)}: not marked with @whet.step(kind='tool')")
@@ -129,6 +130,7 @@ async def again(
     bundle: Bundle | None = None,
     divergence: Divergence = "exclude",
     guard: bool = False,
+    live: Collection[str] = (),
 ) -> Replayed:
     """Run an agent on what a recorded run was asked, with its tools answered from the record.
 
@@ -137,9 +139,15 @@ async def again(
             function had several arguments, with those.
         bundle: what it runs under; None leaves what is live.
         divergence, guard: as in `Replay`.
+        live: names of tools that may run for real: those that a framework brings and nobody can mark.
     """
     done = await attempt(
-        agent, recorded, bundle=bundle or current_bundle(), divergence=divergence, guard=guard
+        agent,
+        recorded,
+        bundle=bundle or current_bundle(),
+        divergence=divergence,
+        guard=guard,
+        live=live,
     )
     failure: Failure | None = None if done.error is None else blame(done.error)
     # An agent may have caught the refusal and gone on with something else: that run is no evidence either.
@@ -166,6 +174,7 @@ async def fidelity(
     divergence: Divergence = "exclude",
     concurrency: int = 8,
     guard: bool = False,
+    live: Collection[str] = (),
 ) -> Fidelity:
     """Replay runs with the agent as it is, and count how often the verdict is the recorded one.
 
@@ -173,6 +182,7 @@ async def fidelity(
         rewards: the verdict is what they say of either run; with none it is the output itself and
             whether the run failed.
         concurrency: runs at once.
+        live: as in `again`.
 
     Raises:
         InputError: no run that could be replayed.
@@ -181,7 +191,7 @@ async def fidelity(
 
     async def one(trajectory: Trajectory) -> tuple[Replayed, Json, Json]:
         async with slots:
-            done = await again(agent, trajectory, divergence=divergence, guard=guard)
+            done = await again(agent, trajectory, divergence=divergence, guard=guard, live=live)
         return done, await _verdict(done.recorded, rewards), await _verdict(done.again, rewards)
 
     runs = await asyncio.gather(*(one(each) for each in recorded))

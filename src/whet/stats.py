@@ -37,6 +37,20 @@ def wilson(successes: float, n: int, *, level: float = 0.95) -> Interval:
     return max(0.0, centre - half), min(1.0, centre + half)
 
 
+def auc(scores: Sequence[float], right: Sequence[bool]) -> float:
+    """Chance that a right one ranks above a wrong one, ties counting half (Mann-Whitney); NaN without both."""
+    tied: dict[float, list[int]] = {}
+    for score, good in zip(scores, right, strict=True):
+        tied.setdefault(score, [0, 0])[bool(good)] += 1
+    below, total = 0, 0.0
+    for score in sorted(tied):
+        wrong, good_ones = tied[score]
+        total += good_ones * (below + wrong / 2)
+        below += wrong
+    positive = len(right) - below
+    return total / (positive * below) if positive and below else math.nan
+
+
 def _beta_fraction(a: float, b: float, x: float) -> float:
     """Continued fraction of the incomplete beta function by Lentz's method (DLMF 8.17.22)."""
     tiny = 1e-300

@@ -197,24 +197,28 @@ def _run(
     resume: bool = False,
     json: bool = False,
 ) -> int:
-    from ..training import running
+    from ..training import processes, running
     from ..training.huggingface import LoRAOptions
 
     trajectories = _trajectories(data, store)
-    job = running.Job(
-        name=name,
-        trajectories=trajectories,
-        output=output,
-        model=model,
-        lora=LoRAOptions(rank=lora_rank, alpha=2 * lora_rank) if lora_rank else None,
-        score=getattr(options, "score", None),
-        rl=METHODS[name].rl,
-        settings=msgspec.to_builtins(options) | {"lora_rank": lora_rank},
-        seed=options.seed,
-        resource=options.resource,
-        progress=_quiet if json else _say,
-    )
-    done = asyncio.run(running.run(job, lambda: optimizer(options), resume=resume))
+    with processes.joined(output) as folder:
+        first = processes.place().first
+        job = running.Job(
+            name=name,
+            trajectories=trajectories,
+            output=folder,
+            model=model,
+            lora=LoRAOptions(rank=lora_rank, alpha=2 * lora_rank) if lora_rank else None,
+            score=getattr(options, "score", None),
+            rl=METHODS[name].rl,
+            settings=msgspec.to_builtins(options) | {"lora_rank": lora_rank},
+            seed=options.seed,
+            resource=options.resource,
+            progress=_say if first and not json else _quiet,
+        )
+        done = asyncio.run(running.run(job, lambda: optimizer(options), resume=resume))
+    if not first:
+        return 0
     figures = {key: round(value, 6) for key, value in done.metrics.items()}
     if json:
         versions = {key: version.content for key, version in done.bundle.items()}
@@ -232,9 +236,9 @@ def _run(
 
 
 def _trajectories(data: Path | None, store: Path | None) -> Sequence[Any]:
+    from ..data.files import read
     from ..errors import NotFoundError
     from ..store import Store
-    from ..training.dataset import read
 
     if (data is None) == (store is None):
         raise InputError("give the trajectories either as --data FILE or as --store FILE")

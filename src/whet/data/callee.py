@@ -7,6 +7,7 @@ needs no whet.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -72,6 +73,29 @@ def attach(*given, **named):
 '''
 
 
+_LARGEST = 100_000
+"""Bytes of a data file that values are drawn from."""
+
+
+def _of_json(content: str | bytes) -> list[Json]:
+    """Keys and plain values of a JSON file, each once."""
+    try:
+        data = json.loads(content)
+    except ValueError:
+        return []
+    found: dict[str, Json] = {}
+    queue = [data]
+    while queue:
+        each = queue.pop(0)
+        if isinstance(each, dict):
+            queue += [*each, *each.values()]
+        elif isinstance(each, list):
+            queue += each
+        elif each not in (None, "", True, False) and len(str(each)) <= 60:
+            found.setdefault(repr(each), each)
+    return list(found.values())
+
+
 @dataclass(frozen=True)
 class Callee:
     """One function with the files that it needs."""
@@ -107,9 +131,12 @@ class Callee:
     @cached_property
     def pool(self) -> list[Json]:
         """The literals that stand around it."""
-        return literals(
-            text for name, text in self.files.items() if name.endswith(".py") and isinstance(text, str)
-        )
+        texts = {name: text for name, text in self.files.items() if isinstance(text, str)}
+        found = literals(text for name, text in texts.items() if name.endswith(".py"))
+        for name, content in self.files.items():
+            if name.endswith(".json") and len(content) <= _LARGEST:
+                found += _of_json(content)
+        return found
 
     @cached_property
     def staged(self) -> dict[str, str | bytes]:

@@ -28,10 +28,12 @@ from .recorded import distinct, recorded
 from .signatures import Example as Shown
 from .signatures import Signature
 from .signatures import examples as shown_examples
-from .synthesis import Unknown, inputs
+from .synthesis import Unknown, inputs, near
 
 _TRIES = 12
 """Inputs tried per row that is wanted: most of what is made blindly is rejected."""
+_ROUNDS = 3
+"""Times that inputs are made: again where too few were answered, near to those that were."""
 _BATCH = 10
 _ASKED = """Write test data for this Python function.
 
@@ -227,23 +229,33 @@ async def _made(
     callee: Callee, rows: Sequence[Example], wanted: int, account: Account, pool: Pool, seed: int
 ) -> list[Example]:
     """From the signature: tried in batches, and of those that answer the least common answers first."""
-    try:
-        stream = inputs(callee.signature, callee.pool, seed)
-        first = next(stream, None)
-    except Unknown as error:
-        account.drop("parameters that no value can be made for", error)
-        return []
-    missing = wanted - len(rows)
+    missing, found = wanted - len(rows), list[Example]()
     seen = {row.id for row in rows}
-    fresh: list[Example] = []
-    for given in [first, *islice(stream, missing * _TRIES)]:
-        row = Example(
-            input=given, provenance={"how": "generated", "seed": seed, "answer": "the function as it stands"}
-        )
-        if row.id not in seen:
-            seen.add(row.id)
-            fresh.append(row)
-    found = await _ran(callee, fresh, rows, len(rows) + len(fresh), account, pool)
+    for turn in range(_ROUNDS):
+        answered = [row.input for row in [*rows, *found]]
+        signature, literals = callee.signature, callee.pool
+        try:
+            stream = (
+                near(signature, answered, literals, seed + turn)
+                if turn and len(signature.parameters) > 1
+                else inputs(signature, literals, seed + turn)
+            )
+            drawn = list(islice(stream, 1 + missing * _TRIES))
+        except Unknown as error:
+            account.drop("parameters that no value can be made for", error)
+            break
+        fresh: list[Example] = []
+        for given in drawn:
+            row = Example(
+                input=given,
+                provenance={"how": "generated", "seed": seed, "answer": "the function as it stands"},
+            )
+            if row.id not in seen:
+                seen.add(row.id)
+                fresh.append(row)
+        found += await _ran(callee, fresh, rows, len(rows) + len(fresh), account, pool)
+        if len(found) >= missing:
+            break
     return _spread(found, missing)
 
 

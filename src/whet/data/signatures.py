@@ -59,6 +59,8 @@ class Signature:
     open: bool = False
     """It takes *args or **kwargs, too."""
     source: str = ""
+    constructor: tuple[Parameter, ...] = ()
+    """What the class of a method is made with."""
 
     @property
     def required(self) -> list[str]:
@@ -126,7 +128,15 @@ def read(source: str, qualname: str) -> Signature:
         bound=bound,
         open=node.args.vararg is not None or node.args.kwarg is not None,
         source=ast.get_source_segment(source, node) or "",
+        constructor=_constructor(owner) if bound == "instance" and owner is not None else (),
     )
+
+
+def _constructor(owner: ast.ClassDef) -> tuple[Parameter, ...]:
+    for node in owner.body:
+        if isinstance(node, ast.FunctionDef) and node.name == "__init__":
+            return tuple(_parameters(node.args))[1:]
+    return ()
 
 
 def definition(tree: ast.Module, qualname: str) -> tuple[ast.stmt, ast.ClassDef | None]:

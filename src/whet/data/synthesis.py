@@ -13,7 +13,7 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 
 from ..types import Json
-from .signatures import Parameter, Signature, compact
+from .signatures import SELF, Parameter, Signature, compact
 
 _WORDS = (
     "please", "the", "a", "my", "order", "where", "is", "when", "can", "you", "help", "me", "with", "this",
@@ -52,12 +52,34 @@ def inputs(signature: Signature, pool: Sequence[Json], seed: int) -> Iterator[Js
     """
     rng = random.Random(f"inputs:{seed}")
     makers = {each.name: _maker_of(each, pool) for each in signature.parameters}
+    built = {each.name: _maker_of(each, pool) for each in signature.constructor if each.required}
     while True:
         given: dict[str, Json] = {}
         for each in signature.parameters:
             if each.required or rng.random() < 0.3:
                 given[each.name] = makers[each.name](rng)
-        yield compact(signature, given)
+        if built:
+            yield {**given, SELF: {name: make(rng) for name, make in built.items()}}
+        else:
+            yield compact(signature, given)
+
+
+def near(signature: Signature, answered: Sequence[Json], pool: Sequence[Json], seed: int) -> Iterator[Json]:
+    """Inputs without end that differ in one argument from some that the function answered.
+
+    A function that wants one of a few keys in one argument is reached through those that had one.
+    """
+    rng = random.Random(f"near:{seed}")
+    fresh = inputs(signature, pool, seed + 1)
+    known = [each for each in (signature.named(one) for one in answered) if each]
+    while known:
+        given, other = dict(rng.choice(known)), signature.named(next(fresh)) or {}
+        name = rng.choice(list(given))
+        # From another one that was answered, or new.
+        source = rng.choice(known) if rng.random() < 0.3 else other
+        if name in source:
+            given[name] = source[name]
+        yield given if SELF in given else compact(signature, given)
 
 
 def _maker_of(parameter: Parameter, pool: Sequence[Json]) -> Maker:
@@ -163,7 +185,7 @@ def _text(rng: random.Random, pool: Sequence[Json]) -> str:
     if kind < 0.3 and words:
         return rng.choice(words)
     if kind < 0.35:
-        return rng.choice(("", " ", str(rng.randint(0, 999)), "?"))
+        return rng.choice(("", " ", str(rng.randint(0, 999)), "?", f"[{rng.randint(0, 9)}]", '{"a": 1}'))
     parts = [
         _word(rng, pool) if rng.random() < 0.35 else rng.choice(_WORDS) for _ in range(rng.randint(2, 9))
     ]

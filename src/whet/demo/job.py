@@ -39,8 +39,8 @@ class Sizes:
 
     users: int = 600
     """Questions that users ask the agent as it came; 40 % get a thumb."""
-    later_users: int = 2_200
-    """Questions that users ask the tuned agent, half of them with its rule opened."""
+    later_users: int = 3_000
+    """Questions that users ask the tuned agent, and others ask of it with its rule opened in two ways."""
     rollouts: int = 24_000
     """New attempts that each learner may make at most."""
     searched: int = 600
@@ -62,7 +62,7 @@ class Sizes:
 
 SMALL = Sizes(
     users=200,
-    later_users=900,
+    later_users=300,
     rollouts=4_000,
     searched=100,
     generations=8,

@@ -13,180 +13,20 @@ from __future__ import annotations
 
 import ast
 import random
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from functools import lru_cache
+from collections.abc import Callable
 
 from ..errors import InputError
 from . import operators, targets
 from .program import Program, regions
+from .source import SIMPLE, Site, Source, definitions, is_number, parsed
 
 Edit = Callable[[Program, Program | None, random.Random], Program | None]
 """A change of the first program, with the second as a donor where the edit takes one."""
 
 _ARITHMETIC = (ast.Add, ast.Sub, ast.Mult, ast.Div)
 _COMPARISONS = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
-_COMPOUND = (ast.BinOp, ast.BoolOp, ast.Compare, ast.IfExp, ast.UnaryOp, ast.Lambda)
-_SIMPLE = (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Expr)
-_NOT_VALUES = ("decorator_list", "annotation", "returns", "args", "type_params", "bases", "targets")
-"""Fields of syntax nodes whose expressions are no values to compute with; `args` of a call are."""
 _LARGEST = 4000
 """Syntax nodes above which a program grows no further: blind edits bloat what nobody stops."""
-
-
-@dataclass(slots=True)
-class Site:
-    """One expression that may be replaced."""
-
-    node: ast.expr
-    parent: ast.AST
-    names: tuple[str, ...]
-    """Names that hold something there and are used in arithmetic somewhere near."""
-
-
-@dataclass(slots=True)
-class Source:
-    """A Python text with its tree, cut at bytes because the tree counts in bytes."""
-
-    text: str
-    tree: ast.Module = field(init=False)
-    raw: bytes = field(init=False)
-    starts: list[int] = field(init=False)
-    blocks: list[tuple[int, int]] = field(init=False)
-    _sites: list[Site] | None = None
-
-    def __post_init__(self) -> None:
-        """Raises SyntaxError or InputError for what cannot be edited."""
-        self.tree = ast.parse(self.text)
-        self.raw = self.text.encode()
-        self.starts = [0]
-        for line in self.raw.splitlines(keepends=True):
-            self.starts.append(self.starts[-1] + len(line))
-        self.blocks = [
-            (len(self.text[: block.start].encode()), len(self.text[: block.stop].encode()))
-            for block in regions(self.text)
-        ]
-
-    def span(self, node: ast.expr | ast.stmt) -> tuple[int, int]:
-        """First byte and the byte after the last."""
-        assert node.end_lineno is not None
-        assert node.end_col_offset is not None
-        return (
-            self.starts[node.lineno - 1] + node.col_offset,
-            self.starts[node.end_lineno - 1] + node.end_col_offset,
-        )
-
-    def inside(self, node: ast.expr | ast.stmt) -> bool:
-        """True if the whole node may change."""
-        begin, end = self.span(node)
-        return any(start <= begin and end <= stop for start, stop in self.blocks)
-
-    def cut(self, changes: list[tuple[tuple[int, int], str]]) -> str:
-        """The text with spans replaced; spans do not overlap."""
-        raw = self.raw
-        for (begin, end), new in sorted(changes, reverse=True):
-            raw = raw[:begin] + new.encode() + raw[end:]
-        return raw.decode()
-
-    def segment(self, node: ast.expr | ast.stmt) -> str:
-        """The node as it stands in the text."""
-        begin, end = self.span(node)
-        return self.raw[begin:end].decode()
-
-    def sites(self) -> list[Site]:
-        """Every expression that may be replaced, in the order of the text, the outer ones first."""
-        if self._sites is not None:
-            return self._sites
-        found: list[Site] = []
-        for owner in [*_functions(self.tree), self.tree]:
-            names = _names(owner)
-            for parent, node in _expressions(owner):
-                if self.inside(node):
-                    found.append(Site(node, parent, names))
-        found.sort(key=lambda site: (self.span(site.node)[0], -self.span(site.node)[1]))
-        self._sites = found
-        return found
-
-    def statements(self) -> list[tuple[list[ast.stmt], int]]:
-        """Every simple statement that may be moved or dropped, as its body and place in it."""
-        found = []
-        for function in _functions(self.tree):
-            for node in ast.walk(function):
-                for name in ("body", "orelse"):
-                    body = getattr(node, name, None)
-                    if isinstance(body, list):
-                        found += [
-                            (body, place)
-                            for place, each in enumerate(body)
-                            if isinstance(each, _SIMPLE) and self.inside(each) and not _is_text(each)
-                        ]
-        return found
-
-    def put(self, site: Site, new: ast.expr) -> str:
-        """The text with one expression replaced, in parentheses where they may be needed."""
-        text = ast.unparse(ast.fix_missing_locations(new))
-        bare = isinstance(site.parent, (ast.stmt, ast.Call, ast.Subscript, ast.List, ast.Tuple, ast.keyword))
-        if isinstance(new, _COMPOUND) and not bare:
-            text = f"({text})"
-        return self.cut([(self.span(site.node), text)])
-
-
-def _functions(tree: ast.AST) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
-    return [node for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))]
-
-
-def _is_text(node: ast.stmt) -> bool:
-    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-
-
-def _expressions(owner: ast.AST) -> Iterator[tuple[ast.AST, ast.expr]]:
-    """Expressions that are evaluated in `owner` itself, without its inner functions, with their parents."""
-    queue: list[ast.AST] = [owner]
-    while queue:
-        parent = queue.pop()
-        for name, value in ast.iter_fields(parent):
-            if name in _NOT_VALUES and not (name == "args" and isinstance(parent, ast.Call)):
-                continue
-            for node in value if isinstance(value, list) else [value]:
-                if not isinstance(node, ast.AST):
-                    continue
-                if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.JoinedStr, ast.Lambda)):
-                    continue  # its own owner, or with positions that cannot be cut
-                if isinstance(node, ast.expr) and _replaceable(parent, name, node):
-                    yield parent, node
-                queue.append(node)
-
-
-def _replaceable(parent: ast.AST, name: str, node: ast.expr) -> bool:
-    if isinstance(getattr(node, "ctx", None), (ast.Store, ast.Del)) or isinstance(
-        node, (ast.Slice, ast.Starred)
-    ):
-        return False
-    if isinstance(parent, ast.Call) and name == "func":
-        return False
-    if isinstance(parent, (ast.Attribute, ast.Import, ast.Expr)):
-        return False
-    return not (isinstance(node, ast.Constant) and isinstance(node.value, (str, bytes, type(...))))
-
-
-def _names(owner: ast.AST) -> tuple[str, ...]:
-    """Arguments, and names that stand beside an arithmetic sign or a comparison in `owner`."""
-    found: dict[str, None] = {}
-    if isinstance(owner, (ast.FunctionDef, ast.AsyncFunctionDef)):
-        every = [*owner.args.posonlyargs, *owner.args.args, *owner.args.kwonlyargs]
-        found.update(dict.fromkeys(each.arg for each in every if each.arg not in ("self", "cls")))
-    for node in ast.walk(owner):
-        sides: list[ast.expr] = []
-        if isinstance(node, ast.BinOp):
-            sides = [node.left, node.right]
-        elif isinstance(node, ast.Compare):
-            sides = [node.left, *node.comparators]
-        found.update(dict.fromkeys(side.id for side in sides if isinstance(side, ast.Name)))
-    return tuple(found)
-
-
-def _is_number(node: ast.AST) -> bool:
-    return isinstance(node, ast.Constant) and isinstance(node.value, (int, float))
 
 
 def _python(program: Program, rng: random.Random) -> tuple[str, Source] | None:
@@ -197,15 +37,9 @@ def _python(program: Program, rng: random.Random) -> tuple[str, Source] | None:
         return None
     name = rng.choices(names, weights)[0]
     try:
-        return name, _source(program.parts[name])
+        return name, parsed(program.parts[name])
     except (SyntaxError, ValueError):
         return None
-
-
-@lru_cache(maxsize=256)
-def _source(text: str) -> Source:
-    """Parsed once: the same parents are drawn again and again, and no edit changes a tree."""
-    return Source(text)
 
 
 def number(program: Program, donor: Program | None, rng: random.Random) -> Program | None:
@@ -214,7 +48,7 @@ def number(program: Program, donor: Program | None, rng: random.Random) -> Progr
     if found is None:
         return None
     name, source = found
-    places = [site.node for site in source.sites() if _is_number(site.node)]
+    places = [site.node for site in source.sites() if is_number(site.node)]
     if not places:
         return None
     count = 1
@@ -278,7 +112,7 @@ def operand(program: Program, donor: Program | None, rng: random.Random) -> Prog
     sites = [
         site
         for site in source.sites()
-        if _is_number(site.node) or (isinstance(site.node, ast.Name) and site.node.id in site.names)
+        if is_number(site.node) or (isinstance(site.node, ast.Name) and site.node.id in site.names)
     ]
     if not sites:
         return None
@@ -305,7 +139,7 @@ def _arithmetic(source: Source) -> list[Site]:
         site
         for site in source.sites()
         if isinstance(site.node, (ast.BinOp, ast.UnaryOp, ast.IfExp))
-        or _is_number(site.node)
+        or is_number(site.node)
         or (isinstance(site.node, ast.Name) and site.node.id in site.names)
     ]
 
@@ -406,7 +240,7 @@ def reorder(program: Program, donor: Program | None, rng: random.Random) -> Prog
     body, place = rng.choice(places)
     one = body[place]
     two = body[place + 1] if place + 1 < len(body) else None
-    if isinstance(two, _SIMPLE) and source.inside(two) and rng.random() < 0.7:
+    if isinstance(two, SIMPLE) and source.inside(two) and rng.random() < 0.7:
         return program.with_part(
             name,
             source.cut([(source.span(one), source.segment(two)), (source.span(two), source.segment(one))]),
@@ -421,7 +255,7 @@ def _donor(program: Program, donor: Program | None, rng: random.Random) -> tuple
     if found is None or donor is None or found[0] not in donor.parts:
         return None
     try:
-        return (*found, _source(donor.parts[found[0]]))
+        return (*found, parsed(donor.parts[found[0]]))
     except (SyntaxError, ValueError):
         return None
 
@@ -462,35 +296,17 @@ def unite(program: Program, donor: Program | None, rng: random.Random) -> Progra
                 changed = changed.with_part(name, donor.parts[name])
             continue
         try:
-            mine, its = _source(program.parts[name]), _source(donor.parts[name])
+            mine, its = parsed(program.parts[name]), parsed(donor.parts[name])
         except (SyntaxError, ValueError):
             continue
-        theirs = _definitions(its)
+        theirs = definitions(its)
         changes = []
-        for key, node in _definitions(mine).items():
+        for key, node in definitions(mine).items():
             gift = theirs.get(key)
             if gift is not None and its.segment(gift) != mine.segment(node) and rng.random() < 0.5:
                 changes.append((mine.span(node), its.segment(gift)))
         changed = changed.with_part(name, mine.cut(changes))
     return None if changed.parts == program.parts else changed
-
-
-def _definitions(source: Source) -> dict[str, ast.stmt]:
-    found: dict[str, ast.stmt] = {}
-
-    def visit(body: list[ast.stmt], prefix: str) -> None:
-        for node in body:
-            if isinstance(node, ast.ClassDef):
-                visit(node.body, f"{prefix}{node.name}.")
-            elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-                found[prefix + node.name] = node
-            elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-                found[prefix + node.targets[0].id] = node
-            elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.value:
-                found[prefix + node.target.id] = node
-
-    visit(source.tree.body, "")
-    return {key: node for key, node in found.items() if source.inside(node)}
 
 
 def knobs(program: Program, donor: Program | None, rng: random.Random) -> Program | None:
@@ -500,7 +316,7 @@ def knobs(program: Program, donor: Program | None, rng: random.Random) -> Progra
         return None
     name, source = found
     places: list[tuple[str, targets.Target, list[operators.Knob]]] = []
-    for constant, node in _definitions(source).items():
+    for constant, node in definitions(source).items():
         if "." in constant or not isinstance(node, (ast.Assign, ast.AnnAssign)):
             continue
         try:

@@ -27,7 +27,7 @@ from .journal import Journal, Record
 from .judging import Judgement, Judging, unreadable
 from .population import Draw, Judged, Population
 from .program import Program
-from .proposers import Proposer
+from .proposers import Proposes
 
 _TRIES = 16
 """Edits tried for one proposal before it is given up: most of what fails does so for nothing."""
@@ -119,7 +119,7 @@ class _Child:
     operator: str
     draw: Draw
     program: Program | None
-    proposer: Proposer | None = None
+    proposer: Proposes | None = None
     cost: float = _CHEAP
 
 
@@ -131,7 +131,7 @@ class Search:
         start: the program to improve.
         judge: what scores candidates.
         population: who may have children.
-        proposers: models, each an arm of the bandit beside the edits.
+        proposers: models, commands and rules, each an arm of the bandit beside the edits.
         journal: where the search is recorded and replayed from; None to keep nothing.
         meter: budget; an evaluation is a rollout.
         progress: told every committed record.
@@ -142,7 +142,7 @@ class Search:
     judge: Judging
     population: Population
     options: SearchOptions = field(default_factory=SearchOptions)
-    proposers: Sequence[Proposer] = ()
+    proposers: Sequence[Proposes] = ()
     journal: Journal | None = None
     meter: Meter = field(default_factory=Meter)
     progress: Callable[[Record], None] | None = None
@@ -153,7 +153,7 @@ class Search:
     _records: list[Record] = field(default_factory=list)
     _members: dict[int, Judged] = field(default_factory=dict)
     _history: list[tuple[int, float]] = field(default_factory=list)
-    _models: Mapping[str, Proposer] = field(default_factory=dict)
+    _models: Mapping[str, Proposes] = field(default_factory=dict)
     _bandit: Bandit = field(init=False)
     _texts: Turnstile = field(default_factory=Turnstile)
     _acts: Turnstile = field(default_factory=Turnstile)

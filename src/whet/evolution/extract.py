@@ -29,6 +29,9 @@ _DYNAMIC = {
 }
 
 
+_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+
+
 @dataclass(frozen=True, slots=True)
 class Slice:
     """A target with what it needs."""
@@ -123,8 +126,13 @@ class _Slicer:
                 self._take(module, binding.statement)
                 if binding.module is not None:
                     self._follow(module, binding.module, binding.name)
+            foreign = any(
+                each.module and self._find(module, each.module, each.name) is None for each in bound
+            )
             for index in module.touching(name):
-                self._take(module, index)
+                # `@whet.trace` of an installed package puts nothing into it that the target would see.
+                if not (foreign and isinstance(module.tree.body[index], _DEFINITIONS)):
+                    self._take(module, index)
             return
         submodule = self.repository.find(f"{module.name}.{name}", module) if module.package else None
         if submodule is not None:
@@ -145,6 +153,11 @@ class _Slicer:
             self.need(module, "__getattr__")
         elif name not in ("__file__", "__name__", "__doc__"):
             self.unsure.append(f"{module.path.as_posix()}: nothing binds {name}")
+
+    def _find(self, near: Module, name: str, member: str | None) -> Module | None:
+        """The module of ours that an import names, or is imported from."""
+        found = self.repository.find(name, near)
+        return found or (self.repository.find(f"{name}.{member}", near) if member else None)
 
     def _offers(self, module: Module, name: str, seen: set[str]) -> bool:
         """True if a star import of the module brings the name."""

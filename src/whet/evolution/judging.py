@@ -235,7 +235,7 @@ class Judge:
 
     async def _start(self, start: Program) -> Judgement:
         """The start program's judgement; its calls are recorded on the way."""
-        if self.options.fingerprint and not self.own_behaviour:
+        if self.options.fingerprint and not self.own_behaviour and start.main.endswith(".py"):
             async with self.bench(start) as bench:
                 found = await bench.ask("record", [self.path, self.stages[0], bench.at])
             if found.failure is None and isinstance(found.value, dict):
@@ -244,14 +244,17 @@ class Judge:
         return await self.score(start)
 
     async def _refuse_blind(self, start: Program, judged: Judgement) -> None:
+        wrecks = {"an empty file": ""}
+        if start.main.endswith(".py"):
+            wrecks["one that raises"] = "raise RuntimeError('a program that does not run')\n"
         scores = []
-        for text in ("", "raise RuntimeError('a program that does not run')\n"):
+        for text in wrecks.values():
             wreck = await self.score(start.with_part(start.main, text))
             scores.append(wreck.score)
         if all(score is not None and score >= (judged.score or 0.0) for score in scores):
             raise TrainingRefused(
-                f"the evaluator gives {judged.score:g} to the start program, and no less to an empty file "
-                f"and to one that raises ({', '.join(f'{score:g}' for score in scores)}). It cannot tell "
+                f"the evaluator gives {judged.score:g} to the start program, and no less to "
+                f"{' and to '.join(wrecks)} ({', '.join(f'{score:g}' for score in scores)}). It cannot tell "
                 "better from worse; let it fail, or score lower, when the program does."
             )
 

@@ -23,6 +23,7 @@ _SEARCH = re.compile(
     r"^[ \t]*<{7} SEARCH[ \t]*\r?\n(.*?)^[ \t]*={7}[ \t]*\r?\n(.*?)^[ \t]*>{7} REPLACE",
     re.DOTALL | re.MULTILINE,
 )
+_HUNK = re.compile(r"@@ -(\d+)(?:,(\d+))? \+\d+(?:,(\d+))? @@")
 _FENCE = re.compile(r"^```[ \t]*([\w+.-]*)[^\n]*\n(.*?)^```", re.DOTALL | re.MULTILINE)
 
 
@@ -148,7 +149,7 @@ def apply_diff(program: Program, answer: str) -> Program:
                 break
         else:
             raise InputError(f"no part holds the SEARCH text {search[:200]!r}")
-    return _kept(program, parts)
+    return kept(program, parts)
 
 
 def apply_rewrite(program: Program, answer: str) -> Program:
@@ -166,10 +167,87 @@ def apply_rewrite(program: Program, answer: str) -> Program:
         if len(blocks) != 1:
             raise InputError(f"the program has {len(blocks)} evolve blocks and the answer marks none")
         text = program.text[: blocks[0].start] + text + program.text[blocks[0].stop :]
-    return _kept(program, {**program.parts, program.main: text})
+    return kept(program, {**program.parts, program.main: text})
 
 
-def _kept(program: Program, parts: Mapping[str, str]) -> Program:
+def apply_patch(program: Program, text: str) -> Program:
+    """The program after a unified diff, such as `git diff` prints; what stands around the hunks is ignored.
+
+    A hunk is looked for where it says, then nearby: line numbers of hand-written diffs are often wrong,
+    its lines have to be right.
+
+    Raises:
+        InputError: no hunk, a file that is no part of the program, or lines that no part holds.
+    """
+    parts = dict(program.parts)
+    name = ""
+    shift = 0
+    found = False
+    lines = text.splitlines(keepends=True)
+    at = 0
+    while at < len(lines):
+        line = lines[at]
+        if line.startswith("--- ") and at + 1 < len(lines) and lines[at + 1].startswith("+++ "):
+            name, shift = _part_of(program, lines[at + 1][4:].split("\t")[0].strip()), 0
+            at += 2
+            continue
+        heading = _HUNK.match(line)
+        if heading is None or not name:
+            at += 1
+            continue
+        count, added = (int(heading[place] or 1) for place in (2, 3))
+        at, old, new = _hunk(lines, at + 1, count, added)
+        parts[name], shift = _put(parts[name], old, new, int(heading[1]) - 1 + shift, shift)
+        found = True
+    if not found:
+        raise InputError("the answer holds no hunk of a unified diff")
+    return kept(program, parts)
+
+
+def _part_of(program: Program, path: str) -> str:
+    for prefix in ("b/", "program/", "b/program/", ""):
+        name = path.removeprefix(prefix)
+        if name in program.parts:
+            return name
+    raise InputError(f"the patch changes {path!r}, which is none of {sorted(program.parts)}")
+
+
+def _hunk(lines: list[str], at: int, count: int, added: int) -> tuple[int, list[str], list[str]]:
+    """The place after a hunk, its old lines and its new ones."""
+    old: list[str] = []
+    new: list[str] = []
+    while at < len(lines) and (len(old) < count or len(new) < added):
+        sign, rest = lines[at][:1], lines[at][1:]
+        if sign not in " -+\n":
+            break
+        if sign != "+":
+            old.append(rest or "\n")
+        if sign != "-":
+            new.append(rest or "\n")
+        at += 1
+    if at < len(lines) and lines[at].startswith("\\"):  # no newline at the end of the file
+        at += 1
+    return at, old, new
+
+
+def _put(text: str, old: list[str], new: list[str], wanted: int, shift: int) -> tuple[str, int]:
+    """The text with one hunk applied, and how far lines after it have moved."""
+    lines = text.splitlines(keepends=True)
+    bare = [line.rstrip() for line in old]
+    places = range(len(lines) - len(bare) + 1)
+    for place in sorted(places, key=lambda each: abs(each - wanted)):
+        if [line.rstrip() for line in lines[place : place + len(bare)]] == bare:
+            changed = [*lines[:place], *new, *lines[place + len(bare) :]]
+            return "".join(changed), shift + len(new) - len(old)
+    raise InputError(f"no part holds the lines of the hunk that begins with {''.join(old[:2])!r:.200}")
+
+
+def kept(program: Program, parts: Mapping[str, str]) -> Program:
+    """The program with these texts, everything outside its evolve blocks as it was.
+
+    Raises:
+        InputError: a text that does not keep the blocks.
+    """
     return Program(
         {name: keep_outside(program.parts[name], text) for name, text in parts.items()}, program.main
     )

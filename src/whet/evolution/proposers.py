@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from ..models.base import Model
 from ..models.recorded import Recorded
@@ -32,6 +32,30 @@ what replaces them
 
 Several blocks may be given. Do not repeat the rest of the program."""
 _REWRITE = "Say in a sentence what limits the score, then give the whole program anew in one ``` fence."
+
+
+class Proposes(Protocol):
+    """What a search asks for children, as an arm of its bandit: a model, a command, a rule of ours."""
+
+    @property
+    def name(self) -> str:
+        """What the bandit calls it."""
+        ...
+
+    @property
+    def price(self) -> float:
+        """Of one proposal, in evaluations: what the bandit sets its gains against."""
+        ...
+
+    async def propose(self, draw: Draw, number: int) -> Program:
+        """One child; the same draw and number give the same one.
+
+        Raises:
+            InputError: there is no change that it can make.
+            ModelError: no answer.
+            BudgetExceeded: the call would overshoot.
+        """
+        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from ..errors import ModelError
 from ..models.base import Completion, Request
 from ..models.scripted import Answer, Script, as_completion
 from ..types import Json
-from . import chat, messages, responses
+from . import chat, completions, messages, responses
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,14 +70,17 @@ class ScriptedServer:
     >>> with ScriptedServer(["Paris", Reply(status=429, headers={"Retry-After": "1"})]) as server:
     ...     model = OpenAIModel(server.base_url, "scripted")
 
-    Serves POST /v1/chat/completions, /v1/responses and /v1/messages (plain and streamed) and GET
-    /v1/models.  `aborted` counts the answers whose client hung up before they were complete.
+    Serves POST /v1/chat/completions, /v1/responses and /v1/messages (plain and streamed), /v1/completions
+    (plain) and GET /v1/models; and vLLM's routes for weights and sleep, if it speaks `vllm`: what was
+    loaded is in `weights`, and adapters can be asked for by their names.
+
+    `aborted` counts the answers whose client hung up before they were complete.
 
     Args:
         script: as `ScriptedModel` takes it, whose answers may also be Replies.
         models: names that /v1/models lists; a chat with any other is a 404.
         api_key: if given, other keys are a 401 that quotes the wrong one, as real ones do.
-        speaks: of `chat`, `responses` and `messages`; a path of any other is a 404.
+        speaks: of `chat`, `responses`, `messages`, `completions` and `vllm`; a path of any other is a 404.
     """
 
     def __init__(
@@ -86,13 +89,14 @@ class ScriptedServer:
         *,
         models: Sequence[str] = ("scripted",),
         api_key: str | None = None,
-        speaks: Sequence[str] = ("chat", "responses", "messages"),
+        speaks: Sequence[str] = ("chat", "responses", "messages", "completions"),
     ) -> None:
         self.models = tuple(models)
         self.aborted = 0
         self.requests: list[Received] = []
         self._script: Script[Answer | Reply] = Script(script)
         self._key = api_key
+        self.weights = completions.Weights() if "vllm" in speaks else None
         self._apis = {path: api for path, api in _APIS.items() if api in speaks}
         self._http: _HTTP | None = None
         self._thread: threading.Thread | None = None
@@ -158,19 +162,38 @@ class ScriptedServer:
             return Reply(status=401, body=_error(f"Incorrect API key provided: {token}"))
         api = self.api(received.path)
         if received.method == "POST" and api:
-            field = "input" if api == "responses" else "messages"
+            field = {"responses": "input", "completions": "prompt"}.get(api, "messages")
             if not isinstance(received.body, dict) or not received.body.get(field):
                 return Reply(status=400, body=_error(f"a {api} request needs {field}"))
-            if received.body.get("model") not in self.models:
+            if received.body.get("model") not in (
+                *self.models,
+                *(self.weights.adapters if self.weights else ()),
+            ):
                 return Reply(status=404, body=_error(f"no model {received.body.get('model')!r}"))
+            if self.weights and self.weights.asleep:
+                return Reply(status=503, body=_error("the engine is asleep"))
             return None
+        if received.method == "POST" and self.weights is not None:
+            found = self.weights.post(received.path, received.body)
+            if found is not None:
+                return Reply(status=found[0], body=b"" if found[1] is None else msgspec.json.encode(found[1]))
         if received.method == "GET" and received.path == "/v1/models":
             return None
         return Reply(status=404, body=_error(f"no {received.method} {received.path} here"))
 
 
-_APIS = {"/v1/chat/completions": "chat", "/v1/responses": "responses", "/v1/messages": "messages"}
-_REQUESTS = {"chat": chat.request, "responses": responses.request, "messages": messages.request}
+_APIS = {
+    "/v1/chat/completions": "chat",
+    "/v1/responses": "responses",
+    "/v1/messages": "messages",
+    "/v1/completions": "completions",
+}
+_REQUESTS = {
+    "chat": chat.request,
+    "responses": responses.request,
+    "messages": messages.request,
+    "completions": completions.request,
+}
 
 
 def _error(message: str) -> bytes:
@@ -243,18 +266,16 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _model(self, received: Received) -> None:
         owner = self.server.owner
-        reply, completions = owner.reply(received)
+        reply, answers = owner.reply(received)
         if reply.delay and self._gone(reply.delay):
             return
         if reply.status != 200 or reply.body is not None:
             body = _error(f"scripted status {reply.status}") if reply.body is None else reply.body
             self._send(reply, body)
-        elif received.body.get("stream"):
-            self._stream(reply, _STREAMED[owner.api(received.path)](completions, received.body))
+        elif received.body.get("stream") and owner.api(received.path) in _STREAMED:
+            self._stream(reply, _STREAMED[owner.api(received.path)](answers, received.body))
         else:
-            self._send(
-                reply, msgspec.json.encode(_PLAIN[owner.api(received.path)](completions, received.body))
-            )
+            self._send(reply, msgspec.json.encode(_PLAIN[owner.api(received.path)](answers, received.body)))
 
     def _gone(self, seconds: float) -> bool:
         """Wait; True as soon as the client has hung up."""
@@ -296,12 +317,13 @@ class _Handler(BaseHTTPRequestHandler):
 
 _PLAIN: Mapping[str, Callable[..., Json]] = {
     "chat": chat.answer,
-    "responses": lambda completions, body: responses.answer(completions[0], body),
-    "messages": lambda completions, body: messages.answer(completions[0], body),
+    "completions": completions.answer,
+    "responses": lambda answers, body: responses.answer(answers[0], body),
+    "messages": lambda answers, body: messages.answer(answers[0], body),
 }
 _STREAMED: Mapping[str, Callable[..., list[bytes]]] = {
     "chat": chat.events,
-    "responses": lambda completions, body: responses.events(completions[0], body),
-    "messages": lambda completions, body: messages.events(completions[0], body),
+    "responses": lambda answers, body: responses.events(answers[0], body),
+    "messages": lambda answers, body: messages.events(answers[0], body),
 }
 """API → what it makes of the completions and the body of a request; only chat has several choices."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -124,15 +123,15 @@ class Queue:
     async def _attach(self, waiters: Waiters) -> Callable[[], None]:
         """Listen to the queue, as soon as this process owns the file.
 
-        Where an agent's process had opened it first, that is once the agent's process has ended:
-        a write finds out, and takes the file over.
+        Where another process had opened it first, that is once it has let go of it, which an agent's
+        process does when it is asked, or has ended.
         """
         while True:
             try:
                 return self._store.queue.on_available(waiters.wake)
             except StoreError:
                 with contextlib.suppress(StoreError):
-                    await asyncio.to_thread(self._store.put_state, "server", {"pid": os.getpid()})
+                    await asyncio.to_thread(self._store.take_over)
                 await asyncio.sleep(ATTACH)
 
     # -- tasks and resources ------------------------------------------------------------------

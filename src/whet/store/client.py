@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import msgspec
 
 from ..errors import StoreError
-from .owner import Reply, address, receive, send
+from .owner import YIELD, Reply, address, receive, send
 from .writer import LinkLost, Submission
 
 _reply = msgspec.msgpack.Decoder(Reply)
@@ -57,3 +57,21 @@ class Client:
         self._socket.close()
 
     forget = close
+
+
+def ask_for(path: str, seconds: float = 5.0) -> bool:
+    """Ask the owner of `path` to let go of it; True if it does, or is gone already."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        connection.settimeout(seconds)
+        try:
+            connection.connect(address(path))
+            send(connection, YIELD)
+            body = receive(connection)
+        except TimeoutError:
+            return False
+        except (OSError, ValueError):
+            return True
+        try:
+            return body is None or not _reply.decode(body).refused
+        except msgspec.MsgspecError:
+            return False

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future
-from functools import partial
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -63,28 +61,3 @@ def pass_on(done: Future[T], result: Future[T]) -> None:
         result.set_exception(problem)
     else:
         result.set_result(done.result())
-
-
-def gather(
-    problems: list[Exception | None], waits: Sequence[tuple[int, Future[None]]]
-) -> Future[list[Exception | None]]:
-    """The problems, with those of the futures that are waited for."""
-    result: Future[list[Exception | None]] = Future()
-    left = len(waits)
-    lock = threading.Lock()
-    if not waits:
-        result.set_result(problems)
-
-    def finished(place: int, done: Future[None]) -> None:
-        nonlocal left
-        problem = done.exception()
-        with lock:
-            problems[place] = problem if isinstance(problem, Exception) else None
-            left -= 1
-            last = left == 0
-        if last:
-            result.set_result(problems)
-
-    for place, future in waits:
-        future.add_done_callback(partial(finished, place))
-    return result

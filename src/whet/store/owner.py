@@ -4,7 +4,8 @@ Ownership is an flock on `<store>.lock`, so it ends with the process however tha
 owner listens on a Unix socket beside the file (mode 0600; in a private folder of the temporary
 directory where the path would be too long for one) and answers a client once its writes are
 committed.  A frame is four bytes of length and MessagePack; a frame that makes no sense is
-answered with an error.  Nothing that arrives can name anything but a statement of `schema.py`.
+answered with an error.  Nothing that arrives can name anything but a statement of `schema.py`, or ask
+that the file be given up: a server that finds it owned by an agent's process takes it over so.
 """
 
 from __future__ import annotations
@@ -31,20 +32,22 @@ from .erase import erase, retain
 from .gathered import Gathered
 from .schema import QUEUE_STATEMENTS, STATEMENTS, WIDTHS, migrate
 from .segments import SEGMENT, Segments
-from .writer import Submission, Writes
+from .writer import LinkLost, Submission, Writes
 
 FRAME = 512 * 1024 * 1024
 """Bytes that a frame may have."""
 _ADDRESS = 100
 """Bytes that an AF_UNIX address may have, with room to spare (108 on Linux, 104 on macOS)."""
 
+YIELD = "yield"
+"""The frame that asks the owner to let go of the file."""
 _ROLLOUT = (
     "INSERT INTO rollouts (id, task_id, mode, resources, max_attempts, created, meta) VALUES (?, ?, ?, ?, ?, ?, ?) "
     "ON CONFLICT (id) DO NOTHING RETURNING seq, id, mode, max_attempts"
 )
 Arrival = tuple[int, str, Mode, int]
 """seq, id, mode and max_attempts of a rollout that was not known before."""
-_request = msgspec.msgpack.Decoder(list[list[tuple[str, list[list[Any]]]]])
+_request = msgspec.msgpack.Decoder(list[list[tuple[str, list[list[Any]]]]] | str)
 _encoder = msgspec.msgpack.Encoder()
 _FATAL = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_READONLY)
 
@@ -199,6 +202,8 @@ class Owner:
         self.lock = lock
         self.mutex = threading.RLock()
         """Held while the connection is in use: in memory, the readers share it."""
+        self.gave_way = False
+        """Another process asked for the file: the next commit goes through it."""
         self._submit = submit
         self._listener: socket.socket | None = None
         self._peers: set[socket.socket] = set()
@@ -254,6 +259,8 @@ class Owner:
         threading.Thread(target=self._accept, args=(listener,), name="whet-store-accept", daemon=True).start()
 
     def commit(self, group: Sequence[Submission]) -> list[Exception | None]:
+        if self.gave_way:
+            raise LinkLost("the file was given to another process")
         with self.mutex:
             try:
                 self._apply(group)
@@ -339,6 +346,22 @@ class Owner:
             os.close(self.lock)
             self.lock = None
 
+    def _asked(self, peer: socket.socket, word: str) -> None:
+        """Let go of the file for a server, unless work is handed out from here.
+
+        Raises:
+            ValueError: that is no request.
+        """
+        if word != YIELD:
+            raise ValueError(f"nothing is called {word[:20]!r}")
+        if self.on_rollouts is not None:
+            send(peer, Reply(refused="it hands out work"))
+            return
+        send(peer, Reply())
+        self.gave_way = True
+        with contextlib.suppress(StoreError):
+            self._submit([])  # the writer finds out at its next commit, which is this one
+
     def _accept(self, listener: socket.socket) -> None:
         while True:
             try:
@@ -353,6 +376,9 @@ class Owner:
             while (body := receive(peer)) is not None:
                 try:
                     group = _request.decode(body)
+                    if isinstance(group, str):
+                        self._asked(peer, group)
+                        continue
                     for writes in group:
                         check(writes)
                 except (msgspec.MsgspecError, ValueError) as exception:

@@ -30,7 +30,7 @@ from .batch import Batch, Target
 from .board import Board, Entry
 from .codec import MODES
 from .commits import Change, Commits
-from .futures import follow, gather, pass_on, ready
+from .futures import follow, pass_on, ready
 from .owner import Arrival, Owner
 from .ready import AHEAD, Ready
 from .rollouts import LOST, Finish, Report, Rollouts, Want, plain, positive, stale, state, written
@@ -207,12 +207,11 @@ class Queue(Rollouts):
                 waits += [(place, settled) for place in sorted_.places]
                 for _, report in sorted_.fresh.values():
                     self._ending[report.given.fence] = (report.digest, settled)
-                if taken:  # in the place behind the reports': the claim's
-                    waits.append((len(problems), settled))
+                waits += [(None, settled)] if taken else []
         for place, report in sorted_.unknown:
             problems[place] = self._recorded(report)
         leases = self._leases(want, taken, ahead, now) if want is not None and taken else []
-        return turned(gather([*problems, None], waits), leases)
+        return turned(problems, waits, leases)
 
     def cancel(self, id: str) -> Future[bool]:
         """End a rollout that waits or runs; False if it had ended before.  Its worker is refused from now on.

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
+from functools import partial
 from typing import NamedTuple
 
 from ..types import Lease
@@ -26,23 +28,48 @@ class Sorted(NamedTuple):
     """By fence: to be recorded."""
     places: list[int]
     """Of what is fresh, and of what it repeats."""
-    waits: list[tuple[int, Future[None]]]
+    waits: list[tuple[int | None, Future[None]]]
     """Being recorded already."""
     unknown: list[tuple[int, Report]]
 
 
-def turned(done: Future[list[Exception | None]], leases: list[Lease]) -> Future[Turned]:
-    """The answer to a turn, of which the last problem is the claim's."""
-    result: Future[Turned] = Future()
+def turned(
+    problems: list[Exception | None],
+    waits: Sequence[tuple[int | None, Future[None]]],
+    leases: list[Lease],
+) -> Future[Turned]:
+    """The answer to a turn, once all that it waits for is settled.
 
-    def finished(done: Future[list[Exception | None]]) -> None:
-        *problems, unclaimed = done.result()
+    Args:
+        problems: of the reports, as far as they are known.
+        waits: what is being written, with the place of the report in it; None for the claim.
+    """
+    result: Future[Turned] = Future()
+    left = len(waits)
+    lock = threading.Lock()
+    unclaimed: BaseException | None = None
+    if not waits:
+        result.set_result(Turned(problems, leases))
+
+    def finished(place: int | None, done: Future[None]) -> None:
+        nonlocal left, unclaimed
+        problem = done.exception()
+        with lock:
+            if place is None:
+                unclaimed = problem
+            else:
+                problems[place] = problem if isinstance(problem, Exception) else None
+            left -= 1
+            last = left == 0
+        if not last:
+            return
         if unclaimed is not None:
             result.set_exception(unclaimed)
         else:
             result.set_result(Turned(problems, leases))
 
-    done.add_done_callback(finished)
+    for place, future in waits:
+        future.add_done_callback(partial(finished, place))
     return result
 
 

@@ -14,12 +14,14 @@ It opens no socket and stores nothing.  Sources: opentelemetry-proto 1.x (trace.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import re
 import struct
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -148,7 +150,8 @@ class _Gather:
             self.reject(f"it is longer than {self.limits.span_bytes} bytes")
         else:
             self.spans.append(span)
-            self._count()
+            if len(self.spans) + self.rejected > self.limits.spans:
+                self._count()
 
     def keep_log(self, trace: bytes, parent: bytes, at: int, name: str, body: bytes, run: str | None) -> None:
         """Take a log record: its id is its content, and a run id stands in for a trace id."""
@@ -241,6 +244,7 @@ _TIMES = struct.Struct("<xQxQ")
 # What nearly every exporter writes first, in this order: trace id, span id, the parent unless it is a
 # root, then a name of up to 127 bytes.  Matched in C; anything else takes the long way to the same result.
 _HEAD = re.compile(rb"\x0a\x10(.{16})\x12\x08(.{8})(?:\x22\x08(.{8}))?\x2a([\x01-\x7f])", re.DOTALL)
+_new_span: Callable[[tuple[Any, ...]], Span] = functools.partial(tuple.__new__, Span)
 _PARENT_FIELD = b"\x22\x08"
 
 
@@ -266,7 +270,9 @@ def _protobuf_span(data: bytes, at: int, end: int, gather: _Gather) -> None:
         run = _protobuf_run_or_none(data, at, end) or run
     if parent is None or parent == _NO_SPAN:
         parent = b""
-    gather.keep(Span(trace, id, parent, started, ended, name, data[at:end], "span", gather.context, run))
+    # A tuple's own constructor: the named one is a Python function around it.
+    made = (trace, id, parent, started, ended, name, data[at:end], "span", gather.context, run)
+    gather.keep(_new_span(made))
 
 
 def _protobuf_span_in_any_order(data: bytes, at: int, end: int, gather: _Gather) -> None:

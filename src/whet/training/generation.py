@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 
 from ..errors import InputError
+from ..models.sampling import Sampled
 from .huggingface import CausalLM
 from .line import Line
-from .sampler import Sampled
 
 
 class _Request:

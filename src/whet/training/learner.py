@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import NoReturn, Protocol, TypeVar
 from weakref import WeakSet
 
 import torch
@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from ..errors import InputError, TrainingRefused
 from ..types import Json, Version, new_id
-from . import model
+from . import model, processes
 from .batch import Part
 from .memory import explained
 from .network import Network, predict, saved
@@ -110,6 +110,9 @@ class Learner:
         total, norm = self.descend(
             parts, lambda part: loss(predict(self.decoder, part, temperature), part), rate=rate
         )
+        sums = getattr(loss, "sums", None)
+        if sums is not None:  # measured on this process's share
+            processes.add_up_sums(sums)
         return Updated(total, norm, rate, sum(part.tokens for part in parts))
 
     def descend(
@@ -117,24 +120,31 @@ class Learner:
     ) -> tuple[float, float]:
         """One optimizer step on the sum of an objective over any items; its value and the gradient's length.
 
+        Where several processes train together, each computes its share of the items.
+
         Raises:
             TrainingRefused: the objective or gradient is not finite, or memory ran out; the weights are
                 unchanged.
         """
-        total = 0.0
+        total, failure = 0.0, None
         try:
             with explained(f"at update {self.updates}"):
-                for item in items:
+                for item in processes.share(items):
                     value = objective(item)
                     value.backward()  # type: ignore[no-untyped-call]
                     total += value.item()
-                if self.penalty is not None:
+                if self.penalty is not None and processes.place().first:
                     value = self.penalty()
                     value.backward()  # type: ignore[no-untyped-call]
                     total += value.item()
+        except Exception as error:
+            failure = error
         except BaseException:
             self.optimizer.clear()
             raise
+        total, failed = processes.add_up(self._all_weights().values(), total, failed=failure is not None)
+        if failed:
+            self._give_up(failure)
         norm = self.optimizer.gradient_norm()
         if not (math.isfinite(total) and math.isfinite(norm)):
             self.optimizer.clear()
@@ -147,6 +157,15 @@ class Learner:
         for sampler in self.samplers:
             sampler.refresh(str(self.policy_version))
         return total, norm
+
+    def _give_up(self, failure: Exception | None) -> NoReturn:
+        """Leave the weights as they were and say why."""
+        self.optimizer.clear()
+        if failure is None:
+            raise TrainingRefused(
+                f"another process failed at update {self.updates}; nothing was changed. Its own error says why."
+            )
+        raise failure
 
     def snapshot(self) -> dict[str, Tensor]:
         """A copy of everything that is trained, heads included, for `revert`."""

@@ -16,7 +16,6 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -24,34 +23,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..errors import InputError
-from ..types import Tokens, Usage
+from ..models.sampling import Sampled
 from .cache import Cache
 from .forward import Fused, fuse
 from .line import Line
 from .model import Decoder
-
-
-@dataclass(frozen=True, slots=True)
-class Sampled:
-    """What one call read and wrote."""
-
-    prompt_ids: tuple[int, ...]
-    """The full context of the call, earlier turns included."""
-    output_ids: tuple[int, ...]
-    """What was sampled, the stop token included if it came."""
-    logprobs: tuple[float, ...]
-    """Under the distribution that was sampled from; at temperature 1 if greedy."""
-    policy_version: str | None = None
-
-    @property
-    def tokens(self) -> Tokens:
-        """As a Step records it."""
-        return Tokens(self.prompt_ids, self.output_ids, self.logprobs, None, self.policy_version)
-
-    @property
-    def usage(self) -> Usage:
-        """As a Step records it."""
-        return Usage(prompt_tokens=len(self.prompt_ids), output_tokens=len(self.output_ids), calls=1)
 
 
 class _Request:

@@ -17,11 +17,11 @@ import msgspec
 from ...types import Fault, Json
 from ..asgi import Request, Response, Stream, deeper
 from .chat import Asked, ask, samples, version_of
-from .dialects import CHAT, FROM_CHAT, STREAM_FROM_CHAT, TO_CHAT, Dialect, Reader, StreamTranslator
+from .dialects import Dialect, Reader, StreamTranslator, answer_as, request_as, stream_as
 from .failures import CallFailed, ClientGone, fault_of
 from .record import Call
 from .serving import Served
-from .sse import Splitter, data_of, named_event
+from .sse import DONE, Splitter, data_event, data_of, named_event
 from .upstream import Opened, Upstream, Upstreams, forwarded, returned
 
 encode = msgspec.json.Encoder().encode
@@ -44,7 +44,7 @@ class Exchange:
         call: what is known of it; filled in for the record.
         served: what the run's Bundle says.
         upstream: who is asked.
-        translated: the upstream is asked in the chat API, the agent speaks another.
+        spoken: the API that the upstream is asked in, where it is not the agent's own.
     """
 
     def __init__(
@@ -55,11 +55,11 @@ class Exchange:
         *,
         served: Served,
         upstream: Upstream,
-        translated: bool,
+        spoken: Dialect,
     ) -> None:
         self._request, self._dialect, self._call = request, dialect, call
-        self._served, self._upstream, self._translated = served, upstream, translated
-        self._spoken: Dialect = CHAT if translated else dialect
+        self._served, self._upstream, self._spoken = served, upstream, spoken
+        self._translated = spoken is not dialect
         self._headers: dict[str, str] = {}
         self._body: Mapping[str, Any] = {}
         self._asked: Asked | None = None
@@ -92,6 +92,7 @@ class Exchange:
                 self._upstream,
                 api=self._spoken.api,
                 credential=self._request.credential,
+                translated=self._translated,
             ),
             body=body,
         )
@@ -125,9 +126,9 @@ class Exchange:
                 call.request, call.original = encode(body), raw
             model = body.get("model")
             call.model = model if isinstance(model, str) else None
-            sent = TO_CHAT[self._dialect.api](body) if self._translated else body
+            sent = request_as(body, self._dialect.api, self._spoken.api)
             if self._spoken.api != "chat":
-                return call.request
+                return encode(sent) if self._translated else call.request
             self._asked = Asked(sent)
             wanted = ask(sent, tokens=self._upstream.tokens, usage=self._upstream.usage)
         except MISSHAPEN as exception:
@@ -173,7 +174,7 @@ class Exchange:
         try:
             body = self._noted(raw, answer)
             if self._translated:
-                answer = FROM_CHAT[self._dialect.api](answer, self._body)
+                answer = answer_as(answer, self._dialect.api, self._spoken.api, self._body)
                 body = encode(answer)
             call.response, call.usage = body, self._dialect.usage(answer)
         except MISSHAPEN as exception:
@@ -214,7 +215,7 @@ class Exchange:
             message, _ = _words(_json(raw))
             raise _malformed(f"is no event stream{f': {message}' if message else ''}", raw)
         spoken = self._spoken.reader() if self._translated else self.reader
-        translator = STREAM_FROM_CHAT[self._dialect.api](self._body) if self._translated else None
+        translator = stream_as(self._dialect.api, self._spoken.api, self._body)
         splitter, done = Splitter(), False
         try:
             async for chunk in opened.chunks():
@@ -228,6 +229,7 @@ class Exchange:
                 )
             if translator is not None:
                 last = self._told(translator.end())
+                last += [DONE] if self._dialect.api == "chat" else []
                 self.complete = True
                 await self._write(last)
         finally:
@@ -292,7 +294,10 @@ class Exchange:
         """Events of a translated stream, as they are sent."""
         for event in events:
             self.reader.read(event)
-        return [named_event(event) for event in events]
+        if self._dialect.api != "chat":
+            return [named_event(event) for event in events]
+        usage = Asked(self._body).usage
+        return [data_event(event) for event in events if event["choices"] or usage]
 
     async def _write(self, events: list[bytes]) -> None:
         if not events:

@@ -22,7 +22,7 @@ from ...errors import InputError, StoreError, WhetError
 from ...types import Bundle, Failure, Fault, Span, Version
 from ..asgi import Handler, Refused, Request, Response, Role, Route, answer
 from .assignment import Assignments, Reassigned
-from .dialects import CHAT, MESSAGES, RESPONSES, Dialect
+from .dialects import CHAT, DIALECTS, MESSAGES, RESPONSES, Dialect
 from .exchange import Exchange, watched
 from .failures import CLIENT_GONE, CallFailed, ClientGone
 from .identity import Identity, identify
@@ -78,7 +78,7 @@ class Gateway:
     Args:
         store: the record; its live release is what new runs are served.
         upstreams: name → Upstream; an API goes to the first that speaks it, else translated to the
-            first that speaks chat, unless a Bundle's route names another.
+            first that speaks chat or Messages, unless a Bundle's route names another.
         live: name of the release to follow.
         choose: asked for each new run; see `Assignments`.
         redact: applied to the spans before they are written.
@@ -196,14 +196,14 @@ class Gateway:
     async def _exchange(self, request: Request, dialect: Dialect, call: Call) -> Exchange:
         served = await self._assigned(call.identity)
         call.versions = served.versions
-        name, translated = choose(self.upstreams, dialect.api, served.upstream(call.identity.key))
+        name, spoken = choose(self.upstreams, dialect.api, served.upstream(call.identity.key))
         return Exchange(
             request,
             dialect,
             call,
             served=served,
             upstream=self.upstreams[name],
-            translated=translated,
+            spoken=DIALECTS[spoken],
         )
 
     async def _failed(
@@ -248,11 +248,16 @@ class Gateway:
         return handle
 
     async def _passed(self, request: Request, api: str, path: str, body: bytes | None) -> Response:
-        name = choose(self.upstreams, api, None)[0]
+        name, spoken = choose(self.upstreams, api, None)
         upstream = self.upstreams[name]
-        spoken = api if api in upstream.speaks else "chat"
         assert self._client is not None
-        headers = forwarded(request.headers, upstream, api=spoken, credential=request.credential)
+        headers = forwarded(
+            request.headers,
+            upstream,
+            api=spoken,
+            credential=request.credential,
+            translated=spoken != api,
+        )
         opened = await self._client.open(upstream, request.method, path, headers=headers, body=body)
         whole = False
         try:

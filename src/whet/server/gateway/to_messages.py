@@ -141,7 +141,9 @@ def _turns(messages: Sequence[Mapping[str, Any]]) -> tuple[str, list[Json]]:
             system += [block["text"] for block in _blocks(message.get("content"), text_only=True)]
             continue
         if role == "tool":
-            result = _blocks(message.get("content"))
+            result: Any = _blocks(message.get("content"))
+            if all(each["type"] == "text" for each in result):
+                result = "".join(each["text"] for each in result)
             block = {"type": "tool_result", "tool_use_id": message["tool_call_id"], "content": result}
             speaker, content = "user", [block]
         elif role == "assistant":

@@ -22,6 +22,10 @@ except ImportError as exception:
     raise MissingExtra("aiohttp", "server") from exception
 
 APIS = ("chat", "responses", "messages")
+TRANSLATED = ("chat", "messages")
+"""APIs that a call in another can be translated to, in the order of preference."""
+_ANTHROPIC_VERSION = "2023-06-01"
+"""The only one there is; every request must name it."""
 LARGEST = 64 * 1024 * 1024
 """Bytes of one answer; more is an endless stream, or nothing that can be kept."""
 _SPOKEN = {
@@ -71,7 +75,7 @@ class Upstream:
     """Up to and including `/v1`."""
     speaks: frozenset[str] = frozenset()
     """Of `chat`, `responses` and `messages`; by default what the host is known for, else chat.  A request
-    in another dialect is translated to chat."""
+    in another dialect is translated to chat, or where that is not spoken to messages."""
     key: str | None = field(default=None, repr=False)
     """Sent in place of the agent's own; from the operator's environment, kept in memory only."""
     tokens: bool = False
@@ -107,38 +111,45 @@ class Upstream:
         return urllib.request.getproxies().get(parts.scheme)
 
 
-def choose(upstreams: Mapping[str, Upstream], api: str, name: str | None) -> tuple[str, bool]:
-    """The upstream for a call, and whether it must be translated to chat.
+def choose(upstreams: Mapping[str, Upstream], api: str, name: str | None) -> tuple[str, str]:
+    """The upstream for a call, and the API that it is asked in.
 
-    The one named; else the first that speaks the API; else the first that speaks chat.
+    The one named; else the first that speaks the API; else the first that speaks chat, else Messages:
+    the two that a call can be translated to.
 
     Raises:
         CallFailed: none can be asked.
     """
-    if name is not None and {api, "chat"} & upstreams[name].speaks:
-        return name, api not in upstreams[name].speaks
-    if name is None:
-        for spoken in (api, "chat"):
-            for candidate, upstream in upstreams.items():
-                if spoken in upstream.speaks:
-                    return candidate, spoken != api
+    spoken_first = dict.fromkeys((api, *TRANSLATED))
+    candidates = upstreams if name is None else {name: upstreams[name]}
+    for spoken in spoken_first:
+        for candidate, upstream in candidates.items():
+            if spoken in upstream.speaks:
+                return candidate, spoken
     known = {given: sorted(upstream.speaks) for given, upstream in upstreams.items()}
     raise CallFailed(
         Fault.ENVIRONMENT,
         "no_upstream",
-        f"no upstream speaks the {api} API or chat{f' ({name} was assigned)' if name else ''}; there are {known}.",
+        f"no upstream speaks the {api} API, chat or Messages"
+        f"{f' ({name} was assigned)' if name else ''}; there are {known}.",
         status=501,
     )
 
 
 def forwarded(
-    headers: Sequence[tuple[str, str]], upstream: Upstream, *, api: str, credential: str | None
+    headers: Sequence[tuple[str, str]],
+    upstream: Upstream,
+    *,
+    api: str,
+    credential: str | None,
+    translated: bool = False,
 ) -> dict[str, str]:
     """The agent's headers as the upstream gets them: without those of ours, with the right key.
 
     Args:
         api: that the upstream is asked in: `messages` takes its key in a header of its own.
         credential: the header that held our own token, which stays here.
+        translated: the agent speaks another API than that, and sends its key as that one has it.
     """
     kept = {
         name: text
@@ -150,9 +161,13 @@ def forwarded(
         kept["authorization"] = f"Bearer {upstream.key}"
         if api == "messages":
             kept["x-api-key"] = kept.pop("authorization").removeprefix("Bearer ")
+    elif api == "messages" and translated and "authorization" in kept:
+        kept["x-api-key"] = kept.pop("authorization").removeprefix("Bearer ")
     elif api != "messages" and "x-api-key" in kept:
         kept.setdefault("authorization", f"Bearer {kept.pop('x-api-key')}")
         kept.pop("x-api-key", None)
+    if api == "messages":
+        kept.setdefault("anthropic-version", _ANTHROPIC_VERSION)
     kept["content-type"] = "application/json"
     kept["accept-encoding"] = "identity"
     return kept

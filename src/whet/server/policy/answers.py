@@ -86,9 +86,8 @@ class Choice:
             }
             for call in calls
         ]
-        if asked.chat and asked.prompt is not None and self.words.stop is None:
-            ids = [call["id"] for call in made]
-            self._text.remember(asked.prompt, generation.prompt, generation.output, ids)
+        if asked.prompt is not None and self.words.stop is None:
+            self._text.remember(asked.prompt, generation.output, content, made)
         return content, made, "tool_calls" if made else (generation.finish or "stop")
 
     def whole(self) -> dict[str, Json]:

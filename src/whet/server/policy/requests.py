@@ -15,7 +15,7 @@ import msgspec
 from ...errors import InputError
 from ...training.serving.constraints import Form, call_form, form_of
 from ...training.serving.sampling import Forcing, Sampling
-from ...training.serving.text import Text
+from ...training.serving.text import Prompt, Text
 from ...training.serving.tools import functions
 from ...types import Json, digest
 
@@ -93,8 +93,8 @@ class Asked:
     """A request that can be served."""
 
     model: str
-    prompt: str | None
-    """The prompt as text, None where it came as ids."""
+    prompt: Prompt | None
+    """Of a chat."""
     ids: Sequence[int]
     samplings: Sequence[Sampling]
     """One for each choice."""
@@ -106,7 +106,11 @@ class Asked:
     """Whether a stream ends with what was used."""
     token_ids: bool
     logprobs: bool
-    chat: bool
+
+    @property
+    def chat(self) -> bool:
+        """Whether it is a chat, no completion."""
+        return self.prompt is not None
 
 
 def read_chat(body: dict[str, Any], text: Text, max_length: int) -> Asked:
@@ -119,7 +123,7 @@ def read_chat(body: dict[str, Any], text: Text, max_length: int) -> Asked:
     if not asked.messages:
         raise InputError("a chat needs at least one message")
     tools = [] if asked.tool_choice == "none" else asked.tools or []
-    prompt, ids = text.chat(asked.messages, tools)
+    prompt = text.chat(asked.messages, tools)
     form = form_of(body)
     required = functions(asked.tools or [], asked.tool_choice)
     if required:
@@ -128,11 +132,11 @@ def read_chat(body: dict[str, Any], text: Text, max_length: int) -> Asked:
         form = call_form(required, text)
     limit = asked.max_completion_tokens if asked.max_tokens is None else asked.max_tokens
     top = (asked.top_logprobs or 0) if asked.logprobs else 0
-    samplings = _samplings(asked, text, _limit(limit, max_length, len(ids)), top)
+    samplings = _samplings(asked, text, _limit(limit, max_length, len(prompt.ids)), top)
     return Asked(
         asked.model,
         prompt,
-        ids,
+        prompt.ids,
         samplings,
         _stops(asked.stop),
         form,
@@ -141,7 +145,6 @@ def read_chat(body: dict[str, Any], text: Text, max_length: int) -> Asked:
         bool((asked.stream_options or {}).get("include_usage")),
         bool(asked.return_token_ids),
         bool(asked.logprobs),
-        True,
     )
 
 
@@ -152,14 +155,11 @@ def read_completion(body: dict[str, Any], text: Text, max_length: int) -> Asked:
         InputError: it cannot be served; says why.
     """
     asked = _converted(body, CompletionRequest)
-    if isinstance(asked.prompt, str):
-        prompt, ids = asked.prompt, text.encode(asked.prompt)
-    else:
-        prompt, ids = None, asked.prompt
+    ids = text.encode(asked.prompt) if isinstance(asked.prompt, str) else asked.prompt
     limit = 16 if asked.max_tokens is None else asked.max_tokens  # the API's own default
     return Asked(
         asked.model,
-        prompt,
+        None,
         ids,
         _samplings(asked, text, limit, asked.logprobs or 0),
         _stops(asked.stop),
@@ -169,7 +169,6 @@ def read_completion(body: dict[str, Any], text: Text, max_length: int) -> Asked:
         bool((asked.stream_options or {}).get("include_usage")),
         bool(asked.return_token_ids),
         asked.logprobs is not None,
-        False,
     )
 
 

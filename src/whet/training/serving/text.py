@@ -12,10 +12,12 @@ wherever a rendered prompt begins with that text.
 
 from __future__ import annotations
 
+import hashlib
 import threading
 from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +26,23 @@ import msgspec
 from ...errors import InputError, MissingExtra
 from ...types import Json
 from ..vocabulary import ACT, BOS, EOS, SPECIAL, Vocabulary
-from .tools import ToolForm, as_written, called, form_of
+from .tools import ToolForm, called, form_of
 
 VOCABULARY = "vocabulary.json"
 _REMEMBERED = 1024
 """Conversations whose ids are kept."""
 _LONGEST = 32 * 1024 * 1024
 """Characters of conversations that are kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """What a chat becomes."""
+
+    text: str
+    ids: list[int]
+    trail: Any
+    """A hash of the conversation so far, which an answer is remembered under."""
 
 
 class Text(ABC):
@@ -42,7 +54,7 @@ class Text(ABC):
 
     def __init__(self) -> None:
         self._answers: OrderedDict[str, list[int]] = OrderedDict()
-        self._raw: OrderedDict[str, str] = OrderedDict()
+        self._raw: OrderedDict[bytes, str] = OrderedDict()
         self._size = 0
         self._lock = threading.Lock()
 
@@ -66,17 +78,20 @@ class Text(ABC):
         """One token as text."""
         return self.decode([id], special=True)
 
-    def chat(
-        self, messages: Sequence[Mapping[str, Json]], tools: Sequence[Json] = ()
-    ) -> tuple[str, list[int]]:
-        """The prompt of a chat as text and as ids, those of our own answers as they were sampled.
+    def chat(self, messages: Sequence[Mapping[str, Json]], tools: Sequence[Json] = ()) -> Prompt:
+        """The prompt of a chat, our own answers in it as they were sampled.
 
         Raises:
             InputError: it cannot be rendered or encoded.
         """
         given = [_plain(message) for message in messages]
+        trail = hashlib.blake2b(digest_size=16)
         with self._lock:
-            given = [as_written(message, self._raw) for message in given]
+            for place, message in enumerate(given):
+                _note(trail, message)
+                if message.get("role") == "assistant" and (raw := self._raw.get(trail.digest())) is not None:
+                    kept = {name: value for name, value in message.items() if name != "tool_calls"}
+                    given[place] = {**kept, "content": raw}
             prompt = self.render(given, tools)
             known = max((text for text in self._answers if prompt.startswith(text)), key=len, default="")
             ids = list(self._answers.get(known, ()))
@@ -85,29 +100,28 @@ class Text(ABC):
         ids += self.encode(prompt[len(known) :])
         if not ids:
             raise InputError("the prompt is empty; give at least one message with content")
-        return prompt, ids
+        return Prompt(prompt, ids, trail)
 
-    def remember(self, prompt: str, ids: Sequence[int], output: Sequence[int], calls: Sequence[str]) -> None:
+    def remember(self, prompt: Prompt, output: Sequence[int], content: str, calls: Sequence[Json]) -> None:
         """Keep the ids of a conversation up to the end of an answer, for the request that goes on from it.
 
         Args:
-            prompt: as `chat` gave it.
-            ids: of the prompt.
-            output: of the answer.
-            calls: ids of the tool calls that were read out of the answer.
+            output: ids of the answer.
+            content: what the answer was shown as, beside its calls.
         """
-        written = self.decode(output, special=True)
-        whole = self.joined(prompt, written)
+        whole = self.joined(prompt.text, self.decode(output, special=True))
+        trail = prompt.trail.copy()
+        _note(trail, {"role": "assistant", "content": content, "tool_calls": calls})
+        said = output[:-1] if output and output[-1] in self.eos else output
         with self._lock:
-            for call in calls:
-                self._raw[call] = self.decode(output)
+            self._raw[trail.digest()] = self.decode(said, special=True)
             self._size += len(whole) - (len(whole) if whole in self._answers else 0)
-            self._answers[whole] = [*ids, *output]
+            self._answers[whole] = [*prompt.ids, *output]
             self._answers.move_to_end(whole)
             while len(self._answers) > _REMEMBERED or self._size > _LONGEST:
                 dropped, _ = self._answers.popitem(last=False)
                 self._size -= len(dropped)
-            while len(self._raw) > 4 * _REMEMBERED:
+            while len(self._raw) > _REMEMBERED:
                 self._raw.popitem(last=False)
 
     def joined(self, prompt: str, answer: str) -> str:
@@ -125,6 +139,13 @@ class Writer(ABC):
     @abstractmethod
     def push(self, id: int) -> str:
         """What one more id adds."""
+
+
+def _note(trail: Any, message: Mapping[str, Json]) -> None:
+    """Add a message to the hash of a conversation; a template would write its calls in its own way, so that
+    they are known by their ids."""
+    calls = [str(call.get("id")) for call in message.get("tool_calls") or ()]
+    trail.update(msgspec.json.encode([message.get("role"), message.get("content") or "", calls]))
 
 
 def _plain(message: Mapping[str, Json]) -> dict[str, Json]:

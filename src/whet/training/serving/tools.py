@@ -82,19 +82,6 @@ def _calls(written: str) -> list[dict[str, str]]:
     return calls
 
 
-def as_written(message: dict[str, Json], raw: Mapping[str, str]) -> dict[str, Json]:
-    """An answer of our own with tool calls as it was written, any other message as it is.
-
-    A template would write a call's JSON in its own way, with other spaces; what was sampled is known.
-    """
-    calls = message.get("tool_calls") or ()
-    written = {raw.get(str(call.get("id"))) for call in calls}
-    if len(written) != 1 or None in written:
-        return message
-    kept = {name: value for name, value in message.items() if name != "tool_calls"}
-    return {**kept, "content": written.pop()}
-
-
 def functions(tools: Sequence[Json], choice: Json) -> list[dict[str, Any]]:
     """The functions that must be called, [] where the policy may do as it likes.
 

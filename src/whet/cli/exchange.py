@@ -1,0 +1,146 @@
+"""`whet export` and `whet import`: trajectories to the files of other programs, and from files."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+
+from .app import app, counted
+
+if TYPE_CHECKING:
+    from ..data.exports import Exported
+
+Format = Literal["whet", "published", "trl-sft", "trl-kto", "trl-dpo", "trl-prompts", "verl"]
+
+
+@app.command(name="export")
+def export(
+    format: Format,
+    /,
+    *,
+    store: Path,
+    output: Path,
+    score: str | None = None,
+    source: str = "whet",
+    json: bool = False,
+) -> int:
+    """Write trajectories as a dataset that another program reads, one JSON object a line.
+
+    whet and published give back whole trajectories, in our own and in the published form. The others are datasets
+    of TRL (conversational) and verl; a run goes into trl-sft if it went well, into trl-kto with its verdict, and
+    into trl-dpo beside another run of the same task that went the other way. Exits with 1 if nothing was left.
+
+    Parameters
+    ----------
+    format
+        What to write.
+    store
+        The file to read.
+    output
+        The file to write: .jsonl, or .parquet for verl (needs the extra parquet).
+    score
+        The score that says whether a run went well, from 0.5; by default its outcome, else its thumbs.
+    source
+        For verl: the data_source by which its reward function is found.
+    json
+        Print one JSON object instead of sentences.
+    """
+    from ..errors import InputError, NotFoundError
+    from ..store import Store
+
+    if not store.exists():
+        raise NotFoundError(f"there is no store at {store}")
+    if output.exists():
+        raise InputError(f"{output} exists; name a file that does not")
+    with Store(store) as opened:
+        made = _made(format, opened, score, source)
+    if output.suffix == ".parquet":
+        _parquet(made.rows, output)
+    else:
+        lines = (row if isinstance(row, bytes) else msgspec.json.encode(row) for row in made.rows)
+        output.write_bytes(b"".join(line + b"\n" for line in lines))
+    if json:
+        result = {"rows": len(made.rows), "left_out": dict(made.left_out), "file": str(output)}
+        print(msgspec.json.encode(result).decode())
+    else:
+        print(f"{output}: {counted(len(made.rows), 'row')}")
+        for reason, count in made.left_out.most_common():
+            print(f"left out: {count} x {reason}")
+    return 0 if made.rows else 1
+
+
+def _made(format: Format, store: Any, score: str | None, source: str) -> Exported:
+    from ..data import exports
+    from ..data.formats import trajectory_to_json
+    from ..store.codec import encode
+
+    runs, worth = store.trajectories(), exports.worth_of(score)
+    match format:
+        case "whet":
+            return exports.Exported([encode(run) for run in runs])  # type: ignore[misc]
+        case "published":
+            return exports.Exported([trajectory_to_json(run) for run in runs])
+        case "trl-sft":
+            return exports.sft(runs, worth)
+        case "trl-kto":
+            return exports.kto(runs, worth)
+        case "trl-dpo":
+            return exports.dpo(runs, worth, store.preferences())
+        case "trl-prompts":
+            return exports.prompts(runs)
+        case "verl":
+            return exports.verl(runs, source=source)
+
+
+def _parquet(rows: Sequence[Any], output: Path) -> None:
+    from ..errors import InputError, MissingExtra
+
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError as error:
+        raise MissingExtra("pyarrow", "parquet") from error
+    try:
+        table = pyarrow.Table.from_pylist(rows)
+        pyarrow.parquet.write_table(table, output)
+    except (pyarrow.ArrowException, TypeError) as error:
+        output.unlink(missing_ok=True)
+        raise InputError(f"these rows have no common columns, so {output.name} cannot be: {error}") from error
+
+
+@app.command(name="import")
+def import_(files: Sequence[Path], /, *, store: Path, json: bool = False) -> int:
+    """Record the trajectories of files, one JSON object a line, in our own or in the published form.
+
+    One whose id is stored already is left as it is, so importing a file twice changes nothing.
+
+    Parameters
+    ----------
+    files
+        What to read.
+    store
+        The record; made if it does not exist.
+    json
+        Print one JSON object.
+    """
+    from ..data.files import read
+    from ..errors import InputError
+    from ..store import Store
+
+    if not files:
+        raise InputError("name at least one file with a trajectory as JSON on each line")
+    found = [run for file in files for run in read(file)]  # all of them first: a bad line records nothing
+    with Store(store) as opened:
+        before = opened.counts()["trajectories"]
+        opened.put(*found)
+        new = opened.counts()["trajectories"] - before
+    if json:
+        print(msgspec.json.encode({"read": len(found), "recorded": new}).decode())
+    else:
+        known = f", {len(found) - new} known already" if new < len(found) else ""
+        print(f"{store}: {counted(new, 'trajectory')} recorded{known}", file=sys.stdout)
+    return 0

@@ -1,0 +1,51 @@
+"""Trajectories in files: one JSON object a line, as the store keeps them.
+
+A line in the published shape (`task_id`, `steps`) is read too; it has no token ids and
+so cannot be trained on, which the capture check then says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import msgspec
+
+from ..errors import InputError, NotFoundError, StoreError
+from ..store.codec import decode, encode
+from ..types import Trajectory
+from .formats import trajectory_from_json
+
+
+def read(path: Path) -> list[Trajectory]:
+    """The trajectories of a file.
+
+    Raises:
+        NotFoundError: no such file.
+        InputError: a line is no trajectory; says which.
+    """
+    if not path.is_file():
+        raise NotFoundError(f"there is no file {path}; give one with a trajectory as JSON on each line")
+    found = []
+    with open(path, "rb") as lines:
+        for number, line in enumerate(lines, 1):
+            if not line.strip():
+                continue
+            try:
+                given = msgspec.json.decode(line)
+                published = isinstance(given, dict) and "task_id" in given
+                found.append(trajectory_from_json(given) if published else decode(line, Trajectory))
+            except (msgspec.DecodeError, InputError, StoreError, TypeError, ValueError) as error:
+                why = str(error).partition(". It was not written")[0]
+                raise InputError(f"{path}, line {number}: not a trajectory: {why}") from error
+    return found
+
+
+def write(path: Path, trajectories: Iterable[Trajectory]) -> int:
+    """Write trajectories, one a line; how many."""
+    count = 0
+    with open(path, "wb") as file:
+        for trajectory in trajectories:
+            file.write(encode(trajectory) + b"\n")
+            count += 1
+    return count

@@ -1,0 +1,77 @@
+"""Facts that give the answer away: what is known of a run only because it was judged already.
+
+A recorded episode often ended *because* the grader said 1.  Then its length, and whether it stopped before the
+limit, say nearly everything about success, and a reward model that sees them looks excellent until it is deployed,
+where nobody stops the episode for it.  `telling` finds such facts by how well each one alone separates right from
+wrong; `endings` lists the facts of how a run went on and ended that a scorer of single answers must not see.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ..stats import auc
+from ..types import Trajectory
+
+TELLING = 0.95
+"""A single fact that separates right from wrong with this AUC is taken for a leak until someone vouches for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tell:
+    """A fact that says too much."""
+
+    name: str
+    auc: float
+    """How well it alone separates right from wrong, whichever way round."""
+    rows: int
+    """Rows in which it is known."""
+
+    def __str__(self) -> str:
+        return f"{self.name} (AUC {self.auc:.3f} alone, in {self.rows} rows)"
+
+
+def telling(
+    rows: Sequence[Mapping[str, float | None]], right: Sequence[bool], *, least: float = TELLING
+) -> list[Tell]:
+    """The facts that alone separate right from wrong with an AUC of at least `least`, the worst first.
+
+    That a fact is missing is a fact as well: it is looked at under the name `NAME is known`.
+
+    Args:
+        rows: what is known of each row; None or absent is missing.
+        right: what the rows are to be told apart by.
+    """
+    found = []
+    for name in sorted({name for row in rows for name in row}):
+        values = [row.get(name) for row in rows]
+        known = [(value, good) for value, good in zip(values, right, strict=True) if value is not None]
+        missing = [value is None for value in values]
+        for label, scores, goods in (
+            (name, [float(value) for value, _ in known], [good for _, good in known]),
+            (f"{name} is known", [float(not one) for one in missing], list(right)),
+        ):
+            alone = auc(scores, goods)
+            if not math.isnan(alone) and max(alone, 1 - alone) >= least:
+                found.append(Tell(label, max(alone, 1 - alone), len(scores)))
+    return sorted(found, key=lambda tell: (-tell.auc, tell.name))
+
+
+def endings(trajectory: Trajectory, *, limit: int | None = None) -> dict[str, float | None]:
+    """How a run went on and ended: facts that stand in a record, and at no moment of deployment.
+
+    Args:
+        limit: steps after which a run was cut off; whether it stopped before is then a fact too.
+    """
+    steps = len(trajectory.steps)
+    found: dict[str, float | None] = {
+        "steps": float(steps),
+        "ended by the environment": float(bool(steps) and trajectory.steps[-1].done),
+        "seconds": trajectory.seconds,
+        "failed steps": float(sum(step.error is not None for step in trajectory.steps)),
+    }
+    if limit is not None:
+        found["stopped before the limit"] = float(steps < limit)
+    return found

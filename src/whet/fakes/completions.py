@@ -1,0 +1,88 @@
+"""Scripted answers as vLLM's completions API gives them, and its routes for weights and sleep."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+from urllib.parse import parse_qs
+
+from ..models.base import Completion, Request
+from ..types import Json
+from .chat import policy
+
+_OWN = ("model", "prompt", "stream", "return_token_ids", "logprobs", "n")
+
+
+def request(body: Mapping[str, Any]) -> Request:
+    """What a script is asked: one user message of the prompt's text, or of its token ids as numbers."""
+    prompt = body["prompt"]
+    text = prompt if isinstance(prompt, str) else " ".join(map(str, prompt))
+    return Request.of(text, {name: value for name, value in body.items() if name not in _OWN})
+
+
+def answer(completions: Sequence[Completion], body: Mapping[str, Any]) -> Json:
+    """A plain answer; one choice for each completion."""
+    whole = {"id": "cmpl-scripted", "object": "text_completion", "model": body["model"]}
+    return {
+        **whole,
+        "choices": [_choice(place, one, body) for place, one in enumerate(completions)],
+    } | policy(completions)
+
+
+def _choice(place: int, completion: Completion, body: Mapping[str, Any]) -> Json:
+    found: dict[str, Json] = {
+        "index": place,
+        "text": completion.text,
+        "finish_reason": completion.finish or "stop",
+        "logprobs": None,
+    }
+    tokens = completion.tokens
+    if tokens is not None and body.get("logprobs") is not None:
+        found["logprobs"] = {"tokens": [""] * len(tokens.output_ids), "token_logprobs": list(tokens.logprobs)}
+    if tokens is not None and body.get("return_token_ids"):
+        found |= {"token_ids": list(tokens.output_ids), "prompt_token_ids": list(tokens.prompt_ids)}
+    return found
+
+
+class Weights:
+    """What a scripted vLLM has loaded, and whether it sleeps."""
+
+    def __init__(self) -> None:
+        self.adapters: dict[str, str] = {}
+        """Name → folder."""
+        self.reloaded: list[str | None] = []
+        """Folder of every reload, None for the one that the server was started with."""
+        self.asleep: set[str] = set()
+        """Of `weights` and `kv_cache`, what has no memory now."""
+
+    def post(self, path: str, body: Json) -> tuple[int, Json] | None:
+        """Status and answer of one of the routes, None if it is none of them."""
+        route, _, query = path.partition("?")
+        given = parse_qs(query)
+        if route == "/v1/load_lora_adapter":
+            if body["lora_name"] in self.adapters and not body.get("load_inplace"):
+                return 400, _error(f"The lora adapter '{body['lora_name']}' has already been loaded.")
+            self.adapters[body["lora_name"]] = body["lora_path"]
+            return 200, f"Success: LoRA adapter '{body['lora_name']}' added successfully."
+        if route == "/v1/unload_lora_adapter":
+            if self.adapters.pop(body["lora_name"], None) is None:
+                return 404, _error(f"The lora adapter '{body['lora_name']}' cannot be found.")
+            return 200, f"Success: LoRA adapter '{body['lora_name']}' removed successfully."
+        if route == "/collective_rpc":
+            if "weights" in self.asleep:
+                return 500, _error("weights have no memory: wake up with tags=weights first")
+            if body.get("method") != "reload_weights":
+                return 400, _error(f"no method {body.get('method')!r}")
+            self.reloaded.append((body.get("kwargs") or {}).get("weights_path"))
+            return 200, {"results": [None]}
+        if route == "/sleep":
+            self.asleep = {"weights", "kv_cache"}
+            return 200, None
+        if route == "/wake_up":
+            self.asleep -= set(given.get("tags") or self.asleep)
+            return 200, None
+        return (200, None) if route == "/reset_prefix_cache" else None
+
+
+def _error(message: str) -> Json:
+    return {"error": {"message": message, "type": "BadRequestError"}}

@@ -1,0 +1,128 @@
+"""One training run in several processes: `accelerate launch --num_processes N whet train ...`.
+
+Every process holds the whole model, computes its share of each step's parts, and gradients are added
+up; losses here are sums over parts, so the sum is what one process would have computed, up to the
+order of additions.  Whatever decides the course of the run (losses, measurements, refusals) is made
+the same everywhere; the first process alone writes and speaks.
+
+It does not shard a model over processes: one that does not fit beside its gradients on one device
+needs a server that trains it (`tinker.py`), or LoRA.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from ..errors import InputError, MissingExtra
+
+T = TypeVar("T")
+_SHARDED = {"ACCELERATE_USE_FSDP": "FSDP", "ACCELERATE_USE_DEEPSPEED": "DeepSpeed"}
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Which of how many processes this is."""
+
+    rank: int = 0
+    size: int = 1
+
+    @property
+    def first(self) -> bool:
+        """Whether it is the one that writes and speaks."""
+        return self.rank == 0
+
+
+def place() -> Place:
+    """Where this process stands among those that train together; alone unless `joined`."""
+    if not (dist.is_available() and dist.is_initialized()):
+        return Place()
+    return Place(dist.get_rank(), dist.get_world_size())
+
+
+@contextmanager
+def joined(output: Path) -> Iterator[Path]:
+    """Join the processes that a launcher has started; gives the folder that this one writes to.
+
+    The first writes to `output`, the others to a folder of their own that is thrown away, which begins
+    as a copy so that all of them can resume.
+
+    Raises:
+        InputError: the launcher was told to shard the model.
+        MissingExtra: accelerate is not installed.
+    """
+    if int(os.environ.get("WORLD_SIZE", "1")) < 2 or "RANK" not in os.environ:
+        yield output
+        return
+    for name, what in _SHARDED.items():
+        if os.environ.get(name, "").lower() in ("1", "true"):
+            raise InputError(
+                f"{what} shards the model over processes, which whet train does not; launch with a configuration "
+                "of type MULTI_GPU or MULTI_CPU (whet train METHOD --write-config), or train LoRA factors"
+            )
+    try:
+        from accelerate import PartialState
+    except ImportError as error:
+        raise MissingExtra("accelerate", "train") from error
+    state = PartialState()
+    try:
+        if state.is_main_process:
+            state.wait_for_everyone()
+            yield output
+            return
+        with tempfile.TemporaryDirectory(prefix="whet-process-") as scratch:
+            own = Path(scratch) / "output"
+            if output.is_dir():
+                shutil.copytree(output, own)
+            state.wait_for_everyone()
+            yield own
+    finally:
+        state.destroy_process_group()
+
+
+def share(items: Iterable[T]) -> Sequence[T]:
+    """This process's part of the items of a step."""
+    where = place()
+    every = list(items)
+    return every if where.size == 1 else every[where.rank :: where.size]
+
+
+def add_up(weights: Iterable[nn.Parameter], value: float, *, failed: bool) -> tuple[float, bool]:
+    """Add gradients and a value up over all processes; the sum, and whether any process failed.
+
+    Where one failed, gradients are left alone: every process gives up on the step together, and none
+    waits for one that is gone.
+    """
+    if place().size == 1:
+        return value, failed
+    told = torch.tensor([value, float(failed)], dtype=torch.float64)
+    dist.all_reduce(told)
+    if told[1] > 0:
+        return float(told[0]), True
+    trained = list(weights)
+    gradients = [torch.zeros_like(w) if w.grad is None else w.grad for w in trained]
+    flat = torch.cat([gradient.reshape(-1) for gradient in gradients])
+    dist.all_reduce(flat)
+    for weight, part in zip(trained, torch.split(flat, [w.numel() for w in trained]), strict=True):
+        weight.grad = part.view_as(weight).clone()
+    return float(told[0]), False
+
+
+def add_up_sums(sums: dict[str, float]) -> None:
+    """Add named values up over all processes, in place; names that one process lacks count as 0 there."""
+    if place().size == 1:
+        return
+    every: list[dict[str, float]] = [{}] * place().size
+    dist.all_gather_object(every, dict(sums))
+    for name in sorted({name for one in every for name in one}):
+        sums[name] = sum(one.get(name, 0.0) for one in every)

@@ -1,0 +1,167 @@
+"""A command proposes: a coding agent is given a folder, and what it leaves there is data."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from evolution_toys import LINE, search
+
+from whet.errors import InputError, ModelError
+from whet.evolution.commands import Agent, Command, changed
+from whet.evolution.engine import SearchOptions
+from whet.evolution.population import Draw, Judged
+from whet.evolution.program import Program, apply_patch
+from whet.models import Recorded
+
+PROGRAM = Program({"program.py": LINE}, "program.py")
+JUDGED = Judged(0, PROGRAM, 0.5, metrics={"wrong": 3.0}, artifacts={"feedback": "f(2) should be 17"})
+MEND = """
+import pathlib
+path = pathlib.Path("program/program.py")
+path.write_text(path.read_text().replace("x * 2 + 1", "x * x + 3 * x + 7"))
+"""
+
+
+def agent(tmp_path: Path, source: str, **options: float) -> Agent:
+    script = tmp_path / "agent.py"
+    script.write_text(source, encoding="utf-8")
+    return Agent([sys.executable, str(script)], **options)
+
+
+def propose(command: Command, judged: Judged = JUDGED, number: int = 1) -> Program:
+    return asyncio.run(command.propose(Draw(judged, None, (replace(judged, number=9),)), number))
+
+
+def test_a_command_improves_the_program_and_is_one_arm_of_the_search(tmp_path: Path) -> None:
+    found = search(options=SearchOptions(iterations=2, edits=()), proposers=[Command(agent(tmp_path, MEND))])
+    assert found.best.score == 1.0
+    assert found.best.operator.startswith("command python")
+    assert found.best.program.text.startswith("import math  # stays")
+
+
+def test_it_is_told_the_parent_the_evidence_and_its_budget(tmp_path: Path) -> None:
+    source = f"""
+import json, os, pathlib, shutil
+assert os.getcwd() == os.environ["WHET_TASK"]
+for name in ("evidence.json", "budget.json"):
+    shutil.copy(name, {str(tmp_path)!r})
+{MEND}"""
+    propose(Command(agent(tmp_path, source, seconds=30)), number=7)
+    evidence = json.loads((tmp_path / "evidence.json").read_text())
+    assert evidence["score"] == 0.5
+    assert evidence["artifacts"] == {"feedback": "f(2) should be 17"}
+    assert evidence["others"][0]["program"] == dict(PROGRAM.parts)
+    assert json.loads((tmp_path / "budget.json").read_text()) == {"seconds": 30, "proposal": 7}
+
+
+PATCH = """\
+Here is the change:
+--- a/program.py
++++ b/program.py
+@@ -40,4 +40,4 @@ def f(x):
+ def f(x):
+     # what a person wrote
+-    return x * 2 + 1
++    return x * x
+ # EVOLVE-BLOCK-END
+"""
+
+
+@pytest.mark.parametrize(
+    "printed",
+    [
+        PATCH,
+        "<<<<<<< SEARCH\n    return x * 2 + 1\n=======\n    return x * x\n>>>>>>> REPLACE\n",
+    ],
+)
+def test_a_patch_that_is_printed_is_taken_too(tmp_path: Path, printed: str) -> None:
+    found = propose(Command(agent(tmp_path, f"print({printed!r})")))
+    assert found.text == LINE.replace("x * 2 + 1", "x * x")
+
+
+def test_what_lies_outside_of_the_blocks_and_files_that_are_none_of_the_program_stay_out(
+    tmp_path: Path,
+) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("the key", encoding="utf-8")
+    source = f"""
+import os, pathlib
+pathlib.Path("program/more.py").write_text("x = 1")
+path = pathlib.Path("program/program.py")
+path.write_text(path.read_text().replace("# stays", "# gone").replace("x * 2", "x * 3"))
+os.remove("program/table.txt")
+os.symlink({str(secret)!r}, "program/table.txt")
+"""
+    start = Program({"program.py": LINE, "table.txt": "kept\n"}, "program.py")
+    found = propose(Command(agent(tmp_path, source)), replace(JUDGED, program=start))
+    assert found.parts == {"program.py": LINE.replace("x * 2", "x * 3"), "table.txt": "kept\n"}
+
+
+@pytest.mark.parametrize(
+    ("source", "error"),
+    [
+        ("print('I have no idea')", "changed no file"),
+        ("print('--- a/x.py\\n+++ b/x.py\\n@@ -1 +1 @@\\n-a\\n+b')", "none of"),
+        ("print('--- a/program.py\\n+++ b/program.py\\n@@ -1 +1 @@\\n-a\\n+b')", "no part holds"),
+    ],
+)
+def test_an_answer_that_changes_nothing_says_why(tmp_path: Path, source: str, error: str) -> None:
+    with pytest.raises(InputError, match=error):
+        propose(Command(agent(tmp_path, source)))
+
+
+def test_a_command_that_fails_or_is_not_there_says_so(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="code 3: no licence"):
+        propose(Command(agent(tmp_path, "print('no licence', flush=True); import os; os._exit(3)")))
+    with pytest.raises(ModelError, match="cannot be started"):
+        propose(Command(Agent([str(tmp_path / "missing")])))
+    with pytest.raises(InputError, match="give a command"):
+        Agent([])
+
+
+def test_a_command_that_hangs_is_ended_with_what_it_started(tmp_path: Path) -> None:
+    source = f"""
+import os, pathlib, subprocess, sys, time
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+pathlib.Path({str(tmp_path / "pid")!r}).write_text(str(child.pid))
+time.sleep(600)
+"""
+    with pytest.raises(ModelError, match="more than 2 s"):
+        propose(Command(agent(tmp_path, source, seconds=2.0)))
+    child = int((tmp_path / "pid").read_text())
+    deadline = time.monotonic() + 20
+    while _runs(child) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert not _runs(child)
+
+
+def _runs(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state not in "ZX"
+
+
+def test_a_recorded_command_is_not_started_twice_for_one_proposal(tmp_path: Path) -> None:
+    source = f"open({str(tmp_path / 'count')!r}, 'a').write('x')\n{MEND}"
+    for _ in range(2):
+        with Recorded(agent(tmp_path, source), tmp_path / "answers.db") as recorded:
+            assert "x * x + 3" in propose(Command(recorded)).text
+    assert (tmp_path / "count").read_text() == "x"
+
+
+def test_hunks_after_one_that_grew_are_found_where_they_moved_to() -> None:
+    text = "".join(f"line {number % 3}\n" for number in range(12))
+    new = text.replace("line 0\n", "line 0\nmore\n", 1)
+    new = new[: new.rindex("line 1\n")] + "end\n" + new[new.rindex("line 2\n") :]
+    start = Program({"a.txt": text}, "a.txt")
+    patch = start.diff(start.with_part("a.txt", new))
+    assert apply_patch(start, patch).text == new
+    assert changed(start, json.dumps({"parts": {}, "printed": patch})).text == new
