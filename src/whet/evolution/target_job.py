@@ -168,7 +168,7 @@ async def run_target_job(
         job.output,
         text,
         time.monotonic() - started,
-        [each.model.name for each in opened.proposers],
+        [each.name for each in opened.proposers],
     )
     _write(report)
     return report
