@@ -227,7 +227,7 @@ def restart(path: Path, name: str) -> None:
     assert server.stdout is not None
     assert b"serving" in server.stdout.readline()
     print(f"{name}: whet serve was ready after {time.perf_counter() - before:.2f} s", flush=True)
-    server.terminate()
+    server.kill()
     server.communicate()
     before = time.perf_counter()
     with closing(sqlite3.connect(path)) as connection:
