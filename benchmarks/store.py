@@ -31,6 +31,7 @@ from pathlib import Path
 
 from whet.store import Finish, Store
 from whet.store.codec import decode, encode
+from whet.tracing.assemble import CURSOR
 from whet.types import Outcome, Rollout, Span, Step, Task, Trajectory
 
 BODY = 1_400
@@ -215,6 +216,8 @@ def restart(path: Path, name: str) -> None:
         store.queue.claim("w").result()
         ready = time.perf_counter() - before
         kept = store.spans.count()
+        # As if what was put here had been read into trajectories, as a server that ran would have done.
+        store.put_state(CURSOR, store.rows("SELECT max(last) FROM segments")[0][0] - 1)
     print(
         f"{name}: opened {opened:.3f} s after kill -9, took spans and claims after {ready:.3f} s", flush=True
     )
@@ -224,7 +227,7 @@ def restart(path: Path, name: str) -> None:
     assert server.stdout is not None
     assert b"serving" in server.stdout.readline()
     print(f"{name}: whet serve was ready after {time.perf_counter() - before:.2f} s", flush=True)
-    server.terminate()
+    server.kill()
     server.communicate()
     before = time.perf_counter()
     with closing(sqlite3.connect(path)) as connection:

@@ -197,6 +197,14 @@ def test_many_runs_are_written_in_several_commits(store: Store) -> None:
     assert store.counts()["trajectories"] == TOGETHER + 10
 
 
+def test_what_a_stop_had_no_time_for_is_gone_on_with_at_the_next_start(store: Store) -> None:
+    runs = TOGETHER + 10
+    arrive(store, *(call(str(number), run=f"run-{number}") for number in range(runs)))
+    assert Assembler(store).flush(seconds=0.0) == TOGETHER, "one step is taken, and no other begun"
+    assert Assembler(store).flush() == 10
+    assert store.count("trajectories") == runs
+
+
 def test_the_loop_runs_until_it_is_told_to_stop(store: Store) -> None:
     assembler = Assembler(store, grace=0.0)
     stop = threading.Event()

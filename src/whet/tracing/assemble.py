@@ -30,6 +30,8 @@ CURSOR = "assembler"
 NO_ROOT = "the root of this run never arrived"
 TOGETHER = 500
 """Runs in one step, which are one commit."""
+STOPPING = 5.0
+"""Seconds that a server that stops spends on runs that wait: a backlog of hours must not hold it."""
 UNTRACED = 15.0
 """`patience` with a run of which the gateway alone knows: exporters send every five seconds, so the spans
 that its calls name as their parents go elsewhere."""
@@ -87,10 +89,15 @@ class Assembler:
                 self._write(sorted(ready.values(), key=lambda each: (each.started, each.id)), closed)
             return len(ready)
 
-    def flush(self) -> int:
-        """Write all that has arrived, complete or not; for when nothing more will come."""
+    def flush(self, seconds: float = math.inf) -> int:
+        """Write all that has arrived, complete or not; for when nothing more will come.
+
+        Args:
+            seconds: after which no further step is begun; what is left is gone on with at the next start.
+        """
+        deadline = time.monotonic() + seconds
         written = self.step(math.inf)
-        while self._open:
+        while self._open and time.monotonic() < deadline:
             written += self.step(math.inf)
         return written
 
@@ -105,7 +112,7 @@ class Assembler:
             began = time.monotonic()
             try:
                 if stopping:
-                    self.flush()
+                    self.flush(STOPPING)
                 else:
                     self.step()
                 self.failure = None
