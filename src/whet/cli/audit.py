@@ -105,6 +105,7 @@ def generate_evaluators(
     base_url: str | None = None,
     api_key_env: str = "OPENAI_API_KEY",
     attempts: int = 3,
+    preferences: Path | None = None,
     json: bool = False,
 ) -> int:
     """Make evaluators for known answers, from templates and by a model, and keep those that pass their proof.
@@ -134,6 +135,9 @@ def generate_evaluators(
         Name of the environment variable that holds its key.
     attempts
         Calls of the model at most.
+    preferences
+        A store with preferences between texts: one more evaluator is fitted to them, as a new version each time
+        people have said more, and kept if it agrees better with those that were held back.
     json
         Print one JSON object.
     """
@@ -146,6 +150,8 @@ def generate_evaluators(
     output = output or (Path("evaluators") / target if target else Path("evaluators"))
     name, folder = name or target or "answers", Folder(output)
     made = asyncio.run(_made(folder, rows, name, kind, (model, base_url, api_key_env), attempts))
+    if preferences is not None:
+        made.append(_refitted(folder, preferences, name, json))
     if json:
         shown = [
             {"name": one.name, "origin": one.origin, "admitted": one.admitted, "reasons": one.reasons}
@@ -158,6 +164,21 @@ def generate_evaluators(
             for reason in one.reasons:
                 print(f"    {reason}")
     return 0 if folder.admitted() else 1
+
+
+def _refitted(folder: Folder, store: Path, name: str, json: bool) -> Generated:
+    from ..errors import NotFoundError
+    from ..reward.refit import refit
+    from ..store import Store
+
+    if not store.exists():
+        raise NotFoundError(f"there is no store at {store}")
+    with Store(store) as opened:
+        found = list(opened.preferences())
+    fitted = asyncio.run(refit(folder, found, name=name))
+    if not json:
+        print(f"{fitted.made.name}: {'taken' if fitted.taken else 'not taken'}; {fitted.reason}")
+    return fitted.made
 
 
 def _rows(data: Path | None, target: str | None) -> list[Row]:

@@ -1,0 +1,147 @@
+"""An evaluator fitted to what people preferred: each time they say more, a new version of it.
+
+Bradley and Terry's model (1952) on plain features of an answer, fitted by gradient descent: the
+weights stand in the evaluator's own text, where people can read and change them.  It replaces the one
+before only if it agrees better with preferences that it was not fitted to, beyond chance, and
+passes the proof that every evaluator has to pass.  It learns taste, not truth.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import InputError
+from ..sandbox import Limits, Pool, Sandbox
+from ..stats import Interval, wilson
+from ..types import Preference, digest
+from .evaluator import from_source
+from .generation import Folder, Generated
+from .proof import prove
+from .variants import Row
+
+_WEIGHTS = re.compile(r"^WEIGHTS: dict\[str, float\] = .*$", re.MULTILINE)
+_HELD = 0.3
+"""Share of the preferences, by the hash of their prompt, that nothing is fitted to."""
+_FEWEST = 20
+_STEPS, _RATE, _DECAY = 400, 0.5, 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class Refit:
+    """What came of fitting."""
+
+    made: Generated
+    fitted: int
+    """Preferences that it was fitted to."""
+    held: int
+    """Preferences that it was judged by."""
+    before: float
+    """Share of those that the version before agrees with; ties count half."""
+    after: float
+    interval: Interval
+    """95 %, of `after`."""
+    taken: bool
+    reason: str
+
+
+async def refit(
+    folder: Folder, preferences: Sequence[Preference], *, name: str, sandbox: Sandbox | None = None
+) -> Refit:
+    """Fit `name_preference` in a folder to preferences, and keep it if it agrees better with the others.
+
+    Args:
+        preferences: between texts; ties say nothing and are left out.
+
+    Raises:
+        InputError: fewer than 20 that can be used.
+    """
+    usable = [
+        each
+        for each in preferences
+        if not each.tie and isinstance(each.chosen, str) and isinstance(each.rejected, str)
+    ]
+    if len(usable) < _FEWEST:
+        raise InputError(
+            f"{len(usable)} preferences between texts: {_FEWEST} are needed to fit and to judge by"
+        )
+    held = [each for each in usable if int(digest(["held", each.prompt]), 16) % 1000 < 1000 * _HELD]
+    fitting = [each for each in usable if each not in held]
+    called = f"{name}_preference"
+    path = folder.path / f"{called}.py"
+    template = (Path(__file__).parent / "templates" / "preference.py").read_text(encoding="utf-8")
+    old = path.read_text(encoding="utf-8") if path.is_file() else template
+    box = sandbox or Sandbox(limits=Limits(wall_seconds=20.0, cpu_seconds=20.0))
+    async with Pool(box) as pool:
+        seen = await _features(template, fitting, pool)
+        source = _WEIGHTS.sub(f"WEIGHTS: dict[str, float] = {_fit(seen)!r}", template)
+        before, after = await _agreement(old, held, pool), await _agreement(source, held, pool)
+    interval = wilson(after * len(held), len(held))
+    rows = [Row(each.prompt, each.chosen, None, 1.0) for each in held]
+    parent = from_source(old, called).version if path.is_file() else None
+    evaluator = from_source(source, called)
+    proof = await prove(evaluator, rows=rows, sandbox=box)
+    made = Generated(called, source, "preferences", proof, parent)
+    taken, reason = _taken(made, before, after, interval)
+    if taken:
+        folder.add([made])
+    return Refit(made, len(fitting), len(held), before, after, interval, taken, reason)
+
+
+def _taken(made: Generated, before: float, after: float, interval: Interval) -> tuple[bool, str]:
+    if not made.admitted:
+        return False, f"it did not pass its proof: {'; '.join(made.reasons)}"
+    if interval[0] <= 0.5:
+        return False, f"its agreement of {after:.2f} [{interval[0]:.2f}, {interval[1]:.2f}] may be chance"
+    if after <= before:
+        return False, f"it agrees no better than the version before ({after:.2f} and {before:.2f})"
+    return (
+        True,
+        f"it agrees with {after:.2f} of the preferences held back, the version before with {before:.2f}",
+    )
+
+
+async def _features(template: str, preferences: Sequence[Preference], pool: Pool) -> list[dict[str, float]]:
+    """Features of the chosen answer minus those of the rejected one, as the evaluator itself sees them."""
+    found = []
+    async with pool.open({"evaluator.py": template}, "evaluator:features") as session:
+        for each in preferences:
+            results = [await session.call([text, each.prompt]) for text in (each.chosen, each.rejected)]
+            if all(result.ok for result in results):
+                chosen, rejected = results[0].value, results[1].value
+                found.append({name: chosen[name] - rejected[name] for name in chosen})
+    return found
+
+
+def _fit(seen: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Weights that make the chosen ones likely, kept small."""
+    names = sorted({name for each in seen for name in each})
+    weights = dict.fromkeys(names, 0.0)
+    for _ in range(_STEPS):
+        slope = {name: -_DECAY * weights[name] for name in names}
+        for each in seen:
+            margin = sum(weights[name] * value for name, value in each.items())
+            wrong = 1 / (1 + math.exp(max(-30.0, min(30.0, margin))))
+            for name, value in each.items():
+                slope[name] += wrong * value / len(seen)
+        for name in names:
+            weights[name] += _RATE * slope[name]
+    return {name: round(weight, 3) for name, weight in weights.items()}
+
+
+async def _agreement(source: str, held: Sequence[Preference], pool: Pool) -> float:
+    """Share of preferences whose chosen answer scores above the rejected one; a tie counts half."""
+    evaluator, right = from_source(source), 0.0
+    async with pool.open(evaluator.staged, "adapter:judge") as session:
+        for each in held:
+            results = [
+                await session.call([evaluator.arguments(each.prompt, text, None)])
+                for text in (each.chosen, each.rejected)
+            ]
+            if all(result.ok for result in results):
+                chosen, rejected = (float(result.value["score"]) for result in results)
+                right += 1.0 if chosen > rejected else 0.5 if chosen == rejected else 0.0
+    return right / len(held) if held else 0.0
