@@ -158,7 +158,7 @@ async def run_job(
         time.monotonic() - started,
         config.ignored,
         judge.trusted_only,
-        [proposer.name for proposer in proposers],
+        names_of(proposers),
     )
 
 
@@ -285,6 +285,11 @@ async def proposers_of(
         )
         for model, each in pairs
     ]
+
+
+def names_of(proposers: Sequence[Proposes]) -> list[str]:
+    """What a report calls them: a model by its own name."""
+    return [each.model.name if isinstance(each, Proposer) else each.name for each in proposers]
 
 
 def command_of(command: str, seconds: float, output: Path, stack: AsyncExitStack) -> Command:

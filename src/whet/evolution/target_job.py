@@ -33,7 +33,7 @@ from .edits import EDITS
 from .engine import Found, SearchOptions
 from .estimate import Estimate, estimated
 from .improving import Improved, Improvement, mean
-from .job import command_of, folder_in_git, modules_of, proposers_of
+from .job import command_of, folder_in_git, modules_of, names_of, proposers_of
 from .journal import Journal, Record
 from .openevolve import Config
 from .outside import Comparer, Outside, Trial
@@ -168,7 +168,7 @@ async def run_target_job(
         job.output,
         text,
         time.monotonic() - started,
-        [each.model.name for each in opened.proposers],
+        names_of(opened.proposers),
     )
     _write(report)
     return report
