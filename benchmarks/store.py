@@ -4,7 +4,9 @@ Every figure is of acknowledged, fsynced writes by one process.  Rates are per s
 and per second of CPU: on a machine that does other things too only the second can be compared.
 
     trajectories   four small steps each: put and read
-    spans          1.4 KB each in batches of 100, --spans in all: rate, disk, and a large store against a fresh one
+    spans          1.4 KB each in batches of 100, --spans in all: rate, disk, and a large store against a fresh
+                   one of 100,000: ingest, claims, restart after kill -9, integrity. Ten million take 16 GB of
+                   disk (--folder says where) and about 10 minutes of a quiet core
     queue          claim and finish in batches, with --rollouts waiting
 """
 
@@ -12,20 +14,23 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import itertools
 import os
 import resource
+import sqlite3
 import statistics
+import subprocess
+import sys
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from whet.store import Finish, Store
 from whet.store.codec import decode, encode
-from whet.store.segments import SEGMENT
 from whet.types import Outcome, Rollout, Span, Step, Task, Trajectory
 
 BODY = 1_400
@@ -141,22 +146,19 @@ def fill(store: Store, count: int) -> None:
             )
 
 
+FRESH = 100_000
+"""Spans in the store that a large one is compared with."""
+
+
 def spans(path: Path, count: int) -> None:
     fresh = path.with_name("fresh.db")
     with Store(path) as store, Store(fresh) as other:
         print("a large store")
         fill(store, count)
-        print("a fresh one, as full in its last two segments")
-        fill(other, SEGMENT + count % SEGMENT)
-        spent: dict[Store, list[float]] = {store: [], other: []}
-        for turn in range(10):  # by turns, so that what else the machine does meets both alike
-            for each, times in spent.items():
-                made = batches(10**9 + turn, 100)
-                cpu = time.process_time()
-                keep(each, made)
-                times.append(time.process_time() - cpu)
-        large, small_ = (statistics.median(times) for times in spent.values())
-        print(f"CPU per span, large store to fresh: {large / small_:.2f}")
+        print("a fresh one")
+        fill(other, FRESH)
+        compare("ingest", store, other, lambda each, turn: keep(each, batches(10**9 + turn, 100)))
+        compare("claim + finish", store, other, worked)
         kept = store.spans.count()
         before = time.perf_counter()
         for number in range(100):
@@ -164,11 +166,78 @@ def spans(path: Path, count: int) -> None:
         print(f"find a trace among {kept:,} spans: {10 * (time.perf_counter() - before):.2f} ms")
     size = path.stat().st_size
     print(f"disk to raw bodies: {size / kept / BODY:.2f} ({size / 1e9:.2f} GB)")
+    for each, name in ((path, "large"), (fresh, "fresh")):
+        restart(each, name)
+    print(f"memory, highest: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MB")
+
+
+def compare(what: str, large: Store, fresh: Store, work: Callable[[Store, int], object]) -> None:
+    """Do the same to both by turns, so that what else the machine does meets both alike, and print the ratios."""
+    spent: dict[Store, list[tuple[float, float]]] = {large: [], fresh: []}
+    for turn in range(10):
+        for each, times in spent.items():
+            wall, cpu = time.perf_counter(), time.process_time()
+            work(each, turn)
+            times.append((time.perf_counter() - wall, time.process_time() - cpu))
+    walls, cpus = (
+        [statistics.median(times[place] for times in spent[each]) for each in (large, fresh)]
+        for place in (0, 1)
+    )
+    print(
+        f"{what}, time of the large store to the fresh one: {walls[0] / walls[1]:.2f} of the wall, "
+        f"{cpus[0] / cpus[1]:.2f} of CPU",
+        flush=True,
+    )
+
+
+def worked(store: Store, turn: int) -> None:
+    """Queue 300 rollouts, and claim and finish them 100 at a time."""
+    made = [Rollout(id=f"{turn}-{n}", task=Task(id=f"t{n}", instruction="When is it?")) for n in range(300)]
+    store.queue.add(made).result()
+    for _ in range(3):
+        leases = store.queue.claim("w", n=100).result()
+        reports = [Finish(each.rollout.id, each.fence, small(n)) for n, each in enumerate(leases)]
+        assert store.queue.finish_many(reports).result() == [None] * 100
+
+
+def restart(path: Path, name: str) -> None:
+    """Kill a process that writes to the store, and say how long the next one takes until it works."""
+    writer = subprocess.Popen([sys.executable, __file__, "--write", str(path)], stdout=subprocess.PIPE)
+    assert writer.stdout is not None
+    for _ in range(50):
+        assert writer.stdout.readline()  # a batch is acknowledged
+    writer.kill()
+    writer.communicate()
     before = time.perf_counter()
     with Store(path) as store:
-        assert store.spans.count() == kept
-        print(f"open: {time.perf_counter() - before:.3f} s")
-    print(f"memory, highest: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MB")
+        opened = time.perf_counter() - before
+        store.spans.put(batches(10**9, 1)[0]).result()
+        store.queue.claim("w").result()
+        ready = time.perf_counter() - before
+        kept = store.spans.count()
+    print(
+        f"{name}: opened {opened:.3f} s after kill -9, took spans and claims after {ready:.3f} s", flush=True
+    )
+    command = [sys.executable, "-m", "whet.cli", "serve", "--store", str(path), "--port", "0"]
+    before = time.perf_counter()
+    server = subprocess.Popen(command, stdout=subprocess.PIPE)
+    assert server.stdout is not None
+    assert b"serving" in server.stdout.readline()
+    print(f"{name}: whet serve was ready after {time.perf_counter() - before:.2f} s", flush=True)
+    server.terminate()
+    server.communicate()
+    before = time.perf_counter()
+    with closing(sqlite3.connect(path)) as connection:
+        ((sound,),) = connection.execute("PRAGMA quick_check").fetchall()
+    print(f"{name}: quick_check of {kept:,} spans: {sound}, {time.perf_counter() - before:.1f} s", flush=True)
+
+
+def write(path: Path) -> None:
+    """Put batches and say so, until killed."""
+    with Store(path) as store:
+        for number in itertools.count(2 * 10**9):
+            store.spans.put(batches(number, 1)[0]).result()
+            print(number, flush=True)
 
 
 def queue(path: Path, count: int) -> None:
@@ -213,13 +282,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("part", nargs="*", default=list(PARTS), choices=[*PARTS, []])
+    parser.add_argument("part", nargs="*", help=", ".join(PARTS))
     parser.add_argument("--count", type=int, default=20_000)
     parser.add_argument("--spans", type=int, default=1_000_000)
     parser.add_argument("--rollouts", type=int, default=40_000)
     parser.add_argument("--folder", type=Path)
+    parser.add_argument("--write", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
-    for part in given.part:
+    if given.write:
+        write(given.write)
+        return
+    if unknown := set(given.part) - set(PARTS):
+        parser.error(f"no part is called {', '.join(sorted(unknown))}")
+    for part in given.part or PARTS:
         with tempfile.TemporaryDirectory(dir=given.folder) as folder:
             PARTS[part](Path(folder) / "runs.db", given)
 

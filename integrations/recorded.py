@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -32,6 +33,7 @@ DID: dict[str, Any] = {
     "usage": [[21, 5], [34, 6]],
 }
 """What an agent of the scripted model did, as `did` says it."""
+DOCS = Path(__file__).parent.parent / "docs" / "integrations.md"
 LIMIT = 120
 """Seconds that one command may take."""
 _OURS = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")
@@ -113,6 +115,34 @@ def did(trajectory: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def documented(name: str) -> list[list[str]]:
+    """The commands of docs/integrations.md in the section that links to this folder."""
+    sections = DOCS.read_text(encoding="utf-8").split("\n## ")
+    (section,) = [each for each in sections if f"](../integrations/{name})" in each]
+    _, block = section.split("```bash\n")
+    return [shlex.split(line, comments=True) for line in block.partition("```")[0].splitlines()]
+
+
+def as_documented(
+    name: str, agent: Path, python: str, upstream: ScriptedServer, folder: Path
+) -> dict[str, Any]:
+    """The one trajectory that the documented commands show of an agent, run as they stand.
+
+    Args:
+        python: the client's; `whet` is ours.
+    """
+    place = folder / "documented"
+    place.mkdir()
+    shutil.copy(agent, place)
+    address = upstream.base_url
+    environ = environment(OPENAI_BASE_URL=address, ANTHROPIC_BASE_URL=address.removesuffix("/v1"))
+    ours = [str(Path(python).parent), str(Path(sys.executable).parent), environ["PATH"]]
+    environ["PATH"] = os.pathsep.join(ours)
+    printed = [done(command, environ=environ, folder=place) for command in documented(name)]
+    (trajectory,) = lines(printed[-1])
+    return trajectory
+
+
 @dataclass(frozen=True)
 class Wired:
     """A copy of a repository after `whet init`, `git apply` and the command that init proposed."""
@@ -145,19 +175,21 @@ def wire(repo: Path, python: str, folder: Path, *, model: Callable[[Request], Co
     with ScriptedServer(model, models=("gpt-4o-mini",)) as upstream:
         environ = environment(python, OPENAI_BASE_URL=upstream.base_url)
 
-        def user(command: str) -> str:
-            return done(command.split(), environ=environ, folder=copy)
+        def user(command: Sequence[str]) -> str:
+            return done(command, environ=environ, folder=copy)
 
-        proposed = json.loads(user("whet init --json"))
+        proposed = json.loads(user(["whet", "init", "--json"]))
         assert proposed["changed_lines"] <= 3, proposed
-        if proposed["diff"]:
-            user("git apply .whet/wiring.patch")
-        printed = user(proposed["command"])
-        (shown,) = lines(user("whet show trajectories --store .whet/whet.db --json"))
+        # What the documentation says, as it stands: it may promise nothing else than init proposes.
+        commands = documented(repo.parent.name)
+        assert (["git", "apply", ".whet/wiring.patch"] in commands) == bool(proposed["diff"]), commands
+        *_, printed, shown = [(command, user(command)) for command in commands]
+        assert printed[0] == proposed["command"].split(), (commands, proposed)
     doctor = subprocess.run(
         ["whet", "doctor", "--json"], env=environ, cwd=copy, capture_output=True, text=True, timeout=LIMIT
     )
-    return Wired(copy, proposed, printed, shown, json.loads(doctor.stdout))
+    (trajectory,) = lines(shown[1])
+    return Wired(copy, proposed, printed[1], trajectory, json.loads(doctor.stdout))
 
 
 def wired_as_usual(wired: Wired, framework: str) -> None:

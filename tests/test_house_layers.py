@@ -24,6 +24,7 @@ LEVELS = {
     "envs": 8,
     "training": 7,
     "evolution": 7,
+    "pipeline": 6.5,
     "loop": 6,
     "agent_env": 5,
     "loop_checks": 6,

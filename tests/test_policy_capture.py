@@ -8,13 +8,14 @@ import openai
 import pytest
 from gateway_world import world
 from methods_toys import context
-from policy_world import TOKEN, serving
+from policy_world import TOKEN, embedded, serving
 from training_toys import DIGITS, SMALL, VOCABULARY, observation_ids
 
 from whet.optimizers.grpo import GRPO, GRPOOptions
 from whet.server.gateway import Upstream
 from whet.tracing.assemble import Assembler
 from whet.training import model
+from whet.training.batch import merge
 from whet.training.capture import require
 from whet.training.local import LocalModels, fresh
 from whet.training.sampler import Sampler
@@ -170,3 +171,36 @@ def _spoiled(trajectory: Trajectory) -> Trajectory:
     assert isinstance(first.tokens, Tokens)
     wrong = replace(first.tokens, logprobs=[value - 0.05 for value in first.tokens.logprobs])
     return replace(trajectory, steps=[replace(first, tokens=wrong), *rest])
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_what_the_server_put_in_is_not_learned_from(stream):
+    forcing = {"end": "<act>", "more": "first", "min_tokens": 20, "times": 50}
+    with serving(*embedded()) as server:
+        upstream = Upstream(url=f"{server.url}/v1", key=TOKEN, tokens=True)
+        with world({"default": upstream}) as made:
+            with made.openai("forced") as client:
+                answer = client.chat.completions.create(
+                    model="policy",
+                    messages=[{"role": "user", "content": "3"}],
+                    seed=2,
+                    max_tokens=24,
+                    stream=stream,
+                    extra_body={"budget_forcing": forcing},
+                )
+                shown = (
+                    [chunk.model_dump_json() for chunk in answer] if stream else [answer.model_dump_json()]
+                )
+            assert made.gateway.recorder.flush()
+            Assembler(made.store).flush()
+            (found,) = made.store.trajectories()
+    assert not any("token_mask" in one or "token_ids" in one for one in shown), (
+        "the agent did not ask for them"
+    )
+    (tokens,) = [step.tokens for step in found.steps if step.tokens is not None]
+    (merged,), counts = merge(found)
+    first = VOCABULARY.encode(["first"])[0]
+    put_in = [id for id, chosen in zip(tokens.output_ids, tokens.mask, strict=True) if not chosen]
+    assert set(put_in) == {first}
+    assert counts.targets == len(tokens.output_ids) - len(put_in)
+    assert len(merged.targets) == counts.targets

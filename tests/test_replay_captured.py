@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from whet.models.base import Request
 from whet.replay import again, fidelity_of, replay_of
 from whet.tracing import Replay
 from whet.tracing.answers import Shape, tool_steps
+from whet.types import Split
 
 SHOP = '''
 """An agent with two tools, as one finds it: it knows of whet what marks its tools."""
@@ -326,6 +328,30 @@ def test_a_task_that_was_recorded_often_replays_the_run_that_the_seed_names() ->
     assert outputs == ["Rome: 1", "Rome: 2", "Rome: 1"]
 
 
+def test_a_replay_that_was_recorded_is_not_replayed_again(tmp_path: Path) -> None:
+    with Store(tmp_path / "runs.db") as store:
+        world = World(store)
+        world.agent("Rome")
+        whet.tracing.flush()
+        (task,) = whet.tasks(store)
+        experiment = whet.Experiment(
+            env=whet.calls(world.agent), tasks=_splits(task), rewards=[exact], seed=0, store=store
+        )
+        asyncio.run(experiment.collect(n=3))
+        (task,) = whet.tasks(store)
+        assert len(task.meta["trajectories"]) == 4
+        env = whet.calls(world.agent)
+        for seed in range(4):
+            done = asyncio.run(whet.rollout(env(), env.policy(whet.Bundle(), seed), task, seed=seed))
+            told = replay_of(done)
+            assert told is not None
+            assert told["of"] == task.meta["trajectories"][0]
+
+
+def _splits(task: Task) -> list[Task]:
+    return [replace(task, id=name, split=split) for name, split in (("a", Split.TRAIN), ("b", Split.GATE))]
+
+
 # -- what messages tell of tools ------------------------------------------------------------------
 
 
@@ -359,8 +385,33 @@ def test_a_call_that_was_traced_and_told_is_one_and_an_unanswered_one_is_none() 
     said = [_asked("call_0", city="Rome"), _told("call_0", "1"), _asked("call_1", city="Oslo")]
     traced = Step(kind="tool", name="Shop.seats", observation="Rome", action=1)
     assert tool_steps(_run(said, steps=(traced,))) == [traced]
-    span = Step(kind="tool", name="seats", observation="{}", info={"tool_call_id": "call_0", "span_ids": []})
+    info = {"tool_call_id": "call_0", "span_ids": ["1"]}
+    span = Step(kind="tool", name="seats", observation="{}", action="1", info=info)
     assert tool_steps(_run(said, steps=(span,))) == [span]
+    (found,) = tool_steps(_run(said, steps=(replace(span, action=None),)))
+    assert found.info["told"], "a span without a result says less than the messages"
+
+
+def test_a_tool_that_a_framework_brings_may_run_and_any_other_that_is_not_marked_may_not() -> None:
+    ran: list[str] = []
+
+    def agent(question: str) -> str:
+        ran.append(question)
+        return question
+
+    def run(tool: str) -> Trajectory:
+        step = Step(kind="tool", name=tool, observation="x", action="x", info={"span_ids": ["1"]})
+        return Trajectory(task=Task(instruction="q"), steps=[step])
+
+    assert asyncio.run(again(agent, run("final_answer"))).faithful
+    assert asyncio.run(again(agent, run("hand_over"), live=["hand_over"])).faithful
+    assert ran == ["q", "q"]
+    refused = asyncio.run(again(agent, run("hand_over")))
+    assert refused.again.outcome is Outcome.INFRASTRUCTURE_ERROR
+    assert "hand_over: not marked" in refused.counts.diverged[0]
+    asked = Step(kind="llm", action=_asked("call_0", "wipe"), info={"span_ids": ["1"]})
+    assert not asyncio.run(again(agent, Trajectory(task=Task(instruction="q"), steps=[asked]))).faithful
+    assert ran == ["q", "q"], "a tool that was asked for last, and whose answer nothing shows, is known too"
 
 
 @pytest.mark.parametrize(

@@ -160,6 +160,9 @@ def test_trajectories_are_found_by_experiment_id_run_time_and_outcome_in_order(t
         assert list(store.trajectories(limit=0)) == []
         counts = store.counts()
         assert (counts["trajectories"], counts["trajectories.success"]) == (1_200, 600)
+        assert (store.count("trajectories"), store.count("spans")) == (1_200, counts["spans"])
+        with pytest.raises(InputError, match="no table"):
+            store.count("secrets")
         with pytest.raises(NotFoundError):
             store.trajectory("t9")
 

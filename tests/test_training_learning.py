@@ -13,7 +13,11 @@ from whet.errors import InputError, NotFoundError, TrainingRefused
 from whet.optimizers.grpo import GRPO, GRPOOptions
 from whet.optimizers.sft import SFT, SFTOptions
 from whet.training.alarms import AlarmOptions, check
+from whet.training.batch import Merged, parts
+from whet.training.learner import Learner
 from whet.training.local import LocalModels
+from whet.training.model import ModelOptions, build
+from whet.training.network import predict
 from whet.training.optim import OptimOptions
 from whet.types import Bundle, Group, Outcome, Score, Version
 
@@ -309,6 +313,29 @@ def test_a_loss_that_is_not_finite_changes_no_weights(tmp_path):
         )
 
     asyncio.run(run())
+
+
+def test_running_out_of_memory_says_what_to_lower_and_changes_nothing(tmp_path):
+    decoder = build(ModelOptions(hidden=16, heads=2, kv_heads=1, ffn=16), 8, 0)
+    learner, before = Learner(decoder, OptimOptions()), build(decoder.options, 8, 0)
+
+    def greedy(number):  # the allocator itself refuses the second one
+        weight = decoder.weight("model.norm.weight")
+        return weight.sum() if number == 0 else (weight.sum() * torch.ones(1 << 50)).sum()
+
+    with pytest.raises(TrainingRefused, match="Lower part_tokens"):
+        learner.descend(range(2), greedy, rate=1e-3)
+    assert all(weight.grad is None for weight in decoder.parameters())
+    for name, weight in decoder.weights().items():
+        assert torch.equal(weight, before.weight(name))
+    assert learner.updates == 0
+
+
+def test_tokens_of_another_model_are_named():
+    decoder = build(ModelOptions(hidden=16, heads=2, kv_heads=1, ffn=16), 8, 0)
+    (part,) = parts([Merged(0, [1, 2, 8], [2], [0.0])])
+    with pytest.raises(InputError, match="token id 8, and the model knows 8 ids"):
+        predict(decoder, part)
 
 
 def test_a_solved_task_stops_training_and_keeps_the_weights(tmp_path):

@@ -62,6 +62,9 @@ def _parser() -> argparse.ArgumentParser:
     for one in (controls, null):
         one.add_argument("--small", action="store_true", help="a job of half a minute, to try it out")
     killed.add_argument("--full", action="store_true", help="the whole job, not one of half a minute")
+    trained = command("kill-training", "kill -9 at random moments of whet train, then --resume.")
+    trained.add_argument("--times", type=int, default=10)
+    trained.add_argument("--seed", type=int, default=0)
     small = commands.add_parser("small")  # what `kill` kills
     small.add_argument("--seed", type=int, default=0)
     small.add_argument("--output", type=Path, required=True)
@@ -113,6 +116,10 @@ def main() -> int:
             evolution.evolution(options)
         case "kill":
             kill(folder, times=options.times, seed=options.seed, full=options.full)
+        case "kill-training":
+            from kill_training import kill_training
+
+            return int(not kill_training(folder, times=options.times, seed=options.seed))
         case "small":
             return run_demo(
                 mail=None,

@@ -11,7 +11,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from integrations.recorded import ANSWER, DID, did, record, weather
+from integrations.recorded import ANSWER, DID, as_documented, did, record, weather
 from whet.fakes import ScriptedServer
 
 AGENT = Path(__file__).with_name("agent.py")
@@ -31,6 +31,8 @@ def main(python: str) -> None:
                     )
                     assert printed == f"{ANSWER}\n", printed
                     assert did(trajectory) == DID, (speaks, words, trajectory)
+        with ScriptedServer(weather, speaks=("messages",)) as upstream:
+            assert did(as_documented("anthropic", AGENT, python, upstream, Path(folder))) == DID
     print("anthropic: messages, streamed or not, and translated to chat")
 
 

@@ -12,7 +12,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from integrations.recorded import ANSWER, DID, did, record, weather
+from integrations.recorded import ANSWER, DID, as_documented, did, record, weather
 from whet.fakes import ScriptedServer
 
 AGENT = Path(__file__).with_name("agent.mjs")
@@ -31,8 +31,9 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory() as folder, ScriptedServer(weather, speaks=("chat",)) as upstream:
         printed, (trajectory,) = record([node, str(AGENT)], upstream, Path(folder), run="node")
+        again = as_documented("node", AGENT, node, upstream, Path(folder))
     assert printed == f"{ANSWER}\n", printed
-    assert did(trajectory) == DID, trajectory
+    assert did(trajectory) == did(again) == DID, trajectory
     steps = trajectory["steps"]
     assert [step["kind"] for step in steps] == ["agent", "llm", "tool", "llm"], steps
     assert [step["parent"] for step in steps] == [None, 0, 0, 0], steps

@@ -12,7 +12,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from integrations.recorded import ANSWER, DID, did, record
+from integrations.recorded import ANSWER, DID, as_documented, did, record
 from whet.fakes import ScriptedServer
 
 AGENT = Path(__file__).with_name("agent.py")
@@ -23,8 +23,9 @@ def main(python: str) -> None:
     # The agent calls no model: its spans are all there is to read.
     with tempfile.TemporaryDirectory() as folder, ScriptedServer() as upstream:
         printed, (trajectory,) = record([python, str(AGENT)], upstream, Path(folder), run="spans")
+        again = as_documented("opentelemetry_newest", AGENT, python, upstream, Path(folder))
     assert printed == f"{ANSWER}\n", printed
-    assert did(trajectory) == DID, trajectory
+    assert did(trajectory) == did(again) == DID, trajectory
     steps = trajectory["steps"]
     assert [step["kind"] for step in steps] == ["agent", "llm", "tool", "llm"], steps
     assert [step["parent"] for step in steps] == [None, 0, 0, 0], steps

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -21,6 +21,7 @@ from .errors import InputError
 from .reward import Reward, ascore
 from .stats import Interval, wilson
 from .tracing import collecting, current_bundle, using
+from .tracing.answers import bare
 from .tracing.encode import freeze, thaw
 from .tracing.record import blame, is_async
 from .tracing.record import outcome as outcome_of
@@ -91,13 +92,14 @@ async def attempt(
     bundle: Bundle,
     divergence: Divergence = "exclude",
     guard: bool = False,
+    live: Collection[str] = (),
 ) -> Attempt:
     """Call an agent once with what a recorded run was called with, its tools answered from the record.
 
     An agent whose recorded tools are not marked (`@whet.step(kind="tool")`) is not called at all: its
     tools would run for real.  That counts as a divergence.  Arguments as of `again`.
     """
-    open_tools = unmarked(recorded)
+    open_tools = unmarked(recorded, live)
     if open_tools:
         counts = Counts()
         counts.diverged.append(f"{', '.join(open_tools)}: not marked with @whet.step(kind='tool')")
@@ -129,6 +131,7 @@ async def again(
     bundle: Bundle | None = None,
     divergence: Divergence = "exclude",
     guard: bool = False,
+    live: Collection[str] = (),
 ) -> Replayed:
     """Run an agent on what a recorded run was asked, with its tools answered from the record.
 
@@ -137,9 +140,15 @@ async def again(
             function had several arguments, with those.
         bundle: what it runs under; None leaves what is live.
         divergence, guard: as in `Replay`.
+        live: names of tools that may run for real: those that a framework brings and nobody can mark.
     """
     done = await attempt(
-        agent, recorded, bundle=bundle or current_bundle(), divergence=divergence, guard=guard
+        agent,
+        recorded,
+        bundle=bundle or current_bundle(),
+        divergence=divergence,
+        guard=guard,
+        live=live,
     )
     failure: Failure | None = None if done.error is None else blame(done.error)
     # An agent may have caught the refusal and gone on with something else: that run is no evidence either.
@@ -166,6 +175,7 @@ async def fidelity(
     divergence: Divergence = "exclude",
     concurrency: int = 8,
     guard: bool = False,
+    live: Collection[str] = (),
 ) -> Fidelity:
     """Replay runs with the agent as it is, and count how often the verdict is the recorded one.
 
@@ -173,6 +183,7 @@ async def fidelity(
         rewards: the verdict is what they say of either run; with none it is the output itself and
             whether the run failed.
         concurrency: runs at once.
+        live: as in `again`.
 
     Raises:
         InputError: no run that could be replayed.
@@ -181,7 +192,7 @@ async def fidelity(
 
     async def one(trajectory: Trajectory) -> tuple[Replayed, Json, Json]:
         async with slots:
-            done = await again(agent, trajectory, divergence=divergence, guard=guard)
+            done = await again(agent, trajectory, divergence=divergence, guard=guard, live=live)
         return done, await _verdict(done.recorded, rewards), await _verdict(done.again, rewards)
 
     runs = await asyncio.gather(*(one(each) for each in recorded))
@@ -243,6 +254,23 @@ def _counted(runs: Sequence[tuple[str, Counts, Json, Json]]) -> Fidelity:
         differing=tuple(id for id, same in judged if not same),
         reasons=dict(first.most_common()),
     )
+
+
+def runs_of(agent: Agent, recorded: Iterable[Trajectory]) -> list[Trajectory]:
+    """Those of the recorded runs that are this agent's, as far as the record tells.
+
+    A traced call names its function, and one of another function is left out; what the gateway or OTLP
+    captured names none and stays.  The rollouts of an Experiment are no recorded runs.  Where nothing is
+    left, because the agent was traced under another name, everything is.
+    """
+    name = bare(str(getattr(agent, "__qualname__", type(agent).__name__)))
+    every = list(recorded)
+    own = [
+        each
+        for each in every
+        if bare(str(each.meta.get("function", ""))) == name or each.meta.get("source") in ("otlp", "gateway")
+    ]
+    return own or every
 
 
 def call_of(agent: Agent, recorded: Trajectory) -> tuple[tuple[Json, ...], dict[str, Json]]:

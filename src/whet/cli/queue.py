@@ -71,9 +71,9 @@ def add_tasks(
     with Store(store) as opened:
         if resources is not None:
             opened.resources.get(resources)
-        before = opened.counts()["rollouts"]
+        before = opened.count("rollouts")
         opened.add_rollouts(*rollouts)
-        queued = opened.counts()["rollouts"] - before
+        queued = opened.count("rollouts") - before
     if json:
         said = {"tasks": len(tasks), "queued": queued, "ids": [each.id for each in rollouts]}
         print(msgspec.json.encode(said).decode())

@@ -76,7 +76,7 @@ def serve(
         server = Server(access, parts, host=host, port=port)
 
         def ready(url: str) -> None:
-            count = opened.counts()["trajectories"]
+            count = opened.count("trajectories")
             print(
                 f"{store}: serving, {counted(count, 'trajectory')}, on {url}; stop with Ctrl-C\n{said}",
                 flush=True,

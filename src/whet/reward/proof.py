@@ -12,6 +12,7 @@ Method: mutation analysis of tests (DeMillo, Lipton and Sayward 1978), applied t
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -172,7 +173,11 @@ async def _of_answers(
     cases = list(_answer_cases(evaluator, good, invariant))
     forward = await _judge_all(evaluator, cases, pool)
     evidence = _Evidence(cases, forward)
-    notes = () if rows else (f"judged on built-in {name}; give --target with your own",)
+    notes: tuple[str, ...] = () if rows else (f"judged on built-in {name}; give --target with your own",)
+    if len({canonical(row.good) for row in good}) < 2:
+        notes += (
+            "all known answers are the same: whether it tells one row's answer from another's was not tried",
+        )
     if not _scores_the_original(evidence):
         return _concluded(evaluator, evidence, notes=notes)
     _ranks(evidence, _NEEDED)
@@ -379,7 +384,8 @@ def _keeps_the_answer(evidence: _Evidence, good: Sequence[Row]) -> None:
         if len(text) < 3 or text.lower() in seen:
             continue
         looked += 1
-        told += text.lower() in one.feedback.lower()
+        # As a word: "another label" does not tell that "other" was wanted.
+        told += re.search(rf"(?<!\w){re.escape(text.lower())}(?!\w)", one.feedback.lower()) is not None
     if looked:
         detail = f"the feedback to {told} of {looked} wrong answers holds the expected one"
         evidence.checks.append(

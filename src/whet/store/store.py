@@ -25,7 +25,7 @@ from typing import Any
 
 import msgspec
 
-from ..errors import NotFoundError, StoreBusyError, StoreError
+from ..errors import InputError, NotFoundError, StoreBusyError, StoreError
 from ..types import (
     Bundle,
     Feedback,
@@ -400,9 +400,21 @@ class Store:
         """What was live under `name`, oldest first; the last entry is live now."""
         return history(self, name, last)
 
+    def count(self, table: str) -> int:
+        """Rows of one table, from its index alone: 0.2 s for a million; of the spans at once.
+
+        Raises:
+            InputError: there is no such table.
+        """
+        if table == "spans":
+            return self.spans.count()
+        if table not in TABLES:
+            raise InputError(f"no table is called {table!r}; there are spans, {', '.join(TABLES)}")
+        return int(self.rows(f"SELECT count(*) FROM {table}")[0][0])
+
     def counts(self) -> dict[str, int]:
-        """Table → rows, `spans` among them, and `trajectories.<outcome>` → rows."""
-        found = {table: int(self.rows(f"SELECT count(*) FROM {table}")[0][0]) for table in TABLES}
+        """Table → rows, `spans` among them, and `trajectories.<outcome>` → rows, which reads them all."""
+        found = {table: self.count(table) for table in TABLES}
         found["spans"] = self.spans.count()
         for outcome, count in self.rows("SELECT outcome, count(*) FROM trajectories GROUP BY outcome"):
             found[f"trajectories.{outcome}"] = count

@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from ..types import Json, Step, Trajectory, canonical
+from .encode import IMMUTABLE
 
 TOLD = "told"
 """In the info of a tool step that was read from the messages of model calls."""
@@ -45,7 +46,8 @@ class Shape:
         text = returns if isinstance(returns, str) else getattr(returns, "__name__", str(returns))
         return cls(
             names=tuple(each.name for each in plain),
-            defaults={each.name: each.default for each in plain if each.default is not each.empty},
+            # Others may be unequal to themselves, or have no JSON form: a call that spells them out is another.
+            defaults={each.name: each.default for each in plain if type(each.default) in IMMUTABLE},
             returns="" if returns is signature.empty else text.partition("[")[0].rpartition(".")[2],
         )
 
@@ -91,8 +93,16 @@ def arguments(step: Step) -> Json:
 
 
 def tool_steps(trajectory: Trajectory) -> list[Step]:
-    """The tool calls of a run that have an answer, in order: its own steps, then what its messages tell."""
-    own = [step for step in trajectory.steps if step.kind == "tool"]
+    """The tool calls of a run that have an answer, in order: its own steps, then what its messages tell.
+
+    A span without a result is none: what the tool answered was not recorded, or only in the messages.
+    """
+    own = [
+        step
+        for step in trajectory.steps
+        if step.kind == "tool"
+        and not ("span_ids" in step.info and step.action is None and step.error is None)
+    ]
     ids = {step.info["tool_call_id"] for step in own if step.info.get("tool_call_id")}
     known = Counter(_sign(step) for step in own)
     told: list[Step] = []
@@ -119,9 +129,18 @@ def tool_steps(trajectory: Trajectory) -> list[Step]:
 
 def foreign_tools(trajectory: Trajectory) -> set[str]:
     """Names of tools that spans or messages tell of, so that nothing says that a decorator is on them."""
-    return {
-        bare(step.name) for step in tool_steps(trajectory) if TOLD in step.info or "span_ids" in step.info
+    traced = {bare(step.name) for step in trajectory.steps if step.kind == "tool" and "span_ids" in step.info}
+    told = {bare(step.name) for step in tool_steps(trajectory) if TOLD in step.info}
+    asked = {
+        bare(str(call.get("name")))
+        for step in trajectory.steps
+        if step.kind == "llm" and "span_ids" in step.info and isinstance(step.action, dict)
+        for call in step.action.get("tool_calls") or ()
     }
+    decorated = {
+        bare(step.name) for step in trajectory.steps if step.kind == "tool" and "span_ids" not in step.info
+    }
+    return (traced | told | asked) - decorated
 
 
 def _answered(messages: Json) -> Iterator[Step]:

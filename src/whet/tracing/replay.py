@@ -15,7 +15,7 @@ import builtins
 import functools
 import inspect
 import re
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Collection, Iterator
 from contextvars import ContextVar, Token
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -60,6 +60,8 @@ class Counts:
     """Recorded tool calls that were not asked for."""
 
 
+HARMLESS = frozenset({"final_answer"})
+"""Tools that frameworks bring, nobody can mark, and that do nothing but return what they are given."""
 _ANY = Shape()
 _marked: set[str] = set()
 """Names of the functions that are marked as tools in this process: what a replay can answer for."""
@@ -246,10 +248,13 @@ def effect_of(value: Any) -> Effect | None:
     return found
 
 
-def unmarked(trajectory: Trajectory) -> list[str]:
+def unmarked(trajectory: Trajectory, live: Collection[str] = ()) -> list[str]:
     """Tools that this run called and that a replay would call for real: nothing in this process marks them.
 
     Only of runs that were captured from outside, as spans or by the gateway: what the decorator
     recorded it can also answer.
+
+    Args:
+        live: names of tools that may run for real.
     """
-    return sorted(foreign_tools(trajectory) - _marked)
+    return sorted(foreign_tools(trajectory) - _marked - HARMLESS - set(live))

@@ -77,7 +77,7 @@ def starting(bundle: Bundle, resource: str) -> Version:
 def learner_of(models: LocalModels, version: Version, optim: OptimOptions) -> Learner:
     """A learner that begins with these weights."""
     made = int(version.meta.get("policy_version", 0))
-    return Learner(models.decoder(version), optim, policy_version=made)
+    return models.learn(models.decoder(version), optim, policy_version=made)
 
 
 def succeeded(trajectory: Trajectory, score: str | None = None, threshold: float = 0.5) -> bool | None:

@@ -25,6 +25,7 @@ from ..errors import InputError, TrainingRefused
 from ..types import Json, Version, new_id
 from . import model, processes
 from .batch import Part
+from .memory import explained
 from .network import Network, predict, saved
 from .optim import MuonAdamW, OptimOptions
 from .predictions import Predictions
@@ -127,16 +128,20 @@ class Learner:
         """
         total, failure = 0.0, None
         try:
-            for item in processes.share(items):
-                value = objective(item)
-                value.backward()  # type: ignore[no-untyped-call]
-                total += value.item()
-            if self.penalty is not None and processes.place().first:
-                value = self.penalty()
-                value.backward()  # type: ignore[no-untyped-call]
-                total += value.item()
-        except (MemoryError, RuntimeError) as error:
+            with explained(f"at update {self.updates}"):
+                for item in processes.share(items):
+                    value = objective(item)
+                    value.backward()  # type: ignore[no-untyped-call]
+                    total += value.item()
+                if self.penalty is not None and processes.place().first:
+                    value = self.penalty()
+                    value.backward()  # type: ignore[no-untyped-call]
+                    total += value.item()
+        except Exception as error:
             failure = error
+        except BaseException:
+            self.optimizer.clear()
+            raise
         total, failed = processes.add_up(self._all_weights().values(), total, failed=failure is not None)
         if failed:
             self._give_up(failure)
@@ -160,13 +165,7 @@ class Learner:
             raise TrainingRefused(
                 f"another process failed at update {self.updates}; nothing was changed. Its own error says why."
             )
-        if not _out_of_memory(failure):
-            raise failure
-        raise TrainingRefused(
-            f"out of memory at update {self.updates}: {str(failure).splitlines()[0]:.200}. Nothing was "
-            "changed. Lower part_tokens (what is computed at once) first, then minibatch or batch, "
-            "then train LoRA instead of full weights."
-        ) from failure
+        raise failure
 
     def snapshot(self) -> dict[str, Tensor]:
         """A copy of everything that is trained, heads included, for `revert`."""
@@ -249,11 +248,6 @@ class Learner:
 
 def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
-
-
-def _out_of_memory(error: Exception) -> bool:
-    # On the CPU torch raises a plain RuntimeError ("can't allocate memory"), on a GPU OutOfMemoryError.
-    return isinstance(error, MemoryError) or ("memory" in str(error) and "alloc" in str(error).lower())
 
 
 def logprobs(network: Network, part: Part, temperature: float = 1.0) -> Tensor:

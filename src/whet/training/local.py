@@ -7,10 +7,12 @@ rollouts under one Version share one Sampler and so one batch.
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Mapping
 from pathlib import Path
 from weakref import WeakValueDictionary
 
 import torch
+from torch import nn
 
 from ..errors import InputError, NotFoundError
 from ..types import Json, Version
@@ -20,6 +22,7 @@ from .huggingface import LoRAOptions
 from .learner import Learner
 from .model import Decoder, ModelOptions
 from .network import Network, copied, saved
+from .optim import OptimOptions
 from .sampler import Sampler
 
 
@@ -93,6 +96,17 @@ class LocalModels:
         """The learner of this handle, None if it is not in this process (any more)."""
         return self._learners.get(handle)
 
+    def learn(
+        self,
+        network: Network,
+        options: OptimOptions,
+        *,
+        policy_version: int = 0,
+        heads: Mapping[str, nn.Module] | None = None,
+    ) -> Learner:
+        """A learner of this network, which owns it from here on; `Learner` says what the rest is."""
+        return Learner(network, options, policy_version=policy_version, heads=heads)
+
     def sampler(
         self, version: Version, *, greedy: bool = False, temperature: float = 1.0
     ) -> Sampler | CausalSampler:
@@ -129,6 +143,11 @@ class LocalModels:
         live = self._live(version)
         if live:
             return copied(live.decoder)
+        if version.kind == "adapter":  # what the factors stand beside need not be in memory twice
+            made = f"{version.id}/{version.meta.get('policy_version', version.id)}"
+            for (key, *_), sampler in self._samplers.items():
+                if key == made and isinstance(sampler, CausalSampler):
+                    return copied(sampler.network)
         content, folder = version.content, Path(version.content["path"])
         if version.kind == "adapter":
             return huggingface.load_adapter(folder, content["base"], sha=content["sha256"])

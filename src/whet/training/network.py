@@ -14,11 +14,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ..errors import InputError
 from ..types import Json, Version
 from . import model
 from .batch import Part
 from .forward import fuse, hidden_states
 from .huggingface import CausalLM
+from .memory import explained
 from .model import Decoder
 from .predictions import Output, Predictions
 
@@ -31,6 +33,17 @@ def predict(network: Network, part: Part, temperature: float = 1.0) -> Predictio
 
 
 def _output(network: Network, part: Part) -> Output:
+    largest = int(part.layout.ids.max())
+    if largest >= network.vocab_size:
+        raise InputError(
+            f"a trajectory has the token id {largest}, and the model knows {network.vocab_size} ids: these "
+            "tokens are another model's; train the model that wrote them, or capture with this one"
+        )
+    with explained(f"over {part.computed} tokens"):
+        return _computed(network, part)
+
+
+def _computed(network: Network, part: Part) -> Output:
     if isinstance(network, Decoder):
         fused = fuse(network)
         states = hidden_states(fused, part.layout).index_select(0, part.layout.index)
@@ -51,9 +64,7 @@ def target_outputs(network: Network, part: Part) -> tuple[Tensor, Tensor]:
 
 def target_states(network: Network, part: Part) -> Tensor:
     """(N, hidden) states at the targets of a Part."""
-    if isinstance(network, Decoder):
-        return hidden_states(fuse(network), part.layout).index_select(0, part.layout.index)
-    return network.output(part).states.float().to(part.targets.device)
+    return _output(network, part).states.float().to(part.targets.device)
 
 
 def width(network: Network) -> int:

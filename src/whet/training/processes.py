@@ -67,8 +67,8 @@ def joined(output: Path) -> Iterator[Path]:
     for name, what in _SHARDED.items():
         if os.environ.get(name, "").lower() in ("1", "true"):
             raise InputError(
-                f"{what} shards the model over processes, which whet train does not; launch with a configuration "
-                "of type MULTI_GPU or MULTI_CPU (whet train METHOD --write-config), or train LoRA factors"
+                f"{what} shards the model over processes, which whet train does not: each holds it whole. Launch "
+                "without it (accelerate launch --multi_gpu, or --cpu), and train LoRA factors where memory is short"
             )
     try:
         from accelerate import PartialState

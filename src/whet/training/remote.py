@@ -38,8 +38,8 @@ class RemoteModels(LocalModels):
         self.server = server
         self.folder = Path(folder)
         self.handed_over = 0
-        self._served: str | None = None
-        """Version id and policy version of what the server has."""
+        self._known: dict[str, tuple[str, str | None]] = {}
+        """Version and policy version → what `publish` gave for it: what was handed over of late."""
         self._names: deque[tuple[Path, str | None]] = deque()
         self._lock: tuple[asyncio.AbstractEventLoop, asyncio.Lock] | None = None
 
@@ -52,7 +52,8 @@ class RemoteModels(LocalModels):
             InputError: no Version of weights.
             NotFoundError: its live weights have moved on.
         """
-        self._live(version)
+        if _key(version) not in self._known:
+            self._live(version)
         return Following(self, version, greedy=greedy, temperature=temperature)
 
     async def publish(self, version: Version) -> tuple[str, str | None]:
@@ -62,10 +63,10 @@ class RemoteModels(LocalModels):
             ModelError: the server did not take it.
             InputError, NotFoundError: as `LocalModels.decoder`.
         """
-        made = str(version.meta.get("policy_version", version.id))
+        made, key = str(version.meta.get("policy_version", version.id)), _key(version)
         async with self._locked():
-            if self._served == f"{version.id}/{made}":
-                return made, self._names[-1][1]
+            if key in self._known:  # under way under an older one, which cannot be handed over again
+                return self._known[key]
             folder = self.folder / f"policy-{made}-{new_id()}"
             live = self._live(version)
             network = copied(live.decoder) if live else self.decoder(version)
@@ -76,7 +77,7 @@ class RemoteModels(LocalModels):
                 await self.server.load_adapter(name, folder, policy_version=made)
             else:
                 await self.server.load_weights(folder, policy_version=made)
-            self._served = f"{version.id}/{made}"
+            self._known[key] = made, name
             self.handed_over += 1
             await self._forget(folder, name)
             return made, name
@@ -87,6 +88,7 @@ class RemoteModels(LocalModels):
             old, adapter = self._names.popleft()
             if adapter is not None:
                 await self.server.unload_adapter(adapter)
+            del self._known[next(iter(self._known))]
             await asyncio.to_thread(shutil.rmtree, old, True)
 
     def _locked(self) -> asyncio.Lock:
@@ -94,6 +96,10 @@ class RemoteModels(LocalModels):
         if self._lock is None or self._lock[0] is not loop:
             self._lock = (loop, asyncio.Lock())
         return self._lock[1]
+
+
+def _key(version: Version) -> str:
+    return f"{version.id}/{version.meta.get('policy_version', version.id)}"
 
 
 class Following(RemoteSampler):

@@ -247,13 +247,13 @@ class Rounds(Generic[Options]):
         version = bundle[self.options.resource]
         if context.state is None:
             start = self.models.decoder(version)
-            self._learner = Learner(
+            self._learner = self.models.learn(
                 start,
                 self.options.optim,
                 policy_version=int(version.meta.get("policy_version", 0)),
                 heads=self._heads(start),
             )
-            self._reference = self.models.decoder(version)
+            self._reference = copied(start)
             self.models.add(self._learner)
             return Run(start=msgspec.to_builtins(version))
         try:
@@ -269,7 +269,7 @@ class Rounds(Generic[Options]):
                 'Resume from the last Update whose state["resumable"] is true.'
             )
         start = self.models.decoder(version)
-        self._learner = Learner(start, self.options.optim, heads=self._heads(start))
+        self._learner = self.models.learn(start, self.options.optim, heads=self._heads(start))
         reference = self._learner.restore(context.folder, run.saved)
         self._reference = copied(self._learner.decoder)
         self._reference.copy_from(reference)
@@ -311,7 +311,7 @@ class Rounds(Generic[Options]):
         if not credited.sequences:
             return {"updates": 0.0}
         measured: dict[str, float] = {}
-        updates = 0
+        updates = shared = 0
         rng = random.Random(f"{options.seed}/{run.round}")
         rate = options.optim.rate(run.round, options.steps)
         block = by_unit if self.whole_units or options.ratio != "token" else None
@@ -324,9 +324,11 @@ class Rounds(Generic[Options]):
                 updated = self._update(learner, cut, loss, rate)
                 measured |= loss.metrics | {"loss": updated.loss, "gradient_norm": updated.gradient_norm}
                 updates += 1
+                shared += sum(part.tokens - part.computed for part in cut)
                 await asyncio.sleep(0)  # a long computation in an event loop others live in too
         return measured | {
             "updates": float(updates),
+            "tokens_shared": shared / options.passes,
             "learning_rate": rate,
         }
 

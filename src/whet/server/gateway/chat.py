@@ -17,7 +17,7 @@ from ...types import Json
 from .sse import DONE, data_event
 
 encode = msgspec.json.Encoder().encode
-_MARKS = re.compile(rb'"(?:usage|(?:prompt_)?token_ids|logprobs|policy_version)"')
+_MARKS = re.compile(rb'"(?:usage|(?:prompt_)?token_ids|token_mask|logprobs|policy_version)"')
 """What an answer that has something to be taken out contains: looking for it costs a fraction of taking."""
 
 
@@ -127,7 +127,7 @@ _NOT_HEAD = frozenset({"choices", "prompt_token_ids", "policy_version"})
 class _Choice:
     """One choice of a streamed answer; texts are kept in pieces until somebody asks."""
 
-    __slots__ = ("_calls", "_fields", "_ids", "_logprobs", "_texts", "finish", "index", "sequence")
+    __slots__ = ("_calls", "_fields", "_ids", "_logprobs", "_mask", "_texts", "finish", "index", "sequence")
 
     def __init__(self, index: int) -> None:
         self.index = index
@@ -138,6 +138,7 @@ class _Choice:
         self._fields: dict[str, Json] = {"role": "assistant", "content": None}
         self._calls: list[dict[str, Any]] = []
         self._ids: list[Json] = []
+        self._mask: list[Json] = []
         self._logprobs: dict[str, list[Json]] | None = None
 
     def read(self, choice: Mapping[str, Any]) -> None:
@@ -155,6 +156,7 @@ class _Choice:
             self.finish, self.sequence = choice["finish_reason"], choice.get("stop_reason")
         if choice.get("token_ids"):
             self._ids += choice["token_ids"]
+            self._mask += choice.get("token_mask") or ()
         written = choice.get("logprobs")
         if isinstance(written, dict):
             self._logprobs = {} if self._logprobs is None else self._logprobs
@@ -172,6 +174,8 @@ class _Choice:
             found["stop_reason"] = self.sequence
         if self._ids:
             found["token_ids"] = self._ids
+        if self._mask:
+            found["token_mask"] = self._mask
         if self._logprobs is not None:
             found["logprobs"] = self._logprobs
         return found
@@ -216,6 +220,8 @@ def samples(answer: Mapping[str, Any] | None) -> list[dict[str, Json]] | None:
         sound = ids is not None and len(ids) == len(logprobs) and all(map(math.isfinite, logprobs))
         own_prompt = choice.get("prompt_token_ids") or prompt
         kept.append({"prompt_ids": own_prompt, "output_ids": ids, "logprobs": logprobs if sound else None})
+        if choice.get("token_mask"):  # some were put in by the server, not chosen by the policy
+            kept[-1]["mask"] = choice["token_mask"]
     return kept
 
 
@@ -250,7 +256,7 @@ class Asked:
 
     def take_out(self, answer: dict[str, Any], *, whole: bool) -> bool | None:
         """Take out of `answer` what was not asked for; whether there was any, None if nothing is left."""
-        unasked = () if self.ids else ("token_ids", "prompt_token_ids")
+        unasked = () if self.ids else ("token_ids", "prompt_token_ids", "token_mask")
         removed = [_removed(answer, name) for name in ("policy_version", *unasked)]
         choices = answer.get("choices") or ()
         for choice in choices:

@@ -137,7 +137,13 @@ def _sample(choice: Mapping[str, Json], policy: str | None) -> Tokens | None:
     whole = all(type(id) is int for ids in (prompt, output) for id in ids)
     if not whole or len(output) != len(logprobs) or not all(isinstance(p, int | float) for p in logprobs):
         return None
-    return Tokens(tuple(prompt), tuple(output), tuple(float(p) for p in logprobs), None, policy)
+    mask = choice.get("mask")
+    if mask is not None and not (
+        isinstance(mask, list) and len(mask) == len(output) and all(type(one) is bool for one in mask)
+    ):
+        return None
+    chosen = None if mask is None else tuple(mask)
+    return Tokens(tuple(prompt), tuple(output), tuple(float(p) for p in logprobs), chosen, policy)
 
 
 def _plain(tokens: Tokens | None) -> Json:
@@ -147,6 +153,7 @@ def _plain(tokens: Tokens | None) -> Json:
         "prompt_ids": list(tokens.prompt_ids),
         "output_ids": list(tokens.output_ids),
         "logprobs": list(tokens.logprobs),
+        **({} if tokens.mask is None else {"mask": list(tokens.mask)}),
     }
 
 
