@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from whet.errors import InputError, MissingExtra
 from whet.evolution.engine import Found, Search, SearchOptions
+from whet.evolution.job import Job, estimate_job, run_job
 from whet.evolution.judging import WARM, Evaluator, Judge, JudgeOptions
 from whet.evolution.population import Best, Draw, Judged
 from whet.evolution.program import Program
 from whet.evolution.proposers import Proposes
 from whet.evolution.reflection import Gepa, Gradient
 from whet.models import ScriptedModel
-from whet.models.base import Model, Request
+from whet.models.base import Request
 from whet.sandbox import Local, Pool
 
 RULES = {"date": "Give dates as YYYY-MM-DD.", "source": "Quote the mail.", "short": "Answer in one sentence."}
@@ -103,8 +105,26 @@ def test_without_gepa_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -
         Gepa(ScriptedModel(""))
 
 
-@pytest.mark.parametrize("made", [Gradient])
-def test_an_answer_without_a_text_is_no_child(made: Callable[[Model], Proposes]) -> None:
+def test_whet_evolve_asks_as_it_is_told(tmp_path: Path) -> None:
+    (tmp_path / "prompt.txt").write_text(PROMPT, encoding="utf-8")
+    (tmp_path / "e.py").write_text(EVALUATOR, encoding="utf-8")
+    job = Job(
+        program=tmp_path / "prompt.txt",
+        evaluator=tmp_path / "e.py",
+        iterations=20,
+        edits=False,
+        ask="apo",
+        unsafe_local=True,
+    )
+    report = asyncio.run(run_job(job, models=[ScriptedModel(critic)]))
+    assert report.found.best.score > report.found.start.score
+    assert list(report.models) == ["gradient scripted"]
+    assert asyncio.run(estimate_job(job, models=[ScriptedModel(critic)])).calls == 40
+    with pytest.raises(InputError, match="--ask"):
+        asyncio.run(run_job(replace(job, ask="magic"), models=[ScriptedModel(critic)]))
+
+
+def test_an_answer_without_a_text_is_no_child() -> None:
     parent = Judged(0, Program({"p.txt": PROMPT}, "p.txt"), 0.5, artifacts={"said": "failed: date"})
     with pytest.raises(InputError, match="no fenced block"):
-        asyncio.run(made(ScriptedModel("no idea")).propose(Draw(parent, None), 1))
+        asyncio.run(Gradient(ScriptedModel("no idea")).propose(Draw(parent, None), 1))

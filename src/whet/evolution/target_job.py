@@ -66,8 +66,9 @@ class TargetJob:
     output: Path = Path("whet_output")
     target_score: float | None = None
     population: str = "auto"
+    ask: str = "changes"
     command: str = ""
-    """As in a Job."""
+    """As in a Job, both."""
     command_seconds: float = 600.0
     unsafe_local: bool = False
 
@@ -206,7 +207,9 @@ async def _open(
     meter = Meter(job.budget)
     proposers: list[Proposes] = []
     if not job.offline:
-        proposers += await proposers_of(config, models, job.output, stack, meter=meter, price=job.price)
+        proposers += await proposers_of(
+            config, models, job.output, stack, meter=meter, price=job.price, ask=job.ask
+        )
     if job.command:
         proposers.append(command_of(job.command, job.command_seconds, job.output, stack))
     if not proposers and not options.edits:
