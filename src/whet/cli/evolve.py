@@ -57,6 +57,7 @@ def evolve(
     target_score: float | None = None,
     population: Literal["auto", "islands", "best", "front"] = "auto",
     checkpoint: Path | None = None,
+    ask: Literal["changes", "apo", "gepa"] = "changes",
     command: str = "",
     command_seconds: float = 600.0,
     unsafe_local: bool = False,
@@ -129,6 +130,9 @@ def evolve(
         Who has children: islands, the best few, the front per instance; auto chooses by the program.
     checkpoint
         Begin with the programs of an OpenEvolve checkpoint, too.
+    ask
+        How models are asked: for changes of the program; by apo, for a criticism of the failures and then for a
+        rewrite; or by gepa, with GEPA's own request (extra `gepa`).
     command
         A command of yours that proposes, too: a coding agent, for instance. It is started in a folder with program/,
         evidence.json and budget.json, and edits program/ or prints a patch. It runs as you do, outside the sandbox.
@@ -156,6 +160,7 @@ def evolve(
         "timeout": timeout,
         "seed": seed,
         "population": population,
+        "ask": ask,
         "command": command,
         "command_seconds": command_seconds,
         "unsafe_local": unsafe_local,

@@ -19,6 +19,7 @@ from .judging import Judging
 from .population import Draw, Judged
 from .program import Program
 from .proposers import Proposer, Proposes
+from .reflection import Gepa, Gradient
 
 _FRESH = 0.5
 """Share of edits that behave like nothing before: 41 to 52 % in decision 042's searches."""
@@ -86,8 +87,11 @@ async def estimated(
         raise InputError(f"the start has no score: {judged.failure or 'none was given'}")
     proposals = options.iterations if options.iterations is not None else _by_time(options, budget, one)
     arms = len(proposers) + len(options.edits)
-    models = [each for each in proposers if isinstance(each, Proposer)]
-    calls = proposals if models else 0
+    asked = [each for each in proposers if isinstance(each, Proposer | Gradient | Gepa)]
+    # What the two others show is about as long as what a Proposer shows.
+    models = [each if isinstance(each, Proposer) else Proposer(each.model) for each in asked]
+    twice = any(isinstance(each, Gradient) for each in asked)
+    calls = proposals * (2 if twice else 1) if models else 0
     if budget.calls is not None:
         calls = min(calls, budget.calls)
     drawn = Draw(Judged(0, start, judged.score, artifacts=judged.artifacts), None)

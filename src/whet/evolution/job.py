@@ -39,6 +39,7 @@ from .openevolve import Config, ModelConfig, read_checkpoint, write_checkpoint
 from .population import Best, Front, Islands, Population
 from .program import Program, regions
 from .proposers import SYSTEM, Proposer, Proposes
+from .reflection import Gepa, Gradient
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +68,8 @@ class Job:
     population: str = "auto"
     """`islands`, `best` (mu + lambda), `front` (per instance), or `auto`: the front for a program without
     Python, else islands."""
+    ask: str = "changes"
+    """How models are asked: for `changes` as the config says, by `apo`, or by `gepa` (`reflection.py`)."""
     command: str = ""
     """An external command that proposes, too (`commands.py`); split as a shell would, run without one."""
     command_seconds: float = 600.0
@@ -158,7 +161,7 @@ async def run_job(
         time.monotonic() - started,
         config.ignored,
         judge.trusted_only,
-        [proposer.name for proposer in proposers],
+        names_of(proposers),
     )
 
 
@@ -194,7 +197,9 @@ async def _open(job: Job, models: Sequence[Model] | None, stack: AsyncExitStack)
     meter = Meter(job.budget)
     proposers: list[Proposes] = []
     if not job.offline:
-        proposers += await proposers_of(config, models, output, stack, meter=meter, price=job.price)
+        proposers += await proposers_of(
+            config, models, output, stack, meter=meter, price=job.price, ask=job.ask
+        )
     if job.command:
         proposers.append(command_of(job.command, job.command_seconds, output, stack))
     if not proposers and not options.edits:
@@ -254,13 +259,21 @@ async def proposers_of(
     *,
     meter: Meter,
     price: Price | None = None,
-) -> list[Proposer]:
+    ask: str = "changes",
+) -> list[Proposes]:
     """One proposer per model, or one for all where the config weights them; every answer is kept.
 
     Args:
         models: instead of those of the config.
         meter: what their calls are reserved on.
+        ask: `changes`, `apo` or `gepa`.
+
+    Raises:
+        InputError: another way of asking.
+        MissingExtra: gepa is not installed.
     """
+    if ask not in ("changes", "apo", "gepa"):
+        raise InputError(f"--ask {ask!r}: models can be asked for changes, by apo or by gepa")
     pairs: list[tuple[Model, ModelConfig]] = []
     if models is not None:
         pairs = [(model, ModelConfig(name=model.name)) for model in models]
@@ -274,17 +287,26 @@ async def proposers_of(
     if len(weights) > 1:
         ensemble = Ensemble([(model, each.weight) for model, each in pairs], seed=config.seed)
         pairs = [(ensemble, pairs[0][1])]
+    kept = [(stack.enter_context(Recorded(model, output / "answers.db")), each) for model, each in pairs]
+    if ask != "changes":
+        made_by = Gradient if ask == "apo" else Gepa
+        return [made_by(model, feedback=config.feedback, settings=each.settings) for model, each in kept]
     return [
         Proposer(
-            stack.enter_context(Recorded(model, output / "answers.db")),
+            model,
             system=config.system or SYSTEM,
             diff=config.diff,
             feedback=config.feedback,
             feedback_characters=config.feedback_characters,
             settings=each.settings,
         )
-        for model, each in pairs
+        for model, each in kept
     ]
+
+
+def names_of(proposers: Sequence[Proposes]) -> list[str]:
+    """What a report calls them: a model by its own name."""
+    return [each.model.name if isinstance(each, Proposer) else each.name for each in proposers]
 
 
 def command_of(command: str, seconds: float, output: Path, stack: AsyncExitStack) -> Command:

@@ -33,7 +33,7 @@ from .edits import EDITS
 from .engine import Found, SearchOptions
 from .estimate import Estimate, estimated
 from .improving import Improved, Improvement, mean
-from .job import command_of, folder_in_git, modules_of, proposers_of
+from .job import command_of, folder_in_git, modules_of, names_of, proposers_of
 from .journal import Journal, Record
 from .openevolve import Config
 from .outside import Comparer, Outside, Trial
@@ -66,8 +66,9 @@ class TargetJob:
     output: Path = Path("whet_output")
     target_score: float | None = None
     population: str = "auto"
+    ask: str = "changes"
     command: str = ""
-    """As in a Job."""
+    """As in a Job, both."""
     command_seconds: float = 600.0
     unsafe_local: bool = False
 
@@ -168,7 +169,7 @@ async def run_target_job(
         job.output,
         text,
         time.monotonic() - started,
-        [each.name for each in opened.proposers],
+        names_of(opened.proposers),
     )
     _write(report)
     return report
@@ -206,7 +207,9 @@ async def _open(
     meter = Meter(job.budget)
     proposers: list[Proposes] = []
     if not job.offline:
-        proposers += await proposers_of(config, models, job.output, stack, meter=meter, price=job.price)
+        proposers += await proposers_of(
+            config, models, job.output, stack, meter=meter, price=job.price, ask=job.ask
+        )
     if job.command:
         proposers.append(command_of(job.command, job.command_seconds, job.output, stack))
     if not proposers and not options.edits:
