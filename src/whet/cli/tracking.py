@@ -45,7 +45,9 @@ def mlflow(
     """
     from ..data.tracking import write_mlflow
 
-    return _said([(run, write_mlflow(run, output, experiment=experiment)) for run in _found(runs, store)], json)
+    return _said(
+        [(run, write_mlflow(run, output, experiment=experiment)) for run in _found(runs, store)], json
+    )
 
 
 @app["export"].command(name="wandb")

@@ -74,17 +74,13 @@ def of_folder(folder: Path) -> TrackedRun:
     try:
         about = msgspec.json.decode(record.read_bytes(), type=dict[str, Any])
         points = [
-            Point(
-                step=int(row["step"]), time=row["time"], values=_numbers(row["values"]), curve=row["curve"]
-            )
+            Point(step=int(row["step"]), time=row["time"], values=_numbers(row["values"]), curve=row["curve"])
             for row in _rows(curves)
         ]
         for row in _rows(metrics):
             values = {name: value for name, value in row.items() if name not in ("round", "time")}
             points.append(
-                Point(
-                    step=int(row["round"]), time=row.get("time", about["started"]), values=_numbers(values)
-                )
+                Point(step=int(row["round"]), time=row.get("time", about["started"]), values=_numbers(values))
             )
         return TrackedRun(
             id=digest(about["id"], 32),
@@ -218,7 +214,7 @@ def write_wandb(run: TrackedRun, root: Path, *, project: str = "whet") -> Path:
         id=run.id,
         name=run.name,
         config=params,
-        settings=wandb.Settings(silent=True, console="off", x_disable_stats=True),
+        settings=wandb.Settings(silent=True, console="off", x_disable_stats=True, x_save_requirements=False),
     )
     folder = Path(begun.dir).parent  # .../offline-run-<time>-<id>/files
     curves = dict.fromkeys(point.curve for point in run.points)
@@ -282,7 +278,9 @@ def _flat(params: Mapping[str, Json], prefix: str = "") -> dict[str, str]:
         if isinstance(value, Mapping):
             found |= _flat(value, f"{prefix}{name}.")
         else:
-            found[f"{prefix}{name}"] = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+            found[f"{prefix}{name}"] = (
+                value if isinstance(value, str) else msgspec.json.encode(value).decode()
+            )
     return found
 
 
