@@ -10,10 +10,10 @@ from __future__ import annotations
 import ast
 import asyncio
 import inspect
-import sys
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
@@ -31,33 +31,68 @@ class _Method:
     """Where a method is, and what one says of it in a line."""
 
     module: str
+    """Below `whet`."""
     optimizer: str
     options: str
     about: str
     rl: bool = True
     preset: str = ""
     """Classmethod of the options that gives the defaults; the constructor if empty."""
+    samples: bool = False
+    """Whether its module has a `rollout` of recorded trajectories, for a method that wants to sample."""
 
 
 METHODS = {
-    "sft": _Method("sft", "SFT", "SFTOptions", "Clone trajectories that went well.", rl=False),
-    "awr": _Method("awr", "AWR", "AWROptions", "Clone, weighted by how much better than expected.", rl=False),
-    "star": _Method("star", "STaR", "STaROptions", "Clone one's own successes, from the base.", rl=False),
-    "dpo": _Method("dpo", "DPO", "DPOOptions", "Learn from pairs: DPO, IPO, Step-DPO.", rl=False),
-    "kto": _Method("kto", "KTO", "KTOOptions", "Learn from thumbs, one answer at a time.", rl=False),
+    "sft": _Method("optimizers.sft", "SFT", "SFTOptions", "Clone trajectories that went well.", rl=False),
+    "awr": _Method(
+        "optimizers.awr", "AWR", "AWROptions", "Clone, weighted by how much better than expected.", rl=False
+    ),
+    "star": _Method(
+        "optimizers.star", "STaR", "STaROptions", "Clone one's own successes, from the base.", rl=False
+    ),
+    "dpo": _Method("optimizers.dpo", "DPO", "DPOOptions", "Learn from pairs: DPO, IPO, Step-DPO.", rl=False),
+    "kto": _Method(
+        "optimizers.kto", "KTO", "KTOOptions", "Learn from thumbs, one answer at a time.", rl=False
+    ),
     "reward-model": _Method(
-        "reward_model",
+        "optimizers.reward_model",
         "RewardModel",
         "RewardModelOptions",
         "Learn a reward from pairs or outcomes.",
         rl=False,
     ),
-    "grpo": _Method("grpo", "GRPO", "GRPOOptions", "Learn from rewards, relative to the group."),
-    "rloo": _Method("rloo", "RLOO", "RLOOOptions", "Learn from rewards, relative to the rest of the group."),
-    "reinforce": _Method("reinforce", "REINFORCE", "REINFORCEOptions", "Learn from returns."),
-    "ppo": _Method("ppo", "PPO", "PPOOptions", "Learn from rewards against a value head."),
-    "a2c": _Method("ppo", "PPO", "PPOOptions", "PPO with one pass, unclipped.", preset="a2c"),
+    "grpo": _Method("optimizers.grpo", "GRPO", "GRPOOptions", "Learn from rewards, relative to the group."),
+    "rloo": _Method(
+        "optimizers.rloo", "RLOO", "RLOOOptions", "Learn from rewards, relative to the rest of the group."
+    ),
+    "reinforce": _Method("optimizers.reinforce", "REINFORCE", "REINFORCEOptions", "Learn from returns."),
+    "ppo": _Method("optimizers.ppo", "PPO", "PPOOptions", "Learn from rewards against a value head."),
+    "a2c": _Method("optimizers.ppo", "PPO", "PPOOptions", "PPO with one pass, unclipped.", preset="a2c"),
+    "webrl": _Method(
+        "optimizers.webrl", "WebRL", "WebRLOptions", "Regress on the advantage of each step.", rl=False
+    ),
+    "prm": _Method(
+        "cli.methods.prm", "PRM", "PRMOptions", "Learn what each step is worth.", rl=False, samples=True
+    ),
+    "rlhf": _Method(
+        "cli.methods.rlhf", "rlhf", "StageOptions", "Clone, learn a reward, PPO.", rl=False, samples=True
+    ),
 }
+NEED_MORE = {
+    "dagger": (
+        "Ask an expert what the policy should have done, and clone it.",
+        "dagger asks an expert in the states that the policy itself comes into, so it needs an environment and a "
+        "function that knows better: Experiment.improve(whet.optimizers.dagger.DAgger(expert)). Corrections that "
+        "are recorded already are demonstrations: whet train sft",
+    ),
+    "candidates": (
+        "PPO over admissible actions (GLAM).",
+        "candidates chooses among the actions that an environment admits, and recorded trajectories do not say "
+        "which those were: Experiment.improve(whet.optimizers.candidates.Candidates(admissible)). From recorded "
+        "rewards alone: whet train ppo",
+    ),
+}
+"""What a recording is not enough for: method → a line about it, and what to do instead."""
 
 _train = cyclopts.App(
     name="train",
@@ -68,19 +103,31 @@ _train = cyclopts.App(
 app.command(_train)
 for _name, _method in METHODS.items():
     _train.command(f"{__name__}:{_name.replace('-', '_')}_command", name=_name, help=_method.about)
+for _name, (_about, _) in NEED_MORE.items():
+    _train.command(f"{__name__}:{_name}_command", name=_name, help=_about)
 
 
 def __getattr__(name: str) -> Callable[..., int]:
     method = name.removesuffix("_command").replace("_", "-")
+    if name.endswith("_command") and method in NEED_MORE:
+        return _refusal(*NEED_MORE[method])
     if not name.endswith("_command") or method not in METHODS:
         raise AttributeError(name)
     return _command(method)
 
 
+def _refusal(about: str, why: str) -> Callable[..., int]:
+    def command(*words: Annotated[str, Parameter(show=False, allow_leading_hyphen=True)]) -> int:
+        raise InputError(why)
+
+    command.__doc__ = f"{about}\n\nNot from a command: {why}."
+    return command
+
+
 def _command(name: str) -> Callable[..., int]:
     """The command of a method, with an option for every field of its options."""
     method = METHODS[name]
-    room = import_module(f"whet.optimizers.{method.module}")
+    room = import_module(f"whet.{method.module}")
     kind = getattr(room, method.options)
     defaults = getattr(kind, method.preset)() if method.preset else kind()
     flat = dict(_flattened(defaults))
@@ -88,7 +135,8 @@ def _command(name: str) -> Callable[..., int]:
     def command(**given: Any) -> int:
         changed = {key: given.pop(key) for key in list(given) if key in flat}
         options = _rebuilt(defaults, {flat[key].path: value for key, value in changed.items()})
-        return _run(name, getattr(room, method.optimizer), options, **given)
+        rollout = partial(room.rollout, options) if method.samples else None
+        return _run(name, getattr(room, method.optimizer), options, rollout=rollout, **given)
 
     parameters = [*inspect.signature(_shared).parameters.values()]
     hints = get_type_hints(_shared, include_extras=True)
@@ -127,6 +175,8 @@ def _flattened(options: Any, path: tuple[str, ...] = ()) -> list[tuple[str, _Opt
     found: list[tuple[str, _Option]] = []
     for one in fields(kind):
         value, where = getattr(options, one.name), (*path, one.name)
+        if path and one.name in ("resource", "seed"):
+            continue  # a stage has those of the whole
         if is_dataclass(value):
             found += _flattened(value, where)
         else:
@@ -189,6 +239,7 @@ def _run(
     optimizer: Callable[..., Any],
     options: Any,
     *,
+    rollout: Callable[[Sequence[Any]], Any] | None,
     output: Path,
     data: Path | None = None,
     store: Path | None = None,
@@ -197,8 +248,11 @@ def _run(
     resume: bool = False,
     json: bool = False,
 ) -> int:
+    from ..loop import quiet
     from ..training import processes, running
+    from ..training.dataset import grouped
     from ..training.huggingface import LoRAOptions
+    from .steps import Steps
 
     trajectories = _trajectories(data, store)
     with processes.joined(output) as folder:
@@ -211,10 +265,11 @@ def _run(
             lora=LoRAOptions(rank=lora_rank, alpha=2 * lora_rank) if lora_rank else None,
             score=getattr(options, "score", None),
             rl=METHODS[name].rl,
+            rollout=rollout(grouped(trajectories)) if rollout and trajectories else None,
             settings=msgspec.to_builtins(options) | {"lora_rank": lora_rank},
             seed=options.seed,
             resource=options.resource,
-            progress=_say if first and not json else _quiet,
+            progress=Steps() if first and not json else quiet,
         )
         done = asyncio.run(running.run(job, lambda: optimizer(options), resume=resume))
     if not first:
@@ -249,21 +304,6 @@ def _trajectories(data: Path | None, store: Path | None) -> Sequence[Any]:
         raise NotFoundError(f"there is no store at {store}")
     with Store(store) as opened:
         return list(opened.trajectories())
-
-
-def _say(what: str, done: int, total: int | None = None, **figures: float | str) -> None:
-    """A line on standard error about every tenth of the way."""
-    every = max(1, (total or 10) // 10)
-    if done % every == 0 or done == total:
-        shown = " ".join(
-            f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}"
-            for name, value in figures.items()
-        )
-        print(f"{what} {done}/{total or '?'} {shown}", file=sys.stderr, flush=True)
-
-
-def _quiet(what: str, done: int, total: int | None = None, **figures: float | str) -> None:
-    """Nothing, where standard output is for a program."""
 
 
 _capture = cyclopts.App(

@@ -214,7 +214,7 @@ def write_wandb(run: TrackedRun, root: Path, *, project: str = "whet") -> Path:
         id=run.id,
         name=run.name,
         config=params,
-        settings=wandb.Settings(silent=True, console="off", x_disable_stats=True),
+        settings=wandb.Settings(silent=True, console="off", x_disable_stats=True, x_save_requirements=False),
     )
     folder = Path(begun.dir).parent  # .../offline-run-<time>-<id>/files
     curves = dict.fromkeys(point.curve for point in run.points)

@@ -417,5 +417,8 @@ def fresh_enough(
 
 
 def _shown(metrics: dict[str, float]) -> dict[str, float]:
-    names = ("reward", "success", "unknown", "entropy", "kl", "no_signal")
+    names = (
+        *("reward", "success", "unknown", "entropy", "kl", "clip_share", "gradient_norm"),
+        *("turns", "tokens", "no_signal", "staleness"),
+    )
     return {name: metrics[name] for name in names if name in metrics}

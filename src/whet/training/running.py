@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from ..errors import InputError, TrainingRefused
-from ..loop import Context, Optimizer, Progress, Update, quiet
+from ..loop import Context, Optimizer, Progress, Rollout, Update, quiet
 from ..types import Bundle, Group, Json, Outcome, Preference, Task, Trajectory, Version, digest, new_id
 from .capture import Survey, require
 from .dataset import grouped, vocabulary_size
@@ -44,6 +44,8 @@ class Job:
     rl: bool = True
     """Whether the method needs rewards and log-probabilities."""
     preferences: Sequence[Preference] = ()
+    rollout: Rollout | None = None
+    """What samples for a method that wants more than the trajectories; None refuses."""
     settings: Json = None
     """What the run must have in common with the one that it resumes."""
     seed: int = 0
@@ -97,7 +99,8 @@ async def _trained(
     update: Update | None = None
     while update is None or not update.done:
         context = Context(
-            rollout=_no_rollouts,
+            rollout=job.rollout or _no_rollouts,
+            train=[group.task for group in groups] if job.rollout else (),
             folder=job.output,
             baseline=_baseline(job.trajectories),
             preferences=job.preferences,

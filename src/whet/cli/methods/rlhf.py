@@ -1,0 +1,78 @@
+"""RLHF from a command: clone, learn a reward, reinforce by it.
+
+The three stages of DeepSpeed-Chat on recorded trajectories.  The first two learn from them; the third
+answers their prompts afresh and is rewarded by what the second has learned.  A prompt that is answered in
+one call needs no environment; trajectories of several calls do, and are refused: use `Experiment.improve`
+with `whet.optimizers.rlhf.RLHF`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from ...loop import Rollout
+from ...optimizers.ppo import PPO, PPOOptions
+from ...optimizers.reward_model import RewardModel, RewardModelOptions
+from ...optimizers.rlhf import RLHF, RLHFOptions
+from ...optimizers.sft import SFT, SFTOptions
+from ...training.local import LocalModels
+from ...training.prompts import Prompts
+from ...training.scorer import LearnedReward
+from ...types import Group
+
+
+@dataclass(frozen=True, kw_only=True)
+class StageOptions:
+    """Options of the three stages."""
+
+    resource: str = "policy"
+    """Name of the weights in the Bundle."""
+    seed: int = 0
+    """Of the order of trajectories and of what is sampled."""
+    skip_clone: bool = False
+    """Begin with the reward: the policy can follow instructions already."""
+    tasks: int = 32
+    """Prompts answered in each round of the third stage."""
+    clip_reward: float = 5.0
+    """Learned rewards are cut to ± this."""
+    stop_id: int | None = None
+    """Token that ends an answer; by default the one that most recorded answers end with."""
+    max_new_tokens: int | None = None
+    """Tokens of an answer at most; by default those of the longest recorded one."""
+    clone: SFTOptions = field(default_factory=SFTOptions)
+    """The first stage."""
+    reward: RewardModelOptions = field(default_factory=RewardModelOptions)
+    """The second stage."""
+    reinforce: PPOOptions = field(default_factory=lambda: PPOOptions(score="learned", kl_coefficient=0.02))
+    """The third stage."""
+
+
+def rlhf(options: StageOptions) -> RLHF:
+    """The three stages as one optimizer."""
+    models = LocalModels.shared()
+    same = {"resource": options.resource, "seed": options.seed}
+    reward, reinforce = replace(options.reward, **same), replace(options.reinforce, **same)  # type: ignore[arg-type]
+    return RLHF(
+        None if options.skip_clone else SFT(replace(options.clone, **same), models=models),  # type: ignore[arg-type]
+        RewardModel(reward, models=models),
+        PPO(reinforce, models=models),
+        make_reward=lambda version: LearnedReward(version, models=models).many,
+        options=RLHFOptions(
+            reward=reward.reward,
+            score=reinforce.score or "learned",
+            clip_reward=options.clip_reward,
+            tasks=options.tasks,
+        ),
+    )
+
+
+def rollout(options: StageOptions, groups: Sequence[Group]) -> Rollout:
+    """Answers the recorded prompts."""
+    return Prompts(
+        groups,
+        resource=options.resource,
+        temperature=options.reinforce.temperature,
+        stop_id=options.stop_id,
+        max_new_tokens=options.max_new_tokens,
+    )

@@ -1,0 +1,93 @@
+"""Training in the terminal: one line for each step, as it comes.
+
+On a terminal a table with a heading now and then; anywhere else `name value` pairs, which a log can be
+searched for.  A round of reinforcement learning is always shown; of the updates of an offline method,
+which are many and say little each, about every tenth part of the way.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+
+COLUMNS = {
+    "reward": "reward",
+    "success": "success",
+    "answered": "answered",
+    "loss": "loss",
+    "entropy": "entropy",
+    "kl": "KL",
+    "clip_share": "clipped",
+    "gradient_norm": "gradient",
+    "no_signal": "no signal",
+    "turns": "turns",
+    "tokens": "tokens",
+    "staleness": "stale",
+}
+"""Figure → heading, the more telling first: a narrow terminal shows those."""
+HEADING_EVERY = 20
+WIDTH = 9
+
+
+class Steps:
+    """A Progress that prints to standard error."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+
+        self._console = Console(stderr=True, highlight=False, markup=False, emoji=False)
+        self._what = ""
+        self._columns: list[str] = []
+        self._lines = 0
+
+    def __call__(self, what: str, done: int, total: int | None = None, **figures: float | str) -> None:
+        """Show a step that is worth a line."""
+        shown = _answered(figures)
+        every = 1 if "reward" in shown else max(1, (total or 10) // 10)
+        if done % every and done != total:
+            return
+        if self._console.is_terminal:
+            self._row(what, done, total, shown)
+        else:
+            pairs = " ".join(f"{name} {_text(value)}" for name, value in shown.items())
+            print(f"{what} {done}/{total or '?'} {pairs}", file=sys.stderr, flush=True)
+
+    def _row(self, what: str, done: int, total: int | None, figures: Mapping[str, float | str]) -> None:
+        first = f"{what} {done}/{total or '?'}"
+        known = [name for name in COLUMNS if name in figures]
+        known += [name for name in figures if name not in COLUMNS]
+        if what != self._what or not set(known) <= set(self._columns) or self._lines % HEADING_EVERY == 0:
+            # a figure that is measured now and then, as the KL, keeps its column
+            before = self._columns if what == self._what else []
+            both = {*before, *known}
+            self._columns = [name for name in COLUMNS if name in both]
+            self._columns += sorted(both - set(COLUMNS))
+            self._what, self._lines = what, 0
+            headings = [COLUMNS.get(name, name)[:WIDTH] for name in self._columns]
+            self._print(self._line("", headings, first), "bold")
+        values = [_text(figures[name]) if name in figures else "·" for name in self._columns]
+        self._print(self._line(first, values, first), None)
+        self._lines += 1
+
+    def _line(self, first: str, cells: list[str], widest: str) -> str:
+        room = len(widest) + 4
+        fit = max(1, (self._console.width - room) // (WIDTH + 1))
+        return first.ljust(room) + " ".join(cell.rjust(WIDTH) for cell in cells[:fit])
+
+    def _print(self, line: str, style: str | None) -> None:
+        self._console.print(line, style=style, no_wrap=True, crop=True, overflow="crop")
+
+
+def _answered(figures: Mapping[str, float | str]) -> dict[str, float | str]:
+    """The figures, with the rate of answers in the place of the rate of giving up."""
+    shown: dict[str, float | str] = {}
+    for name, value in figures.items():
+        if name == "unknown" and isinstance(value, float):
+            shown["answered"] = 1.0 - value
+        else:
+            shown[name] = value
+    return shown
+
+
+def _text(value: float | str) -> str:
+    return f"{value:.4g}" if isinstance(value, (int, float)) else value
