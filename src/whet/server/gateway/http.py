@@ -147,6 +147,9 @@ class Connection(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
+        if self._kept is not None:
+            self.close()  # nobody asked: it must not be taken for the answer to what is asked next
+            return
         try:
             if not self._headed:
                 data = self._read_head(data)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-import urllib.request
 import zlib
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -101,7 +100,11 @@ class Upstream:
         """The proxy that this machine's environment names for it; never one for a loopback address."""
         parts = urlsplit(self.url)
         host = parts.hostname or ""
-        if host in ("127.0.0.1", "localhost", "::1") or urllib.request.proxy_bypass(host):
+        if host in ("127.0.0.1", "localhost", "::1"):
+            return None
+        import urllib.request  # which brings the machinery of mail with it: not before the server has started
+
+        if urllib.request.proxy_bypass(host):
             return None
         return urllib.request.getproxies().get(parts.scheme)
 
