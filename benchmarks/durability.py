@@ -9,6 +9,9 @@ was written to a log first; in the end the record must agree with the log:
     duplicates    in the record twice
     held twice    a rollout given out while another worker's lease on it ran
     stale taken   a result accepted under a lease that had been given to someone else
+
+With --claims N it goes on, killing once in a while, until so many claims were answered:
+python benchmarks/durability.py --claims 1000000 --seconds 60
 """
 
 from __future__ import annotations
@@ -197,11 +200,47 @@ def overlaps(lines: list[list[str]]) -> int:
     return found
 
 
+class Claims:
+    """Counts the claims in the log, reading each line once."""
+
+    def __init__(self, log: Path) -> None:
+        self._log, self._read, self._found = log, 0, 0
+
+    def count(self) -> int:
+        with self._log.open("rb") as file:
+            file.seek(self._read)
+            data = file.read()
+        whole = data.rfind(b"\n") + 1
+        self._read += whole
+        self._found += sum(line.startswith(b"claim ") for line in data[:whole].splitlines())
+        return self._found
+
+
+def live(path: Path, log: Path, number: int, seconds: float) -> None:
+    """One process, from its start until it is killed, `seconds` after it began to work."""
+    words = [sys.executable, __file__, "--life", str(path), str(log), str(number)]
+    at = log.stat().st_size
+    process = subprocess.Popen(words)
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        with log.open("rb") as file:
+            file.seek(at)
+            if b"life %d\n" % number in file.read():
+                break
+        if process.poll() is not None:
+            raise SystemExit(f"life {number} ended by itself with {process.returncode}")
+        time.sleep(0.005)
+    time.sleep(seconds)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--kills", type=int, default=20)
+    parser.add_argument("--kills", type=int, default=20, help="at least")
+    parser.add_argument("--claims", type=int, default=0, help="go on until so many were answered")
     parser.add_argument("--seconds", type=float, default=1.0, help="longest life after its start")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--folder", type=Path)
@@ -215,17 +254,10 @@ def main() -> int:
     with tempfile.TemporaryDirectory(dir=given.folder) as folder:
         path, log = Path(folder) / "runs.db", Path(folder) / "log"
         log.touch()
-        for number in range(given.kills):
-            words = [sys.executable, __file__, "--life", str(path), str(log), str(number)]
-            process = subprocess.Popen(words)
-            deadline = time.monotonic() + 60
-            while f"life {number}\n" not in log.read_text()[-200_000:] and time.monotonic() < deadline:
-                if process.poll() is not None:
-                    raise SystemExit(f"life {number} ended by itself with {process.returncode}")
-                time.sleep(0.005)
-            time.sleep(chance.uniform(0.0, given.seconds))
-            process.send_signal(signal.SIGKILL)
-            process.wait()
+        number, claims = 0, Claims(log)
+        while number < given.kills or claims.count() < given.claims:
+            live(path, log, number, chance.uniform(0.0, given.seconds))
+            number += 1
         found = judge(path, log)
     if given.json:
         print(json.dumps(found))

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from importlib.metadata import version
-
 import cyclopts
 from cyclopts import Parameter
+
+
+def _version() -> str:
+    from importlib.metadata import version  # which reads mail: a tenth of a second for every command
+
+    return version("whet")
+
 
 app = cyclopts.App(
     name="whet",
     help="Improve LLM agents from what they actually do: observe, evaluate, learn, prove, deploy.",
-    version=lambda: version("whet"),
+    version=_version,
     help_format="plaintext",
     default_parameter=Parameter(negative=()),
     suppress_keyboard_interrupt=False,

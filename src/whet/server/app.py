@@ -17,7 +17,6 @@ import threading
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from importlib.metadata import version
 from typing import Any
 
 from ..errors import InputError, MissingExtra, WhetError
@@ -191,6 +190,8 @@ class Server:
 
     async def _openapi(self, request: Request) -> Response:
         if self._document is None:
+            from importlib.metadata import version  # slow to import, and seldom asked for
+
             self._document = answer(document(self.routes, version=version("whet")))
         return self._document
 
