@@ -10,11 +10,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from evolution_toys import LINE, search
+from evolution_toys import LINE, search, write
 
 from whet.errors import InputError, ModelError
 from whet.evolution.commands import Agent, Command, changed
 from whet.evolution.engine import SearchOptions
+from whet.evolution.job import Job, run_job
 from whet.evolution.population import Draw, Judged
 from whet.evolution.program import Program, apply_patch
 from whet.models import Recorded
@@ -165,3 +166,25 @@ def test_hunks_after_one_that_grew_are_found_where_they_moved_to() -> None:
     patch = start.diff(start.with_part("a.txt", new))
     assert apply_patch(start, patch).text == new
     assert changed(start, json.dumps({"parts": {}, "printed": patch})).text == new
+
+
+def test_whet_evolve_takes_a_command_and_does_not_start_it_again_when_it_goes_on(tmp_path: Path) -> None:
+    program, evaluator = write(tmp_path)
+    script = tmp_path / "agent.py"
+    script.write_text(f"open({str(tmp_path / 'count')!r}, 'a').write('x')\n{MEND}", encoding="utf-8")
+    job = Job(
+        program=program,
+        evaluator=evaluator,
+        iterations=3,
+        edits=False,
+        command=f"'{sys.executable}' '{script}'",
+        output=tmp_path / "out",
+        unsafe_local=True,
+    )
+    for _ in range(2):
+        report = asyncio.run(run_job(job))
+        assert report.found.best.score == 1.0
+        assert list(report.models) == [f"command {Path(sys.executable).name}"]
+    assert (tmp_path / "count").read_text() == "xxx"
+    with pytest.raises(InputError, match="--command"):
+        asyncio.run(run_job(replace(job, command="agent 'unclosed")))

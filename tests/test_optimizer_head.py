@@ -181,6 +181,16 @@ def test_the_head_learned_from_noisy_thumbs_beats_the_rule_on_held_out_tasks(rec
     assert "remaining" not in importance
 
 
+def test_the_head_learns_where_every_task_is_of_one_group(record: list[Group]) -> None:
+    alone = []
+    for group in record:
+        task = replace(group.task, group="one mailbox")
+        alone.append(Group(task, tuple(replace(run, task=task) for run in group.trajectories)))
+    update = learn(alone, OPTIONS)
+    assert "decide" in update.bundle, update.reason
+    assert update.metrics["auc"] > 0.7
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_coin_flips_in_place_of_thumbs_bring_nothing(seed: int) -> None:
     update = learn(recorded(1200, seed, coin=True), OPTIONS, seed)

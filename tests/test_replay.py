@@ -15,7 +15,7 @@ import pytest
 
 from whet import Outcome, Score, Store, propagate, step, trace
 from whet.errors import InputError
-from whet.replay import again, fidelity
+from whet.replay import again, fidelity, runs_of
 from whet.tracing import Diverged, Replay, ReplayedError, flush
 from whet.types import Failure, Fault, Step, Task, Trajectory
 
@@ -269,6 +269,19 @@ def test_a_function_of_several_arguments_gets_them_back() -> None:
         flush()
         (run,) = store.trajectories()
     assert asyncio.run(again(agent, run)).again.output == "Rome 2 True"
+
+
+def test_runs_of_other_functions_and_rollouts_are_not_this_agents() -> None:
+    def run(**meta: str) -> Trajectory:
+        return Trajectory(task=Task(instruction="q"), meta=meta)
+
+    def answer(question: str) -> str:
+        return question
+
+    mine, captured = run(function="Shop.answer"), run(source="gateway")
+    other, rollout_ = run(function="Shop.rank"), run()
+    assert runs_of(answer, [mine, captured, other, rollout_]) == [mine, captured]
+    assert runs_of(answer, [other]) == [other], "it may have been traced under another name"
 
 
 def test_settings_without_a_meaning_are_refused() -> None:

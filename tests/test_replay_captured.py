@@ -21,6 +21,7 @@ from whet.models.base import Request
 from whet.replay import again, fidelity_of, replay_of
 from whet.tracing import Replay
 from whet.tracing.answers import Shape, tool_steps
+from whet.types import Split
 
 SHOP = '''
 """An agent with two tools, as one finds it: it knows of whet what marks its tools."""
@@ -325,6 +326,30 @@ def test_a_task_that_was_recorded_often_replays_the_run_that_the_seed_names() ->
         for seed in (0, 1, 2)
     ]
     assert outputs == ["Rome: 1", "Rome: 2", "Rome: 1"]
+
+
+def test_a_replay_that_was_recorded_is_not_replayed_again(tmp_path: Path) -> None:
+    with Store(tmp_path / "runs.db") as store:
+        world = World(store)
+        world.agent("Rome")
+        whet.tracing.flush()
+        (task,) = whet.tasks(store)
+        experiment = whet.Experiment(
+            env=whet.calls(world.agent), tasks=_splits(task), rewards=[exact], seed=0, store=store
+        )
+        asyncio.run(experiment.collect(n=3))
+        (task,) = whet.tasks(store)
+        assert len(task.meta["trajectories"]) == 4
+        env = whet.calls(world.agent)
+        for seed in range(4):
+            done = asyncio.run(whet.rollout(env(), env.policy(whet.Bundle(), seed), task, seed=seed))
+            told = replay_of(done)
+            assert told is not None
+            assert told["of"] == task.meta["trajectories"][0]
+
+
+def _splits(task: Task) -> list[Task]:
+    return [replace(task, id=name, split=split) for name, split in (("a", Split.TRAIN), ("b", Split.GATE))]
 
 
 # -- what messages tell of tools ------------------------------------------------------------------

@@ -18,7 +18,7 @@ from page import points, publish, table
 from world import learning
 
 from whet.demo.job import Sizes
-from whet.demo.learning import Learning, opened
+from whet.demo.learning import Learning
 from whet.demo.teachers import lessons
 from whet.demo.users import Users
 from whet.envs.email.slots import TOKENS
@@ -137,9 +137,7 @@ class Controls:
 
     async def _heads(self, rule: Bundle) -> Bundle:
         """Judges the head that learned from coins; returns the one that learned from thumbs."""
-        later = self.job.material.users[-self.sizes.later_users :]
-        groups = await self.learning.asked("later users", rule, later[::2])
-        groups += await self.learning.asked("later users, rule opened", opened(rule), later[1::2])
+        groups = await self.learning.later(rule)
         coins = Users(seed=self.seed, coin=True)
 
         def flipped(run: Trajectory) -> Trajectory:

@@ -104,12 +104,14 @@ def weigh(clues, mail, inbox, place, results):
     """What speaks for and against a mail that has been read, as numbers; None for what the question does not give."""
     worth = weights(clues["words"], inbox)
     there = [word for word in worth if tokens(word) <= tokens(mail.subject) | tokens(mail.body)]
+    own = [word for word in worth if tokens(word) <= tokens(mail.subject) | tokens(mail.own)]
     missing = [word for word in worth if word not in there]
     return {
         "kind": KINDS.index(clues["kind"]),
         "words": len(worth),
         "missing": len(missing),
         "lacks": 1 - sum(worth[word] for word in there) if worth else 0.0,
+        "lacks_own": 1 - sum(worth[word] for word in own) if worth else 0.0,  # without the mail that it quotes
         "rarest_missing": min((inbox.frequency(word) for word in missing), default=None),
         "rarest_there": min((inbox.frequency(word) for word in there), default=None),
         "in_subject": sum(tokens(word) <= tokens(mail.subject) for word in worth),

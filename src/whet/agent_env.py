@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
@@ -22,7 +22,7 @@ import msgspec
 from .env import Env, StepResult
 from .errors import EnvError, InputError
 from .policy import Action, Policy
-from .replay import attempt
+from .replay import attempt, replay_of
 from .store import Store
 from .tracing import collecting, flush, recorded_in, using
 from .tracing.record import is_async
@@ -135,6 +135,15 @@ class _Agent:
         return Action(done.output, steps=done.steps)
 
 
+def _chosen(store: Store, names: Sequence[str], seed: int) -> Trajectory | None:
+    """The recorded run that the seed names; one that was a replay itself is passed over."""
+    for place in range(len(names)):
+        for found in store.trajectories(ids=[names[(seed + place) % len(names)]], limit=1):
+            if replay_of(found) is None:
+                return found
+    return None
+
+
 class Calls:
     """What `calls` gives: a factory of Envs that brings its policy, and counts what it replayed."""
 
@@ -177,18 +186,17 @@ class Calls:
         if self._runs is not None:
             found = [self._runs[id] for id in names if id in self._runs]
             found = found or [each for each in self._runs.values() if each.task.id == task.id]
+            chosen = found[seed % len(found)] if found else None
         elif self._record == "live" or not names or (store := self._opened()) is None:
             return None
         else:
-            found = list(store.trajectories(ids=[names[seed % len(names)]])) or list(
-                store.trajectories(ids=names)
-            )
-        if not found and names and self._record is not None:
+            chosen = _chosen(store, names, seed)
+        if chosen is None and names and self._record is not None:
             raise InputError(
                 f"task {task.id!r} was read from the recorded runs {', '.join(names[:3])}, of which the record has "
                 "none. Give calls(record=...) the store they are in, or record='live' to run the agent for real."
             )
-        return found[seed % len(found)] if found else None
+        return chosen
 
     def _opened(self) -> Store | None:
         if self._store is None:

@@ -21,6 +21,7 @@ from .errors import InputError
 from .reward import Reward, ascore
 from .stats import Interval, wilson
 from .tracing import collecting, current_bundle, using
+from .tracing.answers import bare
 from .tracing.encode import freeze, thaw
 from .tracing.record import blame, is_async
 from .tracing.record import outcome as outcome_of
@@ -253,6 +254,23 @@ def _counted(runs: Sequence[tuple[str, Counts, Json, Json]]) -> Fidelity:
         differing=tuple(id for id, same in judged if not same),
         reasons=dict(first.most_common()),
     )
+
+
+def runs_of(agent: Agent, recorded: Iterable[Trajectory]) -> list[Trajectory]:
+    """Those of the recorded runs that are this agent's, as far as the record tells.
+
+    A traced call names its function, and one of another function is left out; what the gateway or OTLP
+    captured names none and stays.  The rollouts of an Experiment are no recorded runs.  Where nothing is
+    left, because the agent was traced under another name, everything is.
+    """
+    name = bare(str(getattr(agent, "__qualname__", type(agent).__name__)))
+    every = list(recorded)
+    own = [
+        each
+        for each in every
+        if bare(str(each.meta.get("function", ""))) == name or each.meta.get("source") in ("otlp", "gateway")
+    ]
+    return own or every
 
 
 def call_of(agent: Agent, recorded: Trajectory) -> tuple[tuple[Json, ...], dict[str, Json]]:

@@ -57,6 +57,8 @@ def evolve(
     target_score: float | None = None,
     population: Literal["auto", "islands", "best", "front"] = "auto",
     checkpoint: Path | None = None,
+    command: str = "",
+    command_seconds: float = 600.0,
     unsafe_local: bool = False,
     json: bool = False,
 ) -> int:
@@ -127,6 +129,11 @@ def evolve(
         Who has children: islands, the best few, the front per instance; auto chooses by the program.
     checkpoint
         Begin with the programs of an OpenEvolve checkpoint, too.
+    command
+        A command of yours that proposes, too: a coding agent, for instance. It is started in a folder with program/,
+        evidence.json and budget.json, and edits program/ or prints a patch. It runs as you do, outside the sandbox.
+    command_seconds
+        After which it is ended.
     unsafe_local
         Run candidates without the sandbox. Only for code you trust; what it scores is never promoted.
     json
@@ -149,6 +156,8 @@ def evolve(
         "timeout": timeout,
         "seed": seed,
         "population": population,
+        "command": command,
+        "command_seconds": command_seconds,
         "unsafe_local": unsafe_local,
     }
     targets = (*target, program) if program is not None and evaluator is None else target

@@ -51,14 +51,15 @@ def replay(
         Print one JSON object.
     """
     from ..errors import NotFoundError
-    from ..replay import fidelity
+    from ..replay import fidelity, runs_of
     from ..store import Store
 
     if not store.exists():
         raise NotFoundError(f"there is no store at {store}")
     function, rewards = _named(agent), [_named(one) for one in reward]
     with Store(store) as opened:
-        recorded = list(opened.trajectories(ids=run or None, limit=limit))
+        found_runs = opened.trajectories(ids=run or None)
+        recorded = (list(found_runs) if run else runs_of(function, found_runs))[:limit]
     policy: Literal["nearest", "exclude"] = "nearest" if nearest else "exclude"
     found = asyncio.run(fidelity(function, recorded, rewards=rewards, divergence=policy, guard=True))
     if json:

@@ -39,8 +39,8 @@ class Sizes:
 
     users: int = 600
     """Questions that users ask the agent as it came; 40 % get a thumb."""
-    later_users: int = 2_200
-    """Questions that users ask the tuned agent, half of them with its rule opened."""
+    later_users: int = 3_000
+    """Questions that users ask the tuned agent, and others ask of it with its rule opened in two ways."""
     rollouts: int = 24_000
     """New attempts that each learner may make at most."""
     searched: int = 600
@@ -57,12 +57,13 @@ class Sizes:
     validation: int = 600
     proposal: int = 1_200
     """Further questions of the validation mailboxes, kept for choosing what is proposed."""
-    gate: int = 800
+    gate: int = 2_000
+    """Questions on mailboxes that nothing trained on, as far as there are: two points over the rule take many."""
 
 
 SMALL = Sizes(
     users=200,
-    later_users=900,
+    later_users=300,
     rollouts=4_000,
     searched=100,
     generations=8,
@@ -163,7 +164,7 @@ def prepare(options: JobOptions) -> Material:
                 world,
                 mailboxes=names,
                 seed=options.seed,
-                variants={Split.TRAIN: 6, Split.VALIDATION: 4, Split.GATE: 1}[part],
+                variants={Split.TRAIN: 6, Split.VALIDATION: 4, Split.GATE: 3}[part],
             )
         ]
         for part, names in parts.items()

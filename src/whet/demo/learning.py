@@ -42,6 +42,17 @@ NEEDS = {"rule": "rule", "head": "decide", "policy": "policy"}
 TEMPERATURES = (0.0, 0.4, 0.7, 1.0)
 """Decodings that are compared on validation; 0 is greedy."""
 
+MONOTONE = {
+    "lacks": -1,
+    "lacks_own": -1,
+    "missing": -1,
+    "title": 1,
+    "sender": 1,
+    "month": 1,
+    "in_subject": 1,
+}
+"""Feature of a mail → 1 or -1: what can only speak for it, or only against it."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Learner:
@@ -57,10 +68,14 @@ class Learner:
     note: str = ""
 
 
-def opened(bundle: Bundle) -> Bundle:
-    """The agent with its accept rule opened, so that thumbs also cover what it would have refused."""
+def opened(bundle: Bundle, *, hasty: bool = False) -> Bundle:
+    """The agent with its accept rule opened, so that thumbs also cover what it would have refused.
+
+    Args:
+        hasty: it takes the first mail that gives any answer, not the one that fits best.
+    """
     rule = {**bundle["rule"].content, "lacks": 0.9, "title": 0.0, "one_value": False, "same_sender": False}
-    return bundle.put(Version(resource="rule", content=rule))
+    return bundle.put(Version(resource="rule", content={**rule, "sure": 0.9} if hasty else rule))
 
 
 class Learning:
@@ -77,12 +92,9 @@ class Learning:
         base = self.job.base
         self._add("weak", "nothing: as it came", base)
         self._add("naive", "nothing: BM25, first result", base.put(Version(resource="arm", content="naive")))
-        users, later = self.job.material.users, self.job.material.users[-self.sizes.later_users :]
-        await self.asked("users", base, users[: self.sizes.users])
+        await self.asked("users", base, self.job.material.users[: self.sizes.users])
         rule = await self.evolved("rule", self.checked, "success", "the checker")
-        # The head learns from the tuned agent's users: the old one read the questions differently.
-        record = await self.asked("later users", rule, later[::2])
-        record += await self.asked("later users, rule opened", opened(rule), later[1::2])
+        record = await self.later(rule)
         labels = sum(bool(run.feedback) for group in record for run in group.trajectories)
         result = await self._learned("head", rule, lambda: self.headed(rule, record))
         head = self._add("head", f"{labels} thumbs", result["bundle"], result)
@@ -145,6 +157,16 @@ class Learning:
         by_id = {run.id: run for run in self.job.store.trajectories(ids=asked["runs"])}
         return [Group(by_id[id].task, (by_id[id],)) for id in asked["runs"]]
 
+    async def later(self, rule: Bundle) -> list[Group]:
+        """What the head learns from: the tuned agent's users, and as many who meet its rule opened.
+
+        Not the old agent's: it read the questions differently.
+        """
+        tasks = self.job.material.users[-self.sizes.later_users :]
+        record = await self.asked("later users", rule, tasks)
+        record += await self.asked("later users, rule opened", opened(rule), tasks)
+        return record + await self.asked("later users, hasty rule", opened(rule, hasty=True), tasks)
+
     async def headed(self, rule: Bundle, record: Sequence[Group]) -> dict[str, Any]:
         """The stage's result: a learned head in the tuned rule's agent.
 
@@ -156,7 +178,7 @@ class Learning:
             unknowns="ignore",
             # What the tuned rule refuses outright, no thumb has said anything about.
             at_least={"values": 1, "title": rule["rule"].content["title"]},
-            monotone={"lacks": -1, "missing": -1, "title": 1, "sender": 1, "month": 1, "in_subject": 1},
+            monotone=MONOTONE,
         )
         reading = rule.put(Version(resource="rule", content={**rule["rule"].content, "read": 2}))
         improvement = await self.checked.improve(

@@ -129,6 +129,7 @@ class Command:
         self.name = agent.name
         behind = agent.model if isinstance(agent, Recorded) else agent
         self.seconds = behind.seconds if isinstance(behind, Agent) else None
+        self.identity: Json = [self.name, list(getattr(behind, "command", ())), self.seconds, feedback]
 
     async def propose(self, draw: Draw, number: int) -> Program:
         """One child.

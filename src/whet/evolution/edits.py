@@ -338,5 +338,3 @@ EDITS: dict[str, Edit] = {
     for edit in (knobs, number, operator, operand, grow, guard, shrink, reorder, graft, unite)
 }
 """Name → edit, in the order in which the bandit lists them."""
-PAIRED = frozenset({"graft", "unite"})
-"""Edits that need a donor."""

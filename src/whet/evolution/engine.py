@@ -22,13 +22,17 @@ from ..budget import Meter
 from ..errors import BudgetExceeded, InputError, ModelError
 from ..types import Json
 from .bandit import Bandit
-from .edits import EDITS, PAIRED
+from .blocks import BLOCKS
+from .edits import EDITS
 from .journal import Journal, Record
 from .judging import Judgement, Judging, unreadable
 from .population import Draw, Judged, Population
 from .program import Program
 from .proposers import Proposes
 
+_EVERY = {**EDITS, **BLOCKS}
+_PAIRED = frozenset({"graft", "unite", "borrow"})
+"""Edits that need a donor."""
 _TRIES = 16
 """Edits tried for one proposal before it is given up: most of what fails does so for nothing."""
 _CHEAP = 0.1
@@ -47,7 +51,8 @@ class SearchOptions:
     in_flight: int = 8
     """Proposals between a child and the population it was drawn from; at least `workers`."""
     edits: tuple[str, ...] = tuple(EDITS)
-    """Edits of Python text to use; none to leave everything to models."""
+    """Edits to use: of Python text (`edits.py`), of blocks of other text (`blocks.py`); none to leave
+    everything to models."""
     second: float = 0.25
     """Probability that a child made by an edit is edited once more."""
     target: float | None = None
@@ -164,20 +169,23 @@ class Search:
     _began: float = field(default_factory=time.process_time)
 
     def __post_init__(self) -> None:
-        unknown = set(self.options.edits) - set(EDITS)
+        unknown = set(self.options.edits) - set(_EVERY)
         if unknown:
-            raise InputError(f"unknown edits {sorted(unknown)}; there are {', '.join(EDITS)}")
+            raise InputError(f"unknown edits {sorted(unknown)}; there are {', '.join(_EVERY)}")
         if self.options.in_flight < self.options.workers:
             raise InputError(
                 f"{self.options.workers} workers need in_flight of at least that; it is "
                 f"{self.options.in_flight}. It decides what is found, so it does not follow by itself."
             )
         self._models = {proposer.name: proposer for proposer in self.proposers}
-        python = any(name.endswith(".py") for name in self.start.parts)
-        arms = [*self._models, *(self.options.edits if python else ())]
+        python = {name.endswith(".py") for name in self.start.parts}
+        arms = [
+            *self._models,
+            *(each for each in self.options.edits if (each in EDITS) in python),
+        ]
         if not arms:
             raise InputError(
-                "there is nothing to propose with: edits need a Python part. Configure a model "
+                "there is nothing to propose with: no edit fits the program. Configure a model "
                 "(llm.models in config.yaml, or OPENAI_API_KEY)."
             )
         self._bandit = Bandit(arms)
@@ -256,7 +264,7 @@ class Search:
         rng = random.Random(f"{self.options.seed}:{number}")
         draw = self.population.draw(number, rng)
         for _ in range(_TRIES):
-            allowed = [name for name in self._bandit.arms if draw.donor is not None or name not in PAIRED]
+            allowed = [name for name in self._bandit.arms if draw.donor is not None or name not in _PAIRED]
             name = self._bandit.choose(rng, allowed)
             if name in self._models:
                 proposer = self._models[name]
@@ -269,10 +277,10 @@ class Search:
 
     def _edited(self, name: str, draw: Draw, rng: random.Random) -> Program | None:
         donor = draw.donor.program if draw.donor else None
-        child = EDITS[name](draw.parent.program, donor, rng)
+        child = _EVERY[name](draw.parent.program, donor, rng)
         if child is not None and rng.random() < self.options.second:
-            more = rng.choice([each for each in self.options.edits if each not in PAIRED] or [name])
-            child = EDITS[more](child, donor, rng) or child
+            more = rng.choice([each for each in self.options.edits if each not in _PAIRED] or [name])
+            child = _EVERY[more](child, donor, rng) or child
         return child
 
     async def _replay(self, record: Record) -> Record:
@@ -347,7 +355,7 @@ class Search:
             operator=child.operator,
             status="scored" if judged.score is not None else "failed",
             parent=child.draw.parent.number,
-            donor=donor.number if donor and child.operator in PAIRED else None,
+            donor=donor.number if donor and child.operator in _PAIRED else None,
             island=child.draw.island,
             parts=dict(program.parts) if program and judged.score is not None else None,
             id=program.id if program else "",

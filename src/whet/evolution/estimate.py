@@ -18,7 +18,7 @@ from .engine import SearchOptions
 from .judging import Judging
 from .population import Draw, Judged
 from .program import Program
-from .proposers import Proposer
+from .proposers import Proposer, Proposes
 
 _FRESH = 0.5
 """Share of edits that behave like nothing before: 41 to 52 % in decision 042's searches."""
@@ -69,7 +69,7 @@ async def estimated(
     judge: Judging,
     start: Program,
     options: SearchOptions,
-    proposers: Sequence[Proposer],
+    proposers: Sequence[Proposes],
     budget: Budget,
     *,
     price: Price | None = None,
@@ -86,11 +86,12 @@ async def estimated(
         raise InputError(f"the start has no score: {judged.failure or 'none was given'}")
     proposals = options.iterations if options.iterations is not None else _by_time(options, budget, one)
     arms = len(proposers) + len(options.edits)
-    calls = proposals if proposers else 0
+    models = [each for each in proposers if isinstance(each, Proposer)]
+    calls = proposals if models else 0
     if budget.calls is not None:
         calls = min(calls, budget.calls)
     drawn = Draw(Judged(0, start, judged.score, artifacts=judged.artifacts), None)
-    prompt, output = _tokens(proposers, drawn, calls)
+    prompt, output = _tokens(models, drawn, calls)
     dollars = price.of(prompt, output) if price is not None else 0.0 if not calls else None
     edited = proposals * len(options.edits) / max(1, arms)
     likely = round(edited * _FRESH + (proposals - edited))

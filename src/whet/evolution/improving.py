@@ -29,7 +29,7 @@ from .outside import Outside, Trial
 from .pieces import Piece
 from .population import Best, Front, Islands, Population
 from .program import Program
-from .proposers import Proposer
+from .proposers import Proposes
 
 _FINALISTS = 8
 """Candidates of a search that are compared on the validation rows."""
@@ -82,7 +82,7 @@ class Improvement:
 
     agent: Agent
     judges: Mapping[str, Outside]
-    proposers: Sequence[Proposer]
+    proposers: Sequence[Proposes]
     options: SearchOptions
     journal: Callable[[str], Journal]
     progress: Callable[[str, Record], None] | None = None

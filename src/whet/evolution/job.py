@@ -12,6 +12,7 @@ import ast
 import importlib.util
 import json
 import os
+import shlex
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import AsyncExitStack
@@ -27,6 +28,8 @@ from ..models.base import Model
 from ..sandbox import Limits, Local, Pool, Sandbox
 from ..store import Store
 from ..types import Budget, Json, digest
+from .blocks import BLOCKS
+from .commands import Agent, Command
 from .edits import EDITS
 from .engine import Found, Search, SearchOptions
 from .estimate import Estimate, estimated
@@ -35,7 +38,7 @@ from .judging import WARM, Evaluator, Judge
 from .openevolve import Config, ModelConfig, read_checkpoint, write_checkpoint
 from .population import Best, Front, Islands, Population
 from .program import Program, regions
-from .proposers import SYSTEM, Proposer
+from .proposers import SYSTEM, Proposer, Proposes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +67,10 @@ class Job:
     population: str = "auto"
     """`islands`, `best` (mu + lambda), `front` (per instance), or `auto`: the front for a program without
     Python, else islands."""
+    command: str = ""
+    """An external command that proposes, too (`commands.py`); split as a shell would, run without one."""
+    command_seconds: float = 600.0
+    """After which it is ended."""
     checkpoint: Path | None = None
     unsafe_local: bool = False
     """Run without the sandbox; for code that one trusts."""
@@ -151,7 +158,7 @@ async def run_job(
         time.monotonic() - started,
         config.ignored,
         judge.trusted_only,
-        [proposer.model.name for proposer in proposers],
+        [proposer.name for proposer in proposers],
     )
 
 
@@ -173,7 +180,7 @@ class _Opened:
     start: Program
     judge: Judge
     options: SearchOptions
-    proposers: Sequence[Proposer]
+    proposers: Sequence[Proposes]
     meter: Meter
 
 
@@ -185,9 +192,11 @@ async def _open(job: Job, models: Sequence[Model] | None, stack: AsyncExitStack)
     options = _options(job, config, start)
     judging = replace(config.judge, timeout=job.timeout or config.judge.timeout)
     meter = Meter(job.budget)
-    proposers: list[Proposer] = []
+    proposers: list[Proposes] = []
     if not job.offline:
-        proposers = await proposers_of(config, models, output, stack, meter=meter, price=job.price)
+        proposers += await proposers_of(config, models, output, stack, meter=meter, price=job.price)
+    if job.command:
+        proposers.append(command_of(job.command, job.command_seconds, output, stack))
     if not proposers and not options.edits:
         raise InputError(
             "edits are off and no model is configured; give llm.models in --config, or leave --models-only out"
@@ -215,7 +224,7 @@ def _options(job: Job, config: Config, start: Program) -> SearchOptions:
         seed=config.seed if job.seed is None else job.seed,
         workers=workers,
         in_flight=max(8, workers),
-        edits=tuple(EDITS) if job.edits and start.main.endswith(".py") else (),
+        edits=tuple(EDITS if start.main.endswith(".py") else BLOCKS) if job.edits else (),
         target=job.target,
         patience=config.patience,
         cpu_seconds=job.cpu_seconds,
@@ -278,6 +287,19 @@ async def proposers_of(
     ]
 
 
+def command_of(command: str, seconds: float, output: Path, stack: AsyncExitStack) -> Command:
+    """A command as a proposer whose answers are kept.
+
+    Raises:
+        InputError: no command, or quotes that are not closed.
+    """
+    try:
+        words = shlex.split(command)
+    except ValueError as error:
+        raise InputError(f"--command {command!r}: {error}") from error
+    return Command(stack.enter_context(Recorded(Agent(words, seconds=seconds), output / "answers.db")))
+
+
 def _pool(
     job: Job, timeout: float, config: Config, start: Program, evaluator: Evaluator, options: SearchOptions
 ) -> Pool:
@@ -323,7 +345,7 @@ def modules_of(texts: Iterable[str], beside: Collection[str] = ()) -> tuple[str,
 
 
 def _run_id(
-    start: Program, evaluator: Evaluator, decides: Sequence[object], proposers: Sequence[Proposer]
+    start: Program, evaluator: Evaluator, decides: Sequence[object], proposers: Sequence[Proposes]
 ) -> str:
     """Name of the search: equal for all that finds the same, so the number of workers is not in it."""
     plain = []
@@ -334,7 +356,7 @@ def _run_id(
         elif isinstance(each, list):
             each = [program.id for program in each]
         plain.append(msgspec.to_builtins(each))
-    said = [[p.name, p.system, p.diff, p.feedback, dict(p.settings or {})] for p in proposers]
+    said = [each.identity for each in proposers]
     texts = {name: text if isinstance(text, str) else text.hex() for name, text in evaluator.parts.items()}
     return digest([start.id, evaluator.main, texts, plain, said])
 

@@ -47,6 +47,11 @@ class Proposes(Protocol):
         """Of one proposal, in evaluations: what the bandit sets its gains against."""
         ...
 
+    @property
+    def identity(self) -> Json:
+        """All that decides what it proposes: a search is resumed under the same only."""
+        ...
+
     async def propose(self, draw: Draw, number: int) -> Program:
         """One child; the same draw and number give the same one.
 
@@ -78,6 +83,11 @@ class Proposer:
     def name(self) -> str:
         """What the bandit calls it."""
         return f"model {self.model.name}"
+
+    @property
+    def identity(self) -> Json:
+        """Model, prompt and settings."""
+        return [self.name, self.system, self.diff, self.feedback, dict(self.settings or {})]
 
     async def propose(self, draw: Draw, number: int) -> Program:
         """One child.

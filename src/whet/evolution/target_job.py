@@ -33,12 +33,12 @@ from .edits import EDITS
 from .engine import Found, SearchOptions
 from .estimate import Estimate, estimated
 from .improving import Improved, Improvement, mean
-from .job import folder_in_git, modules_of, proposers_of
+from .job import command_of, folder_in_git, modules_of, proposers_of
 from .journal import Journal, Record
 from .openevolve import Config
 from .outside import Comparer, Outside, Trial
 from .pieces import patch
-from .proposers import Proposer
+from .proposers import Proposes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +66,9 @@ class TargetJob:
     output: Path = Path("whet_output")
     target_score: float | None = None
     population: str = "auto"
+    command: str = ""
+    """As in a Job."""
+    command_seconds: float = 600.0
     unsafe_local: bool = False
 
 
@@ -165,7 +168,7 @@ async def run_target_job(
         job.output,
         text,
         time.monotonic() - started,
-        [each.model.name for each in opened.proposers],
+        [each.name for each in opened.proposers],
     )
     _write(report)
     return report
@@ -188,7 +191,7 @@ async def estimate_target_job(job: TargetJob, *, models: Sequence[Model] | None 
 @dataclass(frozen=True, slots=True)
 class _Opened:
     judges: Mapping[str, Outside]
-    proposers: Sequence[Proposer]
+    proposers: Sequence[Proposes]
     options: SearchOptions
     meter: Meter
 
@@ -201,9 +204,11 @@ async def _open(
     options = _options(job, config, agent)
     job.output.mkdir(parents=True, exist_ok=True)
     meter = Meter(job.budget)
-    proposers: list[Proposer] = []
+    proposers: list[Proposes] = []
     if not job.offline:
-        proposers = await proposers_of(config, models, job.output, stack, meter=meter, price=job.price)
+        proposers += await proposers_of(config, models, job.output, stack, meter=meter, price=job.price)
+    if job.command:
+        proposers.append(command_of(job.command, job.command_seconds, job.output, stack))
     if not proposers and not options.edits:
         raise InputError(
             "nothing can propose a change: texts need a model (--model or --config), and so does --models-only"

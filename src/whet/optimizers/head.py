@@ -91,6 +91,7 @@ class _Run:
     found: Decided
     right: bool
     group: str
+    task: str
 
 
 class Head:
@@ -225,7 +226,8 @@ def rated(groups: Sequence[Group], resource: str, options: HeadOptions) -> list[
             right = _label(trajectory, options.label)
             found = decided(trajectory, resource, options.key, options.remaining)
             if right is not None and found is not None:
-                runs.append(_Run(found, right, trajectory.task.group or trajectory.task.id))
+                task = trajectory.task
+                runs.append(_Run(found, right, task.group or task.id, task.id))
     return runs
 
 
@@ -257,10 +259,13 @@ class _Fit:
         self.held_out = self._held_out()
 
     def _folded(self) -> list[int]:
-        """A fold per run: all runs of one task group are in the same."""
-        groups = sorted({run.group for run in self.runs}, key=lambda group: digest([self.seed, group]))
-        fold = {group: place % self.options.folds for place, group in enumerate(groups)}
-        return [fold[run.group] for run in self.runs]
+        """A fold per run: all runs of one task group are in the same; of one task where there is one group."""
+        apart = [run.group for run in self.runs]
+        if len(set(apart)) == 1:
+            apart = [run.task for run in self.runs]
+        ranked = sorted(set(apart), key=lambda group: digest([self.seed, group]))
+        fold = {group: place % self.options.folds for place, group in enumerate(ranked)}
+        return [fold[group] for group in apart]
 
     def _prepare(self) -> None:
         self.X = self._matrix([candidate for _, candidate, _ in self.rows])

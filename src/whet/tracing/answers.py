@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from ..types import Json, Step, Trajectory, canonical
+from .encode import IMMUTABLE
 
 TOLD = "told"
 """In the info of a tool step that was read from the messages of model calls."""
@@ -45,7 +46,8 @@ class Shape:
         text = returns if isinstance(returns, str) else getattr(returns, "__name__", str(returns))
         return cls(
             names=tuple(each.name for each in plain),
-            defaults={each.name: each.default for each in plain if each.default is not each.empty},
+            # Others may be unequal to themselves, or have no JSON form: a call that spells them out is another.
+            defaults={each.name: each.default for each in plain if type(each.default) in IMMUTABLE},
             returns="" if returns is signature.empty else text.partition("[")[0].rpartition(".")[2],
         )
 

@@ -311,7 +311,7 @@ class Rounds(Generic[Options]):
         if not credited.sequences:
             return {"updates": 0.0}
         measured: dict[str, float] = {}
-        updates = 0
+        updates = shared = 0
         rng = random.Random(f"{options.seed}/{run.round}")
         rate = options.optim.rate(run.round, options.steps)
         block = by_unit if self.whole_units or options.ratio != "token" else None
@@ -324,9 +324,11 @@ class Rounds(Generic[Options]):
                 updated = self._update(learner, cut, loss, rate)
                 measured |= loss.metrics | {"loss": updated.loss, "gradient_norm": updated.gradient_norm}
                 updates += 1
+                shared += sum(part.tokens - part.computed for part in cut)
                 await asyncio.sleep(0)  # a long computation in an event loop others live in too
         return measured | {
             "updates": float(updates),
+            "tokens_shared": shared / options.passes,
             "learning_rate": rate,
         }
 

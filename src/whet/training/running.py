@@ -1,13 +1,15 @@
 """A training run from a command: recorded trajectories in, weights in a folder out.
 
-The folder holds `metrics.jsonl`, `state.json` (the last state that can be resumed from,
-replaced whole), `bundle.json` and the weights.  A run that was killed goes on with
-`resume` to the same bits.
+The folder holds `run.json` (what it is and how it stands), `metrics.jsonl` (a row a round),
+`curves.jsonl` (what was measured within a round), `state.json` (the last state that can be
+resumed from, replaced whole), `bundle.json` and the weights.  A run that was killed goes
+on with `resume` to the same bits.
 """
 
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +27,7 @@ from .local import adopted, fresh
 from .model import ModelOptions
 
 STATE, BUNDLE, METRICS = "state.json", "bundle.json", "metrics.jsonl"
+RECORD, CURVES = "run.json", "curves.jsonl"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,8 +78,22 @@ async def run(job: Job, make: Callable[[], Optimizer], *, resume: bool = False) 
         found = require(job.trajectories, score=job.score, rl=job.rl)
     key = digest([job.name, job.model, job.seed, job.settings, [t.id for t in job.trajectories]])
     state, bundle, rounds = _resumed(job, key) if resume else _begun(job)
+    record = _recorded(job)
+    try:
+        update, bundle, rounds = await _trained(job, make(), key, state, bundle, rounds)
+    except BaseException as error:
+        _replace(job.output / RECORD, {**record, **_ended("failed", repr(error))})
+        raise
+    _replace(job.output / BUNDLE, _versions(bundle))
+    status = "collapsed" if "collapse: " in update.reason else "finished"
+    _replace(job.output / RECORD, {**record, **_ended(status, update.reason)})
+    return Trained(bundle, update.metrics, rounds, update.reason, found)
+
+
+async def _trained(
+    job: Job, optimizer: Optimizer, key: str, state: Json, bundle: Bundle, rounds: int
+) -> tuple[Update, Bundle, int]:
     groups = grouped(job.trajectories)
-    optimizer = make()
     update: Update | None = None
     while update is None or not update.done:
         context = Context(
@@ -84,24 +101,76 @@ async def run(job: Job, make: Callable[[], Optimizer], *, resume: bool = False) 
             folder=job.output,
             baseline=_baseline(job.trajectories),
             preferences=job.preferences,
-            progress=job.progress,
+            progress=_Curve(job.output / CURVES, rounds + 1, job.progress),
             state=state,
         )
         update = await optimizer.step(bundle, groups, context)
         bundle, state, rounds = update.bundle, update.state, rounds + 1
-        _note(job.output / METRICS, {"round": rounds, **update.metrics})
+        _note(job.output / METRICS, {"round": rounds, "time": time.time(), **update.metrics})
         if update.done or not isinstance(state, dict) or state.get("resumable", True):
             saved = {"run": key, "state": state, "rounds": rounds, "bundle": _versions(bundle)}
             _replace(job.output / STATE, saved)
-    _replace(job.output / BUNDLE, _versions(bundle))
-    return Trained(bundle, update.metrics, rounds, update.reason, found)
+    return update, bundle, rounds
+
+
+class _Curve:
+    """A Progress that keeps what is measured within one round, and passes it on.
+
+    A round that is one step is told of once, and its row in METRICS says more: so the first
+    call is held back until there is a second.
+    """
+
+    def __init__(self, path: Path, round: int, progress: Progress) -> None:
+        self._path, self._round, self._progress = path, round, progress
+        self._first: dict[str, Json] | None = None
+        self._calls = 0
+
+    def __call__(self, what: str, done: int, total: int | None = None, **figures: float | str) -> None:
+        row = {"round": self._round, "curve": what, "step": done, "time": time.time(), "values": figures}
+        self._calls += 1
+        if self._calls == 1:
+            self._first = row
+        else:
+            if self._first is not None:
+                _note(self._path, self._first)
+                self._first = None
+            _note(self._path, row)
+        self._progress(what, done, total, **figures)
+
+
+def _recorded(job: Job) -> dict[str, Json]:
+    """What the run is, written before it begins; one that goes on keeps its id and its beginning."""
+    path = job.output / RECORD
+    record: dict[str, Json] = {
+        "id": new_id(),
+        "method": job.name,
+        "model": job.model,
+        "seed": job.seed,
+        "settings": job.settings if isinstance(job.settings, dict) else {},
+        "trajectories": len(job.trajectories),
+        "started": time.time(),
+    }
+    if path.is_file():
+        try:
+            before = msgspec.json.decode(path.read_bytes())
+            record |= {"id": before["id"], "started": before["started"]}
+        except (msgspec.DecodeError, KeyError, TypeError) as error:
+            raise InputError(f"{path} is no record of a training run: {error!r}") from error
+    record |= {"ended": None, "status": "running", "reason": ""}
+    _replace(path, record)
+    return record
+
+
+def _ended(status: str, reason: str) -> dict[str, Json]:
+    return {"ended": time.time(), "status": status, "reason": reason}
 
 
 def _begun(job: Job) -> tuple[Json, Bundle, int]:
     if (job.output / STATE).exists() or (job.output / BUNDLE).exists():
         raise InputError(f"{job.output} holds a run already; go on with --resume, or choose another folder")
     job.output.mkdir(parents=True, exist_ok=True)
-    (job.output / METRICS).unlink(missing_ok=True)
+    for name in (METRICS, CURVES, RECORD):
+        (job.output / name).unlink(missing_ok=True)
     return None, Bundle([_start(job)]), 0
 
 
@@ -131,6 +200,8 @@ def _resumed(job: Job, key: str) -> tuple[Json, Bundle, int]:
     path = job.output / STATE
     if not path.is_file():  # killed before its first checkpoint: from the beginning, to the same end
         job.output.mkdir(parents=True, exist_ok=True)
+        for name in (METRICS, CURVES):
+            _forget_after(job.output / name, 0)
         return None, Bundle([_start(job)]), 0
     try:
         saved = msgspec.json.decode(path.read_bytes())
@@ -141,7 +212,8 @@ def _resumed(job: Job, key: str) -> tuple[Json, Bundle, int]:
             )
         versions = msgspec.convert(saved["bundle"], list[Version])
         rounds = int(saved["rounds"])
-        _forget_after(job.output / METRICS, rounds)
+        for name in (METRICS, CURVES):
+            _forget_after(job.output / name, rounds)
         return saved["state"], Bundle(versions), rounds
     except (msgspec.DecodeError, msgspec.ValidationError, KeyError, TypeError) as error:
         raise InputError(f"{path} is no state of a training run: {error!r}") from error
@@ -173,10 +245,10 @@ async def _no_rollouts(
 
 
 def _forget_after(path: Path, rounds: int) -> None:
-    """Drop the rows of rounds that are run again."""
+    """Drop the rows of rounds that are run again, and one that was half written."""
     if path.is_file():
-        rows = path.read_bytes().splitlines(keepends=True)
-        path.write_bytes(b"".join(rows[:rounds]))
+        rows = [row for row in path.read_bytes().splitlines(keepends=True) if row.endswith(b"\n")]
+        path.write_bytes(b"".join(row for row in rows if msgspec.json.decode(row)["round"] <= rounds))
 
 
 def _note(path: Path, row: Mapping[str, Json]) -> None:

@@ -59,7 +59,9 @@ def likely(rows: Sequence[Row]) -> list[Task]:
         routed = all("tool" in one or {"name", "arguments"} <= set(one) for one in wanted)
         return ["routing", "extraction"] if routed else ["extraction"]
     if all(isinstance(one, list) for one in wanted):
-        return ["ranking", "extraction"]
+        # Members of different types are the fields of a record: their order is no order of preference.
+        alike = all(len({type(item) for item in one}) <= 1 for one in wanted if isinstance(one, list))
+        return ["ranking", "extraction"] if alike else ["extraction"]
     if not all(isinstance(one, str) for one in wanted):
         return ["extraction"]
     if all(_is_code(one) for one in wanted):
