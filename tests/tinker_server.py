@@ -191,6 +191,7 @@ class _HTTP(ThreadingHTTPServer):
             "session_heartbeat": {"type": "session_heartbeat"},
             "telemetry": {"status": "accepted"},
             "sessions/session/finish": {},
+            "weights_info": {"base_model": "tiny", "is_lora": True, "lora_rank": 32},
             "get_info": {
                 "type": "get_info",
                 "model_id": "model",

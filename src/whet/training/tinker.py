@@ -179,7 +179,8 @@ class TinkerLearner(Learner):
 
     def restore(self, folder: Path, saved: Json) -> dict[str, Tensor]:
         """Go on from what `save` had kept."""
-        _waited(self.client.load_state_with_optimizer(saved["file"]))
+        service = cast(TinkerNetwork, self.decoder).models.service
+        self.client = _waited(service.create_training_client_from_state_with_optimizer(saved["file"]))
         self.policy_version, self._updates = int(saved["policy_version"]), int(saved["updates"])
         return {}
 
@@ -282,11 +283,14 @@ class TinkerModels(LocalModels):
             raise InputError(
                 "a Tinker server trains no head; use GRPO, RLOO or REINFORCE without a value head"
             )
-        client = _waited(_Soon(self.service, self.base_model, self.rank, self.seed))
         stands = cast(TinkerNetwork, network)
         state = stands.version.content.get("state")
         if state:
-            _waited(client.load_state(state))
+            client = _waited(self.service.create_training_client_from_state(state))
+        else:
+            client = _waited(
+                self.service.create_lora_training_client(self.base_model, rank=self.rank, seed=self.seed)
+            )
         return TinkerLearner(stands, client, options, policy_version=policy_version)
 
     def sampler(  # type: ignore[override]
@@ -317,18 +321,6 @@ class TinkerModels(LocalModels):
                 _waited, self.service.create_sampling_client(**source)
             )
         return self._clients[key]
-
-
-class _Soon:
-    """The SDK's way to a training client, as a future."""
-
-    def __init__(self, service: Any, base_model: str, rank: int, seed: int) -> None:
-        self._made = service, base_model, rank, seed
-
-    def result(self) -> Any:
-        """The TrainingClient."""
-        service, base_model, rank, seed = self._made
-        return service.create_lora_training_client(base_model, rank=rank, seed=seed).result()
 
 
 class TinkerSampler:
