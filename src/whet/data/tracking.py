@@ -104,7 +104,6 @@ def of_metrics(
     id: str = "",
     params: Mapping[str, Json] | None = None,
     reason: str = "",
-    running: bool = False,
 ) -> TrackedRun:
     """A run from one mapping a round, such as `Improvement.metrics`.
 
@@ -123,14 +122,13 @@ def of_metrics(
         params=params or {},
         points=points,
         started=now,
-        ended=None if running else now,
-        status="running" if running else "finished",
+        ended=now,
         reason=reason,
     )
 
 
 def of_store(store: Store) -> list[TrackedRun]:
-    """Every `Experiment.improve` that is recorded there, the unfinished ones too."""
+    """Every `Experiment.improve` that is recorded there, up to its last checkpoint if it is under way."""
     found = []
     for key, body in store.rows("SELECT key, body FROM states WHERE key LIKE '%/improve/%' ORDER BY key"):
         saved = msgspec.json.decode(body)
@@ -140,10 +138,9 @@ def of_store(store: Store) -> list[TrackedRun]:
                 of_metrics(
                     saved["metrics"],
                     name=str(key),
-                    id=f"{store.path.resolve()}#{key}",
+                    id=f"{Path(store.path).resolve()}#{key}",
                     params={"experiment": experiment, "optimizer": optimizer},
                     reason=str(saved.get("reason", "")),
-                    running=not saved.get("done"),
                 )
             )
     return found
