@@ -170,7 +170,7 @@ def write_mlflow(run: TrackedRun, root: Path, *, experiment: str = "whet") -> Pa
     tags = {"mlflow.runName": run.name, "mlflow.source.type": "LOCAL", "whet.status": run.status}
     for name, text in (tags | ({"whet.reason": run.reason} if run.reason else {})).items():
         _put(folder, f"tags/{name}", text)
-    about = {
+    about: dict[str, Json] = {
         "artifact_uri": (folder / "artifacts").resolve().as_uri(),
         "end_time": None if run.ended is None else round(run.ended * 1000),
         "entry_point_name": "",
@@ -199,7 +199,7 @@ def write_wandb(run: TrackedRun, root: Path, *, project: str = "whet") -> Path:
         MissingExtra: wandb is not installed.
     """
     try:
-        import wandb
+        import wandb  # type: ignore[import-not-found,unused-ignore]
     except ImportError as error:
         raise MissingExtra("wandb", "wandb") from error
     root.mkdir(parents=True, exist_ok=True)
@@ -238,7 +238,7 @@ def _experiment(root: Path, name: str, created: float) -> Path:
             return one.parent
     folder = root / str(int(digest(["experiment", name]), 16) % 10**18)
     now = round(created * 1000)
-    about = {
+    about: dict[str, Json] = {
         "artifact_location": folder.resolve().as_uri(),
         "creation_time": now,
         "experiment_id": folder.name,
