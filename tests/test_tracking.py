@@ -128,8 +128,9 @@ def test_an_improvement_and_what_a_store_recorded_are_runs_too(tmp_path, capsys)
     assert run("export", "mlflow", "--store", tmp_path / "whet.db", "--output", tmp_path / "b", "--json") == 0
     (said,) = json.loads(capsys.readouterr().out)["runs"]
     assert said["name"] == "mail/improve/knobs"
-    about = yaml.safe_load((only_run(tmp_path / "b") / "meta.yaml").read_text())
-    assert about["status"] == 1
+    stored = only_run(tmp_path / "b")
+    assert [(value, step) for _, value, step in metric(stored, "rollouts")] == [(8.0, 1), (16.0, 2)]
+    assert (stored / "params" / "experiment").read_text() == "mail"
 
 
 def test_names_from_the_data_are_never_folders_elsewhere(tmp_path):

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -14,7 +15,8 @@ import pytest
 from methods_toys import beginning, collect, context, tasks
 
 from whet.cli import app
-from whet.cli.train import METHODS
+from whet.cli.steps import Steps
+from whet.cli.train import METHODS, NEED_MORE
 from whet.data import files
 from whet.errors import InputError, NotFoundError, TrainingRefused
 from whet.optimizers.ppo import PPO
@@ -53,7 +55,11 @@ SMALL = {
     "reinforce": ["--steps", 2, "--assignment", "broadcast"],
     "ppo": ["--steps", 2, "--no-whiten"],
     "a2c": ["--steps", 2],
+    "webrl": ["--steps", 2, "--epochs", 1],
+    "prm": ["--epochs", 1],
+    "rlhf": ["--clone.epochs", 1, "--reward.epochs", 1, "--reinforce.steps", 2, "--tasks", 4],
 }
+LEARNED = {"reward-model": "reward_model", "rlhf": "reward_model", "prm": "process_reward"}
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -66,10 +72,89 @@ def test_every_method_trains_from_a_file(method, recorded, tmp_path, capsys):
     (bundle,) = [json.loads((output / "bundle.json").read_bytes())]
     kinds = {version["resource"]: version["kind"] for version in bundle}
     assert kinds["policy"] == "weights"
-    assert ("reward_model" in kinds) == (method == "reward-model")
+    assert set(kinds) - {"policy"} == ({LEARNED[method]} if method in LEARNED else set())
     version = msgspec.convert(bundle[0], type=Version)
     assert LocalModels().decoder(version).count() > 0
     assert len((output / "metrics.jsonl").read_bytes().splitlines()) == result["rounds"]
+
+
+@pytest.mark.parametrize("method", NEED_MORE)
+def test_what_a_recording_is_not_enough_for_says_what_to_use(method, recorded, tmp_path, capsys):
+    words = ["train", method, "--data", recorded, "--output", tmp_path / "out"]
+    with pytest.raises(InputError, match=r"Experiment\.improve\(whet\.optimizers\..*whet train"):
+        run(*words)
+    assert not (tmp_path / "out").exists()
+    run("train", "--help")
+    assert f" {method} " in capsys.readouterr().out
+
+
+def test_prompts_of_several_calls_need_their_environment(tmp_path):
+    folder = tmp_path / "two"
+    groups = asyncio.run(collect(beginning(folder), tasks(2, turns=2), 2, models=LocalModels()))
+    path = written(
+        tmp_path / "two.jsonl", [trajectory for group in groups for trajectory in group.trajectories]
+    )
+    with pytest.raises(TrainingRefused, match="2 calls, and what follows an answer only its environment"):
+        run("train", "rlhf", "--data", path, "--output", tmp_path / "out")
+
+
+def test_a_run_that_drifts_too_far_stops_and_says_why(recorded, tmp_path, capsys):
+    words = ["train", "grpo", "--data", recorded, "--steps", 12, "--kl-every", 1, "--checkpoint-every", 2]
+    words += ["--optim.learning-rate", 0.01, "--json"]
+    assert run(*words, "--output", tmp_path / "free") == 0
+    free = json.loads(capsys.readouterr().out)
+    assert free["reason"] == "all 12 rounds done"
+    assert free["metrics"]["kl"] > 0.05
+    assert run(*words, "--output", tmp_path / "held", "--alarms.max-kl", 0.05) == 0
+    held = json.loads(capsys.readouterr().out)
+    assert held["rounds"] < 12
+    assert re.fullmatch(r"collapse: kl [\d.]+ is above 0\.05 for 3 steps", held["reason"])
+    record = json.loads((tmp_path / "held" / "run.json").read_bytes())
+    assert (record["status"], record["reason"]) == ("collapsed", held["reason"])
+    rows = [json.loads(row) for row in (tmp_path / "held" / "metrics.jsonl").read_bytes().splitlines()]
+    over = [row["round"] for row in rows if row["kl"] > 0.05]
+    version = json.loads((tmp_path / "held" / "bundle.json").read_bytes())[0]
+    assert version["meta"].get("round", 0) < over[0]  # the weights are those before the alarm began to count
+
+
+def test_a_run_that_fails_says_so_in_its_record(groups, tmp_path):
+    path = written(tmp_path / "one.jsonl", [group.trajectories[0] for group in groups])
+    with pytest.raises(TrainingRefused):
+        run("train", "grpo", "--data", path, "--output", tmp_path / "out")
+    record = json.loads((tmp_path / "out" / "run.json").read_bytes())
+    assert record["status"] == "failed"
+    assert "of one trajectory" in record["reason"]
+
+
+FIGURES = {"reward": 0.5, "unknown": 0.25, "entropy": 1.25, "clip_share": 0.125, "gradient_norm": 2.0}
+
+
+def test_on_a_terminal_each_step_is_a_row_under_a_heading(monkeypatch, capsys):
+    monkeypatch.setenv("TTY_COMPATIBLE", "1")
+    monkeypatch.setenv("COLUMNS", "70")
+    monkeypatch.setenv("NO_COLOR", "1")
+    show = Steps()
+    show("grpo", 1, 100, **FIGURES, kl=0.0)
+    for number in range(2, 23):
+        show("grpo", number, 100, **FIGURES)
+    lines = [re.sub(r"\x1b\[[\d;]*m", "", line) for line in capsys.readouterr().err.splitlines()]
+    assert lines[0].split() == ["reward", "answered", "entropy", "KL", "clipped"]  # what fits in 70 columns
+    assert lines[1].split() == ["grpo", "1/100", "0.5", "0.75", "1.25", "0", "0.125"]
+    assert lines[2].split() == ["grpo", "2/100", "0.5", "0.75", "1.25", "·", "0.125"]
+    assert len(lines) == 22 + 2
+    assert max(map(len, lines)) <= 70
+
+
+def test_in_a_log_each_round_is_a_line_and_updates_are_a_tenth(capsys):
+    show = Steps()
+    for number in range(1, 31):
+        show("grpo", number, 30, **FIGURES)
+        show("cloning", number, 30, loss=1.0)
+    lines = capsys.readouterr().err.splitlines()
+    rounds = [line for line in lines if line.startswith("grpo")]
+    assert rounds[2] == "grpo 3/30 reward 0.5 answered 0.75 entropy 1.25 clip_share 0.125 gradient_norm 2"
+    assert len(rounds) == 30
+    assert len(lines) - len(rounds) == 10
 
 
 def test_a_store_will_do_and_nested_defaults_are_kept(groups, tmp_path, capsys):

@@ -27,8 +27,9 @@ def mlflow(
 ) -> int:
     """Write the metrics of training as MLflow keeps them: mlflow ui --backend-store-uri OUTPUT shows them.
 
-    MLflow is not needed. Exporting a run again, while it trains too, brings it up to date. A version of MLflow
-    that no longer reads files by default wants MLFLOW_ALLOW_FILE_STORE=true.
+    MLflow is not needed. Exporting a run again, while it trains too, brings it up to date. MLflow 3 reads such
+    files with MLFLOW_ALLOW_FILE_STORE=true in its environment, or moves them into its database once with
+    mlflow migrate-filestore.
 
     Parameters
     ----------

@@ -103,24 +103,23 @@ _train = cyclopts.App(
 app.command(_train)
 for _name, _method in METHODS.items():
     _train.command(f"{__name__}:{_name.replace('-', '_')}_command", name=_name, help=_method.about)
-for _name, (_about, _) in NEED_MORE.items():
-    _train.command(f"{__name__}:{_name}_command", name=_name, help=_about)
+for _name, (_about, _why) in NEED_MORE.items():
+    _train.command(f"{__name__}:{_name}_command", name=_name, help=f"{_about}\n\nNot a command: {_why}.")
 
 
 def __getattr__(name: str) -> Callable[..., int]:
     method = name.removesuffix("_command").replace("_", "-")
     if name.endswith("_command") and method in NEED_MORE:
-        return _refusal(*NEED_MORE[method])
+        return _refusal(NEED_MORE[method][1])
     if not name.endswith("_command") or method not in METHODS:
         raise AttributeError(name)
     return _command(method)
 
 
-def _refusal(about: str, why: str) -> Callable[..., int]:
+def _refusal(why: str) -> Callable[..., int]:
     def command(*words: Annotated[str, Parameter(show=False, allow_leading_hyphen=True)]) -> int:
         raise InputError(why)
 
-    command.__doc__ = f"{about}\n\nNot from a command: {why}."
     return command
 
 

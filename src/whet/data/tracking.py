@@ -104,7 +104,6 @@ def of_metrics(
     id: str = "",
     params: Mapping[str, Json] | None = None,
     reason: str = "",
-    running: bool = False,
 ) -> TrackedRun:
     """A run from one mapping a round, such as `Improvement.metrics`.
 
@@ -123,14 +122,13 @@ def of_metrics(
         params=params or {},
         points=points,
         started=now,
-        ended=None if running else now,
-        status="running" if running else "finished",
+        ended=now,
         reason=reason,
     )
 
 
 def of_store(store: Store) -> list[TrackedRun]:
-    """Every `Experiment.improve` that is recorded there, the unfinished ones too."""
+    """Every `Experiment.improve` that is recorded there, up to its last checkpoint if it is under way."""
     found = []
     for key, body in store.rows("SELECT key, body FROM states WHERE key LIKE '%/improve/%' ORDER BY key"):
         saved = msgspec.json.decode(body)
@@ -140,10 +138,9 @@ def of_store(store: Store) -> list[TrackedRun]:
                 of_metrics(
                     saved["metrics"],
                     name=str(key),
-                    id=f"{store.path.resolve()}#{key}",
+                    id=f"{Path(store.path).resolve()}#{key}",
                     params={"experiment": experiment, "optimizer": optimizer},
                     reason=str(saved.get("reason", "")),
-                    running=not saved.get("done"),
                 )
             )
     return found
@@ -173,7 +170,7 @@ def write_mlflow(run: TrackedRun, root: Path, *, experiment: str = "whet") -> Pa
     tags = {"mlflow.runName": run.name, "mlflow.source.type": "LOCAL", "whet.status": run.status}
     for name, text in (tags | ({"whet.reason": run.reason} if run.reason else {})).items():
         _put(folder, f"tags/{name}", text)
-    about = {
+    about: dict[str, Json] = {
         "artifact_uri": (folder / "artifacts").resolve().as_uri(),
         "end_time": None if run.ended is None else round(run.ended * 1000),
         "entry_point_name": "",
@@ -202,7 +199,7 @@ def write_wandb(run: TrackedRun, root: Path, *, project: str = "whet") -> Path:
         MissingExtra: wandb is not installed.
     """
     try:
-        import wandb
+        import wandb  # type: ignore[import-not-found,unused-ignore]
     except ImportError as error:
         raise MissingExtra("wandb", "wandb") from error
     root.mkdir(parents=True, exist_ok=True)
@@ -241,7 +238,7 @@ def _experiment(root: Path, name: str, created: float) -> Path:
             return one.parent
     folder = root / str(int(digest(["experiment", name]), 16) % 10**18)
     now = round(created * 1000)
-    about = {
+    about: dict[str, Json] = {
         "artifact_location": folder.resolve().as_uri(),
         "creation_time": now,
         "experiment_id": folder.name,

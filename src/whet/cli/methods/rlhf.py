@@ -51,10 +51,12 @@ class StageOptions:
 def rlhf(options: StageOptions) -> RLHF:
     """The three stages as one optimizer."""
     models = LocalModels.shared()
-    same = {"resource": options.resource, "seed": options.seed}
-    reward, reinforce = replace(options.reward, **same), replace(options.reinforce, **same)  # type: ignore[arg-type]
+    resource, seed = options.resource, options.seed
+    reward = replace(options.reward, resource=resource, seed=seed)
+    reinforce = replace(options.reinforce, resource=resource, seed=seed)
+    clone = replace(options.clone, resource=resource, seed=seed)
     return RLHF(
-        None if options.skip_clone else SFT(replace(options.clone, **same), models=models),  # type: ignore[arg-type]
+        None if options.skip_clone else SFT(clone, models=models),
         RewardModel(reward, models=models),
         PPO(reinforce, models=models),
         make_reward=lambda version: LearnedReward(version, models=models).many,
