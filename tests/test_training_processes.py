@@ -10,7 +10,8 @@ import pytest
 import torch
 from methods_toys import beginning, collect, tasks
 
-from whet.training import dataset, model
+from whet.data import files
+from whet.training import model
 from whet.training.local import LocalModels
 
 
@@ -19,7 +20,7 @@ def recorded(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("recorded")
     groups = asyncio.run(collect(beginning(folder), tasks(16), 8, models=LocalModels()))
     path = folder / "trajectories.jsonl"
-    dataset.write(path, [trajectory for group in groups for trajectory in group.trajectories])
+    files.write(path, [trajectory for group in groups for trajectory in group.trajectories])
     return path
 
 

@@ -114,7 +114,8 @@ class Store:
     @property
     def owner(self) -> bool:
         """True if this process writes the file itself."""
-        return self._writer is not None and isinstance(self._writer.link, Owner)
+        link = self._writer.link if self._writer is not None else None
+        return isinstance(link, Owner) and not link.gave_way
 
     def __enter__(self) -> Store:
         return self
