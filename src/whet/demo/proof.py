@@ -18,7 +18,7 @@ from ..evolution.targets import diff, patch
 from ..gate import Guardrail, compare
 from ..heads import RouterTable
 from ..loop import means
-from ..types import Bundle, Group, Split, Trajectory, Verdict, Version
+from ..types import Bundle, Group, Split, Trajectory, Verdict, Version, digest
 from . import scoring
 from .agents import agent_folder
 from .job import Job
@@ -53,11 +53,15 @@ class Proof:
         gate: dict[str, list[Group]] = {}
         begun, cpu = time.perf_counter(), time.process_time()
         names = [name for name in LINES if name in self.learners]
+        judged: dict[str, list[Group]] = {}  # what learned nothing is the agent that it began with
         for number, name in enumerate(names):
-            gate[name] = await self.job.checked.evaluate(self.learners[name].bundle, Split.GATE)
+            bundle = self.learners[name].bundle
+            if (same := digest(bundle.ids)) not in judged:
+                judged[same] = await self.job.checked.evaluate(bundle, Split.GATE)
+            gate[name] = judged[same]
             self.job.progress("gate", number + 1, len(names))
         true_clues = await self._with_true_clues(self.learners["head"])
-        rollouts = (len(names) + 1) * len(gate["weak"])
+        rollouts = (len(judged) + 1) * len(gate["weak"])
         self.job.timings.append(self.job._timing("gate", begun, cpu, rollouts=rollouts))
         released, verdict, beside = self._judged(gate, proposed)
         if verdict.promote:
