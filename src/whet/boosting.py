@@ -104,15 +104,15 @@ def boosted(
     total = float(gains.sum()) or 1.0
     shares = {name: float(gain) / total for name, gain in zip(features, gains, strict=True)}
     held_out = fit.held[leaves, trees]
-    better = _log_loss(fit.y, fit.base) - _log_loss(fit.y, held_out)
+    better = log_loss(fit.y, fit.base) - log_loss(fit.y, held_out)
     return Boosted(
         model=booster.model_to_string(),
         held_out=held_out.tolist(),
         leaves=leaves,
         trees=trees,
         auc=auc(held_out.tolist(), list(right)),
-        log_loss=float(_log_loss(fit.y, held_out).mean()),
-        base_log_loss=float(_log_loss(fit.y, fit.base).mean()),
+        log_loss=float(log_loss(fit.y, held_out).mean()),
+        base_log_loss=float(log_loss(fit.y, fit.base).mean()),
         gain_error=_clustered_error(better, groups),
         importance=dict(sorted(shares.items(), key=lambda item: (-item[1], item[0]))),
     )
@@ -137,36 +137,22 @@ class _Fit:
         self.folds = min(options.folds, len(order))
         fold = {group: place % self.folds for place, group in enumerate(order)}
         self.fold = np.array([fold[group] for group in groups])
-        plain = all(name.replace("_", "").isalnum() and name.isascii() for name in features)
-        self.names = list(features) if plain else [f"f{place}" for place in range(len(features))]
-        self.monotone = [options.monotone.get(name, 0) for name in features]
+        self.features = features
         self.held = {
             (leaves, trees): np.zeros(len(self.y)) for leaves in options.leaves for trees in options.trees
         }
         self.base = np.zeros(len(self.y))
 
     def train(self, chosen: Any, leaves: int, trees: int) -> Any:
-        options = self.options
-        data = lightgbm.Dataset(
-            self.X[chosen], self.y[chosen], feature_name=self.names, params={"verbose": -1}
+        return grow(
+            self.X[chosen],
+            self.y[chosen],
+            self.features,
+            leaves=leaves,
+            trees=trees,
+            options=self.options,
+            seed=self.seed,
         )
-        settings = {
-            "objective": "binary",
-            "num_leaves": leaves,
-            "learning_rate": options.learning_rate,
-            "min_data_in_leaf": min(options.min_leaf, max(2, len(chosen) // 8)),
-            "min_data_in_bin": 3,
-            "lambda_l2": options.l2,
-            "feature_fraction": options.columns,
-            "monotone_constraints": self.monotone,
-            "deterministic": True,
-            "force_row_wise": True,
-            "num_threads": 1,
-            "seed": self.seed,
-            "verbose": -1,
-        }
-        # The training booster keeps its one thread; a reloaded one would predict with all of them.
-        return lightgbm.train(settings, data, num_boost_round=trees, keep_training_booster=True)
 
     def size(self) -> tuple[int, int]:
         """Leaves and trees with the lowest loss on the folds that each model did not see."""
@@ -180,10 +166,49 @@ class _Fit:
                         self.X[test], num_iteration=trees, num_threads=1
                     )
         # The smaller model first, so that it keeps ties.
-        return min(sorted(self.held), key=lambda size: float(_log_loss(self.y, self.held[size]).mean()))
+        return min(sorted(self.held), key=lambda size: float(log_loss(self.y, self.held[size]).mean()))
 
 
-def _log_loss(labels: Any, probabilities: Any) -> Any:
+def grow(
+    rows: Any,
+    right: Any,
+    features: Sequence[str],
+    *,
+    leaves: int,
+    trees: int,
+    options: BoostingOptions,
+    seed: int,
+) -> Any:
+    """One LightGBM booster; the same rows, options and seed give the same one.
+
+    Args:
+        rows: shape (rows, features), NaN where a value is missing.
+        right: shape (rows,), 0 or 1.
+    """
+    plain = all(name.replace("_", "").isalnum() and name.isascii() for name in features)
+    names = list(features) if plain else [f"f{place}" for place in range(len(features))]
+    data = lightgbm.Dataset(rows, right, feature_name=names, params={"verbose": -1})
+    settings = {
+        "objective": "binary",
+        "num_leaves": leaves,
+        "learning_rate": options.learning_rate,
+        "min_data_in_leaf": min(options.min_leaf, max(2, len(right) // 8)),
+        "min_data_in_bin": 3,
+        "lambda_l2": options.l2,
+        "feature_fraction": options.columns,
+        "monotone_constraints": [options.monotone.get(name, 0) for name in features],
+        "deterministic": True,
+        "force_row_wise": True,
+        "num_threads": 1,
+        "seed": seed,
+        "verbose": -1,
+    }
+    # The training booster keeps its one thread; a reloaded one would predict with all of them.
+    return lightgbm.train(settings, data, num_boost_round=trees, keep_training_booster=True)
+
+
+def log_loss(labels: Any, probabilities: Any) -> Any:
+    """Of each row, in nats."""
     inside = np.clip(probabilities, 1e-6, 1.0 - 1e-6)
     return -(labels * np.log(inside) + (1.0 - labels) * np.log(1.0 - inside))
 

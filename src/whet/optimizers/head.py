@@ -15,22 +15,22 @@ the error rate is given as `noise`.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from ..boosting import BoostingOptions, grow, log_loss
 from ..errors import BudgetExceeded, MissingExtra, TrainingRefused
 from ..evolution.outcomes import mean_value, value_of
 from ..heads import Candidate, Decided, decided, judge, load_head, vector
 from ..loop import Context, Update
+from ..stats import auc
 from ..types import Bundle, Group, Json, Trajectory, Version, digest
 
 try:
-    import lightgbm
     import numpy as np
 except ImportError as error:  # pragma: no cover - depends on what is installed
-    raise MissingExtra(error.name or "lightgbm", "head") from error
+    raise MissingExtra(error.name or "numpy", "head") from error
 
 __all__ = ["Head", "HeadOptions", "judge", "load_head"]
 
@@ -300,25 +300,21 @@ class _Fit:
 
     def _train(self, chosen: Any, leaves: int, trees: int) -> Any:
         options = self.options
-        plain = all(name.replace("_", "").isalnum() and name.isascii() for name in self.features)
-        names = self.features if plain else [f"f{place}" for place in range(len(self.features))]
-        data = lightgbm.Dataset(self.X[chosen], self.y[chosen], feature_name=names, params={"verbose": -1})
-        settings = {
-            "objective": "binary",
-            "num_leaves": leaves,
-            "learning_rate": options.learning_rate,
-            "min_data_in_leaf": min(options.min_leaf, max(2, len(chosen) // 8)),
-            "min_data_in_bin": 3,
-            "lambda_l2": options.l2,
-            "monotone_constraints": [options.monotone.get(name, 0) for name in self.features],
-            "deterministic": True,
-            "force_row_wise": True,
-            "num_threads": 1,
-            "seed": self.seed,
-            "verbose": -1,
-        }
-        # The training booster keeps its one thread; a reloaded one would predict with all of them.
-        return lightgbm.train(settings, data, num_boost_round=trees, keep_training_booster=True)
+        return grow(
+            self.X[chosen],
+            self.y[chosen],
+            self.features,
+            leaves=leaves,
+            trees=trees,
+            options=BoostingOptions(
+                learning_rate=options.learning_rate,
+                min_leaf=options.min_leaf,
+                l2=options.l2,
+                columns=1.0,
+                monotone=options.monotone,
+            ),
+            seed=self.seed,
+        )
 
     def _sized(self) -> tuple[int, int]:
         """Leaves and trees with the lowest cross-validated log loss; also the loss without features."""
@@ -339,12 +335,12 @@ class _Fit:
                         self.X[test], num_iteration=trees, num_threads=1
                     )
         # The smaller model first, so that it keeps ties.
-        best = min(sorted(held), key=lambda size: float(_log_loss(self.y, held[size]).mean()))
+        best = min(sorted(held), key=lambda size: float(log_loss(self.y, held[size]).mean()))
         self.cross = held[best]
-        gains = _log_loss(self.y, base) - _log_loss(self.y, self.cross)
+        gains = log_loss(self.y, base) - log_loss(self.y, self.cross)
         self.gain = float(gains.mean())
         self.gain_error = float(gains.std() / math.sqrt(len(gains)))
-        self.base_log_loss = float(_log_loss(self.y, base).mean())
+        self.base_log_loss = float(log_loss(self.y, base).mean())
         return best
 
     def _held_out(self) -> list[list[float]]:
@@ -470,28 +466,9 @@ class _Fit:
             "rows": float(len(self.rows)),
             "runs": float(len(self.runs)),
             "right": float(self.y.mean()),
-            "auc": _auc(self.y, self.cross),
+            "auc": auc(self.cross.tolist(), self.y.tolist()),
             "log_loss": self.base_log_loss - self.gain,
             "base_log_loss": self.base_log_loss,
             "leaves": float(self.leaves),
             "trees": float(self.trees),
         }
-
-
-def _log_loss(labels: Any, probabilities: Any) -> Any:
-    inside = np.clip(probabilities, 1e-6, 1.0 - 1e-6)
-    return -(labels * np.log(inside) + (1.0 - labels) * np.log(1.0 - inside))
-
-
-def _auc(labels: Any, scores: Any) -> float:
-    """Chance that a right one ranks above a wrong one, ties counting half (Mann-Whitney)."""
-    ranks: dict[float, list[int]] = defaultdict(lambda: [0, 0])
-    for label, score in zip(labels.tolist(), scores.tolist(), strict=True):
-        ranks[score][int(label)] += 1
-    below, total = 0, 0.0
-    for score in sorted(ranks):
-        wrong, right = ranks[score]
-        total += right * (below + wrong / 2.0)
-        below += wrong
-    positive = float(labels.sum())
-    return total / (positive * (len(labels) - positive))
