@@ -263,7 +263,7 @@ class Queue:
         return [self._report(one) for one in finished]
 
     def _report(self, one: wire.Finish) -> Finish:
-        trajectory, redactor = one.trajectory, self._redactor
+        trajectory, error, redactor = one.trajectory, one.error, self._redactor
         spans: Sequence[Span] = ()
         if one.spans:
             found = otlp.decode(one.spans, json=False, logs=False, limits=self._otlp)
@@ -274,7 +274,9 @@ class Queue:
             spans = spans if redactor is None else redactor.spans(spans)
         if trajectory is not None and redactor is not None:
             trajectory = redactor.trajectory(trajectory)
-        return Finish(one.id, one.fence, trajectory, one.error, spans)
+        if error is not None and redactor is not None:
+            error = redactor.failure(error)
+        return Finish(one.id, one.fence, trajectory, error, spans)
 
     async def _finish(self, request: Request) -> Response:
         one = await request.json(wire.OneFinish)

@@ -196,6 +196,11 @@ class Redactor:
         self._add(found)
         return clean if found else said
 
+    def failure(self, failure: Failure) -> Failure:
+        """What went wrong without its secrets."""
+        message = self.text(failure.message)
+        return failure if message is failure.message else replace(failure, message=message)
+
     def trajectory(self, trajectory: Trajectory) -> Trajectory:
         """A trajectory without its secrets, marked untrainable; the very same object if it has none.
 
