@@ -209,13 +209,15 @@ def test_a_server_is_insisted_on_for_the_total_time_and_no_longer():
         async with VLLM(server.base_url, "policy", api_key=TOKEN, retry=Retry(**retry)) as client:
             return await client.complete({"model": "policy", "prompt": [1]})
 
-    with scripted(lambda _: Reply(answer=answered(), delay=5)) as server:
-        with pytest.raises(ModelError, match=r"completions at .*no answer within 0.2 s.*total_seconds"):
-            asyncio.run(ask(server, total_seconds=0.2))
-        assert len(server.requests) == 1
+    late = r"completions at .*no answer within 0\.2 s.*total_seconds"
+    with (
+        scripted(lambda _: Reply(answer=answered(), delay=5)) as server,
+        pytest.raises(ModelError, match=late),
+    ):
+        asyncio.run(ask(server, total_seconds=0.2))
     # A wait that would end after the deadline is not begun.
     with scripted([Reply(status=503, headers={"Retry-After": "3600"})]) as server:
-        with pytest.raises(ModelError, match="HTTP 503.*attempt 1 of 6, asked to wait 3600 s") as caught:
+        with pytest.raises(ModelError, match=r"HTTP 503.*attempt 1 of 6, asked to wait 3600 s") as caught:
             asyncio.run(ask(server, total_seconds=5))
         assert caught.value.retryable
 
