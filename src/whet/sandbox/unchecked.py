@@ -203,6 +203,11 @@ class UncheckedPool:
         async with self._zygote(None) as zygote:
             return await zygote.census()
 
+    async def bounded(self) -> tuple[int, str]:
+        """Bytes that an evaluation cannot exceed with all its processes, and what holds them there, in words."""
+        async with self._zygote(None) as zygote:
+            return zygote.bound, zygote.bounded()
+
     async def _once(
         self,
         spec: bytes,
