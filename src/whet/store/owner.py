@@ -32,6 +32,7 @@ from .erase import erase, retain
 from .gathered import Gathered
 from .schema import QUEUE_STATEMENTS, STATEMENTS, WIDTHS, migrate
 from .segments import SEGMENT, Segments
+from .totals import settle
 from .writer import LinkLost, Submission, Writes
 
 FRAME = 512 * 1024 * 1024
@@ -314,8 +315,10 @@ class Owner:
     def _take_out(self, take_out: Callable[..., None], rows: Sequence[Sequence[Any]]) -> None:
         """Erase, or do what retention says, within the transaction."""
         self._segments.note()
+        settle(self.connection)
         for row in rows:
             take_out(self.connection, *row)
+        settle(self.connection)
         self._segments.reload()
 
     def close(self) -> None:
