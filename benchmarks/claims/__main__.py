@@ -56,6 +56,12 @@ def _parser() -> argparse.ArgumentParser:
     killed.add_argument("--times", type=int, default=10)
     killed.add_argument("--seed", type=int, default=0)
 
+    compared = command("methods", "Every weight method from one clone, on the e-mail agent and a text world.")
+    compared.add_argument("--seeds", type=int, default=3)
+    compared.add_argument("--seed", type=int, help="this one alone, instead of the first --seeds")
+    compared.add_argument("--worlds", default="mail,text", help="which of them, with commas between")
+    compared.add_argument("--cells", default="", help="these cells alone, with commas between")
+
     evolution.add_arguments(
         command("evolution", "What evolution finds, with a scripted model and without one.")
     )
@@ -108,6 +114,17 @@ def main() -> int:
             from sql import sql
 
             sql(options.data, seeds=options.seeds)
+        case "methods":
+            from method_report import names_of
+            from method_worlds import WORLDS
+            from methods import METHODS, methods
+
+            methods(
+                folder,
+                worlds=names_of(options.worlds, WORLDS),
+                seeds=range(options.seeds) if options.seed is None else [options.seed],
+                only=names_of(options.cells, METHODS),
+            )
         case "gate":
             from gate import gate
 
