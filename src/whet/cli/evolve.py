@@ -36,6 +36,7 @@ def evolve(
     entry: str | None = None,
     data: Path | None = None,
     evaluators: Path | None = None,
+    store: Path | None = None,
     repository: Path = HERE,
     config: Path | None = None,
     model: str | None = None,
@@ -88,6 +89,9 @@ def evolve(
     evaluators
         A folder with admitted evaluators, or one file, which is proven first. Left out: evaluators/TARGET if
         that is there, else answers are compared for equality.
+    store
+        The record of runs: well-rated ones are tried as examples in prompts, never those of the gate's groups. Left
+        out, a fifth of the training rows is set aside for it.
     repository
         Where the targets are; nothing in it is imported or written to.
     config
@@ -175,6 +179,7 @@ def evolve(
             entry=entry,
             data=data,
             evaluators=evaluators,
+            store=store,
             output=output or Path("whet_output"),
             target_score=target_score,
             **shared,  # type: ignore[arg-type]

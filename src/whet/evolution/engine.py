@@ -28,7 +28,7 @@ from .journal import Journal, Record
 from .judging import Judgement, Judging, unreadable
 from .population import Draw, Judged, Population
 from .program import Program
-from .proposers import Proposes
+from .proposers import Move, Proposes
 
 _EVERY = {**EDITS, **BLOCKS}
 _PAIRED = frozenset({"graft", "unite", "borrow"})
@@ -136,7 +136,8 @@ class Search:
         start: the program to improve.
         judge: what scores candidates.
         population: who may have children.
-        proposers: models, commands and rules, each an arm of the bandit beside the edits.
+        proposers: models and commands, each an arm of the bandit beside the edits.
+        moves: rules of ours that look at how a parent fared, by the name of their arm.
         journal: where the search is recorded and replayed from; None to keep nothing.
         meter: budget; an evaluation is a rollout.
         progress: told every committed record.
@@ -152,6 +153,7 @@ class Search:
     meter: Meter = field(default_factory=Meter)
     progress: Callable[[Record], None] | None = None
     seeds: Sequence[Program] = ()
+    moves: Mapping[str, Move] = field(default_factory=dict)
     _shapes: set[str] = field(default_factory=set)
     _committed: set[str] = field(default_factory=set)
     _behaviours: set[str] = field(default_factory=set)
@@ -181,6 +183,7 @@ class Search:
         python = {name.endswith(".py") for name in self.start.parts}
         arms = [
             *self._models,
+            *self.moves,
             *(each for each in self.options.edits if (each in EDITS) in python),
         ]
         if not arms:
@@ -269,7 +272,7 @@ class Search:
             if name in self._models:
                 proposer = self._models[name]
                 return _Child(number, name, draw, None, proposer, _CHEAP + proposer.price)
-            child = self._edited(name, draw, rng)
+            child = self.moves[name](draw, rng) if name in self.moves else self._edited(name, draw, rng)
             if child is not None and child.shape() not in self._committed:
                 return _Child(number, name, draw, child)
             draw = self.population.draw(number, rng)

@@ -19,7 +19,8 @@ import msgspec
 
 from ..budget import Meter
 from ..data.examples import Example
-from ..errors import InputError, TrainingRefused
+from ..data.recorded import distinct, recorded
+from ..errors import InputError, NotFoundError, TrainingRefused
 from ..models import Price
 from ..models.base import Model
 from ..reward.evaluator import Evaluator, load
@@ -29,6 +30,8 @@ from ..sandbox import Limits, Local, Pool, Sandbox
 from ..store import Store
 from ..types import Budget, Json, Split
 from .agent import DATA, Agent
+from .blocks import BLOCKS
+from .demonstrations import Demonstration, pool_of
 from .edits import EDITS
 from .engine import Found, SearchOptions
 from .estimate import Estimate, estimated
@@ -38,7 +41,7 @@ from .journal import Journal, Record
 from .openevolve import Config
 from .outside import Comparer, Outside, Trial
 from .pieces import patch
-from .proposers import Proposes
+from .proposers import Proposer, Proposes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +56,8 @@ class TargetJob:
     """A folder with one for each function, or a file with rows of the entry."""
     evaluators: Path | None = None
     """A folder with one for each function, or one evaluator, which is proven first."""
+    store: Path | None = None
+    """The record of runs: well-rated ones become demonstrations of a prompt."""
     config: Config | None = None
     budget: Budget = field(default_factory=Budget)
     price: Price | None = None
@@ -159,6 +164,8 @@ async def run_target_job(
             progress,
             job.population,
             opened.meter,
+            _shown(job, agent, opened.judges),
+            opened.writer,
         )
         improved = await run.run()
     text = patch(agent.pieces, improved.program, agent.text, folder_in_git(agent.repository.root))
@@ -195,6 +202,7 @@ class _Opened:
     proposers: Sequence[Proposes]
     options: SearchOptions
     meter: Meter
+    writer: Model | None
 
 
 async def _open(
@@ -210,12 +218,11 @@ async def _open(
         proposers += await proposers_of(
             config, models, job.output, stack, meter=meter, price=job.price, ask=job.ask
         )
+    writer = next((each.model for each in proposers if isinstance(each, Proposer)), None)
     if job.command:
         proposers.append(command_of(job.command, job.command_seconds, job.output, stack))
     if not proposers and not options.edits:
-        raise InputError(
-            "nothing can propose a change: texts need a model (--model or --config), and so does --models-only"
-        )
+        raise InputError("nothing can propose a change: --models-only needs a model (--model or --config)")
     data = job.data or job.repository / DATA
     rows = agent.rows(data, seed=options.seed)
     timeout = job.timeout or 10.0
@@ -239,7 +246,7 @@ async def _open(
         evaluator = await _evaluator(job, name, mine)
         comparer = await stack.enter_async_context(Comparer(evaluator, bench))
         judges[name] = Outside(agent.target(name, []), mine, pool, comparer)
-    return _Opened(judges, proposers, options, meter)
+    return _Opened(judges, proposers, options, meter, writer)
 
 
 def _options(job: TargetJob, config: Config, agent: Agent) -> SearchOptions:
@@ -247,19 +254,39 @@ def _options(job: TargetJob, config: Config, agent: Agent) -> SearchOptions:
     iterations = job.iterations if job.iterations is not None or timed else config.iterations
     if iterations is not None and iterations < 1:
         raise InputError(f"--iterations {iterations}: it must be at least 1")
-    code = any(each.code for each in agent.pieces)
+    code, text = any(each.code for each in agent.pieces), any(not each.code for each in agent.pieces)
     workers = job.workers or config.workers
     return SearchOptions(
         iterations=iterations,
         seed=config.seed if job.seed is None else job.seed,
         workers=workers,
         in_flight=max(8, workers),
-        edits=tuple(EDITS) if job.edits and code else (),
+        edits=((*EDITS,) * code + (*BLOCKS,) * text) if job.edits else (),
         target=job.target_score,
         patience=config.patience,
         cpu_seconds=job.cpu_seconds,
         max_length=max(config.max_length, 2 * sum(len(each.text) for each in agent.pieces)),
     )
+
+
+def _shown(job: TargetJob, agent: Agent, judges: Mapping[str, Outside]) -> dict[str, Sequence[Demonstration]]:
+    """Function → rated runs of the store that its prompts may show.
+
+    Raises:
+        NotFoundError: there is no such store.
+    """
+    if job.store is None:
+        return {}
+    if not job.store.exists():
+        raise NotFoundError(f"there is no store at {job.store}")
+    with Store(job.store) as opened:
+        runs = list(opened.trajectories())
+    found: dict[str, Sequence[Demonstration]] = {}
+    for name, judge in judges.items():
+        callee = agent.callees[name]
+        rows, _ = distinct(recorded(callee.signature, callee.entry.partition(":")[2], runs))
+        found[name] = pool_of(rows, judge.every)
+    return found
 
 
 async def _evaluator(job: TargetJob, name: str, rows: Sequence[Example]) -> Evaluator | None:

@@ -33,6 +33,7 @@ class Sandbox:
         backend: `bubblewrap`, `namespaces` (made by ourselves), `docker`, or None for the first that is
             there; `docker` where there is an image.
         image: a Docker image with Python 3.10 or newer and the modules that are wanted; it has to be there.
+            Where neither this nor a backend is given, what `WHET_SANDBOX_IMAGE` says.
     """
 
     limits: Limits = field(default_factory=Limits)
@@ -43,6 +44,10 @@ class Sandbox:
 
     trusted_only = False
     isolated = True
+
+    def __post_init__(self) -> None:
+        if self.image is None and self.backend is None:
+            object.__setattr__(self, "image", os.environ.get("WHET_SANDBOX_IMAGE") or None)
 
     @property
     def chosen(self) -> Backend:
@@ -84,7 +89,13 @@ class Sandbox:
         root = launch.as_root()
         become = launch.UNPRIVILEGED if root and chosen != "docker" else None
         plan = _plan(self.limits, modules, isolate=True, box=launch.BOX, library=launch.LIBRARY)
-        plan |= {"path": launch.existing(self.paths), "become": become, "cgroup": cgroup}
+        paths = launch.existing(self.paths)
+        plan |= {"path": paths, "become": become, "cgroup": cgroup}
+        if self.image is not None:
+            plan |= {
+                "hidden": docker.without(docker.HIDDEN, paths),
+                "temporary": docker.without(docker.TEMPORARY, paths),
+            }
         text = msgspec.json.encode(plan).decode()
         if self.image is not None:
             return self._in_docker(self.image, place, text)
@@ -158,6 +169,8 @@ def _plan(
         "modules": list(modules),
         "limits": msgspec.to_builtins(limits),
         "tail_bytes": TAIL_BYTES,
+        "hidden": [],
+        "temporary": [],
     }
 
 

@@ -98,6 +98,7 @@ def _baited(sandbox: Sandbox | Local) -> Iterator[_Bait]:
             "port": loopback.getsockname()[1],
             "abstract": abstract,
             "parent": os.getpid(),
+            "image": sandbox.image is not None,
             "most": 16 * LIMITS.memory,
         }
         own = launch.settings() if sandbox.image else launch.environment(launch.interpreter(sandbox.python))
@@ -238,7 +239,8 @@ async def require(sandbox: Sandbox | Local) -> None:
     """
     if isinstance(sandbox, Local):
         return
-    key = (sandbox.chosen, sandbox.python, tuple(sandbox.paths), os.geteuid(), os.uname().release)
+    what_it_is = (sandbox.chosen, sandbox.image, sandbox.python, tuple(sandbox.paths))
+    key = (*what_it_is, os.geteuid(), os.uname().release)
     if key in _passed:
         return
     through = [one for one in await attacks(sandbox) if not one.stopped]

@@ -21,6 +21,13 @@ WARM_BYTES = 1 << 30
 """What the imported modules may have, above the limits of an evaluation, in the container's own limit."""
 
 
+HIDDEN = ("/sys", "/run", "/var/tmp", "/dev/mqueue")
+"""Folders of a container that every evaluation finds empty: what they show is the host's, or is shared."""
+
+TEMPORARY = ("/tmp", "/dev/shm")
+"""Folders of a container that are every evaluation's own temporary folder."""
+
+
 def program() -> str:
     """The path of `docker`, or of `podman`, which takes the same words.
 
@@ -69,7 +76,9 @@ def command(
         "none",
         "--read-only",
         "--ipc",
-        "none",
+        "private",
+        "--shm-size",
+        "64k",
         "--user",
         f"{user}:{user}",
         "--workdir",
@@ -80,7 +89,7 @@ def command(
     words += ["--security-opt", "seccomp=unconfined", "--security-opt", "apparmor=unconfined"]
     # The running evaluation, the one before it while it is cleared away, the next one, the zygote.
     words += ["--pids-limit", str(2 * limits.processes + 4)]
-    memory = str(limits.memory + limits.file_bytes + WARM_BYTES)
+    memory = str(most(limits))
     words += ["--memory", memory, "--memory-swap", memory]
     words += ["--tmpfs", f"{folder}:rw,nosuid,nodev,noexec,size={size},mode=1777"]
     for source, target in binds.items():
@@ -92,6 +101,16 @@ def command(
     return [*words, "--entrypoint", start[0], image, *start[1:]]
 
 
+def most(limits: Limits) -> int:
+    """Bytes of memory that a container has in all: one evaluation, its files, the imported modules."""
+    return limits.memory + limits.file_bytes + WARM_BYTES
+
+
+def without(folders: Sequence[str], paths: Sequence[str]) -> list[str]:
+    """Those of the folders that cover none of the paths."""
+    return [one for one in folders if not any((path + "/").startswith(one + "/") for path in paths)]
+
+
 def fresh_name() -> str:
     """A name for a container that nobody else has."""
     return f"whet-{os.getpid()}-{os.urandom(6).hex()}"
@@ -100,4 +119,22 @@ def fresh_name() -> str:
 def remove(name: str) -> None:
     """End a container and everything in it: the process that was started here is not it, but its messenger."""
     with contextlib.suppress(OSError, subprocess.SubprocessError, SandboxError):
-        subprocess.run([program(), "rm", "--force", name], capture_output=True, timeout=30, check=False)
+        for words in (["kill", name], ["rm", "--force", name]):
+            done = subprocess.run([program(), *words], capture_output=True, timeout=30, check=False)
+            if done.returncode == 0:
+                return  # one that is killed is removed by --rm
+
+
+def advice(reason: str) -> str:
+    """What to do about a container that could not be started; the empty string where Docker is not to blame."""
+    low = reason.lower()
+    if "image not known" in low or "no such image" in low or "unable to find image" in low:
+        return "Nothing is pulled by itself: `docker pull IMAGE`, or `docker build` one with the modules you need."
+    if "docker daemon" in low or "docker api" in low:
+        return (
+            "Start Docker, or let your user talk to it (the group `docker`, or rootless Docker); `docker run --rm "
+            "IMAGE true` has to work. Without an image the sandbox is bubblewrap or namespaces of our own."
+        )
+    if "oci runtime" in low and "python3" in low:
+        return "The image has no python3 on its PATH: take one with Python 3.10 or newer, or say where (`python`)."
+    return ""

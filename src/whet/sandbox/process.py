@@ -125,15 +125,15 @@ class Zygote:
         limits = self.sandbox.limits
         if self._cgroup is not None and self._cgroup.limit:
             return limits.memory + limits.file_bytes + cgroup.RESERVE
-        return limits.bound
+        return min(limits.bound, docker.most(limits)) if self._container else limits.bound
 
     def bounded(self) -> str:
         """What holds the memory of all its processes together, for tables."""
         if self._cgroup is not None and self._cgroup.limit:
             return self._cgroup.describe()
-        most = f"looked at every 50 ms, {self.sandbox.limits.bound >> 20} MiB at most between two looks"
+        most = f"looked at every 50 ms, {self.bound >> 20} MiB at most between two looks"
         if self._container:
-            return f"the container's limit, and {most}"
+            return f"{most}; the container has {docker.most(self.sandbox.limits) >> 20} MiB"
         place = cgroup.here()
         return f"{most}; {place.describe() if isinstance(place, cgroup.Nowhere) else 'the cgroup could not be entered'}"
 
@@ -211,6 +211,8 @@ def advice(reason: str, *, settings: Path = Path("/proc/sys")) -> str:
         reason: what it said.
         settings: where the kernel's settings are.
     """
+    if of_docker := docker.advice(reason):
+        return of_docker
     low = reason.lower()
     if "modulenotfound" in low or "importerror" in low or "no module" in low:
         return "Install the module for the sandbox's interpreter, or leave it out of `modules`."

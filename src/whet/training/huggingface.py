@@ -17,7 +17,7 @@ import hashlib
 import os
 import shutil
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -333,64 +333,6 @@ def _not_loaded(source: str | Path, error: Exception) -> InputError:
         f"there is no folder {source}, and no model of that name in the cache or within reach ({why}). "
         f"Fetch it where there is a network (hf download {source} --local-dir DIR) and give the folder's path."
     )
-
-
-@dataclass(frozen=True, slots=True)
-class RoundTrip:
-    """Whether generated tokens survive a chat template."""
-
-    survives: bool
-    first: int | None = None
-    """Index of the first id that differs, None if none does."""
-    reason: str = ""
-
-
-def round_trip(
-    tokenizer: Any, messages: Sequence[Mapping[str, Json]], output_ids: Sequence[int]
-) -> RoundTrip:
-    """Whether an answer that was generated as `output_ids` is still those ids when the template renders it.
-
-    Agents send messages, not tokens: if the next turn's prompt holds other ids for the answer than were
-    sampled, its calls fork instead of merging, and training on text would train on what was never said.
-
-    Args:
-        tokenizer: of transformers, with a chat template.
-        messages: what the answer followed.
-        output_ids: of the answer, end-of-turn token included or not.
-
-    Raises:
-        InputError: the tokenizer has no chat template, or the template cannot render these messages.
-    """
-    if not getattr(tokenizer, "chat_template", None):
-        raise InputError(
-            "this tokenizer has no chat template, so messages cannot become tokens; set tokenizer.chat_template"
-        )
-    ends = {tokenizer.eos_token_id}
-    kept = [number for number in output_ids if number not in ends]
-    text = tokenizer.decode(kept, skip_special_tokens=False)
-
-    def rendered(given: Sequence[Mapping[str, Json]], *, open_: bool) -> list[int]:
-        made = tokenizer.apply_chat_template(list(given), tokenize=False, add_generation_prompt=open_)
-        ids: list[int] = tokenizer(made, add_special_tokens=False)["input_ids"]
-        return ids
-
-    try:
-        prompt = rendered(messages, open_=True)
-        whole = rendered([*messages, {"role": "assistant", "content": text}], open_=False)
-    except Exception as error:  # templates raise whatever jinja raises
-        raise InputError(f"the chat template cannot render these messages: {error}") from error
-    expected = [*prompt, *kept]
-    for index, wanted in enumerate(expected):
-        if index >= len(whole) or whole[index] != wanted:
-            where = "prompt" if index < len(prompt) else "answer"
-            seen = tokenizer.decode(whole[index : index + 3]) if index < len(whole) else "nothing"
-            return RoundTrip(
-                False,
-                index,
-                f"the {where} differs from id {index} on: {tokenizer.decode([wanted])!r} was sampled or "
-                f"prompted, the template gives {seen!r}. Send token ids, or mend the template.",
-            )
-    return RoundTrip(True)
 
 
 def is_ours(folder: Path) -> bool:

@@ -61,21 +61,15 @@ def read_host_files(told: dict[str, Any]) -> list[str]:
 
         return attempt
 
-    paths = [
-        told["secret"],
-        "/etc/passwd",
-        "/etc/shadow",
-        "/etc/hostname",
-        "/home",
-        "/root/.ssh",
-        "/root/.bashrc",
-    ]
+    paths = [told["secret"], "/root/.ssh"]
+    if not told["image"]:  # which has its own
+        paths += ["/etc/passwd", "/etc/shadow", "/etc/hostname", "/home", "/root/.bashrc", "/var/log"]
     paths += [
         "/proc/1/root" + told["secret"],
         "/proc/self/cwd/../.." + told["secret"],
         "../../../.." + told["secret"],
     ]
-    paths += ["/sys/class/net", "/var/log", "/run", "/boot", "/dev/mem", "/dev/kmsg", "/dev/sda", "/dev/vda"]
+    paths += ["/sys/class/net", "/run", "/boot", "/dev/mem", "/dev/kmsg", "/dev/sda", "/dev/vda"]
     return _achieved({path: read(path) for path in paths})
 
 
@@ -118,9 +112,14 @@ def write_outside(told: dict[str, Any]) -> list[str]:
     ]
     places += [place for place in sys.path if not place.startswith("/box")]
     places += [os.path.dirname(os.__file__), os.path.dirname(sys.executable), "/dev/shm", "/var/tmp", "/run"]
-    return _achieved(
-        {place: write(place) for place in places if not os.path.realpath(place).startswith("/box")}
-    )
+
+    def is_its_own(place: str) -> bool:
+        """By name, or because it is its temporary folder under another name."""
+        if os.path.realpath(place).startswith("/box"):
+            return True
+        return os.path.isdir(place) and os.path.samefile(place, "/box/tmp")
+
+    return _achieved({place: write(place) for place in places if not is_its_own(place)})
 
 
 def open_sockets(told: dict[str, Any]) -> list[str]:

@@ -24,14 +24,16 @@ _LOOK_SECONDS = 0.05
 _FIRST_TO_DIE = b"1000"
 
 
-def _fresh_namespaces(box: str, file_bytes: int, ids: tuple[int, int]) -> None:
+def _fresh_namespaces(plan: dict[str, Any], ids: tuple[int, int]) -> None:
     """In the new namespaces: an identity, an empty folder of limited size, and no /proc."""
-    uid, gid = ids
+    (uid, gid), box, file_bytes = ids, plan["box"], plan["limits"]["file_bytes"]
     kernel.map_ids(uid, gid, uid, gid)
     quiet = kernel.MS_NOSUID | kernel.MS_NODEV | kernel.MS_NOEXEC
     inodes = max(64, file_bytes // 1024)
     kernel.mount("box", box, "tmpfs", quiet, f"size={file_bytes},nr_inodes={inodes},mode=0700")
-    kernel.mount("none", "/proc", "tmpfs", quiet | kernel.MS_RDONLY, "size=4k,nr_inodes=1,mode=0555")
+    for path in ("/proc", *plan["hidden"]):
+        if path == "/proc" or os.path.isdir(path):
+            kernel.mount("none", path, "tmpfs", quiet | kernel.MS_RDONLY, "size=4k,nr_inodes=1,mode=0555")
 
 
 def _limit(limits: dict[str, Any], address_space: int, isolated: bool) -> None:
@@ -123,10 +125,12 @@ class Evaluation:
             os.closerange(5, 256)
             if self.plan["isolate"]:
                 victim = os.open("/proc/self/oom_score_adj", os.O_WRONLY)
-                _fresh_namespaces(self.folder, self.limits["file_bytes"], ids)
+                _fresh_namespaces(self.plan, ids)
             code, temporary = f"{self.folder}/code", f"{self.folder}/tmp"
             os.mkdir(code)
             os.mkdir(temporary)
+            for place in filter(os.path.isdir, self.plan["temporary"]):
+                kernel.mount(temporary, place, "", kernel.MS_BIND)
             os.chdir(code)
             if loaded := sys.modules.get("tempfile"):
                 vars(loaded)["tempdir"] = None

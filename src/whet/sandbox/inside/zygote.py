@@ -35,6 +35,7 @@ class Zygote:
         outgoing: where answers go.
         plan: `isolate` (fork into namespaces), `box` (folder of an evaluation), `modules` to import,
             `path` to put on sys.path, `become` (a user to change to, or None), `limits`, `tail_bytes`,
+            `hidden` (folders that an evaluation finds empty), `temporary` (that are its temporary one),
             `cgroup` (descriptors: `enter` takes this process, `events` counts those killed for memory).
     """
 
