@@ -36,7 +36,7 @@ def _parser() -> argparse.ArgumentParser:
     synthetic = command("synthetic", "The main job on a synthetic company per seed.")
     for one in (mail, synthetic):
         one.add_argument("--seeds", type=int, default=3)
-        one.add_argument("--jobs", type=int, default=2, help="runs at once")
+        one.add_argument("--jobs", type=int, default=1, help="runs at once, each on two cores")
         one.add_argument("--reuse", action="store_true", help="take finished runs in the folder as they are")
     controls = command("controls", "Each learner without its information must improve nothing.")
     controls.add_argument("--seeds", type=int, default=3)
