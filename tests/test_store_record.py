@@ -140,6 +140,18 @@ def test_putting_twice_records_once_and_replace_overwrites(tmp_path: Path) -> No
         assert list(store.trajectories(experiment="a", outcome=Outcome.SUCCESS)) == [judged]
 
 
+def test_of_one_batch_the_last_that_replaces_stands_and_what_was_before_is_a_revision() -> None:
+    first, other = simple("one"), simple("two")
+    judged = replace(first, outcome=Outcome.SUCCESS)
+    with Store(":memory:") as store:
+        with store.batch() as batch:
+            batch.put(first)
+            batch.put(judged, replace=True)
+            batch.put(replace(first, outcome=Outcome.FAILURE), other)
+        assert list(store.trajectories()) == [judged, other]
+        assert store.revisions("one") == [first]
+
+
 def test_trajectories_are_found_by_experiment_id_run_time_and_outcome_in_order(tmp_path: Path) -> None:
     made = [
         simple(

@@ -162,11 +162,14 @@ MIGRATIONS: tuple[str, ...] = (
 
 _TRAJECTORY = (
     "INSERT INTO trajectories (id, run, task_id, experiment, bundle, outcome, started, session, subject, body) "
-    "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO "
+    "VALUES {0} ON CONFLICT (id) DO "
 )
+NEW_TRAJECTORIES = (10, _TRAJECTORY + "NOTHING")
+"""Columns of a row, and the statement for any number of rows, as in `QUEUE_STATEMENTS`."""
+_ONE = f"({', '.join('?' * 10)})"
 STATEMENTS: dict[str, str] = {
-    "trajectory": _TRAJECTORY + "NOTHING",
-    "trajectory_again": _TRAJECTORY
+    "trajectory": NEW_TRAJECTORIES[1].format(_ONE),
+    "trajectory_again": _TRAJECTORY.format(_ONE)
     + "UPDATE SET run = excluded.run, experiment = coalesce(excluded.experiment, experiment), "
     "bundle = excluded.bundle, outcome = excluded.outcome, session = excluded.session, "
     "subject = excluded.subject, body = excluded.body",
