@@ -28,6 +28,8 @@ from .join import join
 CURSOR = "assembler"
 """The key in the record under which the place is kept."""
 NO_ROOT = "the root of this run never arrived"
+OPEN = 50_000
+"""Runs that may be open at once, about 20 MB: what arrives beyond that waits in the record, not in memory."""
 TOGETHER = 500
 """Runs in one step, which are one commit."""
 READ = 32
@@ -62,6 +64,8 @@ class Assembler:
     """Seconds without an arrival after which a run whose root has ended is complete."""
     patience: float = 60.0
     """Seconds without an arrival after which a run without its root is written nevertheless."""
+    most: int = OPEN
+    """Runs that may be open at once."""
     failure: str | None = None
     """Why the last step could not be written, None if it could."""
     _after: int = -1
@@ -98,8 +102,9 @@ class Assembler:
             seconds: after which no further step is begun; what is left is gone on with at the next start.
         """
         deadline = time.monotonic() + seconds
-        written = self.step(math.inf)
-        while self._open and time.monotonic() < deadline:
+        written, looked = self.step(math.inf), -1
+        while (self._open or self._after > looked) and time.monotonic() < deadline:
+            looked = self._after
             written += self.step(math.inf)
         return written
 
@@ -130,7 +135,10 @@ class Assembler:
             kept = self.store.state(CURSOR, 0)
             self._after = kept if isinstance(kept, int) and kept >= 0 else 0
         before = self._after
-        while page := self.store.spans.touched(self._after, limit=1000):
+        while (room := min(1000, self.most - len(self._open))) > 0:
+            page = self.store.spans.touched(self._after, limit=room)
+            if not page:
+                break
             for each in page:
                 key = each.trace if each.run is None else each.run
                 run = self._open.setdefault(key, _Open(each.seq, each.arrived, 0.0))
