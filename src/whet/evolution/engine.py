@@ -381,7 +381,7 @@ class Search:
 
     def _enter(self, record: Record) -> None:
         """Make a record part of the search: the only place where its state changes for later proposals."""
-        if self.journal is not None and self.journal.load(record.number) is None:
+        if self.journal is not None and record.number not in self.journal:
             parent = self._members.get(record.parent) if record.parent is not None else None
             self.journal.save(record, self.start.main, parent.program.id if parent else None)
         # What evaluators said is kept by the journal, and by the population of those that may be asked about.
