@@ -62,6 +62,10 @@ def _parser() -> argparse.ArgumentParser:
     compared.add_argument("--worlds", default="mail,text", help="which of them, with commas between")
     compared.add_argument("--cells", default="", help="these cells alone, with commas between")
 
+    called = command("calls", "Function calling taught to a small policy, on names it never saw and on BFCL.")
+    called.add_argument("--data", type=Path, default=DATA / "bfcl", help="BFCL's questions and answers")
+    called.add_argument("--seeds", type=int, default=3)
+
     evolution.add_arguments(
         command("evolution", "What evolution finds, with a scripted model and without one.")
     )
@@ -125,6 +129,10 @@ def main() -> int:
                 seeds=range(options.seeds) if options.seed is None else [options.seed],
                 only=names_of(options.cells, METHODS),
             )
+        case "calls":
+            from calls import calls
+
+            calls(folder, data=options.data, seeds=options.seeds)
         case "gate":
             from gate import gate
 

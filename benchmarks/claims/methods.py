@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -103,7 +103,11 @@ async def cloned(world: World, rule: Bundle) -> Cell:
     """What every method starts from."""
     start, taught = await world.taught(rule)
     options = SFTOptions(
-        score="success", epochs=8, seed=world.experiment.seed, optim=OptimOptions(learning_rate=3e-3)
+        score="success",
+        epochs=8,
+        batch=16,
+        seed=world.experiment.seed,
+        optim=OptimOptions(learning_rate=3e-3),
     )
     found = await world.experiment.improve(
         SFT(options, models=world.models), bundle=start, groups=taught, label="cloned"
@@ -209,7 +213,7 @@ async def taught_by_itself(control: bool, world: World, clone: Bundle) -> Cell:
     return await _judged(world, cell, found.bundle)
 
 
-Make = Callable[[World, Bundle], Awaitable[Cell]]
+Make = Callable[[World, Bundle], Coroutine[Any, Any, Cell]]
 METHODS: dict[str, Make] = {
     "rule": ruled,
     "cloned": cloned,
