@@ -69,7 +69,7 @@ def _parser() -> argparse.ArgumentParser:
     evolution.add_arguments(
         command("evolution", "What evolution finds, with a scripted model and without one.")
     )
-    for one in (controls, null):
+    for one in (controls, null, compared):
         one.add_argument("--small", action="store_true", help="a job of half a minute, to try it out")
     killed.add_argument("--full", action="store_true", help="the whole job, not one of half a minute")
     trained = command("kill-training", "kill -9 at random moments of whet train, then --resume.")
@@ -128,6 +128,7 @@ def main() -> int:
                 worlds=names_of(options.worlds, WORLDS),
                 seeds=range(options.seeds) if options.seed is None else [options.seed],
                 only=names_of(options.cells, METHODS),
+                small=options.small,
             )
         case "calls":
             from calls import calls

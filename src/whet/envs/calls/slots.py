@@ -2,8 +2,8 @@
 
 A model of a hundred thousand parameters cannot copy a name that it never saw; it can choose.  So what
 may be called, what each of its arguments takes and what the request names become slots with features
-(how many words of a function's name the request has, which argument's words stand nearest to a value),
-and an answer points at them:
+(how many words of a function's name each clause of the request has, which values an argument's words and
+type speak for), and an answer points at them:
 
     call f1 p4 v0 p5 v2 call f1 p4 v1 p5 v3        none
 
@@ -21,24 +21,33 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...data.calls import Call, Function
-from .values import KINDS, Value, values_of
+from .values import Kind, Value, values_of
 
-FUNCTIONS, ARGUMENTS, VALUES = 4, 24, 14
+FUNCTIONS, ARGUMENTS, VALUES, CLAUSES = 4, 24, 14, 3
 """Slots of each kind."""
 END = "<end>"
-TYPES = ("string", "integer", "number", "boolean", "array", "enum", "other")
 TOKENS: tuple[str, ...] = (
     END,
     *("call", "none", "act"),
     *(f"f{number}" for number in range(FUNCTIONS)),
     *(f"p{number}" for number in range(ARGUMENTS)),
     *(f"v{number}" for number in range(VALUES)),
+    *(f"c{number}" for number in range(CLAUSES)),
     *(f"name{count}" for count in range(4)),
     *(f"about{count}" for count in range(5)),
-    *("likeliest", "needed", "optional", "said", "near", "member"),
-    *TYPES,
-    *(f"is-{kind}" for kind in KINDS),
+    *("likeliest", "lacking", "pairs", "perhaps"),
 )
+FITTING: dict[str, tuple[Kind, ...]] = {
+    "string": ("text", "name", "date"),
+    "integer": ("int",),
+    "number": ("int", "float"),
+    "boolean": ("bool",),
+    "array": ("ints", "floats", "texts"),
+    "enum": (),
+    "other": ("text", "name", "date", "int", "float", "bool"),
+}
+"""Type of an argument → the values that it takes; a choice takes its members."""
+_CLAUSE = re.compile(r"[,;.?!] (?:and |then |also )+|[;.?!] ")
 _WORD = re.compile(r"[A-Za-z][a-z]*|\d+")
 _STOP = frozenset(
     re.findall(
@@ -65,7 +74,7 @@ class _Argument:
         if self.schema.get("enum"):
             return "enum"
         kind = self.schema.get("type")
-        return kind if kind in TYPES else "other"
+        return kind if kind in FITTING else "other"
 
 
 def stems(text: str) -> list[str]:
@@ -91,6 +100,8 @@ class CallView:
     def __init__(self, request: str, functions: Sequence[Function]) -> None:
         self.request = request
         self._said = frozenset(stems(request))
+        self._clauses = [0, *(one.end() for one in _CLAUSE.finditer(request) if one.end() < len(request))]
+        self._clauses = self._clauses[:CLAUSES]
         scored = sorted(
             enumerate(functions), key=lambda one: (-sum(self._overlap(one[1], functions)), one[0])
         )
@@ -104,6 +115,8 @@ class CallView:
             self.arguments += [(number, one) for one in _leaves(function.parameters, ())]
         self.arguments = self.arguments[:ARGUMENTS]
         self.values: list[Value] = self._values()
+        self.candidates = self._candidates()
+        """Argument → values that it may have, in the request's order."""
 
     def _overlap(self, function: Function, others: Sequence[Function]) -> tuple[int, int]:
         """Words of the name, and further ones of the description that no other has, that the request says."""
@@ -127,45 +140,60 @@ class CallView:
         return sorted([*members, *values_of(left)], key=lambda one: one.start)[:VALUES]
 
     def opening(self) -> list[str]:
-        """Tokens of what may be called, and of what the request names."""
+        """Tokens of what may be called, and of what the request names for each argument."""
+        spans = zip(self._clauses, [*self._clauses[1:], len(self.request)], strict=True)
+        clauses = [frozenset(stems(self.request[start:end])) for start, end in spans]
         seen: list[str] = []
-        for number in range(len(self.functions)):
-            name, about = self._overlaps[number]
-            seen += [f"f{number}", f"name{min(name, 3)}", f"about{min(about, 4)}"]
+        for number, function in enumerate(self.functions):
+            seen += [f"f{number}", f"about{min(self._overlaps[number][1], 4)}"]
             seen += ["likeliest"] * (number == self._likeliest)
-            for place, (owner, argument) in enumerate(self.arguments):
-                if owner == number:
-                    seen += [f"p{place}", argument.type, "needed" if argument.needed else "optional"]
-                    seen += ["said"] * bool(argument.words & self._said)
-        for place, value in enumerate(self.values):
-            seen += [f"v{place}", f"is-{value.kind}"]
-            seen += ["member", *members] if (members := self._members(value)) else []
-            seen += ["near", *near] if (near := self._near(place)) else []
+            name = set(stems(function.name))
+            for clause, said in enumerate(clauses):
+                pairs, lacking = self._pairs(number, clause)
+                seen += [f"c{clause}", f"name{min(len(name & said), 3)}"]
+                seen += ["lacking"] * lacking + ["pairs", *pairs]
         return [*seen, "act"]
 
-    def _members(self, value: Value) -> list[str]:
-        """Arguments among whose few values it is."""
-        said = str(value.value).lower()
-        return [
-            f"p{place}"
-            for place, (_, argument) in enumerate(self.arguments)
-            if said in (str(one).lower() for one in argument.schema.get("enum") or ())
-        ]
+    def _pairs(self, number: int, clause: int) -> tuple[list[str], bool]:
+        """Arguments of a function with the values that a clause has for them, and whether a needed one has none."""
+        pairs: list[str] = []
+        lacking = False
+        for slot, (owner, argument) in enumerate(self.arguments):
+            if owner != number:
+                continue
+            found = [one for one in self.candidates[slot] if self._clause(self.values[one]) == clause]
+            lacking |= argument.needed and not found
+            for value in found:
+                sure = _distance(argument.words, *self._around(value)) is not None
+                pairs += [*(() if sure else ("perhaps",)), f"p{slot}", f"v{value}"]
+        return pairs, lacking
 
-    def _near(self, place: int) -> list[str]:
-        """For each function the argument whose words stand nearest to a value, before it rather than after."""
-        value = self.values[place]
+    def _around(self, place: int) -> tuple[list[str], list[str]]:
+        """Words before a value and after it, up to the next value on either side."""
         begin = self.values[place - 1].end if place else 0
         end = self.values[place + 1].start if place + 1 < len(self.values) else len(self.request)
-        before = stems(self.request[begin : value.start])[-6:]
-        after = stems(self.request[value.end : end])[:3]
-        found = []
-        for number in range(len(self.functions)):
-            best: tuple[float, int] | None = None
-            for slot, (owner, argument) in enumerate(self.arguments):
-                if owner == number and (distance := _distance(argument.words, before, after)) is not None:
-                    best = min(best or (distance, slot), (distance, slot))
-            found += [f"p{best[1]}"] if best else []
+        value = self.values[place]
+        return stems(self.request[begin : value.start])[-6:], stems(self.request[value.end : end])[:3]
+
+    def _clause(self, value: Value) -> int:
+        return sum(start <= value.start for start in self._clauses) - 1
+
+    def _candidates(self) -> dict[int, list[int]]:
+        """Of each function the argument that a value is for: it takes such values, and its words stand nearest."""
+        found: dict[int, list[int]] = {slot: [] for slot in range(len(self.arguments))}
+        for place, value in enumerate(self.values):
+            before, after = self._around(place)
+            for number in range(len(self.functions)):
+                ranked = [
+                    (
+                        distance if (distance := _distance(one.words, before, after)) is not None else 99.0,
+                        slot,
+                    )
+                    for slot, (owner, one) in enumerate(self.arguments)
+                    if owner == number and _takes(one, value)
+                ]
+                if ranked and (min(ranked)[0] < 99 or len(ranked) == 1):
+                    found[min(ranked)[1]].append(place)
         return found
 
     def encode(self, calls: Sequence[Call]) -> list[str] | None:
@@ -180,7 +208,7 @@ class CallView:
             given = dict(_flat(call.arguments))
             for slot, (number, argument) in enumerate(self.arguments):
                 if number == owner and argument.path in given:
-                    place = self._place(argument, given.pop(argument.path), used)
+                    place = self._place(slot, given.pop(argument.path), used)
                     if place is None:
                         return None
                     used.add(place)
@@ -189,15 +217,16 @@ class CallView:
                 return None
         return [*(found or ["none"]), END]
 
-    def _place(self, argument: _Argument, wanted: Any, used: set[int]) -> int | None:
-        """The slot of a value: the first that was not pointed at yet, else the first."""
+    def _place(self, slot: int, wanted: Any, used: set[int]) -> int | None:
+        """Where a value stands: among the argument's candidates, and not pointed at yet, if possible."""
+        argument = self.arguments[slot][1]
         fitted = [_fitted(one, argument) for one in self.values]
         places = [
             n
             for n, one in enumerate(fitted)
             if one == wanted and isinstance(one, bool) == isinstance(wanted, bool)
         ]
-        return next((n for n in places if n not in used), places[0] if places else None)
+        return min(places, key=lambda n: (n in used, n not in self.candidates[slot], n), default=None)
 
     def decode(self, tokens: Sequence[str]) -> list[Call]:
         """The calls that an answer's tokens stand for.
@@ -239,6 +268,11 @@ def _leaves(schema: Mapping[str, Any], path: tuple[str, ...]) -> list[_Argument]
             words = frozenset((*stems(name), *stems(str(one.get("description") or ""))[:8]))
             found.append(_Argument((*path, name), one, name in required, words))
     return found
+
+
+def _takes(argument: _Argument, value: Value) -> bool:
+    members = [str(one).lower() for one in argument.schema.get("enum") or ()]
+    return str(value.value).lower() in members if members else value.kind in FITTING[argument.type]
 
 
 def _distance(words: frozenset[str], before: Sequence[str], after: Sequence[str]) -> float | None:
