@@ -62,10 +62,14 @@ def _parser() -> argparse.ArgumentParser:
     compared.add_argument("--worlds", default="mail,text", help="which of them, with commas between")
     compared.add_argument("--cells", default="", help="these cells alone, with commas between")
 
+    called = command("calls", "Function calling taught to a small policy, on names it never saw and on BFCL.")
+    called.add_argument("--data", type=Path, default=DATA / "bfcl", help="BFCL's questions and answers")
+    called.add_argument("--seeds", type=int, default=3)
+
     evolution.add_arguments(
         command("evolution", "What evolution finds, with a scripted model and without one.")
     )
-    for one in (controls, null):
+    for one in (controls, null, compared):
         one.add_argument("--small", action="store_true", help="a job of half a minute, to try it out")
     killed.add_argument("--full", action="store_true", help="the whole job, not one of half a minute")
     trained = command("kill-training", "kill -9 at random moments of whet train, then --resume.")
@@ -124,7 +128,12 @@ def main() -> int:
                 worlds=names_of(options.worlds, WORLDS),
                 seeds=range(options.seeds) if options.seed is None else [options.seed],
                 only=names_of(options.cells, METHODS),
+                small=options.small,
             )
+        case "calls":
+            from calls import calls
+
+            calls(folder, data=options.data, seeds=options.seeds)
         case "gate":
             from gate import gate
 

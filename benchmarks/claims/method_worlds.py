@@ -44,8 +44,9 @@ MAIL = Sizes(
     proposal=60,
     gate=1_600,
 )
+FEWER: dict[str, int] = {"rollouts": 800, "generations": 4, "cloned": 800, "validation": 80, "gate": 200}
 ROOMS = {"train": 2_000, "validation": 300, "gate": 800}
-LEVEL, LIMIT, LESSONS = "goto_object", 8, 1_200
+LEVEL, LIMIT, LESSONS = "goto_object", 8, 1_600
 
 
 class Mail:
@@ -53,12 +54,13 @@ class Mail:
 
     name = "mail"
     unknown = "unknown"
-    rollouts = 6_400
-    """What each method may sample."""
 
-    def __init__(self, seed: int, folder: Path, store: Store) -> None:
+    def __init__(self, seed: int, folder: Path, store: Store, *, small: bool) -> None:
         use_threads(1)
-        self.job = Job(JobOptions(seed=seed, output=folder, sizes=MAIL), store, name="methods")
+        self.rollouts = 512 if small else 6_400
+        """What each method may sample."""
+        sizes = replace(MAIL, **FEWER) if small else MAIL
+        self.job = Job(JobOptions(seed=seed, output=folder, sizes=sizes), store, name="methods")
         self.experiment: Experiment = self.job.checked
         self.models: LocalModels = self.job.models
         self.recalling = Recalling(self.models)
@@ -71,7 +73,7 @@ class Mail:
     async def taught(self, rule: Bundle) -> tuple[Bundle, list[Group]]:
         """Fresh weights, and the successful work of the agent as it came."""
         job = self.job
-        tasks = job.material.users[: MAIL.cloned]
+        tasks = job.material.users[: job.options.sizes.cloned]
         groups = await self.experiment.collect(job.base, tasks, seed=1)
         folder = _emptied(self.experiment.folder / "fresh")
         weights = fresh("policy", folder, vocab_size=len(TOKENS), seed=self.experiment.seed)
@@ -88,18 +90,19 @@ class Text:
 
     name = "text"
     unknown = None
-    rollouts = 4_096
     _shape: ClassVar = ModelOptions(hidden=48, heads=4, kv_heads=2, ffn=112, max_length=512)
 
-    def __init__(self, seed: int, folder: Path, store: Store) -> None:
+    def __init__(self, seed: int, folder: Path, store: Store, *, small: bool) -> None:
         use_threads(1)
+        self.rollouts = 512 if small else 4_096
+        self._lessons = 400 if small else LESSONS
         self.models = LocalModels()
         self.recalling = Recalling(self.models)
         self._searching = Rooms(self.recalling)
         tasks = [
             replace(task, split=Split(part))
             for number, (part, count) in enumerate(ROOMS.items())
-            for task in text_tasks(count, level=LEVEL, seed=10 * seed + number)
+            for task in text_tasks(count // 4 if small else count, level=LEVEL, seed=10 * seed + number)
         ]
         self.experiment = Experiment(
             env=lambda: TextWorld(LIMIT),
@@ -116,7 +119,7 @@ class Text:
 
     async def rule(self) -> Bundle:
         """The rule with the knobs that do best on the rooms to train in."""
-        tasks = self.experiment.train[:200]
+        tasks = self.experiment.train[:150]
         best: tuple[float, Bundle] | None = None
         for values in itertools.product(*KNOBS.values()):
             bundle = Bundle([Version(resource="rule", content=dict(zip(KNOBS, values, strict=True)))])
@@ -136,7 +139,7 @@ class Text:
             seed=self.experiment.seed,
         )
         came = Bundle([Version(resource="rule", content=RULE)])
-        groups = await self.experiment.collect(came, self.experiment.train[:LESSONS], seed=1)
+        groups = await self.experiment.collect(came, self.experiment.train[: self._lessons], seed=1)
         return Bundle([weights]), [Group(one.task, tuple(map(_said, one.trajectories))) for one in groups]
 
     def branch(self, bundle: Bundle, seed: int) -> tuple[Any, Policy]:
@@ -145,16 +148,16 @@ class Text:
 
 
 World = Mail | Text
-WORLDS: dict[str, Callable[[int, Path, Store], World]] = {"mail": Mail, "text": Text}
+WORLDS: dict[str, Callable[..., World]] = {"mail": Mail, "text": Text}
 
 
 @contextmanager
-def opened(name: str, seed: int, folder: Path) -> Iterator[World]:
+def opened(name: str, seed: int, folder: Path, *, small: bool) -> Iterator[World]:
     """A world with whatever has been done in it before."""
     place = folder / name / f"seed{seed}"
     place.mkdir(parents=True, exist_ok=True)
     with Store(place / "whet.db") as store:
-        yield WORLDS[name](seed, place, store)
+        yield WORLDS[name](seed, place, store, small=small)
 
 
 async def played(world: World, bundle: Bundle, task: Task, said: Sequence[Tokens], seed: int) -> Trajectory:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -103,7 +103,11 @@ async def cloned(world: World, rule: Bundle) -> Cell:
     """What every method starts from."""
     start, taught = await world.taught(rule)
     options = SFTOptions(
-        score="success", epochs=8, seed=world.experiment.seed, optim=OptimOptions(learning_rate=3e-3)
+        score="success",
+        epochs=8,
+        batch=16,
+        seed=world.experiment.seed,
+        optim=OptimOptions(learning_rate=3e-3),
     )
     found = await world.experiment.improve(
         SFT(options, models=world.models), bundle=start, groups=taught, label="cloned"
@@ -119,7 +123,7 @@ def _rounds(world: World, validate: Any) -> dict[str, Optimizer]:
         "score": "reward",
         "steps": steps,
         "group_size": 8,
-        "checkpoint_every": steps // QUARTERS,
+        "checkpoint_every": max(1, steps // QUARTERS),
         "unknown": world.unknown,
         "seed": world.experiment.seed,
     }
@@ -167,7 +171,7 @@ async def preferred(control: bool, world: World, clone: Bundle) -> Cell:
             *(
                 searched(
                     task,
-                    lambda *given, bundle=bundle: played(world, bundle, *given),  # type: ignore[misc]
+                    lambda *given, bundle=bundle: played(world, bundle, *given),
                     SEARCH,
                     seed=1_000_000 * number + 100 * place,
                 )
@@ -209,7 +213,7 @@ async def taught_by_itself(control: bool, world: World, clone: Bundle) -> Cell:
     return await _judged(world, cell, found.bundle)
 
 
-Make = Callable[[World, Bundle], Awaitable[Cell]]
+Make = Callable[[World, Bundle], Coroutine[Any, Any, Cell]]
 METHODS: dict[str, Make] = {
     "rule": ruled,
     "cloned": cloned,
@@ -230,27 +234,36 @@ def _read(path: Path) -> Cell | None:
     return msgspec.json.decode(path.read_bytes(), type=Cell) if path.exists() else None
 
 
-def methods(folder: Path, *, worlds: Sequence[str], seeds: Sequence[int], only: Sequence[str]) -> None:
-    """Make the cells that are not there yet, then the section from all that are."""
-    place = folder / "methods"
+def methods(
+    folder: Path, *, worlds: Sequence[str], seeds: Sequence[int], only: Sequence[str], small: bool = False
+) -> None:
+    """Make the cells that are not there yet, then the section from all that are.
+
+    Args:
+        small: a minute each, to see that everything runs; the section is printed and not published.
+    """
+    place = folder / ("methods-small" if small else "methods")
     for seed in seeds:
         for name in worlds:
-            _world(place, name, seed, only)
+            _world(place, name, seed, only, small)
     found: dict[str, dict[int, dict[str, Cell]]] = {}
     for path in sorted(place.glob("*/seed*/*.json")):
         cell = _read(path)
         assert cell is not None
         seed = int(path.parent.name.removeprefix("seed"))
         found.setdefault(path.parent.parent.name, {}).setdefault(seed, {})[path.stem] = cell
-    publish("Weight methods", describe(found))
+    if small:
+        print("\n".join(describe(found)))
+    else:
+        publish("Weight methods", describe(found))
 
 
-def _world(place: Path, name: str, seed: int, only: Sequence[str]) -> None:
+def _world(place: Path, name: str, seed: int, only: Sequence[str], small: bool) -> None:
     wanted = [method for method in METHODS if method in ("rule", "cloned", *only) or not only]
     files = {method: place / name / f"seed{seed}" / f"{method}.json" for method in wanted}
     if all(file.exists() for file in files.values()):
         return
-    with opened(name, seed, place) as world:
+    with opened(name, seed, place, small=small) as world:
         for method, file in files.items():
             if file.exists():
                 continue

@@ -1,20 +1,25 @@
-"""The text world's agents: a rule with two knobs that reads the sentences, and a small policy that learns them."""
+"""The text world's agents: a rule with three knobs that reads the sentences, and a small policy that learns them."""
 
 from __future__ import annotations
 
+import random
 import re
 from collections.abc import Mapping
 from typing import Any
 
-from whet.envs.text import WORDS, spoken
+from whet.envs.text import ACTIONS, WORDS, spoken
 from whet.policy import Action, Policy
 from whet.training.vocabulary import Vocabulary
 from whet.types import Bundle, Json
 
 VOCABULARY = Vocabulary(WORDS)
-RULE: dict[str, Json] = {"turn": "left", "walk": 6}
-"""As it came: out of sight it walks to the wall before it turns."""
-KNOBS: dict[str, tuple[Json, ...]] = {"turn": ("left", "right"), "walk": (0, 1, 2, 3, 6)}
+RULE: dict[str, Json] = {"turn": "left", "walk": 6, "careless": 0.3}
+"""As it came: out of sight it walks to the wall before it turns, and one step in three it does something else."""
+KNOBS: dict[str, tuple[Json, ...]] = {
+    "turn": ("left", "right"),
+    "walk": (0, 1, 2, 3, 6),
+    "careless": (0.0, 0.3),
+}
 _SEEN = re.compile(
     r"You see a (?P<what>\w+ \w+) ?(?:(?P<ahead>\d) steps? forward)?(?: ?(?:and )?(?P<aside>\d) steps? (?P<side>\w+))?$"
 )
@@ -24,10 +29,12 @@ _WALL = re.compile(r"You see a wall (\d) steps? forward")
 class RulePolicy:
     """Walks to what the mission names; a simple program that somebody would write."""
 
-    def __init__(self, rule: Mapping[str, Any]) -> None:
-        self.rule, self._walked = rule, 0
+    def __init__(self, rule: Mapping[str, Any], seed: int) -> None:
+        self.rule, self._walked, self._random = rule, 0, random.Random(seed)
 
     async def act(self, observation: Json, /) -> Action:
+        if self._random.random() < self.rule["careless"]:
+            return Action(self._random.choice(ACTIONS[:3]))
         wanted = " ".join(observation["mission"].split()[-2:])
         found = [_SEEN.match(line) for line in observation["seen"]]
         goal = next((one for one in found if one and one["what"] == wanted), None)
@@ -77,4 +84,4 @@ class Rooms:
     def __call__(self, bundle: Bundle, seed: int, /) -> Policy:
         if "policy" in bundle:
             return WordPolicy(self.models, bundle, seed)
-        return RulePolicy(bundle["rule"].content if "rule" in bundle else RULE)
+        return RulePolicy(bundle["rule"].content if "rule" in bundle else RULE, seed)

@@ -65,13 +65,10 @@ class RecalledSession:
 
     def __init__(self, inner: TokenSession, said: Sequence[Tokens]) -> None:
         self.inner, self._left = inner, list(said)
-        self._waiting: list[int] = []
-        """Ids that the inner session has not been shown."""
-
-    @property
-    def context(self) -> list[int]:
+        self.context: list[int] = []
         """All ids so far, prompts and outputs."""
-        return [*self.inner.context, *self._waiting]
+        self._waiting: list[int] = []
+        """Those that the inner session has not been shown."""
 
     async def generate(
         self, prompt_ids: Sequence[int], *, stop_id: int | None, max_new_tokens: int = 32
@@ -82,9 +79,12 @@ class RecalledSession:
             InputError: the prompt is another one than what was said before answered.
         """
         self._waiting += prompt_ids
+        self.context += prompt_ids
         if not self._left:
             waiting, self._waiting = self._waiting, []
-            return await self.inner.generate(waiting, stop_id=stop_id, max_new_tokens=max_new_tokens)
+            sampled = await self.inner.generate(waiting, stop_id=stop_id, max_new_tokens=max_new_tokens)
+            self.context += sampled.output_ids
+            return sampled
         tokens = self._left.pop(0)
         if self.context != list(tokens.prompt_ids):
             raise InputError(
@@ -92,6 +92,7 @@ class RecalledSession:
                 f"{len(tokens.prompt_ids)} others: the environment or the policy is not deterministic"
             )
         self._waiting += tokens.output_ids
+        self.context += tokens.output_ids
         return Sampled(
             tuple(tokens.prompt_ids),
             tuple(tokens.output_ids),
