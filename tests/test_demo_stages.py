@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from whet.demo.stages import Lost, Place, run_in_order
+from whet.demo.stages import Lost, Place, Stage, behind, run_in_order
 
 NEEDS: dict[str, tuple[str, ...]] = {
     "rule": (),
@@ -25,6 +25,15 @@ NEEDS: dict[str, tuple[str, ...]] = {
     "trained by judge": ("cloned", "judge"),
     "gate": ("trained",),
 }
+
+
+def test_what_is_behind_a_stage_stands_in_order_and_holds_nothing_else() -> None:
+    async def nothing() -> None: ...
+
+    stages = {name: Stage(nothing, needs) for name, needs in NEEDS.items()}
+    assert behind(stages, "rule") == []
+    assert behind(stages, "trained by judge") == ["rule", "head", "cloned", "judge"]
+    assert behind(stages, "gate") == ["rule", "head", "cloned", "trained"]
 
 
 class Watched:

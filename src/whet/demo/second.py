@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import msgspec
 
 from ..loop import Progress
-from .stages import Lost
+from .stages import Lost, behind
 
 if TYPE_CHECKING:
     from .job import JobOptions
@@ -161,9 +161,9 @@ async def _serve(told: queue.SimpleQueue[dict[str, Any]], out: BinaryIO) -> None
         while True:
             wanted = (await asyncio.to_thread(told.get))["stage"]
             try:
-                for name, stage in stages.items():
-                    if name == wanted or (job.ended(name) and name not in taken):
-                        await stage.run()
+                for name in (*behind(stages, wanted), wanted):  # not more: the first process may just end it
+                    if name not in taken:
+                        await stages[name].run()
                         taken.add(name)
             except Exception as error:
                 say({"failed": f"{type(error).__name__}: {error}"})

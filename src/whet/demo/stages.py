@@ -23,6 +23,17 @@ class Stage:
     """Stages that have to end before."""
 
 
+def behind(stages: Mapping[str, Stage], name: str) -> list[str]:
+    """Every stage that this one needs, however far behind it, in the order in which they stand there."""
+    wanted, found = list(stages[name].needs), set[str]()
+    while wanted:
+        one = wanted.pop()
+        if one not in found:
+            found.add(one)
+            wanted += stages[one].needs
+    return [one for one in stages if one in found]
+
+
 Place = Callable[[str], Awaitable[None]]
 """A process that runs the stage of this name to its end."""
 
