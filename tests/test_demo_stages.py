@@ -132,7 +132,7 @@ FIRST = """
 import asyncio, sys
 from pathlib import Path
 from whet.demo.job import SMALL, JobOptions
-from whet.demo.second import SecondProcess
+from whet.demo.processes import SecondProcess
 from whet.loop import quiet
 
 async def main():
@@ -162,7 +162,7 @@ def test_the_second_process_ends_with_the_first_however_that_ends(tmp_path: Path
 def test_a_second_process_that_dies_is_lost_and_says_so(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     from whet.demo.job import SMALL, JobOptions
-    from whet.demo.second import SecondProcess
+    from whet.demo.processes import SecondProcess
     from whet.loop import quiet
 
     readied: list[dict[str, Any]] = []

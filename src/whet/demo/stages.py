@@ -3,7 +3,7 @@
 A stage is a function of what earlier stages left in the store and of the seed alone.  So which process runs
 it, and what runs beside it, changes nothing but the time that passes; a process that is lost takes nothing
 with it but the work since its last checkpoint.  What the stages are is in `learning.py` and `proof.py`, what
-the other process is in `second.py`.
+the other process is in `processes.py` and `second.py`.
 """
 
 from __future__ import annotations
