@@ -28,6 +28,7 @@ _MIB = 1 << 20
 def check(
     *,
     backend: Literal["bubblewrap", "namespaces"] | None = None,
+    docker: str | None = None,
     python: str | None = None,
     json: bool = False,
 ) -> int:
@@ -37,15 +38,18 @@ def check(
     ----------
     backend
         How it is shut in: by bubblewrap, or by namespaces of our own; bubblewrap where it is installed.
+    docker
+        An image with Python 3.10 or newer: shut in by a container of it, which docker or podman starts. For
+        every command: WHET_SANDBOX_IMAGE.
     python
-        The interpreter inside; the running one if left out.
+        The interpreter inside; the running one if left out, or the image's python3.
     json
         Print one JSON object.
     """
     from ..sandbox import Sandbox
     from ..sandbox.check import attacks
 
-    sandbox = Sandbox(backend=backend, python=python)
+    sandbox = Sandbox(backend=backend, python=python, image=docker)
     found = asyncio.run(attacks(sandbox))
     stopped = all(one.stopped for one in found)
     if json:
@@ -68,6 +72,7 @@ def run(
     seconds: float = 10.0,
     memory: int = 512,
     path: tuple[Path, ...] = (),
+    docker: str | None = None,
     unsafe_local: bool = False,
 ) -> int:
     """Run a Python script inside and pass on what it prints and its exit code.
@@ -87,6 +92,8 @@ def run(
         MiB beyond what the interpreter itself needs.
     path
         A further file or folder that it may read; may be given several times.
+    docker
+        An image with Python 3.10 or newer whose python3 and packages it gets, in a container of it.
     unsafe_local
         Run it without the sandbox, with all that you may do yourself. For code that you trust.
     """
@@ -97,7 +104,8 @@ def run(
         raise NotFoundError(f"there is no script at {file}")
     limits = Limits(memory=memory * _MIB, cpu_seconds=seconds, wall_seconds=seconds)
     paths = tuple(str(one) for one in path)
-    sandbox = Local(limits=limits, paths=paths) if unsafe_local else Sandbox(limits=limits, paths=paths)
+    shut_in = Sandbox(limits=limits, paths=paths, image=docker)
+    sandbox = Local(limits=limits, paths=paths) if unsafe_local else shut_in
     result = asyncio.run(_run(sandbox, file, args))
     if result.ok:
         return int(result.value)

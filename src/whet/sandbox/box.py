@@ -6,20 +6,20 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 import msgspec
 
 from ..errors import InputError, SandboxError
-from . import launch
+from . import docker, launch
 from .limits import Limits
 
 TAIL_BYTES = 4096
 """How much of what a call printed is kept."""
 
-Backend = Literal["bubblewrap", "namespaces"]
+Backend = Literal["bubblewrap", "namespaces", "docker"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,26 +28,42 @@ class Sandbox:
 
     Args:
         limits: of each evaluation.
-        python: the interpreter inside; the running one if None.
+        python: the interpreter inside; the running one if None, or the image's `python3`.
         paths: further host files and folders to see read-only; folders are put on sys.path.
-        backend: `bubblewrap`, `namespaces` (made by ourselves), or None for the first that is there.
+        backend: `bubblewrap`, `namespaces` (made by ourselves), `docker`, or None for the first that is
+            there; `docker` where there is an image.
+        image: a Docker image with Python 3.10 or newer and the modules that are wanted; it has to be there.
+            Where neither this nor a backend is given, what `WHET_SANDBOX_IMAGE` says.
     """
 
     limits: Limits = field(default_factory=Limits)
     python: str | None = None
     paths: Sequence[str] = ()
     backend: Backend | None = None
+    image: str | None = None
 
     trusted_only = False
     isolated = True
+
+    def __post_init__(self) -> None:
+        if self.image is None and self.backend is None:
+            object.__setattr__(self, "image", os.environ.get("WHET_SANDBOX_IMAGE") or None)
 
     @property
     def chosen(self) -> Backend:
         """The backend that is used here.
 
         Raises:
-            SandboxError: bubblewrap was asked for and is not installed.
+            InputError: an image without Docker, or Docker without an image.
+            SandboxError: what was asked for is not installed.
         """
+        if self.backend not in (None, "docker") if self.image else self.backend == "docker":
+            raise InputError(
+                f"backend={self.backend!r} and image={self.image!r}: an image is for Docker, which needs one"
+            )
+        if self.image is not None:
+            docker.program()
+            return "docker"
         installed = launch.bubblewrap() is not None
         if self.backend == "bubblewrap" and not installed:
             raise SandboxError(
@@ -56,27 +72,57 @@ class Sandbox:
             )
         return self.backend or ("bubblewrap" if installed else "namespaces")
 
-    def command(self, modules: Sequence[str], scratch: str) -> list[str]:
-        """The command that starts a zygote with `modules` imported; `scratch` is not used.
+    def command(
+        self, modules: Sequence[str], place: str, cgroup: Mapping[str, int | None] | None = None
+    ) -> list[str]:
+        """The command that starts a zygote with `modules` imported.
+
+        Args:
+            place: the name of a container; not used without one.
+            cgroup: how it enters one, see `cgroup.Entrance`.
 
         Raises:
             InputError: a path that is not there, or an interpreter that cannot be started.
             SandboxError: the backend is missing.
         """
-        python = launch.interpreter(self.python)
+        chosen = self.chosen
         root = launch.as_root()
+        become = launch.UNPRIVILEGED if root and chosen != "docker" else None
         plan = _plan(self.limits, modules, isolate=True, box=launch.BOX, library=launch.LIBRARY)
-        plan |= {"path": list(self.paths), "become": launch.UNPRIVILEGED if root else None}
+        paths = launch.existing(self.paths)
+        plan |= {"path": paths, "become": become, "cgroup": cgroup}
+        if self.image is not None:
+            plan |= {
+                "hidden": docker.without(docker.HIDDEN, paths),
+                "temporary": docker.without(docker.TEMPORARY, paths),
+            }
         text = msgspec.json.encode(plan).decode()
+        if self.image is not None:
+            return self._in_docker(self.image, place, text)
+        python = launch.interpreter(self.python)
         program = launch.bubblewrap()
-        if self.chosen == "bubblewrap" and program is not None:
+        if chosen == "bubblewrap" and program is not None:
             return launch.with_bubblewrap(program, python, self.paths, text)
         return launch.with_namespaces(python, self.paths, text)
+
+    def _in_docker(self, image: str, name: str, plan: str) -> list[str]:
+        binds = {str(launch.INSIDE): f"{launch.LIBRARY}/inside"}
+        binds |= {path: path for path in launch.existing(self.paths)}
+        return docker.command(
+            image,
+            launch.start_zygote(self.python or "python3", launch.LIBRARY, plan),
+            name=name,
+            limits=self.limits,
+            binds=binds,
+            environment=launch.settings(),
+            box=(launch.BOX, launch.OUTER_BOX_BYTES, launch.UNPRIVILEGED),
+        )
 
     def describe(self) -> str:
         """One line for tables and messages."""
         who = "root" if launch.as_root() else "an unprivileged user"
-        return f"{self.chosen}, started by {who}"
+        image = "" if self.image is None else f" image {self.image}"
+        return f"{self.chosen}{image}, started by {who}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,13 +139,17 @@ class Local:
     trusted_only = True
     isolated = False
 
-    def command(self, modules: Sequence[str], scratch: str) -> list[str]:
-        """The command that starts a zygote with `modules` imported and its folders in `scratch`."""
+    image = None
+
+    def command(
+        self, modules: Sequence[str], place: str, cgroup: Mapping[str, int | None] | None = None
+    ) -> list[str]:
+        """The command that starts a zygote with `modules` imported and its folders in `place`."""
         python = launch.interpreter(self.python)
         library = str(launch.INSIDE.parent)
-        plan = _plan(self.limits, modules, isolate=False, box=scratch, library=library)
-        plan |= {"path": list(self.paths), "become": None}
-        return launch.start_zygote(python, library, msgspec.json.encode(plan).decode())
+        plan = _plan(self.limits, modules, isolate=False, box=place, library=library)
+        plan |= {"path": list(self.paths), "become": None, "cgroup": cgroup}
+        return launch.start_zygote(python.executable, library, msgspec.json.encode(plan).decode())
 
     def describe(self) -> str:
         """One line for tables and messages."""
@@ -119,6 +169,8 @@ def _plan(
         "modules": list(modules),
         "limits": msgspec.to_builtins(limits),
         "tail_bytes": TAIL_BYTES,
+        "hidden": [],
+        "temporary": [],
     }
 
 

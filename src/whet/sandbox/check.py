@@ -61,6 +61,8 @@ class _Bait:
     told: dict[str, Any]
     own: frozenset[str]
     """Values of the environment that the sandbox itself sets."""
+    bound: list[int]
+    """Bytes that all processes of an evaluation can have together, once that is known."""
 
     def reached(self) -> bool:
         """Whether anybody connected to a listener."""
@@ -96,10 +98,11 @@ def _baited(sandbox: Sandbox | Local) -> Iterator[_Bait]:
             "port": loopback.getsockname()[1],
             "abstract": abstract,
             "parent": os.getpid(),
+            "image": sandbox.image is not None,
             "most": 16 * LIMITS.memory,
         }
-        own = launch.environment(launch.interpreter(sandbox.python)).values()
-        yield _Bait(Path(folder), (loopback, named), told, frozenset(own))
+        own = launch.settings() if sandbox.image else launch.environment(launch.interpreter(sandbox.python))
+        yield _Bait(Path(folder), (loopback, named), told, frozenset(own.values()), [])
 
 
 def _nothing(result: Result, bait: _Bait) -> str:
@@ -135,6 +138,10 @@ def _at_most(limit: int, what: str) -> Callable[[Result, _Bait], str]:
     return judge
 
 
+def _bounded(result: Result, bait: _Bait) -> str:
+    return _at_most(max(bait.bound), "bytes of memory")(result, bait)
+
+
 def _killed(cause: str) -> Callable[[Result, _Bait], str]:
     def judge(result: Result, bait: _Bait) -> str:
         if result.killed_by != cause:
@@ -166,7 +173,7 @@ JUDGES: dict[str, Callable[[Result, _Bait], str]] = {
     "abstract_sockets": _nothing,
     "fork_bomb": _at_most(LIMITS.processes, "processes"),
     "memory_bomb": _at_most(LIMITS.memory + _SLACK, "bytes of memory"),
-    "memory_bomb_of_many": _at_most(LIMITS.bound, "bytes of memory"),
+    "memory_bomb_of_many": _bounded,
     "disk_bomb": _at_most(LIMITS.file_bytes, "bytes of files"),
     "endless_loop": _killed("wall"),
     "endless_output": _killed("output"),
@@ -196,6 +203,7 @@ async def attacks(sandbox: Sandbox | Local, *, only: Collection[str] = ()) -> li
     with _baited(sandbox) as bait:
         async with UncheckedPool(replace(sandbox, limits=LIMITS)) as pool:
             before = await pool.processes()
+            bait.bound.append((await pool.bounded())[0])
             for name, judge in JUDGES.items():
                 if only and name not in only:
                     continue
@@ -206,6 +214,8 @@ async def attacks(sandbox: Sandbox | Local, *, only: Collection[str] = ()) -> li
                 if not achieved and len(await pool.processes()) > len(before):
                     achieved = "it left processes behind"
                 detail = achieved or _how(result)
+                if name == "memory_bomb_of_many":
+                    detail = f"{detail}; {(await pool.bounded())[1]}"
                 found.append(Attack(name, not achieved, detail, time.monotonic() - began))
     return found
 
@@ -229,7 +239,8 @@ async def require(sandbox: Sandbox | Local) -> None:
     """
     if isinstance(sandbox, Local):
         return
-    key = (sandbox.chosen, sandbox.python, tuple(sandbox.paths), os.geteuid(), os.uname().release)
+    what_it_is = (sandbox.chosen, sandbox.image, sandbox.python, tuple(sandbox.paths))
+    key = (*what_it_is, os.geteuid(), os.uname().release)
     if key in _passed:
         return
     through = [one for one in await attacks(sandbox) if not one.stopped]

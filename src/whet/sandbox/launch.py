@@ -36,7 +36,7 @@ _ASK = (
     "*site.getsitepackages()])))"
 )
 _LIBRARIES = ("/lib", "/lib64", "/lib32", "/usr/lib", "/usr/lib64", "/usr/lib32", "/usr/local/lib")
-_OUTER_BOX_BYTES = 16 << 20
+OUTER_BOX_BYTES = 16 << 20
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/random", "/dev/urandom")
 
 
@@ -103,6 +103,21 @@ def _of_python(python: Interpreter) -> Iterator[str]:
         yield step
 
 
+def existing(paths: Sequence[str]) -> list[str]:
+    """The same paths, without symbolic links.
+
+    Raises:
+        InputError: one of them does not exist or is the root.
+    """
+    found = []
+    for path in paths:
+        whole = os.path.realpath(path)
+        if whole == "/" or not os.path.exists(whole):
+            raise InputError(f"paths={path!r}: it must be an existing file or folder, and not the root")
+        found.append(whole)
+    return found
+
+
 def binds(python: Interpreter, paths: Sequence[str]) -> list[Bind]:
     """Everything of the host that is visible inside, outer folders before what lies in them.
 
@@ -113,11 +128,8 @@ def binds(python: Interpreter, paths: Sequence[str]) -> list[Bind]:
     for path in _of_python(python):
         if os.path.isdir(path) or os.path.isfile(path):
             found.setdefault(path, Bind(path))
-    for path in paths:
-        whole = os.path.realpath(path)
-        if whole == "/" or not os.path.exists(whole):
-            raise InputError(f"paths={path!r}: it must be an existing file or folder, and not the root")
-        found.setdefault(whole, Bind(whole))
+    for path in existing(paths):
+        found.setdefault(path, Bind(path))
     kept: list[Bind] = []
     for path in sorted(found):
         covered = any(not one.link and (path + "/").startswith(one.path + "/") for one in kept)
@@ -131,11 +143,9 @@ def has_temporary(bound: Sequence[Bind]) -> bool:
     return not any(one.path.startswith("/tmp") for one in bound)
 
 
-def environment(python: Interpreter, home: str = BOX) -> dict[str, str]:
-    """All of an evaluation's environment; nothing of the caller's.  `home` is for temporary files, too."""
-    base_library = f"{python.base}/lib"
+def settings(home: str = BOX) -> dict[str, str]:
+    """What every evaluation's environment says, whatever its interpreter; `home` is for temporary files, too."""
     return {
-        "PATH": f"{os.path.dirname(python.executable)}",
         "HOME": home,
         "TMPDIR": home,
         "LANG": "C.UTF-8",
@@ -143,15 +153,24 @@ def environment(python: Interpreter, home: str = BOX) -> dict[str, str]:
         "PYTHONHASHSEED": "0",
         "PYTHONDONTWRITEBYTECODE": "1",
         "PYTHONNOUSERSITE": "1",
-        # The linker finds a relocatable interpreter's own library through /proc, which is not there.
-        **({} if python.base.startswith("/usr") else {"LD_LIBRARY_PATH": base_library}),
         **{f"{name}_NUM_THREADS": "1" for name in ("OMP", "OPENBLAS", "MKL", "NUMEXPR")},
     }
 
 
-def start_zygote(python: Interpreter, library: str, plan: str) -> list[str]:
+def environment(python: Interpreter, home: str = BOX) -> dict[str, str]:
+    """All of an evaluation's environment; nothing of the caller's."""
+    base_library = f"{python.base}/lib"
+    return {
+        "PATH": f"{os.path.dirname(python.executable)}",
+        **settings(home),
+        # The linker finds a relocatable interpreter's own library through /proc, which is not there.
+        **({} if python.base.startswith("/usr") else {"LD_LIBRARY_PATH": base_library}),
+    }
+
+
+def start_zygote(executable: str, library: str, plan: str) -> list[str]:
     """The command that becomes the zygote, where its package lies in the folder `library`."""
-    return [python.executable, "-s", "-B", "-c", _START.format(library=library), plan]
+    return [executable, "-s", "-B", "-c", _START.format(library=library), plan]
 
 
 def bubblewrap() -> str | None:
@@ -192,7 +211,7 @@ def with_bubblewrap(program: str, python: Interpreter, paths: Sequence[str], pla
     for device in _DEVICES:
         command += ["--dev-bind", device, device]
     # For what the modules write when they are imported; every evaluation mounts its own box on it.
-    command += ["--perms", "1777", "--size", str(_OUTER_BOX_BYTES), "--tmpfs", BOX]
+    command += ["--perms", "1777", "--size", str(OUTER_BOX_BYTES), "--tmpfs", BOX]
     # Semaphores of several processes are files there; in the box they count against its size.
     command += ["--symlink", f"{BOX}/tmp", "/dev/shm"]
     if has_temporary(bound):
@@ -200,7 +219,7 @@ def with_bubblewrap(program: str, python: Interpreter, paths: Sequence[str], pla
     command += ["--remount-ro", "/", "--chdir", "/"]
     for name, value in environment(python).items():
         command += ["--setenv", name, value]
-    return [*command, "--", *start_zygote(python, LIBRARY, plan)]
+    return [*command, "--", *start_zygote(python.executable, LIBRARY, plan)]
 
 
 def with_namespaces(python: Interpreter, paths: Sequence[str], plan: str) -> list[str]:
@@ -213,10 +232,10 @@ def with_namespaces(python: Interpreter, paths: Sequence[str], plan: str) -> lis
         "library": [str(INSIDE), f"{LIBRARY}/inside"],
         "devices": _DEVICES,
         "box": BOX,
-        "box_bytes": _OUTER_BOX_BYTES,
+        "box_bytes": OUTER_BOX_BYTES,
         "temporary": f"{BOX}/tmp" if has_temporary(bound) else "",
         "environment": environment(python),
-        "command": start_zygote(python, LIBRARY, plan),
+        "command": start_zygote(python.executable, LIBRARY, plan),
     }
     source = _ENTER.format(library=str(INSIDE.parent))
     return [python.executable, "-I", "-S", "-B", "-c", source, msgspec.json.encode(told).decode()]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import socket
 import subprocess
 import tempfile
@@ -13,7 +14,7 @@ from typing import Any, BinaryIO
 import msgspec
 
 from ..errors import SandboxError
-from . import box, launch
+from . import box, cgroup, docker, launch
 from .box import Local, Sandbox
 
 _GRACE = 40.0
@@ -35,6 +36,8 @@ class Zygote:
         self._process: subprocess.Popen[bytes] | None = None
         self._said: BinaryIO | None = None
         self._scratch = ""
+        self._container = ""
+        self._cgroup: cgroup.Group | None = None
 
     @property
     def alive(self) -> bool:
@@ -47,23 +50,11 @@ class Zygote:
         Raises:
             SandboxError: it cannot be shut in here, or a module cannot be imported; says how to mend it.
         """
-        if not self.sandbox.isolated:
-            self._scratch = box.scratch_folder()
-        command = self.sandbox.command(self.modules, self._scratch)
-        python = launch.interpreter(self.sandbox.python)
-        environment = {} if self.sandbox.isolated else launch.environment(python, self._scratch)
-        ours, theirs = socket.socketpair()
-        self._said = tempfile.TemporaryFile()  # noqa: SIM115  closed by kill
-        with theirs:
-            self._process = subprocess.Popen(
-                command,
-                stdin=theirs.fileno(),
-                stdout=subprocess.DEVNULL,
-                stderr=self._said,
-                env=environment,
-                cwd="/",
-                start_new_session=True,
-            )
+        try:
+            ours = self._launch()
+        except BaseException:
+            self.kill()
+            raise
         ours.setblocking(False)
         self._reader, self._writer = await asyncio.open_connection(sock=ours)
         try:
@@ -77,6 +68,74 @@ class Zygote:
             self.kill()
             reason = self.hello["error"]
             raise SandboxError(f"the sandbox could not be started: {reason}. {advice(reason)}")
+        self._bound()
+
+    def _launch(self) -> socket.socket:
+        """Start the process; our end of its channel."""
+        if self.sandbox.image is not None:
+            self._container = docker.fresh_name()
+        elif not self.sandbox.isolated:
+            self._scratch = box.scratch_folder()
+        elif isinstance(place := cgroup.here(), cgroup.Place):
+            with contextlib.suppress(OSError):  # watched then, as where there is no place
+                self._cgroup = cgroup.Group(place)
+        with contextlib.ExitStack() as stack:
+            entrance = stack.enter_context(self._cgroup.entrance()) if self._cgroup is not None else None
+            told, prefix, passed = (
+                (entrance.told, entrance.prefix, entrance.passed) if entrance else (None, (), ())
+            )
+            command = self.sandbox.command(self.modules, self._container or self._scratch, told)
+            ours, theirs = socket.socketpair()
+            stack.enter_context(theirs)
+            self._said = tempfile.TemporaryFile()  # noqa: SIM115  closed by kill
+            self._process = subprocess.Popen(
+                [*prefix, *command],
+                stdin=theirs.fileno(),
+                stdout=theirs.fileno(),
+                stderr=self._said,
+                env=self._environment(bool(prefix)),
+                pass_fds=passed,
+                cwd="/",
+                start_new_session=True,
+            )
+        return ours
+
+    def _environment(self, by_systemd: bool) -> dict[str, str]:
+        """Of the process that is started, which clears it before it lets anything in."""
+        if not self.sandbox.isolated:
+            return launch.environment(launch.interpreter(self.sandbox.python), self._scratch)
+        # Where docker and systemd find their daemons, and what they start.
+        return dict(os.environ) if self._container or by_systemd else {}
+
+    def _bound(self) -> None:
+        """Put the limit on the memory of all processes together, once the modules are there."""
+        limits = self.sandbox.limits
+        if self._cgroup is not None and self._process is not None and self.hello["grouped"]:
+            try:
+                self._cgroup.allow(limits.memory + limits.file_bytes + cgroup.RESERVE, self._process.pid)
+            except OSError as error:
+                self.kill()
+                raise SandboxError(
+                    f"the cgroup made for the sandbox took no memory limit: {error}"
+                ) from error
+
+    @property
+    def bound(self) -> int:
+        """Bytes that an evaluation cannot exceed, whatever it starts; watched where it is no cgroup's limit."""
+        limits = self.sandbox.limits
+        if self._cgroup is not None and self._cgroup.limit:
+            return limits.memory + limits.file_bytes + cgroup.RESERVE
+        return min(limits.bound, docker.most(limits)) if self._container else limits.bound
+
+    def bounded(self) -> str:
+        """What holds the memory of all its processes together, for tables."""
+        if self._cgroup is not None and self._cgroup.limit:
+            return self._cgroup.describe()
+        most = f"looked at every 50 ms, {self.bound >> 20} MiB at most between two looks"
+        if self._container:
+            return f"{most}; the container has {docker.most(self.sandbox.limits) >> 20} MiB"
+        place = cgroup.here()
+        return f"{most}; {place.describe() if isinstance(place, cgroup.Nowhere) else 'the cgroup could not be entered'}"
 
     def _complaint(self) -> str:
         assert self._said is not None
@@ -96,10 +155,9 @@ class Zygote:
         found: dict[str, Any] = msgspec.json.decode(frame[1:])
         return found
 
-    def send(self, kind: bytes, body: bytes = b"") -> None:
-        """Queue one message to the zygote."""
-        message = kind + body
-        self._writer.write(len(message).to_bytes(4, "little") + message)
+    def send(self, *messages: bytes) -> None:
+        """Queue messages to the zygote, at once so that it wakes once; each begins with its letter."""
+        self._writer.write(b"".join(len(one).to_bytes(4, "little") + one for one in messages))
 
     async def ask(self, seconds: float, stream: Any = None) -> tuple[dict[str, Any], bytes]:
         """The answer to a call that may take `seconds`: what the zygote says of it, and its body.
@@ -130,6 +188,11 @@ class Zygote:
                 self._process.kill()
             self._process.wait()
             self._process = None
+            if self._container:
+                docker.remove(self._container)
+        if self._cgroup is not None:
+            self._cgroup.remove()
+            self._cgroup = None
         if hasattr(self, "_writer"):
             self._writer.transport.abort()
         if self._said is not None:
@@ -147,6 +210,8 @@ def advice(reason: str, *, settings: Path = Path("/proc/sys")) -> str:
         reason: what it said.
         settings: where the kernel's settings are.
     """
+    if of_docker := docker.advice(reason):
+        return of_docker
     low = reason.lower()
     if "modulenotfound" in low or "importerror" in low or "no module" in low:
         return "Install the module for the sandbox's interpreter, or leave it out of `modules`."

@@ -61,21 +61,15 @@ def read_host_files(told: dict[str, Any]) -> list[str]:
 
         return attempt
 
-    paths = [
-        told["secret"],
-        "/etc/passwd",
-        "/etc/shadow",
-        "/etc/hostname",
-        "/home",
-        "/root/.ssh",
-        "/root/.bashrc",
-    ]
+    paths = [told["secret"], "/root/.ssh"]
+    if not told["image"]:  # which has its own
+        paths += ["/etc/passwd", "/etc/shadow", "/etc/hostname", "/home", "/root/.bashrc", "/var/log"]
     paths += [
         "/proc/1/root" + told["secret"],
         "/proc/self/cwd/../.." + told["secret"],
         "../../../.." + told["secret"],
     ]
-    paths += ["/sys/class/net", "/var/log", "/run", "/boot", "/dev/mem", "/dev/kmsg", "/dev/sda", "/dev/vda"]
+    paths += ["/sys/class/net", "/run", "/boot", "/dev/mem", "/dev/kmsg", "/dev/sda", "/dev/vda"]
     return _achieved({path: read(path) for path in paths})
 
 
@@ -118,9 +112,14 @@ def write_outside(told: dict[str, Any]) -> list[str]:
     ]
     places += [place for place in sys.path if not place.startswith("/box")]
     places += [os.path.dirname(os.__file__), os.path.dirname(sys.executable), "/dev/shm", "/var/tmp", "/run"]
-    return _achieved(
-        {place: write(place) for place in places if not os.path.realpath(place).startswith("/box")}
-    )
+
+    def is_its_own(place: str) -> bool:
+        """By name, or because it is its temporary folder under another name."""
+        if os.path.realpath(place).startswith("/box"):
+            return True
+        return os.path.isdir(place) and os.path.samefile(place, "/box/tmp")
+
+    return _achieved({place: write(place) for place in places if not is_its_own(place)})
 
 
 def open_sockets(told: dict[str, Any]) -> list[str]:
@@ -176,16 +175,23 @@ def fork_bomb(told: dict[str, Any]) -> int:
     return count
 
 
-def memory_bomb(told: dict[str, Any]) -> int:
-    """Bytes that one process can fill."""
+_STEP = 1 << 20
+
+
+def _filled(most: int) -> list[bytes]:
+    """As many blocks of `_STEP` bytes as can be had."""
     held: list[bytes] = []
-    step = 1 << 20
-    while len(held) < told["most"] // step:
+    while len(held) < most // _STEP:
         try:
-            held.append(b"\1" * step)
+            held.append(b"\1" * _STEP)
         except MemoryError:
             break
-    return len(held) * step
+    return held
+
+
+def memory_bomb(told: dict[str, Any]) -> int:
+    """Bytes that one process can fill."""
+    return len(_filled(told["most"])) * _STEP
 
 
 def memory_bomb_of_many(told: dict[str, Any]) -> int:
@@ -198,8 +204,8 @@ def memory_bomb_of_many(told: dict[str, Any]) -> int:
         except OSError:
             break
         if pid == 0:
-            filled = memory_bomb({"most": told["most"]})
-            os.write(writing, filled.to_bytes(8, "little"))
+            held = _filled(told["most"])
+            os.write(writing, (len(held) * _STEP).to_bytes(8, "little"))
             signal.pause()
         children += 1
     os.close(writing)

@@ -20,17 +20,20 @@ from . import frames, kernel, seccomp, worker
 _READY = b"ready"
 _REQUESTS, _ANSWERS = 3, 4
 _LOOK_SECONDS = 0.05
-"""How often the memory of all processes together is looked at: the limit of each is the kernel's own."""
+"""How often the memory of all processes together is looked at: what the limits hold is the kernel's business."""
+_FIRST_TO_DIE = b"1000"
 
 
-def _fresh_namespaces(box: str, file_bytes: int, ids: tuple[int, int]) -> None:
+def _fresh_namespaces(plan: dict[str, Any], ids: tuple[int, int]) -> None:
     """In the new namespaces: an identity, an empty folder of limited size, and no /proc."""
-    uid, gid = ids
+    (uid, gid), box, file_bytes = ids, plan["box"], plan["limits"]["file_bytes"]
     kernel.map_ids(uid, gid, uid, gid)
     quiet = kernel.MS_NOSUID | kernel.MS_NODEV | kernel.MS_NOEXEC
     inodes = max(64, file_bytes // 1024)
     kernel.mount("box", box, "tmpfs", quiet, f"size={file_bytes},nr_inodes={inodes},mode=0700")
-    kernel.mount("none", "/proc", "tmpfs", quiet | kernel.MS_RDONLY, "size=4k,nr_inodes=1,mode=0555")
+    for path in ("/proc", *plan["hidden"]):
+        if path == "/proc" or os.path.isdir(path):
+            kernel.mount("none", path, "tmpfs", quiet | kernel.MS_RDONLY, "size=4k,nr_inodes=1,mode=0555")
 
 
 def _limit(limits: dict[str, Any], address_space: int, isolated: bool) -> None:
@@ -67,27 +70,6 @@ def _stage(files: dict[str, Any], folder: str) -> None:
         os.close(descriptor)
 
 
-def mapped_bytes() -> int:
-    """Address space of this process; half of all that can be, where there is no /proc to ask."""
-    try:
-        with open("/proc/self/statm", "rb") as file:
-            return int(file.read().split()[0]) * resource.getpagesize()
-    except OSError:
-        return sys.maxsize // 2
-
-
-def proportional_bytes(pid: str) -> int:
-    """Resident memory of a process, what it shares divided among those who share it; 0 if it is gone."""
-    try:
-        with open(f"/proc/{pid}/smaps_rollup", "rb") as file:
-            for line in file:
-                if line.startswith(b"Pss:"):
-                    return int(line.split()[1]) * 1024
-    except OSError:
-        pass
-    return 0
-
-
 class Evaluation:
     """A forked process that waits for staged code, seen from the zygote.
 
@@ -120,13 +102,14 @@ class Evaluation:
         self.printed = {self._out: bytearray(), self._err: bytearray()}
         self._total_printed = 0
         self.stream: Any = None
-        self.watched: Callable[[], set[int]] | None = None
+        self.too_much: Callable[[], bool] = lambda: False
+        """Whether all its processes together have had more memory than they may."""
         self.cpu = 0.0
         self.status: int | None = None
 
     def _child(self, ends: tuple[int, ...], address_space: int, ids: tuple[int, int]) -> None:
         """In the fork: shut everything, say that it is ready, then become the staged code."""
-        status = 1
+        status, victim = 1, -1
         try:
             # Out of the zygote's process group first: kill(0, SIGKILL) reaches across namespaces.
             os.setsid()
@@ -141,10 +124,13 @@ class Evaluation:
                 os.dup2(source, target, inheritable=target < 3)
             os.closerange(5, 256)
             if self.plan["isolate"]:
-                _fresh_namespaces(self.folder, self.limits["file_bytes"], ids)
+                victim = os.open("/proc/self/oom_score_adj", os.O_WRONLY)
+                _fresh_namespaces(self.plan, ids)
             code, temporary = f"{self.folder}/code", f"{self.folder}/tmp"
             os.mkdir(code)
             os.mkdir(temporary)
+            for place in filter(os.path.isdir, self.plan["temporary"]):
+                kernel.mount(temporary, place, "", kernel.MS_BIND)
             os.chdir(code)
             if loaded := sys.modules.get("tempfile"):
                 vars(loaded)["tempdir"] = None
@@ -159,15 +145,19 @@ class Evaluation:
             frames.write(_ANSWERS, f"{type(error).__name__}: {error}".encode())
             os._exit(1)
         try:
-            self._become_the_program(code)
+            self._become_the_program(code, victim)
             status = 0
         finally:
             os._exit(status)
 
-    def _become_the_program(self, code: str) -> None:
+    def _become_the_program(self, code: str, victim: int) -> None:
         first = frames.read(_REQUESTS)
         if first is None:
             return
+        if victim >= 0:
+            # Where memory runs out the kernel takes the program before what serves it and what waits.
+            os.write(victim, _FIRST_TO_DIE)
+            os.close(victim)
         spec = json.loads(first)
         staged = worker.attempt(_stage, spec["files"], code)
         if staged is not None:
@@ -202,7 +192,7 @@ class Evaluation:
         self._total_printed = 0
         outgoing = memoryview(b"".join(len(one).to_bytes(4, "little") + one for one in messages))
         deadline = time.monotonic() + seconds
-        look = deadline if self.watched is None else time.monotonic() + _LOOK_SECONDS
+        look = time.monotonic() + _LOOK_SECONDS
         poller = select.poll()
         for descriptor in (self._answers, *self.printed):
             poller.register(descriptor, select.POLLIN)
@@ -216,9 +206,9 @@ class Evaluation:
             if left <= 0:
                 return None, "wall"
             now = time.monotonic()
-            if self.watched is not None and now >= look:
+            if now >= look:
                 look = now + _LOOK_SECONDS
-                if self._memory() > self.limits["memory"] + self.plan["warm_bytes"]:
+                if self.too_much():
                     return None, "memory"
             for descriptor, _ in poller.poll(min(left, max(0.0, look - now)) * 1000):
                 if descriptor == self._requests:
@@ -243,15 +233,6 @@ class Evaluation:
                         while self._hear(descriptor) and self._total_printed <= self.limits["output_bytes"]:
                             pass
                     return answer, ""
-
-    def _memory(self) -> int:
-        """Bytes that all its processes have together, those of the warm process among them."""
-        others = self.watched() if self.watched is not None else set()
-        total = 0
-        for name in os.listdir("/proc"):
-            if name.isdigit() and int(name) not in others:
-                total += proportional_bytes(name)
-        return total
 
     def _send(self, outgoing: memoryview) -> memoryview:
         try:
@@ -301,7 +282,7 @@ class Evaluation:
             return 0.0
 
     def kill(self) -> None:
-        """Kill it and whatever it started; `reap` waits until they are gone."""
+        """Kill it and whatever it started; `reap` says when they are gone."""
         if self.status is not None:
             return
         if not self.plan["isolate"]:
@@ -309,11 +290,14 @@ class Evaluation:
                 os.killpg(self.pid, signal.SIGKILL)
         os.kill(self.pid, signal.SIGKILL)
 
-    def reap(self) -> None:
-        """Wait until a killed evaluation is gone with all that it had."""
+    def reap(self, *, wait: bool) -> bool:
+        """Whether a killed evaluation is gone with all that it had; waited for if `wait`."""
         if self.status is not None:
-            return
-        _, self.status, used = os.wait4(self.pid, 0)
+            return True
+        pid, status, used = os.wait4(self.pid, 0 if wait else os.WNOHANG)
+        if not pid:
+            return False
+        self.status = status
         self.cpu = used.ru_utime + used.ru_stime
         for descriptor in self.printed:
             while self._hear(descriptor) and self._total_printed <= self.limits["output_bytes"]:
@@ -324,6 +308,7 @@ class Evaluation:
             import shutil  # its compressors would be in every evaluation that is shut in
 
             shutil.rmtree(self.folder, ignore_errors=True)
+        return True
 
     def died_of(self) -> str:
         """What ended a process that we did not: `cpu`, `signal N`, or `exit N`."""

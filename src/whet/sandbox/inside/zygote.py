@@ -17,63 +17,91 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
-from . import frames, kernel, seccomp
-from .evaluation import Evaluation, mapped_bytes, proportional_bytes
+from . import frames, kernel, memory, seccomp
+from .evaluation import Evaluation
 
 _READY_SECONDS = 30.0
 """How long an evaluation may take to be shut in; a busy machine is no reason to give up."""
+
+_MOST_DYING = 3
+"""Evaluations that may be taken apart by the kernel while the next ones run."""
 
 
 class Zygote:
     """Serves evaluations to the process outside.
 
     Args:
-        channel: the socket to the outside.
+        incoming: where requests come from.
+        outgoing: where answers go.
         plan: `isolate` (fork into namespaces), `box` (folder of an evaluation), `modules` to import,
-            `path` to put on sys.path, `become` (a user to change to, or None), `limits`, `tail_bytes`.
+            `path` to put on sys.path, `become` (a user to change to, or None), `limits`, `tail_bytes`,
+            `hidden` (folders that an evaluation finds empty), `temporary` (that are its temporary one),
+            `cgroup` (descriptors: `enter` takes this process, `events` counts those killed for memory).
     """
 
-    def __init__(self, channel: int, plan: dict[str, Any]) -> None:
-        self.channel, self.plan = channel, plan
-        self.address_space = mapped_bytes() + plan["limits"]["memory"]
-        plan["warm_bytes"] = proportional_bytes("self")
+    def __init__(self, incoming: int, outgoing: int, plan: dict[str, Any]) -> None:
+        self.incoming, self.outgoing, self.plan = incoming, outgoing, plan
+        self.address_space = memory.mapped() + plan["limits"]["memory"]
+        self._warm = memory.proportional_of("self")
         self._spare: Evaluation | None = None
         self._dying: list[Evaluation] = []
 
     def serve(self) -> None:
         """Until the outside closes the channel."""
         failed = self._ready()
-        self._say(ready=not failed, error=failed, python=sys.version.split()[0])
+        self._say(
+            ready=not failed,
+            error=failed,
+            python=sys.version.split()[0],
+            grouped=self.plan["cgroup"] is not None,
+        )
         while True:
-            request = frames.read(self.channel)
+            request = frames.read(self.incoming)
             if request is None:
                 return
             asked, body = request[:1], request[1:]
             if asked == b"p":
-                self._reap()
+                self._reap(wait=True)
                 self._say(processes=sorted(int(name) for name in os.listdir("/proc") if name.isdigit()))
             elif asked in (b"o", b"s"):
                 self._evaluation(body, script=asked == b"s")
 
     def _ready(self) -> str:
         """Have an evaluation shut in and waiting; what failed, or the empty string."""
-        try:
-            if self._spare is None:
-                self._spare = Evaluation(self.plan, self.address_space)
-        except OSError as error:
-            return str(error)
-        failed = self._spare.ready(_READY_SECONDS)
-        if failed:
+        failed = ""
+        # Twice: one that waited beside another evaluation may have been starved or killed by it.
+        for _ in range(2):
+            try:
+                if self._spare is None:
+                    self._spare = Evaluation(self.plan, self.address_space)
+            except OSError as error:
+                failed = str(error)
+                continue
+            failed = self._spare.ready(_READY_SECONDS)
+            if not failed:
+                return ""
             self._spare.kill()
             self._dying.append(self._spare)
             self._spare = None
         return failed
 
-    def _own_processes(self) -> set[int]:
-        """Processes that are not the running evaluation's: the first one in here, this one, the next evaluation."""
-        return {1, os.getpid(), *({self._spare.pid} if self._spare is not None else ())}
+    def _too_much(self) -> Callable[[], bool]:
+        """Whether the processes of the running evaluation have had more memory than they may, asked time after time."""
+        cgroup = self.plan["cgroup"]
+        if cgroup is not None:
+            events: int = cgroup["events"]
+            killed = memory.killed(events)
+            return lambda: memory.killed(events) > killed
+        most: int = self.plan["limits"]["memory"] + self._warm
+
+        def together() -> bool:
+            others = {1, os.getpid(), *({self._spare.pid} if self._spare is not None else ())}
+            return memory.proportional(others) > most
+
+        return together
 
     def _ahead(self) -> None:
         """While an evaluation runs: clear away the last one and fork the next, without waiting for it."""
@@ -81,14 +109,18 @@ class Zygote:
         with contextlib.suppress(OSError):  # asked again, and then reported, when it is needed
             self._spare = Evaluation(self.plan, self.address_space)
 
-    def _reap(self) -> None:
-        while self._dying:
-            self._dying.pop().reap()
+    def _reap(self, *, wait: bool = False) -> None:
+        """Clear away what was killed.
+
+        Taking namespaces apart is a third of what an evaluation costs the kernel, and nobody's answer
+        waits for it; only when several are at it at once the next one does.
+        """
+        wait = wait or len(self._dying) > _MOST_DYING
+        self._dying = [one for one in self._dying if not one.reap(wait=wait)]
 
     def _say(self, body: bytes = b"", **meta: Any) -> None:
-        frames.write(self.channel, b"r" + json.dumps(meta).encode())
-        if "answered" in meta:
-            frames.write(self.channel, body)
+        said = [b"r" + json.dumps(meta).encode()]
+        frames.write(self.outgoing, *said, *([body] if "answered" in meta else ()))
 
     def _evaluation(self, spec: bytes, *, script: bool) -> None:
         """Serve the calls of one opened program until it is closed or over."""
@@ -99,12 +131,12 @@ class Zygote:
             over = {"answered": False, "broken": failed, "seconds": 0, "cpu": 0, "printed": ""}
         else:
             if self.plan["isolate"]:
-                evaluation.watched = self._own_processes
+                evaluation.too_much = self._too_much()
             if script:
-                evaluation.stream = lambda kind, part: frames.write(self.channel, kind + part)
+                evaluation.stream = lambda kind, part: frames.write(self.outgoing, kind + part)
         first = [spec]
         while True:
-            request = frames.read(self.channel)
+            request = frames.read(self.incoming)
             if request is None or request[:1] == b"e":
                 break
             seconds, given = json.loads(request[1:17]), request[17:]
@@ -125,10 +157,12 @@ class Zygote:
         meanwhile = self._ahead if self._spare is None else None
         answer, killed = evaluation.exchange(messages, seconds, meanwhile)
         taken = time.monotonic() - began
+        if answer is not None and self.plan["cgroup"] is not None and evaluation.too_much():
+            answer, killed = None, "memory"  # by those that are left, of which some were killed for it
         if answer is None:
             evaluation.kill()
-            evaluation.reap()
-            killed = killed or evaluation.died_of()
+            evaluation.reap(wait=True)
+            killed = killed or ("memory" if evaluation.too_much() else evaluation.died_of())
         meta = {
             "answered": answer is not None,
             "killed": killed,
@@ -140,14 +174,38 @@ class Zygote:
         return {} if answer is not None else {**meta, "seconds": 0, "cpu": 0, "printed": ""}
 
 
+def _take(descriptor: int) -> int:
+    """A copy of a descriptor where no evaluation looks for one."""
+    return fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 32)
+
+
+def _enter(cgroup: dict[str, Any]) -> dict[str, Any] | None:
+    """Enter the cgroup whose descriptors these are; what is left of them, None where it cannot be entered."""
+    events = _take(cgroup["events"])
+    os.close(cgroup["events"])
+    if cgroup["enter"] is not None:
+        try:
+            os.write(cgroup["enter"], b"0")
+        except OSError:
+            return None
+        finally:
+            os.close(cgroup["enter"])
+    return {"events": events}
+
+
 def main() -> None:
-    """Take the channel from descriptor 0 and the plan from the command line."""
+    """Take the channel from descriptors 0 and 1 and the plan from the command line."""
     plan = json.loads(sys.argv[1])
-    channel = fcntl.fcntl(0, fcntl.F_DUPFD_CLOEXEC, 32)
+    incoming, outgoing = _take(0), _take(1)
     nothing = os.open(os.devnull, os.O_RDWR)
     for standard in (0, 1):
         os.dup2(nothing, standard)
-    os.closerange(max(channel, nothing) + 1, 256)
+    if plan["cgroup"] is not None:
+        plan["cgroup"] = _enter(plan["cgroup"])
+    kept = {incoming, outgoing, *((plan["cgroup"] or {}).values())}
+    for descriptor in {*range(3, 256)} - kept:
+        with contextlib.suppress(OSError):
+            os.close(descriptor)
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     sys.path[:] = [*plan["path"], *(place for place in sys.path if place not in ("", plan["library"]))]
     try:
@@ -161,10 +219,10 @@ def main() -> None:
             importlib.import_module(name)
     except BaseException as error:
         said = {"ready": False, "error": f"{type(error).__name__}: {error}"}
-        frames.write(channel, b"r" + json.dumps(said).encode())
+        frames.write(outgoing, b"r" + json.dumps(said).encode())
         return
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     gc.collect()
     gc.freeze()
-    Zygote(channel, plan).serve()
+    Zygote(incoming, outgoing, plan).serve()
