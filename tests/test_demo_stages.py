@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from whet.demo.stages import Lost, Place, run_in_order
+from whet.demo.stages import Lost, Place, Stage, behind, run_in_order
 
 NEEDS: dict[str, tuple[str, ...]] = {
     "rule": (),
@@ -25,6 +25,15 @@ NEEDS: dict[str, tuple[str, ...]] = {
     "trained by judge": ("cloned", "judge"),
     "gate": ("trained",),
 }
+
+
+def test_what_is_behind_a_stage_stands_in_order_and_holds_nothing_else() -> None:
+    async def nothing() -> None: ...
+
+    stages = {name: Stage(nothing, needs) for name, needs in NEEDS.items()}
+    assert behind(stages, "rule") == []
+    assert behind(stages, "trained by judge") == ["rule", "head", "cloned", "judge"]
+    assert behind(stages, "gate") == ["rule", "head", "cloned", "trained"]
 
 
 class Watched:
@@ -123,7 +132,7 @@ FIRST = """
 import asyncio, sys
 from pathlib import Path
 from whet.demo.job import SMALL, JobOptions
-from whet.demo.second import SecondProcess
+from whet.demo.processes import SecondProcess
 from whet.loop import quiet
 
 async def main():
@@ -153,7 +162,7 @@ def test_the_second_process_ends_with_the_first_however_that_ends(tmp_path: Path
 def test_a_second_process_that_dies_is_lost_and_says_so(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     from whet.demo.job import SMALL, JobOptions
-    from whet.demo.second import SecondProcess
+    from whet.demo.processes import SecondProcess
     from whet.loop import quiet
 
     readied: list[dict[str, Any]] = []

@@ -181,8 +181,8 @@ async def _run(
 ) -> dict[str, Any]:
     from ..training.local import use_threads
     from .job import Job
+    from .processes import cores
     from .proof import run_job
-    from .second import cores
 
     # At this size a second thread costs more than it brings, and with one the results are the same everywhere.
     # A second process is another matter: it runs other stages.

@@ -24,7 +24,7 @@ from . import scoring
 from .agents import agent_folder
 from .job import Job, seconds
 from .learning import Learning
-from .second import SecondProcess
+from .processes import SecondProcess
 from .stages import Place, Stage, run_in_order
 
 ORDER = ("rule", "head", "trained", "route")

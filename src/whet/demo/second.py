@@ -1,12 +1,7 @@
-"""A second process for the stages of a job: a second core's worth of work on the same store.
+"""The second process of a job: `python -m whet.demo.second`, started and told what to do by the first.
 
-The first process tells it by name which stage to run and is told when that has ended; what the stage came to
-passes through the store, which the first process owns.  It is a fresh interpreter, not a fork: torch's and the
-store's threads do not survive one.  It ends the moment the first one does, however that ends, so that nobody
-else works on a job that is being resumed.
-
-    →  {"options": ..., "store": path, "name": job}, then {"stage": name} each time
-    ←  {"ready": timing}, {"progress": [what, done, total, figures]}, {"ended": name}, {"failed": why}
+It runs stages on the same store until its standard input ends, as it does the moment the first process ends,
+however that ends: nobody else works on a job that is being resumed.  `processes.py` has the messages.
 """
 
 from __future__ import annotations
@@ -17,104 +12,14 @@ import queue
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any, BinaryIO
 
 import msgspec
 
-from ..loop import Progress
-from .stages import Lost
-
-if TYPE_CHECKING:
-    from .job import JobOptions
-
 OFTEN = 0.2
 """Seconds between two lines of progress at least: the first process may have no time to read them."""
-
-
-def cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-class SecondProcess:
-    """The second process, seen from the first: a Place for stages.
-
-    Args:
-        progress: told what is under way there.
-        ready: told what it took to get ready: the row of timings of its reading the mail.
-    """
-
-    def __init__(
-        self,
-        process: asyncio.subprocess.Process,
-        *,
-        progress: Progress,
-        ready: Callable[[dict[str, Any]], None],
-    ) -> None:
-        self._process, self._progress, self._ready = process, progress, ready
-
-    @classmethod
-    async def start(
-        cls,
-        options: JobOptions,
-        *,
-        store: str,
-        name: str,
-        progress: Progress,
-        ready: Callable[[dict[str, Any]], None],
-    ) -> SecondProcess:
-        """Start it for the job of this name; it takes some seconds to get ready."""
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "whet.demo.second"),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            # It finds whet where this process did; and a Ctrl-C in the terminal is for this process to handle.
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-            start_new_session=True,
-        )
-        second = cls(process, progress=progress, ready=ready)
-        second._tell({"options": msgspec.to_builtins(options, enc_hook=str), "store": store, "name": name})
-        return second
-
-    @property
-    def pid(self) -> int:
-        """Its process id."""
-        return self._process.pid
-
-    async def __call__(self, stage: str) -> None:
-        """Run that stage there.
-
-        Raises:
-            Lost: the process is gone, or the stage failed: run where it can be seen, it will say why.
-        """
-        assert self._process.stdout is not None
-        self._tell({"stage": stage})
-        while line := await self._process.stdout.readline():
-            match msgspec.json.decode(line):
-                case {"progress": [what, done, total, figures]}:
-                    # Both may be doing the same, to different ends.
-                    self._progress(what if what == stage else f"{stage}: {what}", done, total, **figures)
-                case {"ready": timing}:
-                    self._ready(timing)
-                case {"ended": name} if name == stage:
-                    return
-                case {"failed": why}:
-                    await self.close()
-                    raise Lost(f"{stage} failed in the second process ({why}); it runs again in the first")
-        code = await self._process.wait()
-        raise Lost(f"the second process ended with code {code}; the first goes on with {stage} alone")
-
-    def _tell(self, message: Mapping[str, Any]) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.write(msgspec.json.encode(message) + b"\n")  # if it is gone, reading finds out
-
-    async def close(self) -> None:
-        """End it, whatever it is doing: as the store has it, so it stays."""
-        if self._process.returncode is None:
-            self._process.kill()
-        await self._process.wait()
 
 
 def main() -> None:
@@ -134,10 +39,12 @@ def _listen(messages: BinaryIO, told: queue.SimpleQueue[dict[str, Any]]) -> None
 
 
 async def _serve(told: queue.SimpleQueue[dict[str, Any]], out: BinaryIO) -> None:
+    # These take seconds.
     from ..store import Store
     from ..training.local import use_threads
     from .job import Job, JobOptions
     from .proof import Proof
+    from .stages import behind
 
     use_threads(1)
     spoke = 0.0
@@ -161,9 +68,9 @@ async def _serve(told: queue.SimpleQueue[dict[str, Any]], out: BinaryIO) -> None
         while True:
             wanted = (await asyncio.to_thread(told.get))["stage"]
             try:
-                for name, stage in stages.items():
-                    if name == wanted or (job.ended(name) and name not in taken):
-                        await stage.run()
+                for name in (*behind(stages, wanted), wanted):  # not more: the first process may just end it
+                    if name not in taken:
+                        await stages[name].run()
                         taken.add(name)
             except Exception as error:
                 say({"failed": f"{type(error).__name__}: {error}"})

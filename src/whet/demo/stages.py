@@ -3,7 +3,7 @@
 A stage is a function of what earlier stages left in the store and of the seed alone.  So which process runs
 it, and what runs beside it, changes nothing but the time that passes; a process that is lost takes nothing
 with it but the work since its last checkpoint.  What the stages are is in `learning.py` and `proof.py`, what
-the other process is in `second.py`.
+the other process is in `processes.py` and `second.py`.
 """
 
 from __future__ import annotations
@@ -21,6 +21,17 @@ class Stage:
     """Does it and stores what came of it; where that is stored already, only takes it from there."""
     needs: tuple[str, ...] = ()
     """Stages that have to end before."""
+
+
+def behind(stages: Mapping[str, Stage], name: str) -> list[str]:
+    """Every stage that this one needs, however far behind it, in the order in which they stand there."""
+    wanted, found = list(stages[name].needs), set[str]()
+    while wanted:
+        one = wanted.pop()
+        if one not in found:
+            found.add(one)
+            wanted += stages[one].needs
+    return [one for one in stages if one in found]
 
 
 Place = Callable[[str], Awaitable[None]]
