@@ -12,7 +12,6 @@ read the ratios.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import os
 import random
 import re
@@ -23,7 +22,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -314,7 +313,7 @@ def flood(url: str, bodies: Iterator[bytes], clients: int, seconds: float) -> li
     head += f"content-type: {PROTOBUF}\r\ncontent-length: %d\r\n\r\n"
     took: list[float] = []
     stop = time.perf_counter() + seconds
-    with contextlib.ExitStack() as stack:
+    with ExitStack() as stack:
         ready = stack.enter_context(selectors.DefaultSelector())
 
         def send(connection: socket.socket) -> None:
@@ -348,9 +347,11 @@ def flood(url: str, bodies: Iterator[bytes], clients: int, seconds: float) -> li
 
 def whole(said: bytearray) -> bool:
     """Whether an answer has arrived to its end."""
-    head, _, body = said.partition(b"\r\n\r\n")
+    head, end, body = said.partition(b"\r\n\r\n")
+    if not end:
+        return False
     length = re.search(rb"(?i)\r\ncontent-length: *(\d+)", head)
-    return bool(_) and (body.endswith(b"0\r\n\r\n") if length is None else len(body) >= int(length[1]))
+    return body.endswith(b"0\r\n\r\n") if length is None else len(body) >= int(length[1])
 
 
 def measure(python: str | None, folder: Path, seconds: float, spans: int) -> dict[str, float]:
