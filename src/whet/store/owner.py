@@ -289,6 +289,10 @@ class Owner:
                     elif key == "rollout":
                         for row in rows:
                             self._arrivals += connection.execute(_ROLLOUT, row).fetchall()
+                    elif key == "withdraw":
+                        settle(connection)
+                        connection.executemany("DELETE FROM trajectories WHERE id = ?", rows)
+                        settle(connection)
                     elif key in ("erase", "retain"):
                         gathered.write(connection)
                         self._take_out(erase if key == "erase" else retain, rows)
