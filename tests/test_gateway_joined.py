@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -123,6 +124,25 @@ def test_a_call_that_two_traced_calls_may_have_made_stays_with_the_run() -> None
             each.id: [step.observation[-1]["text"] for step in each.steps] for each in store.trajectories()
         }
     assert found == {"a": ["call 1"], "b": ["call 3"], trajectory_id(b"", "r1"): ["call 2"]}
+
+
+def test_a_traced_call_that_is_recorded_after_its_model_calls_were_read_takes_them_over() -> None:
+    with Store(":memory:") as store:
+        assembler = Assembler(store, grace=0.0)
+        now = time.time()
+        store.spans.put([called(1, 101.0), called(2, 107.0), called(3, 130.0)]).result()
+        assert assembler.step(now + 5) == 1
+        assert len(store.trajectory(trajectory_id(b"", "r1")).steps) == 3
+        store.put(traced("a", 100.0, 10.0))
+        assert assembler.step(now + 6) == 2
+        whole, rest = store.trajectory("a"), store.trajectory(trajectory_id(b"", "r1"))
+        assert [len(whole.steps), len(rest.steps)] == [2, 1]
+        store.put(traced("b", 125.0, 10.0))
+        assert assembler.step(now + 7) == 1
+        assert {each.id: len(each.steps) for each in store.trajectories()} == {"a": 2, "b": 1}
+        assert store.counts()["trajectories"] == 2
+        assert assembler.step(now + 90) == 0
+        assert Assembler(store).step(now + 90) == 0
 
 
 def test_a_call_that_comes_late_is_added_and_what_was_judged_stays() -> None:

@@ -22,7 +22,7 @@ from .asgi import Request, Response, Route, answer, reads, writes
 from .ingest import PAGE, Page
 
 Id = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
-Kind = Literal["thumb", "rating", "correction", "demonstration", "preference"]
+Kind = Literal["thumb", "rating", "correction", "demonstration", "preference", "comment"]
 MOST = 10_000
 
 
@@ -30,7 +30,7 @@ class Said(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     """One thing that somebody said.
 
     A thumb has the value 1 or -1, a rating any number; a correction or demonstration says in
-    `correction` what should have been; a preference has there `{"chosen", "rejected"}`.
+    `correction` what should have been; a preference has there `{"chosen", "rejected"}`; a comment is one.
     """
 
     run: Id | None = None
@@ -144,6 +144,8 @@ def _check(number: int, said: Said) -> None:
         wrong = f"a thumb has the value 1 or -1, not {said.value!r}"
     elif said.kind == "rating" and (said.value is None or not math.isfinite(said.value)):
         wrong = "a rating needs a value"
+    elif said.kind == "comment" and not said.comment:
+        wrong = "a comment says something"
     elif said.kind in ("correction", "demonstration") and said.correction is None:
         wrong = f"a {said.kind} says in `correction` what should have been"
     elif said.kind == "preference" and not (

@@ -95,6 +95,10 @@ class Batch:
         self._add("trajectory_again" if replace else "trajectory", rows)
         self.add_feedback(*(said for each in trajectories for said in each.feedback))
 
+    def withdraw(self, *ids: str) -> None:
+        """Take out trajectories of which every step is in another one now; their spans stay."""
+        self._add("withdraw", [(id,) for id in ids])
+
     def add_feedback(self, *feedback: Feedback) -> None:
         """See `Store.add_feedback`."""
         self._add("feedback", [feedback_row(each) for each in feedback])

@@ -289,6 +289,11 @@ class Owner:
                             self._arrivals += connection.execute(_ROLLOUT, row).fetchall()
                         continue
                     gathered.write(connection)  # what came before, for these may change it
+                    if key == "withdraw":
+                        settle(connection)
+                        connection.executemany("DELETE FROM trajectories WHERE id = ?", rows)
+                        settle(connection)
+                        continue
                     if key in ("erase", "retain"):
                         self._take_out(erase if key == "erase" else retain, rows)
                         tasks = None

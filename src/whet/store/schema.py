@@ -222,7 +222,7 @@ QUEUE_STATEMENTS: dict[str, tuple[int, str]] = {
 a row, and the statement for any number of rows: sqlite3 gives up the interpreter lock at every step, and
 getting it back from a busy server costs up to 5 ms.  In the order in which a transaction has them."""
 
-HANDLED = {"span": 10, "rollout": 7, "erase": 4, "retain": 4}
+HANDLED = {"span": 10, "rollout": 7, "withdraw": 1, "erase": 4, "retain": 4}
 """What is written by more than one statement (`owner.py`): key → columns of a row."""
 
 WIDTHS = {key: sql.count("?") for key, sql in STATEMENTS.items()} | HANDLED

@@ -17,6 +17,8 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
+import msgspec
+
 from ..errors import InputError, StoreError
 from ..store import Store
 from ..store.codec import encode
@@ -30,6 +32,8 @@ CURSOR = "assembler"
 NO_ROOT = "the root of this run never arrived"
 OPEN = 50_000
 """Runs that may be open at once, about 20 MB: what arrives beyond that waits in the record, not in memory."""
+BEFORE = 10_000
+"""Trajectories from before the start that are looked at again: they may have come while nothing was served."""
 TOGETHER = 500
 """Runs in one step, which are one commit."""
 READ = 32
@@ -69,7 +73,11 @@ class Assembler:
     failure: str | None = None
     """Why the last step could not be written, None if it could."""
     _after: int = -1
+    _recorded: int = -1
+    """`seq` of the last trajectory that was looked at."""
     _open: dict[str | bytes, _Open] = field(default_factory=dict)
+    _empty: list[str] = field(default_factory=list)
+    """Trajectories of which every step is in another one now."""
     _revisions: dict[str | bytes, int] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -135,6 +143,7 @@ class Assembler:
             kept = self.store.state(CURSOR, 0)
             self._after = kept if isinstance(kept, int) and kept >= 0 else 0
         before = self._after
+        self._look_at_traced(now)
         while (room := min(1000, self.most - len(self._open))) > 0:
             page = self.store.spans.touched(self._after, limit=room)
             if not page:
@@ -164,6 +173,29 @@ class Assembler:
             merged = [_merged(each, stored.get(each.id)) for each in found]
             yield key, [each for each in merged if each is not None]
 
+    def _look_at_traced(self, now: float) -> None:
+        """Open runs again of which a traced call was recorded after they were written.
+
+        A traced function is recorded when it ends, its model calls as they happen: by then a run of some
+        length has been written without it.
+        """
+        ((last,),) = self.store.rows("SELECT coalesce(max(seq), 0) FROM trajectories")
+        if self._recorded < 0:
+            self._recorded = max(0, last - BEFORE)
+        if last == self._recorded:
+            return
+        rows = self.store.rows(
+            "SELECT DISTINCT run FROM trajectories WHERE seq > ? AND seq <= ? AND run IS NOT NULL "
+            "AND instr(body, CAST('\"function\":' AS BLOB)) > 0",
+            [self._recorded, last],
+        )
+        self._recorded = last
+        own = {trajectory_id(b"", run): run for (run,) in rows if run not in self._open}
+        listed = msgspec.json.encode(list(own)).decode()
+        written = "SELECT id FROM trajectories WHERE id IN (SELECT value FROM json_each(?))"
+        for (id,) in self.store.rows(written, [listed]) if own else ():
+            self._open[own[id]] = _Open(self._after + 1, now, now)
+
     def _assemble(
         self, key: str | bytes, spans: list[Span], wanted: set[str], now: float
     ) -> list[Trajectory] | None:
@@ -177,6 +209,8 @@ class Assembler:
             return None
         joined, left = self._joined(key, spans)
         found = [each for each in survey(left).trajectories if each.id in wanted]
+        if joined:  # what was written of the run before may have nothing of its own left
+            self._empty += wanted - {each.id for each in found} - {each.id for each in joined}
         if not whole:
             found = [_noted(each, NO_ROOT) for each in found]
         return [*joined, *found]
@@ -224,7 +258,9 @@ class Assembler:
                     batch.put(each, replace=True)
                 except InputError as exception:
                     batch.put(_unstorable(each, exception), replace=True)
+            batch.withdraw(*self._empty)
             batch.put_state(CURSOR, min([*(first - 1 for first in waiting), self._after]))
+        self._empty.clear()
         for key in closed:  # only now: what could not be written stays open
             del self._open[key]
             self._revisions[key] = self._revisions.get(key, 0) + 1

@@ -24,10 +24,11 @@ from ..errors import StoreError, WhetError
 from ..store import Batch, Store, spool
 from ..store.batch import trajectory_row
 from ..types import Feedback
-from .record import CallNote, trajectory
+from .record import CallNote, process_run, trajectory
 
 if TYPE_CHECKING:
     from .redact import Redactor
+    from .remote import Remote
 
 LIMIT = 100_000
 """Finished calls that may wait."""
@@ -42,12 +43,15 @@ Item = CallNote | Feedback | threading.Event
 
 
 class Sink:
-    """Takes what is recorded for one store: a Store, or the path of one that is opened when needed."""
+    """Takes what is recorded for one store: a Store, the path of one that is opened when needed, or a server."""
 
-    def __init__(self, target: Store | str) -> None:
-        self.path = target.path if isinstance(target, Store) else os.path.realpath(target)
+    def __init__(self, target: Store | Remote | str) -> None:
+        self.path = target.path if isinstance(target, Store) else ""
+        if isinstance(target, str):
+            self.path = os.path.realpath(target)
         self._store = target if isinstance(target, Store) else None
-        self._own = self._store is None
+        self._remote = None if isinstance(target, Store | str) else target
+        self._own = isinstance(target, str)
         self._retry_at = 0.0
         self.spooled = 0
         self._reset()
@@ -56,9 +60,9 @@ class Sink:
             target.before_close(self._flushed)
 
     @property
-    def target(self) -> Store | str:
-        """The Store that was given, else the path."""
-        return self.path if self._own or self._store is None else self._store
+    def target(self) -> Store | str | None:
+        """The Store that was given, else the path; None of what is sent to a server."""
+        return self._store if self._store is not None and not self._own else self.path or None
 
     def _reset(self) -> None:
         """A state without threads: at the start, and in a forked child, whose parent keeps the rest."""
@@ -159,6 +163,12 @@ class Sink:
         batch.put_row(row)
 
     def _write(self, batch: Batch, count: int) -> None:
+        if self._remote is not None:
+            try:
+                self._drop(self._remote.send(batch.writes))
+            except (OSError, ValueError):
+                self._drop(count)
+            return
         try:
             store = self._opened()
             if store is not None:
@@ -202,6 +212,9 @@ _redactor: list[Redactor | None] = []
 def sink_for(target: Store | str | os.PathLike[str] | None) -> Sink:
     """The one sink of a store, of a path, or of the default store."""
     if target is None:
+        served = None if _default else _served()
+        if served is not None:
+            return served
         target = _default[0] if _default else os.environ.get("WHET_STORE", "whet.db")
     if isinstance(target, Store):
         found = _of_store.get(target)
@@ -214,8 +227,23 @@ def sink_for(target: Store | str | os.PathLike[str] | None) -> Sink:
     return _kept[path]
 
 
+def _served() -> Sink | None:
+    """The sink of the server behind which this program runs (`whet run --url`), if it does."""
+    url = os.environ.get("WHET_URL")
+    if not url or "WHET_STORE" in os.environ or process_run() is None:
+        return None
+    if url not in _kept:
+        from .remote import Remote  # here: few programs need it
+
+        _kept[url] = Sink(Remote(url, os.environ.get("WHET_TOKEN")))
+    return _kept[url]
+
+
 def record_to(target: Store | str | os.PathLike[str]) -> None:
-    """Where `@trace` without a store records: else the environment's WHET_STORE, else `whet.db` here."""
+    """Where `@trace` without a store records.
+
+    Else it is the environment's WHET_STORE, the server that WHET_URL names, or `whet.db` here.
+    """
     _default[:] = [target if isinstance(target, Store) else os.fspath(target)]
 
 

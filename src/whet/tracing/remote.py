@@ -1,0 +1,78 @@
+"""Where a traced program records when the store is a server's: over HTTP, as `whet run --url` sets it up.
+
+It sends trajectories and feedback to the server that `WHET_URL` names, with the token in `WHET_TOKEN`.  A
+server that does not answer, or asks to be spared, is asked again for some seconds; what it refuses is not.
+It runs on the sink's own thread and never reads.
+"""
+
+from __future__ import annotations
+
+import time
+import urllib.error
+import urllib.request
+
+import msgspec
+
+from ..store.writer import Writes
+from ..types import Feedback
+
+PAUSES = (0.2, 0.5, 1.0, 2.0, 4.0, 0.0)
+"""Seconds between attempts; after the last one what was to be sent is given up."""
+_SPARE = (408, 429, 500, 502, 503, 504)
+
+
+class Remote:
+    """The server at `url`.
+
+    Args:
+        token: with the role write.
+    """
+
+    def __init__(self, url: str, token: str | None) -> None:
+        self._url, self._headers = url.rstrip("/"), {"content-type": "application/json"}
+        if token:
+            self._headers["authorization"] = f"Bearer {token}"
+
+    def send(self, writes: Writes) -> int:
+        """Have the server record these; how many it refused.
+
+        Raises:
+            OSError: it could not be reached.
+        """
+        refused = 0
+        for key, rows in writes:
+            bodies = [row[-1] for row in rows if isinstance(row[-1], bytes)]
+            if key == "trajectory":
+                refused += self._post(
+                    "/api/trajectories", "trajectories", [msgspec.Raw(one) for one in bodies]
+                )
+            elif key == "feedback":
+                refused += self._post("/api/feedback", "feedback", [_said(one) for one in bodies])
+        return refused
+
+    def _post(self, path: str, name: str, given: list[msgspec.Raw]) -> int:
+        body = msgspec.json.encode({name: given})
+        for pause in PAUSES:
+            request = urllib.request.Request(self._url + path, body, self._headers, method="POST")
+            try:
+                with urllib.request.urlopen(request, timeout=10) as answered:
+                    answered.read()
+                return 0
+            except urllib.error.HTTPError as refusal:
+                refusal.close()
+                if refusal.code not in _SPARE:
+                    break
+            except OSError:
+                if not pause:
+                    raise
+            time.sleep(pause)
+        if len(given) == 1:
+            return 1
+        return sum(self._post(path, name, [one]) for one in given)  # one of them is at fault
+
+
+def _said(body: bytes) -> msgspec.Raw:
+    """Feedback as the server takes it, which names only what is meant."""
+    said = msgspec.json.decode(body, type=Feedback)
+    whole = {key: value for key, value in msgspec.to_builtins(said).items() if value not in (None, "")}
+    return msgspec.Raw(msgspec.json.encode(whole))
