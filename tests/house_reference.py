@@ -94,6 +94,7 @@ def cli_reference() -> str:
     """Every command with its options, as Markdown."""
     from whet.cli import app
 
+    _inherit(app)
     note = "<!-- Written by scripts/reference from the command line itself; do not edit. -->\n\n"
     # The generator puts the name of the running program into usage lines.
     started_as, sys.argv = sys.argv, ["whet"]
@@ -101,6 +102,15 @@ def cli_reference() -> str:
         return note + str(app.generate_docs(output_format="markdown")).strip() + "\n"
     finally:
         sys.argv = started_as
+
+
+def _inherit(app: Any) -> None:
+    """Write down in every group what it inherits: the generator looks no further than the group itself."""
+    for name in app:
+        if not name.startswith("-"):
+            inner = app[name]
+            inner.default_parameter = inner.default_parameter or app.default_parameter
+            _inherit(inner)
 
 
 def main() -> None:

@@ -192,9 +192,26 @@ def test_what_is_exported_whole_comes_back_whole_and_once(
     for recorded in (7, 0):
         capsys.readouterr()
         assert whet("import", output, "--store", tmp_path / "again.db", "--json") == 0
-        assert json.loads(capsys.readouterr().out) == {"read": 7, "recorded": recorded}
+        assert json.loads(capsys.readouterr().out) == {"read": 7, "recorded": recorded, "redacted": {}}
     with Store(store) as first, Store(tmp_path / "again.db") as second:
         assert list(first.trajectories()) == list(second.trajectories())
+
+
+def test_secrets_in_a_file_that_is_imported_are_not_stored(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    key = "sk-ant-" + "a1b2c3d4" * 4
+    given, store = tmp_path / "runs.jsonl", tmp_path / "runs.db"
+    given.write_text(
+        json.dumps({"task_id": "t", "steps": [{"obs": "log in", "action": f"use {key}"}]}) + "\n"
+    )
+    assert whet("import", given, "--store", store) == 0
+    assert "redacted: 2 x anthropic-key" in capsys.readouterr().out
+    assert key.encode() not in store.read_bytes()
+    with Store(store) as opened:
+        (found,) = opened.trajectories()
+    assert found.steps[0].action == "use [redacted:anthropic-key]"
+    assert found.meta["untrainable"]
 
 
 @pytest.mark.parametrize(

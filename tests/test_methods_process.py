@@ -230,5 +230,34 @@ def test_ratings_of_prm800k_become_labels_on_the_solution_they_were_given_to():
     ]
     last = made[-1].trajectory.steps[1].tokens
     assert last.prompt_ids == tuple(map(ord, "1+1add"))
+    again = prm800k([PRM800K], lambda text: [ord(char) for char in text])
+    assert [one.trajectory.id for one in again] == [one.trajectory.id for one in made]
     with pytest.raises(InputError, match="line 1 is not a PRM800K record"):
         prm800k(['{"label": 3}'], lambda text: [])
+
+
+def rated(problem, right, wrong):
+    """A line of PRM800K: two steps, each with a good and a bad way of going on."""
+    steps = [
+        {"completions": [{"text": good, "rating": 1}, {"text": bad, "rating": -1}], "chosen_completion": 0}
+        for good, bad in zip(right, wrong, strict=True)
+    ]
+    return json.dumps({"question": {"problem": problem}, "label": {"steps": steps}})
+
+
+def test_a_file_of_peoples_ratings_trains_a_process_reward_from_the_command_line(tmp_path, capsys):
+    from whet.cli import app
+
+    path = tmp_path / "prm800k.jsonl"
+    path.write_text("\n".join(rated(f"{n}+1=", ["add;", f"{n + 1}."], ["eat;", "0."]) for n in range(24)))
+    words = ["train", "prm", "--data", path, "--output", tmp_path / "out", "--epochs", 12, "--json"]
+    words += ["--optim.learning-rate", 0.01]
+    assert app([str(word) for word in words], result_action="return_value") == 0
+    result = json.loads(capsys.readouterr().out)
+    # a bad first step, a good and a bad second step after the good first, for each problem
+    assert (result["metrics"]["labelled_trajectories"], result["metrics"]["labelled_steps"]) == (72, 120)
+    assert result["metrics"]["validation_loss"] < 0.3, "well below the .67 of knowing the share alone"
+    assert set(result["bundle"]) == {"policy", "process_reward"}
+    path.write_text(path.read_text() + "\n{}\n")
+    with pytest.raises(InputError, match="line 25 is not a PRM800K record"):
+        app([str(word) for word in [*words[:5], tmp_path / "other", *words[6:]]])

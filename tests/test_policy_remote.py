@@ -8,7 +8,7 @@ from methods_toys import SMALL as ANSWER_SIZE
 from policy_world import TOKEN, causal, downloaded, serving
 
 from whet.env import rollout
-from whet.errors import ModelError
+from whet.errors import InputError, ModelError
 from whet.fakes import Reply, ScriptedServer
 from whet.models import Retry
 from whet.models.base import Completion
@@ -202,3 +202,44 @@ def test_weights_reach_a_vllm_server_by_the_routes_that_it_documents(tmp_path):
         "/reset_prefix_cache",
         "/wake_up?tags=kv_cache",
     ]
+
+
+def test_a_server_is_insisted_on_for_the_total_time_and_no_longer():
+    async def ask(server, **retry):
+        async with VLLM(server.base_url, "policy", api_key=TOKEN, retry=Retry(**retry)) as client:
+            return await client.complete({"model": "policy", "prompt": [1]})
+
+    late = r"completions at .*no answer within 0\.2 s.*total_seconds"
+    with (
+        scripted(lambda _: Reply(answer=answered(), delay=5)) as server,
+        pytest.raises(ModelError, match=late),
+    ):
+        asyncio.run(ask(server, total_seconds=0.2))
+    # A wait that would end after the deadline is not begun.
+    with scripted([Reply(status=503, headers={"Retry-After": "3600"})]) as server:
+        with pytest.raises(ModelError, match=r"HTTP 503.*attempt 1 of 6, asked to wait 3600 s") as caught:
+            asyncio.run(ask(server, total_seconds=5))
+        assert caught.value.retryable
+
+
+def test_an_address_or_a_key_that_cannot_be_one_is_refused_before_anything_is_sent():
+    for address in ("localhost:8000/v1", "http:///v1", "http://127.0.0.1:1", "http://127.0.0.1:1/v1?key=abc"):
+        with pytest.raises(InputError, match="base_url"):
+            VLLM(address, "policy")
+    with pytest.raises(InputError, match="user name or password") as caught:
+        VLLM("http://me:hunter2@127.0.0.1:1/v1", "policy")
+    assert "hunter2" not in str(caught.value)
+    for key in ("", "two\nlines", "kéy"):
+        with pytest.raises(InputError, match="api_key"):
+            VLLM("http://127.0.0.1:1/v1", "policy", api_key=key)
+    assert VLLM("http://127.0.0.1:1/v1/", "policy").base_url == "http://127.0.0.1:1/v1"
+
+
+def test_the_key_is_shown_by_no_error():
+    async def ask(server):
+        async with VLLM(server.base_url, "policy", api_key="sk-wrong-and-long", retry=QUICK) as client:
+            await client.complete({"model": "policy", "prompt": [1]})
+
+    with scripted([answered()], api_key=TOKEN) as server, pytest.raises(ModelError, match="key") as caught:
+        asyncio.run(ask(server))
+    assert "sk-wrong" not in str(caught.value)

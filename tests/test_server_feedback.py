@@ -45,6 +45,16 @@ def test_feedback_that_is_sent_again_is_kept_once() -> None:
         assert len(here.get("/api/feedback?run=t1")["feedback"]) == 1
 
 
+def test_secrets_in_what_people_say_are_not_stored() -> None:
+    key = "sk-ant-" + "a1b2c3d4" * 4
+    said = {"run": "r", "kind": "correction", "comment": f"not {key}", "correction": {"say": [key]}}
+    with world() as here:
+        here.post("/api/feedback", {"feedback": [said]})
+        (found,) = here.get("/api/feedback")["feedback"]
+        assert found["comment"] == "not [redacted:anthropic-key]"
+        assert found["correction"] == {"say": ["[redacted:anthropic-key]"]}
+
+
 @pytest.mark.parametrize(
     "said",
     [

@@ -72,6 +72,20 @@ def test_a_reward_that_was_not_reported_is_missing_and_not_zero() -> None:
         assert score["reason"]
 
 
+def test_secrets_in_a_report_are_not_stored() -> None:
+    key = "sk-ant-" + "a1b2c3d4" * 4
+    with world(open_legacy=True) as here:
+        queue(here, "triplets")
+        task = here.http.get("/task").json()["task"]
+        said = [{"prompt": f"my key is {key}", "response": {"text": "thanks"}, "reward": 1.0}]
+        report = {"rollout_id": task["rollout_id"], "final_reward": 1.0, "triplets": said, "logs": [key]}
+        assert here.http.post("/rollout", json=report).status_code == 200
+        found = here.get("/api/trajectories/al-triplets")
+        assert found["steps"][0]["observation"] == "my key is [redacted:anthropic-key]"
+        assert found["meta"]["untrainable"]
+        assert key not in str(found)
+
+
 def test_its_client_is_given_resources_even_where_none_were_put() -> None:
     with world(open_legacy=True) as here:
         assert here.http.get("/resources/latest").json() == {"resources_id": "none", "resources": {}}

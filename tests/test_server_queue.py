@@ -119,6 +119,10 @@ def test_secrets_in_a_report_are_not_stored() -> None:
             found = here.get(f"/api/trajectories/t-{id}")
             assert found["output"] == "use [redacted:anthropic-key]"
             assert found["meta"]["untrainable"]
+        add(here, "c", max_attempts=1)
+        (lease,) = claim(here)
+        finish(here, lease, error={"fault": "agent", "type": "AuthError", "message": f"{key} was refused"})
+        assert here.get("/api/rollouts/c")["error"]["message"] == "[redacted:anthropic-key] was refused"
 
 
 def test_a_task_that_is_recorded_anew_while_it_waits_is_handed_out_as_it_is_now() -> None:

@@ -2,12 +2,11 @@
 
 import asyncio
 import random
-import warnings
 from dataclasses import replace
 
 import pytest
 import torch
-from methods_toys import RIGHT, WORDS, Answer, AnswerPolicy, context, tasks
+from methods_toys import WORDS, Answer, AnswerPolicy, context, tasks
 
 from whet.env import rollout
 from whet.errors import InputError, NotFoundError
@@ -18,7 +17,7 @@ from whet.optimizers.sft import SFT, SFTOptions
 from whet.training import huggingface
 from whet.training.alarms import AlarmOptions
 from whet.training.batch import Merged, parts
-from whet.training.huggingface import LoRAOptions, round_trip
+from whet.training.huggingface import LoRAOptions
 from whet.training.learner import chosen_logprobs, logprobs
 from whet.training.local import LocalModels, adopted
 from whet.training.model import ModelOptions, build, to_transformers
@@ -199,37 +198,3 @@ def test_weights_that_were_changed_or_are_gone_are_refused(tmp_path):
         huggingface.load(tmp_path / "empty")
     with pytest.raises(InputError, match="none of the layers"):
         huggingface.load(saved(tmp_path / "other"), lora=LoRAOptions(targets=("attn",)))
-
-
-TEMPLATE = (
-    "{% for message in messages %}[{{ message['role'] }}] {{ message['content'] }} [end] {% endfor %}"
-    "{% if add_generation_prompt %}[assistant] {% endif %}"
-)
-STRIPPING = TEMPLATE.replace("message['content']", "message['content'].replace('think', '')")
-
-
-def tokenizer(template):
-    from tokenizers import Tokenizer, models, pre_tokenizers
-    from transformers import PreTrainedTokenizerFast
-
-    words = ["[unk]", "[user]", "[assistant]", "[end]", "hello", "think", "yes", "no"]
-    made = Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="[unk]"))
-    made.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return PreTrainedTokenizerFast(
-            tokenizer_object=made, unk_token="[unk]", eos_token="[end]", chat_template=template
-        )
-
-
-def test_generated_tokens_survive_a_faithful_template_and_not_one_that_drops_thoughts():
-    asked = [{"role": "user", "content": "hello"}]
-    answer = [5, 6, 3]  # think yes [end]
-    assert round_trip(tokenizer(TEMPLATE), asked, answer).survives
-    lost = round_trip(tokenizer(STRIPPING), asked, answer)
-    assert not lost.survives
-    assert lost.first == 4  # [user] hello [end] [assistant], then the thought
-    assert "answer differs" in lost.reason
-    with pytest.raises(InputError, match="no chat template"):
-        round_trip(tokenizer(None), asked, answer)
-    assert len(RIGHT) == 4

@@ -7,6 +7,7 @@ error and an exit code of its own (`errors.py`); anything else is a bug and keep
 
 from __future__ import annotations
 
+import inspect
 import pkgutil
 import sys
 from collections.abc import Sequence
@@ -16,6 +17,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from ..errors import WhetError
+from . import terminal
 from .app import app
 
 __all__ = ["app", "main"]
@@ -27,15 +29,32 @@ for _module in pkgutil.iter_modules(__path__):
 
 def main(argv: Annotated[Sequence[str] | None, Parameter(parse=False)] = None) -> None:
     """Entry point of the `whet` command; exits with the command's code."""
+    terminal.prepare()
     try:
         code = app(argv, result_action="return_value")
+        sys.stdout.flush()  # here, where what goes wrong with it can still be said
     except WhetError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
+    except BrokenPipeError:
+        if not terminal.unread():
+            raise
+        terminal.leave_unread()
+        sys.exit(terminal.NOBODY_READS)
+    except OSError as error:
+        if error.errno not in terminal.MENDABLE:
+            raise
+        print(f"error: {terminal.said(error)}", file=sys.stderr)
+        terminal.leave_unread()
+        sys.exit(WhetError.exit_code)
     except KeyboardInterrupt:
-        print(
-            "stopped; what was acknowledged is kept. Go on with the same command and --resume",
-            file=sys.stderr,
-        )
+        goes_on = " Go on with the same command and --resume" if _resumes(argv) else ""
+        print(f"stopped; what was acknowledged is kept.{goes_on}", file=sys.stderr)
         sys.exit(130)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _resumes(argv: Sequence[str] | None) -> bool:
+    """Whether the command that was asked for has an option --resume."""
+    command, _, _ = app.parse_args(argv)
+    return "resume" in inspect.signature(command).parameters

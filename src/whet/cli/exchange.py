@@ -116,7 +116,8 @@ def _parquet(rows: Sequence[Any], output: Path) -> None:
 def import_(files: Sequence[Path], /, *, store: Path, json: bool = False) -> int:
     """Record the trajectories of files, one JSON object a line, in our own or in the published form.
 
-    One whose id is stored already is left as it is, so importing a file twice changes nothing.
+    One whose id is stored already is left as it is, so importing a file twice changes nothing. Secrets are taken
+    out before anything is stored, as with all that is recorded; what held one is marked untrainable.
 
     Parameters
     ----------
@@ -130,17 +131,23 @@ def import_(files: Sequence[Path], /, *, store: Path, json: bool = False) -> int
     from ..data.files import read
     from ..errors import InputError
     from ..store import Store
+    from ..tracing.redact import Redactor
 
     if not files:
         raise InputError("name at least one file with a trajectory as JSON on each line")
-    found = [run for file in files for run in read(file)]  # all of them first: a bad line records nothing
+    # All of them first: a bad line records nothing.
+    redactor = Redactor()
+    found = [redactor.trajectory(run) for file in files for run in read(file)]
     with Store(store) as opened:
-        before = opened.counts()["trajectories"]
+        before = opened.count("trajectories")
         opened.put(*found)
-        new = opened.counts()["trajectories"] - before
+        new = opened.count("trajectories") - before
     if json:
-        print(msgspec.json.encode({"read": len(found), "recorded": new}).decode())
+        result = {"read": len(found), "recorded": new, "redacted": redactor.counts}
+        print(msgspec.json.encode(result).decode())
     else:
         known = f", {len(found) - new} known already" if new < len(found) else ""
         print(f"{store}: {counted(new, 'trajectory')} recorded{known}", file=sys.stdout)
+        for rule, count in redactor.counts.items():
+            print(f"redacted: {count} x {rule}")
     return 0

@@ -40,6 +40,8 @@ class _Method:
     """Classmethod of the options that gives the defaults; the constructor if empty."""
     samples: bool = False
     """Whether its module has a `rollout` of recorded trajectories, for a method that wants to sample."""
+    labels: bool = False
+    """Whether its module reads files of labelled steps, by `labelled`."""
 
 
 METHODS = {
@@ -72,7 +74,13 @@ METHODS = {
         "optimizers.webrl", "WebRL", "WebRLOptions", "Regress on the advantage of each step.", rl=False
     ),
     "prm": _Method(
-        "cli.methods.prm", "PRM", "PRMOptions", "Learn what each step is worth.", rl=False, samples=True
+        "cli.methods.prm",
+        "PRM",
+        "PRMOptions",
+        "Learn what each step is worth.",
+        rl=False,
+        samples=True,
+        labels=True,
     ),
     "rlhf": _Method(
         "cli.methods.rlhf", "rlhf", "StageOptions", "Clone, learn a reward, PPO.", rl=False, samples=True
@@ -135,7 +143,13 @@ def _command(name: str) -> Callable[..., int]:
         changed = {key: given.pop(key) for key in list(given) if key in flat}
         options = _rebuilt(defaults, {flat[key].path: value for key, value in changed.items()})
         rollout = partial(room.rollout, options) if method.samples else None
-        return _run(name, getattr(room, method.optimizer), options, rollout=rollout, **given)
+        optimizer = getattr(room, method.optimizer)
+        data = given.get("data")
+        labels = room.labelled(data, given.get("model", "tiny")) if method.labels and data else None
+        if labels is not None:
+            optimizer = partial(optimizer, labelled=labels)
+            given |= {"trajectories": [one.trajectory for one in labels], "ids_only": True}
+        return _run(name, optimizer, options, rollout=rollout, **given)
 
     parameters = [*inspect.signature(_shared).parameters.values()]
     hints = get_type_hints(_shared, include_extras=True)
@@ -225,6 +239,13 @@ def _shared(
     lora_rank: Annotated[
         int, Parameter(help="Train LoRA factors of this rank beside frozen weights; 0 trains all weights.")
     ] = 0,
+    ids_only: Annotated[
+        bool,
+        Parameter(
+            help="The agent sends token ids and never messages: do not ask whether recorded answers survive the "
+            "model's tokenizer and chat template."
+        ),
+    ] = False,
     resume: Annotated[
         bool, Parameter(help="Go on with the run in the output folder, to the same bits.")
     ] = False,
@@ -240,10 +261,12 @@ def _run(
     *,
     rollout: Callable[[Sequence[Any]], Any] | None,
     output: Path,
+    trajectories: Sequence[Any] | None = None,
     data: Path | None = None,
     store: Path | None = None,
     model: str = "tiny",
     lora_rank: int = 0,
+    ids_only: bool = False,
     resume: bool = False,
     json: bool = False,
 ) -> int:
@@ -253,7 +276,7 @@ def _run(
     from ..training.huggingface import LoRAOptions
     from .steps import Steps
 
-    trajectories = _trajectories(data, store)
+    trajectories = _trajectories(data, store) if trajectories is None else trajectories
     with processes.joined(output) as folder:
         first = processes.place().first
         job = running.Job(
@@ -262,6 +285,7 @@ def _run(
             output=folder,
             model=model,
             lora=LoRAOptions(rank=lora_rank, alpha=2 * lora_rank) if lora_rank else None,
+            ids_only=ids_only,
             score=getattr(options, "score", None),
             rl=METHODS[name].rl,
             rollout=rollout(grouped(trajectories)) if rollout and trajectories else None,

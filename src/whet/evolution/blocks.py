@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from .program import Program, regions
 
 Edit = Callable[[Program, Program | None, random.Random], Program | None]
 
-_ITEM = re.compile(r"[ \t]*(?:[-*+]|\d+[.)])[ \t]")
+ITEM = re.compile(r"[ \t]*(?:[-*+]|\d+[.)])[ \t]")
+"""How an item of a list begins."""
 _BLOCK = re.compile(r"(?:(?!\n[ \t]*\n|\n[ \t]*(?:[-*+]|\d+[.)])[ \t]).)+\n*", re.DOTALL)
 """Up to a blank line or the next item, with the blank lines that follow it."""
 
@@ -42,15 +43,19 @@ def _drawn(program: Program, rng: random.Random) -> tuple[str, int, int, list[st
     return name, start, stop, blocks(program.parts[name][start:stop])
 
 
-def _with(program: Program, name: str, start: int, stop: int, kept: list[str]) -> Program:
-    """The program with other blocks, kept apart by what keeps them apart: a blank line, or the mark of an item."""
+def joined(program: Program, name: str, region: tuple[int, int], kept: Sequence[str]) -> Program:
+    """The program with other blocks in a region of a part, kept apart by a blank line or the mark of an item."""
+    start, stop = region
     ended = []
     for place, block in enumerate(kept):
         after = kept[place + 1] if place + 1 < len(kept) else None
-        apart = "" if after is None else "\n" if _ITEM.match(after) else "\n\n"
+        apart = "" if after is None else "\n" if ITEM.match(after) else "\n\n"
         ended.append(block if block.endswith(apart) else block.rstrip("\n") + apart)
     text = program.parts[name]
-    return program.with_part(name, text[:start] + "".join(ended) + text[stop:])
+    new = "".join(ended)
+    if not text[start:stop].endswith("\n"):
+        new = new.rstrip("\n")
+    return program.with_part(name, text[:start] + new + text[stop:])
 
 
 def drop(program: Program, donor: Program | None, rng: random.Random) -> Program | None:
@@ -60,7 +65,7 @@ def drop(program: Program, donor: Program | None, rng: random.Random) -> Program
         return None
     name, start, stop, held = found
     place = rng.randrange(len(held))
-    return _with(program, name, start, stop, [*held[:place], *held[place + 1 :]])
+    return joined(program, name, (start, stop), [*held[:place], *held[place + 1 :]])
 
 
 def swap(program: Program, donor: Program | None, rng: random.Random) -> Program | None:
@@ -71,7 +76,7 @@ def swap(program: Program, donor: Program | None, rng: random.Random) -> Program
     name, start, stop, held = found
     one, two = rng.sample(range(len(held)), 2)
     held[one], held[two] = held[two], held[one]
-    return _with(program, name, start, stop, held)
+    return joined(program, name, (start, stop), held)
 
 
 def repeat(program: Program, donor: Program | None, rng: random.Random) -> Program | None:
@@ -80,7 +85,7 @@ def repeat(program: Program, donor: Program | None, rng: random.Random) -> Progr
     if found is None:
         return None
     name, start, stop, held = found
-    return _with(program, name, start, stop, [*held, rng.choice(held)])
+    return joined(program, name, (start, stop), [*held, rng.choice(held)])
 
 
 def borrow(program: Program, donor: Program | None, rng: random.Random) -> Program | None:
@@ -103,7 +108,7 @@ def borrow(program: Program, donor: Program | None, rng: random.Random) -> Progr
         held[rng.randrange(len(held))] = gift
     else:
         held.append(gift)
-    return _with(program, name, start, stop, held)
+    return joined(program, name, (start, stop), held)
 
 
 BLOCKS: dict[str, Edit] = {edit.__name__: edit for edit in (drop, swap, repeat, borrow)}

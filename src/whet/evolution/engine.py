@@ -28,7 +28,7 @@ from .journal import Journal, Record
 from .judging import Judgement, Judging, unreadable
 from .population import Draw, Judged, Population
 from .program import Program
-from .proposers import Proposes
+from .proposers import Move, Proposes
 
 _EVERY = {**EDITS, **BLOCKS}
 _PAIRED = frozenset({"graft", "unite", "borrow"})
@@ -136,7 +136,8 @@ class Search:
         start: the program to improve.
         judge: what scores candidates.
         population: who may have children.
-        proposers: models, commands and rules, each an arm of the bandit beside the edits.
+        proposers: models and commands, each an arm of the bandit beside the edits.
+        moves: rules of ours that look at how a parent fared, by the name of their arm.
         journal: where the search is recorded and replayed from; None to keep nothing.
         meter: budget; an evaluation is a rollout.
         progress: told every committed record.
@@ -152,6 +153,7 @@ class Search:
     meter: Meter = field(default_factory=Meter)
     progress: Callable[[Record], None] | None = None
     seeds: Sequence[Program] = ()
+    moves: Mapping[str, Move] = field(default_factory=dict)
     _shapes: set[str] = field(default_factory=set)
     _committed: set[str] = field(default_factory=set)
     _behaviours: set[str] = field(default_factory=set)
@@ -165,7 +167,7 @@ class Search:
     _slots: asyncio.Semaphore = field(init=False)
     _replayed: int = 0
     _spent: bool = False
-    """A model was not asked because the budget would not hold it."""
+    """A model was not asked, or a candidate not judged, because the budget would not hold it."""
     _began: float = field(default_factory=time.process_time)
 
     def __post_init__(self) -> None:
@@ -181,6 +183,7 @@ class Search:
         python = {name.endswith(".py") for name in self.start.parts}
         arms = [
             *self._models,
+            *self.moves,
             *(each for each in self.options.edits if (each in EDITS) in python),
         ]
         if not arms:
@@ -269,7 +272,7 @@ class Search:
             if name in self._models:
                 proposer = self._models[name]
                 return _Child(number, name, draw, None, proposer, _CHEAP + proposer.price)
-            child = self._edited(name, draw, rng)
+            child = self.moves[name](draw, rng) if name in self.moves else self._edited(name, draw, rng)
             if child is not None and child.shape() not in self._committed:
                 return _Child(number, name, draw, child)
             draw = self.population.draw(number, rng)
@@ -317,15 +320,22 @@ class Search:
             return self._record(child, Judgement(failure=refused))
         # Slots are taken in the order of proposals: whoever holds one waits only for those before it.
         async with self._slots, self.judge.bench(child.program) as bench:
-            smoked = await bench.smoke()
+            try:
+                smoked = await bench.smoke()
+            except BudgetExceeded as error:
+                smoked, self._spent = Judgement(failure=f"not judged: {error}"), True
             twin = await self._gate(child.number, smoked.behaviour)
             if twin:
                 return replace(self._record(child, smoked), status="duplicate", parts=None)
             if smoked.failure is not None:
                 return self._record(child, smoked)
-            judged = await bench.score()
-            if judged.infrastructure:
-                judged = await self.judge.score(child.program)
+            try:
+                judged = await bench.score()
+                if judged.infrastructure:
+                    judged = await self.judge.score(child.program)
+            except BudgetExceeded as error:
+                self._spent = True
+                return self._record(child, Judgement(failure=f"not judged: {error}"))
         child.cost += 1.0
         return replace(self._record(child, judged), behaviour=smoked.behaviour, evaluated=True)
 

@@ -18,20 +18,24 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from ..budget import Meter
-from ..errors import InputError
+from ..data.examples import Example
+from ..errors import BudgetExceeded, InputError
 from ..gate import Result as Outcomes
 from ..gate import compare
+from ..models.base import Model
 from ..types import Outcome, Split, Verdict, digest
 from .agent import Agent
+from .demonstrations import Demonstrate, Demonstration, set_aside
 from .engine import Found, Search, SearchOptions
 from .journal import Journal, Record
+from .mining import Mined, Written
 from .outside import Outside, Trial
 from .pieces import Piece
 from .population import Best, Front, Islands, Population
 from .program import Program
-from .proposers import Proposes
+from .proposers import Move, Proposes
 
-_FINALISTS = 8
+FINALISTS = 8
 """Candidates of a search that are compared on the validation rows."""
 _EQUAL = 1e-9
 
@@ -78,6 +82,9 @@ class Improvement:
         proposers: models that propose beside the edits.
         options: of each search; its iterations are shared out among the searches.
         journal: name of a search → where it is recorded.
+        shown: function → rated runs that a prompt may show; where there are none, a fifth of the
+            training rows is set aside for it.
+        writer: a model that writes rules from what failures share.
     """
 
     agent: Agent
@@ -88,6 +95,10 @@ class Improvement:
     progress: Callable[[str, Record], None] | None = None
     population: str = "auto"
     meter: Meter = field(default_factory=Meter)
+    shown: Mapping[str, Sequence[Demonstration]] = field(default_factory=dict)
+    writer: Model | None = None
+    _aside: dict[str, frozenset[str]] = field(default_factory=dict)
+    """Function → rows that its prompts may show, so that nothing is chosen on them."""
 
     async def run(self) -> Improved:
         """Search, decide, judge.
@@ -116,39 +127,69 @@ class Improvement:
 
     async def _alone(self, piece: Piece, improved: Improved, share: int) -> tuple[Program, float, float]:
         """The best of a piece on its own rows, and its scores before and after."""
-        judge = self._judge_of(piece.mark.name, [piece], self.agent.start)
-        start = Program({piece.part: piece.text}, piece.part)
-        return await self._search(piece.mark.name, judge, start, improved, share)
+        return await self._search(piece.mark.name, [piece], self.agent.start, improved, share)
 
-    def _judge_of(self, name: str, pieces: Sequence[Piece], rest: Program) -> Outside:
-        """The judge of a function for candidates of these pieces; the other pieces are those of `rest`."""
+    def _judge_of(
+        self, name: str, pieces: Sequence[Piece], rest: Program
+    ) -> tuple[Outside, Sequence[Demonstration]]:
+        """The judge of a function for candidates of these pieces, and what their texts may show.
+
+        The other pieces are those of `rest`.
+        """
         known = self.judges[name]
         rows = [row for row in known.rows if row.split is not Split.GATE]
         train = [row for row in rows if row.split is not Split.VALIDATION] or rows
-        return Outside(self.agent.target(name, pieces, rest), train, known.pool, known.comparer)
+        shown = self.shown.get(name, ())
+        if not shown and any(_may_show(each) for each in pieces):
+            train, shown = set_aside(train)
+            self._aside[name] = frozenset(each.id for each in shown)
+        return Outside(self.agent.target(name, pieces, rest), train, known.way, known.comparer), shown
+
+    def _arms(
+        self, pieces: Sequence[Piece], rows: Sequence[Example], shown: Sequence[Demonstration]
+    ) -> tuple[dict[str, Move], list[Proposes]]:
+        """What else proposes, where there are texts: demonstrations, and rules that failures share."""
+        by_id = {row.id: row for row in rows}
+        texts = [each.part for each in pieces if not each.code]
+        moves: dict[str, Move] = {}
+        if texts and self.options.edits:
+            moves["rule"] = Mined(by_id, texts)
+            parts = [each.part for each in pieces if _may_show(each)]
+            if shown and parts:
+                moves["demonstrate"] = Demonstrate(shown, by_id, parts)
+        proposers = list(self.proposers)
+        if texts and self.writer is not None:
+            proposers.append(Written(self.writer, by_id, texts))
+        return moves, proposers
 
     async def _search(
-        self, name: str, judge: Outside, start: Program, improved: Improved, share: int
+        self, name: str, pieces: Sequence[Piece], rest: Program, improved: Improved, share: int
     ) -> tuple[Program, float, float]:
+        judge, shown = self._judge_of(name, pieces, rest)
+        start = Program({each.part: each.text for each in pieces}, pieces[0].part)
         iterations = self.options.iterations
         options = replace(
             self.options, iterations=None if iterations is None else max(1, iterations // max(1, share))
         )
         population = self._population(start)
-        key = digest([name, start.id, [row.id for row in judge.rows], judge.comparer.name])
+        moves, proposers = self._arms(pieces, judge.rows, shown)
+        said = [[each.identity for each in proposers], {arm: each.identity for arm, each in moves.items()}]
+        decides = [self.population, options.seed, options.in_flight, list(options.edits), judge.way.varies]
+        key = digest([name, start.id, [row.id for row in judge.rows], judge.comparer.name, said, decides])
         search = Search(
             start,
             judge,
             population,
             options=options,
-            proposers=self.proposers,
+            proposers=proposers,
+            moves=moves,
             journal=self.journal(key),
             progress=partial(self.progress, name) if self.progress else None,
             meter=self.meter,
         )
         found = await search.run()
         improved.searches[name] = found
-        finalists = [found.start.program, *(each.program for each in population.members())][: _FINALISTS + 1]
+        finalists = [found.start.program, *(each.program for each in population.members())][: FINALISTS + 1]
         return await self._finalist(name, judge, finalists)
 
     async def _finalist(
@@ -156,9 +197,7 @@ class Improvement:
     ) -> tuple[Program, float, float]:
         """The best on the rows that the search did not see, ties by those that it did."""
         searched = {row.id for row in judge.rows}
-        held = [
-            row for row in self.judges[name].rows if row.id not in searched and row.split is not Split.GATE
-        ]
+        held = [row for row in self._open_rows(name) if row.id not in searched]
         ranked = []
         for place, program in enumerate(finalists):
             unseen = mean(await judge.trials(program, held)) if held else 0.0
@@ -213,17 +252,20 @@ class Improvement:
     async def _end_to_end(self, name: str, program: Program) -> float:
         """Mean over the rows of the entry that may be looked at."""
         judge = self._whole(name)
-        return mean(await judge.trials(program, [row for row in judge.rows if row.split is not Split.GATE]))
+        return mean(await judge.trials(program, self._open_rows(name)))
+
+    def _open_rows(self, name: str) -> list[Example]:
+        """The rows with a goal that anything may be chosen on."""
+        aside = self._aside.get(name, frozenset())
+        return [row for row in self.judges[name].rows if row.split is not Split.GATE and row.id not in aside]
 
     def _whole(self, name: str) -> Outside:
         known = self.judges[name]
         reached = [each for each in self.agent.pieces if self._used(name, each)]
-        return Outside(self.agent.target(name, reached), known.rows, known.pool, known.comparer)
+        return Outside(self.agent.target(name, reached), known.rows, known.way, known.comparer)
 
     async def _together(self, improved: Improved, pieces: Sequence[Piece], through: str, share: int) -> None:
-        judge = self._judge_of(through, pieces, improved.program)
-        start = Program({each.part: each.text for each in pieces}, pieces[0].part)
-        best, before, after = await self._search(through, judge, start, improved, share)
+        best, before, after = await self._search(through, pieces, improved.program, improved, share)
         better = after > before + _EQUAL
         for piece in pieces:
             changed = better and best.parts[piece.part] != piece.text
@@ -256,10 +298,10 @@ class Improvement:
     async def _no_worse(self, now: Program, other: Program, functions: Sequence[str]) -> bool:
         for name in functions:
             judge = self._whole(name)
-            rows = [row for row in judge.rows if row.split is not Split.GATE]
+            rows = self._open_rows(name)
             try:
-                tried = await judge.trials(other, rows)
-            except InputError:
+                tried = await judge.trials(other, rows, spare=True)
+            except (InputError, BudgetExceeded):
                 return False
             if mean(tried) < mean(await judge.trials(now, rows)) - _EQUAL:
                 return False
@@ -315,6 +357,11 @@ def _outcomes(name: str, trial: Trial) -> Outcomes:
     return Outcomes(
         task=f"{name}/{trial.row.id}", group=trial.row.group, scores={"score": trial.score}, outcome=outcome
     )
+
+
+def _may_show(piece: Piece) -> bool:
+    """A text that examples may stand in: a prompt or a skill, not a tool's description."""
+    return not piece.code and piece.mark.kind != "tool"
 
 
 def mean(trials: Sequence[Trial]) -> float:

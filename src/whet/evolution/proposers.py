@@ -7,6 +7,7 @@ whole program in a fence.  The prompt is text of ours; a config may replace the 
 
 from __future__ import annotations
 
+import random
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -60,6 +61,19 @@ class Proposes(Protocol):
             ModelError: no answer.
             BudgetExceeded: the call would overshoot.
         """
+        ...
+
+
+class Move(Protocol):
+    """A rule of ours that looks at how a parent fared: an arm of the bandit that costs nothing to ask."""
+
+    @property
+    def identity(self) -> Json:
+        """All that decides what it proposes."""
+        ...
+
+    def __call__(self, draw: Draw, rng: random.Random) -> Program | None:
+        """One child; None if there is no change that it can make."""
         ...
 
 

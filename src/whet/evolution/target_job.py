@@ -19,7 +19,8 @@ import msgspec
 
 from ..budget import Meter
 from ..data.examples import Example
-from ..errors import InputError, TrainingRefused
+from ..data.recorded import distinct, recorded
+from ..errors import InputError, NotFoundError, TrainingRefused
 from ..models import Price
 from ..models.base import Model
 from ..reward.evaluator import Evaluator, load
@@ -29,16 +30,19 @@ from ..sandbox import Limits, Local, Pool, Sandbox
 from ..store import Store
 from ..types import Budget, Json, Split
 from .agent import DATA, Agent
+from .blocks import BLOCKS
+from .demonstrations import Demonstration, pool_of
 from .edits import EDITS
 from .engine import Found, SearchOptions
 from .estimate import Estimate, estimated
-from .improving import Improved, Improvement, mean
+from .improving import FINALISTS, Improved, Improvement, mean
 from .job import command_of, folder_in_git, modules_of, names_of, proposers_of
 from .journal import Journal, Record
+from .networked import Networked
 from .openevolve import Config
-from .outside import Comparer, Outside, Trial
+from .outside import Comparer, Inside, Outside, Trial, Way
 from .pieces import patch
-from .proposers import Proposes
+from .proposers import Proposer, Proposes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +57,8 @@ class TargetJob:
     """A folder with one for each function, or a file with rows of the entry."""
     evaluators: Path | None = None
     """A folder with one for each function, or one evaluator, which is proven first."""
+    store: Path | None = None
+    """The record of runs: well-rated ones become demonstrations of a prompt."""
     config: Config | None = None
     budget: Budget = field(default_factory=Budget)
     price: Price | None = None
@@ -71,6 +77,10 @@ class TargetJob:
     """As in a Job, both."""
     command_seconds: float = 600.0
     unsafe_local: bool = False
+    network: bool = False
+    """The entry runs outside, with its network and environment; what evolves of it stays inside (`networked.py`)."""
+    agent_calls: int | None = None
+    """Calls of an entry that runs outside, at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +95,8 @@ class TargetReport:
     patch: str
     seconds: float
     models: Sequence[str]
+    agent_calls: int = 0
+    """Of an entry that ran outside."""
 
     def json(self) -> dict[str, Json]:
         """What `--json` prints and `verdict.json` holds."""
@@ -110,6 +122,7 @@ class TargetReport:
             "cpu_seconds": round(sum(each.cpu_seconds for each in searches), 3),
             "seconds": round(self.seconds, 3),
             "models": list(self.models),
+            "agent_calls": self.agent_calls,
             "co_resident": False,
             "trusted_only": improved.trusted_only,
         }
@@ -146,7 +159,7 @@ async def run_target_job(
         SandboxError: the sandbox cannot be trusted here, with the fix.
     """
     started = time.monotonic()
-    agent = Agent(job.repository, job.targets, job.entry)
+    agent = Agent(job.repository, job.targets, job.entry, job.network)
     async with AsyncExitStack() as stack:
         opened = await _open(job, agent, models, stack)
         store = stack.enter_context(Store(job.output / "evolution.db"))
@@ -159,6 +172,8 @@ async def run_target_job(
             progress,
             job.population,
             opened.meter,
+            _shown(job, agent, opened.judges),
+            opened.writer,
         )
         improved = await run.run()
     text = patch(agent.pieces, improved.program, agent.text, folder_in_git(agent.repository.root))
@@ -170,6 +185,7 @@ async def run_target_job(
         text,
         time.monotonic() - started,
         names_of(opened.proposers),
+        opened.network.calls if opened.network is not None else 0,
     )
     _write(report)
     return report
@@ -177,13 +193,13 @@ async def run_target_job(
 
 async def estimate_target_job(job: TargetJob, *, models: Sequence[Model] | None = None) -> Estimate:
     """What a TargetJob would take; judges the source as it stands once, and asks no model."""
-    agent = Agent(job.repository, job.targets, job.entry)
+    agent = Agent(job.repository, job.targets, job.entry, job.network)
     async with AsyncExitStack() as stack:
         opened = await _open(job, agent, models, stack)
         entry = agent.entry
         name = entry if entry is not None and entry in opened.judges else next(iter(opened.judges))
         known = opened.judges[name]
-        judge = Outside(agent.target(name), known.rows, known.pool, known.comparer)
+        judge = Outside(agent.target(name), known.rows, known.way, known.comparer)
         return await estimated(
             judge, agent.start, opened.options, opened.proposers, job.budget, price=job.price
         )
@@ -195,6 +211,8 @@ class _Opened:
     proposers: Sequence[Proposes]
     options: SearchOptions
     meter: Meter
+    writer: Model | None
+    network: Networked | None
 
 
 async def _open(
@@ -210,36 +228,66 @@ async def _open(
         proposers += await proposers_of(
             config, models, job.output, stack, meter=meter, price=job.price, ask=job.ask
         )
+    writer = next((each.model for each in proposers if isinstance(each, Proposer)), None)
     if job.command:
         proposers.append(command_of(job.command, job.command_seconds, job.output, stack))
     if not proposers and not options.edits:
-        raise InputError(
-            "nothing can propose a change: texts need a model (--model or --config), and so does --models-only"
-        )
+        raise InputError("nothing can propose a change: --models-only needs a model (--model or --config)")
     data = job.data or job.repository / DATA
     rows = agent.rows(data, seed=options.seed)
-    timeout = job.timeout or 10.0
-    limits = Limits(
-        memory=(config.memory_mb or 1024) << 20,
-        cpu_seconds=max(1.0, timeout),
-        wall_seconds=timeout,
-        processes=64,
-    )
-    sandbox = Local(limits=limits) if job.unsafe_local else Sandbox(limits=limits)
-    warm = modules_of(
-        text for callee in agent.callees.values() for text in callee.files.values() if isinstance(text, str)
-    )
-    pool = await stack.enter_async_context(Pool(sandbox, modules=warm, workers=options.workers))
-    # Of its own, so that what judges never shares a process with what is judged.
-    bench = await stack.enter_async_context(
-        Pool(Sandbox(limits=limits) if not job.unsafe_local else Local(limits=limits))
-    )
+    way, network, bench = await _ways(job, agent, rows, options, stack)
     judges = {}
     for name, mine in rows.items():
         evaluator = await _evaluator(job, name, mine)
         comparer = await stack.enter_async_context(Comparer(evaluator, bench))
-        judges[name] = Outside(agent.target(name, []), mine, pool, comparer)
-    return _Opened(judges, proposers, options, meter)
+        used = network if network is not None and name == agent.entry else way
+        judges[name] = Outside(agent.target(name, []), mine, used, comparer)
+    return _Opened(judges, proposers, options, meter, writer, network)
+
+
+async def _ways(
+    job: TargetJob,
+    agent: Agent,
+    rows: Mapping[str, Sequence[Example]],
+    options: SearchOptions,
+    stack: AsyncExitStack,
+) -> tuple[Way, Networked | None, Pool]:
+    """How functions are called, how an entry that keeps its network is, and where evaluators run."""
+    timeout = job.timeout or 10.0
+    memory = (job.config.memory_mb if job.config else None) or 1024
+    limits = Limits(
+        memory=memory << 20,
+        cpu_seconds=max(1.0, timeout),
+        wall_seconds=timeout,
+        processes=64,
+    )
+
+    def made() -> Sandbox | Local:
+        return Local(limits=limits) if job.unsafe_local else Sandbox(limits=limits)
+
+    sliced = [callee for name, callee in agent.callees.items() if not (job.network and name == agent.entry)]
+    warm = modules_of(text for callee in sliced for text in callee.files.values() if isinstance(text, str))
+    # An agent outside holds a process for each of its functions, and for one that hung.
+    held = 2 * max(1, sum(each.code for each in agent.pieces)) if job.network else 1
+    pool = await stack.enter_async_context(Pool(made(), modules=warm, workers=held * options.workers))
+    # Of its own, so that what judges never shares a process with what is judged.
+    bench = await stack.enter_async_context(Pool(made()))
+    if not job.network:
+        return Inside(pool), None, bench
+    network = Networked(
+        agent,
+        pool,
+        seconds=job.timeout or 120.0,
+        most=job.agent_calls,
+        without=[job.output, job.repository / DATA],
+    )
+    mine = rows.get(agent.entry or "", [])
+    validation = sum(row.split is Split.VALIDATION for row in mine)
+    # What comes after the search: its finalists on the validation rows, and start and end on the others.
+    network.kept = (FINALISTS + 1) * validation + 2 * sum(
+        row.split is Split.GATE or not row.goal for row in mine
+    )
+    return Inside(pool), network, bench
 
 
 def _options(job: TargetJob, config: Config, agent: Agent) -> SearchOptions:
@@ -247,19 +295,40 @@ def _options(job: TargetJob, config: Config, agent: Agent) -> SearchOptions:
     iterations = job.iterations if job.iterations is not None or timed else config.iterations
     if iterations is not None and iterations < 1:
         raise InputError(f"--iterations {iterations}: it must be at least 1")
-    code = any(each.code for each in agent.pieces)
+    code, text = any(each.code for each in agent.pieces), any(not each.code for each in agent.pieces)
     workers = job.workers or config.workers
     return SearchOptions(
         iterations=iterations,
         seed=config.seed if job.seed is None else job.seed,
         workers=workers,
-        in_flight=max(8, workers),
-        edits=tuple(EDITS) if job.edits and code else (),
+        # A candidate that asks a model per row is dear: fewer are drawn before what came of others is known.
+        in_flight=max(4 if job.network else 8, workers),
+        edits=((*EDITS,) * code + (*BLOCKS,) * text) if job.edits else (),
         target=job.target_score,
         patience=config.patience,
         cpu_seconds=job.cpu_seconds,
         max_length=max(config.max_length, 2 * sum(len(each.text) for each in agent.pieces)),
     )
+
+
+def _shown(job: TargetJob, agent: Agent, judges: Mapping[str, Outside]) -> dict[str, Sequence[Demonstration]]:
+    """Function → rated runs of the store that its prompts may show.
+
+    Raises:
+        NotFoundError: there is no such store.
+    """
+    if job.store is None:
+        return {}
+    if not job.store.exists():
+        raise NotFoundError(f"there is no store at {job.store}")
+    with Store(job.store) as opened:
+        runs = list(opened.trajectories())
+    found: dict[str, Sequence[Demonstration]] = {}
+    for name, judge in judges.items():
+        callee = agent.callees[name]
+        rows, _ = distinct(recorded(callee.signature, callee.entry.partition(":")[2], runs))
+        found[name] = pool_of(rows, judge.every)
+    return found
 
 
 async def _evaluator(job: TargetJob, name: str, rows: Sequence[Example]) -> Evaluator | None:

@@ -7,8 +7,9 @@ before the first call.  Read `base.py` first.
 """
 
 from .base import Chunk, Completion, Messages, Model, Request, ToolCall, as_messages
+from .endpoint import Retry
 from .ensemble import Ensemble
-from .openai import OpenAIModel, Retry
+from .openai import OpenAIModel
 from .recorded import Recorded
 from .scripted import Answer, Script, ScriptedModel
 from .spending import Price

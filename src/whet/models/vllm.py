@@ -15,26 +15,18 @@ log-probabilities of the untempered model unless it was started with
 
 from __future__ import annotations
 
-import asyncio
 import math
-import random
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
-from urllib.parse import urlencode, urlsplit
+from typing import Any
+from urllib.parse import urlencode
 
 import msgspec
 
 from ..errors import InputError, ModelError
 from ..types import Json, digest
-from .openai import Retry
+from .endpoint import Endpoint, Retry
 from .sampling import Sampled
-from .wire import Refusal
-
-if TYPE_CHECKING:
-    from .transport import Transport
-
-_Found = TypeVar("_Found")
 
 
 class _Logprobs(msgspec.Struct):
@@ -61,26 +53,20 @@ class VLLM:
         retry: how long to insist, for each request.
 
     Raises:
-        InputError: base_url is no plain http(s) URL that ends in /v1.
+        InputError: base_url is no plain http(s) URL that ends in /v1, or api_key cannot be one.
     """
 
     def __init__(
         self, base_url: str, model: str, *, api_key: str | None = None, retry: Retry | None = None
     ) -> None:
-        parts = urlsplit(base_url.rstrip("/"))
-        if parts.scheme not in ("http", "https") or not parts.hostname or not parts.path.endswith("/v1"):
-            raise InputError(f"base_url is {base_url!r}; it must look like http://host:port/v1")
-        if parts.username or parts.password or parts.query or parts.fragment:
-            raise InputError("base_url carries more than an address; give the key as api_key instead")
-        self.base_url = base_url.rstrip("/")
+        # What replaces weights lies beside /v1, not below it.
+        self._endpoint = Endpoint(base_url.rstrip("/").removesuffix("/v1"), api_key, retry)
+        self.base_url = f"{self._endpoint.base_url}/v1"
+        if base_url.rstrip("/") != self.base_url:
+            raise InputError(f"base_url is {base_url!r}; it must look like http://host:port/v1.")
         self.model = model
         self.policy_version: str | None = None
         """Of the weights that were handed over last, for a server that does not tag its answers."""
-        self._root = self.base_url.removesuffix("/v1")
-        self._key = api_key
-        self._retry = retry or Retry()
-        self._jitter = random.Random()
-        self._made: Transport | None = None
 
     def __repr__(self) -> str:
         return f"VLLM({self.base_url!r}, {self.model!r})"
@@ -93,8 +79,7 @@ class VLLM:
 
     async def aclose(self) -> None:
         """Close the connections of the running event loop."""
-        if self._made is not None:
-            await self._made.aclose()
+        await self._endpoint.aclose()
 
     def sampler(self, *, greedy: bool = False, temperature: float = 1.0) -> RemoteSampler:
         """Samples from the policy, whatever weights it has by then."""
@@ -155,46 +140,17 @@ class VLLM:
 
     # -- HTTP ---------------------------------------------------------------------------------
 
-    @property
-    def _transport(self) -> Transport:
-        if self._made is None:
-            from .transport import Transport  # the HTTP client: loaded by the first call
-
-            self._made = Transport(self._root, self._key, seconds=self._retry.attempt_seconds)
-        return self._made
-
     async def _post(self, path: str, body: Json) -> Json:
         content = b"" if body is None else msgspec.json.encode(body)
 
         async def attempt() -> Json:
-            found = await self._transport.post(path, content)
+            found = await self._endpoint.transport.post(path, content)
             try:
                 return msgspec.json.decode(found) if found else None
             except msgspec.DecodeError:
                 return found.decode(errors="replace")  # vLLM says in words that an adapter was loaded
 
-        return await self._insist(path.partition("?")[0], attempt)
-
-    async def _insist(self, what: str, attempt: Callable[[], Awaitable[_Found]]) -> _Found:
-        tried = 0
-        while True:
-            tried += 1
-            try:
-                return await attempt()
-            except Refusal as refusal:
-                if not refusal.retryable or tried >= self._retry.attempts:
-                    said = f" It said: {self._hidden(refusal.body)[:300]}" if refusal.body else ""
-                    message = (
-                        f"{what} at {self.base_url}: {refusal} (attempt {tried}).{said} {refusal.advice}"
-                    )
-                    raise ModelError(
-                        self._hidden(message), status=refusal.status, retryable=refusal.retryable
-                    ) from refusal
-                wait = refusal.retry_after
-                await asyncio.sleep(self._retry.wait(tried, self._jitter.random()) if wait is None else wait)
-
-    def _hidden(self, text: str) -> str:
-        return text.replace(self._key, "[key]") if self._key else text
+        return await self._endpoint.insist(path.partition("?")[0], attempt)
 
 
 class RemoteSampler:

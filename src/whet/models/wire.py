@@ -16,7 +16,7 @@ from .base import Completion, Request, ToolCall, text_of
 
 
 class Refusal(Exception):
-    """One attempt that brought no answer; OpenAIModel retries it or makes a ModelError of it."""
+    """One attempt that brought no answer; an Endpoint retries it or makes a ModelError of it."""
 
     def __init__(
         self,

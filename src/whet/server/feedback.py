@@ -71,7 +71,7 @@ class FeedbackPart:
 
     Args:
         store: the record.
-        redactor: takes secrets out of comments before they are stored.
+        redactor: takes secrets out of comments and corrections before they are stored.
     """
 
     def __init__(self, store: Store, *, redactor: Redactor | None = None) -> None:
@@ -114,19 +114,19 @@ class FeedbackPart:
 
     def _noun(self, number: int, said: Said) -> Feedback:
         _check(number, said)
-        comment = said.comment if self._redactor is None else self._redactor.text(said.comment)
         more = {} if said.at is None else {"at": said.at}
-        return Feedback(
+        noun = Feedback(
             run=said.run or "",
             session=said.session,
             step=said.step,
             kind=said.kind,
             value=said.value,
-            comment=comment,
+            comment=said.comment,
             correction=said.correction,
             id=said.id or new_id(),
             **more,
         )
+        return noun if self._redactor is None else self._redactor.feedback(noun)
 
 
 def _check(number: int, said: Said) -> None:

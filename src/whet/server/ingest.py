@@ -245,7 +245,7 @@ class OTLP:
         found = otlp.decode(body, json=media == JSON, logs=logs, limits=self._limits)
         if self._redactor is None:
             return found
-        return found._replace(spans=[self._redactor.span(span) for span in found.spans])
+        return found._replace(spans=self._redactor.spans(found.spans, body, json=media == JSON))
 
 
 class Assembly:

@@ -19,6 +19,7 @@ import msgspec
 
 from ..errors import InputError
 from ..store import Store
+from ..tracing.redact import Redactor
 from ..types import Json
 from ..worker.lit import Report, bundle_of, input_of, served, trajectory_of
 from .asgi import Request, Response, Role, Route, answer
@@ -75,10 +76,11 @@ class Legacy:
     Args:
         store: the record, owned by this process.
         open: without a token, to this machine only.
+        redactor: takes secrets out of reports before they are stored.
     """
 
-    def __init__(self, store: Store, *, open: bool = False) -> None:
-        self._store = store
+    def __init__(self, store: Store, *, open: bool = False, redactor: Redactor | None = None) -> None:
+        self._store, self._redactor = store, redactor
         self._under: dict[int, str] = {}
         """Fence → snapshot that was given out with it, for what is under way."""
         role, local = (None, True) if open else (Role.WRITE, False)
@@ -158,6 +160,8 @@ class Legacy:
         trajectory = trajectory_of(
             report, rollout.task, f"{id}.{fence}", versions=bundle_of(found).ids, run=id
         )
+        if self._redactor is not None:
+            trajectory = self._redactor.trajectory(trajectory)
         await settled(self._store.queue.finish(id, int(fence), trajectory=trajectory))
         self._under.pop(int(fence), None)
         return answer(Acknowledged("ok", f"Rollout {report.rollout_id} received and stored."))

@@ -39,7 +39,7 @@ def standard(
         Assembly(store, grace=grace),
         Queue(store, limits, redactor=redactor),
         FeedbackPart(store, redactor=redactor),
-        Legacy(store, open=open_legacy),
+        Legacy(store, open=open_legacy, redactor=redactor),
     ]
     if upstreams:
         parts.append(Gateway(store, upstreams, redact=lambda spans: [redactor.span(span) for span in spans]))

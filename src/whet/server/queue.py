@@ -263,18 +263,21 @@ class Queue:
         return [self._report(one) for one in finished]
 
     def _report(self, one: wire.Finish) -> Finish:
-        trajectory, redactor = one.trajectory, self._redactor
+        trajectory, error, redactor = one.trajectory, one.error, self._redactor
         spans: Sequence[Span] = ()
         if one.spans:
-            found = otlp.decode(one.spans, json=False, logs=False, limits=self._otlp)
+            # What does not name a run belongs to the rollout that it was reported with.
+            found = otlp.decode(one.spans, json=False, logs=False, limits=self._otlp, run=one.id)
             if found.rejected:
                 raise InputError(f"the spans of rollout {one.id}: {'; '.join(found.reasons)}")
-            # What does not name a run belongs to the rollout that it was reported with.
-            spans = [span if span.run is not None else span._replace(run=one.id) for span in found.spans]
-            spans = spans if redactor is None else redactor.spans(spans)
+            spans = found.spans
+            if redactor is not None:
+                spans = redactor.spans(found.spans, one.spans, json=False)
         if trajectory is not None and redactor is not None:
             trajectory = redactor.trajectory(trajectory)
-        return Finish(one.id, one.fence, trajectory, one.error, spans)
+        if error is not None and redactor is not None:
+            error = redactor.failure(error)
+        return Finish(one.id, one.fence, trajectory, error, spans)
 
     async def _finish(self, request: Request) -> Response:
         one = await request.json(wire.OneFinish)

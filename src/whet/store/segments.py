@@ -15,6 +15,7 @@ import hashlib
 import sqlite3
 import time
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import chain
 from typing import Any
 
@@ -39,6 +40,7 @@ CREATE TABLE spans_{0} (
 """
 
 
+@lru_cache(maxsize=128)
 def _insert(number: int, rows: int) -> str:
     """The statement that puts `rows` spans into a segment unless it or the one before has them."""
     values = ", ".join(["(" + ", ".join("?" * _WIDTH) + ")"] * rows)

@@ -181,8 +181,16 @@ class Redactor:
         self._add(found)
         return span._replace(body=body, context=context, name=self._text(span.name, Counter()))
 
-    def spans(self, spans: Sequence[Span]) -> list[Span]:
-        """Each of them as `span` gives it."""
+    def spans(self, spans: list[Span], sent: bytes, *, json: bool) -> list[Span]:
+        """Each of them as `span` gives it.
+
+        Args:
+            sent: the request that they were cut out of, unpacked.  Where nothing in it is like the
+                beginning of a secret, nothing in them is, and they are not looked at one by one.
+            json: whether it is JSON, rather than protobuf.
+        """
+        if self._screens and not (json and _ESCAPED.search(sent)) and not self._screened(sent):
+            return spans
         return [self.span(each) for each in spans]
 
     def suspects(self, body: bytes) -> bool:
@@ -195,6 +203,11 @@ class Redactor:
         clean = self._feedback(said, found)
         self._add(found)
         return clean if found else said
+
+    def failure(self, failure: Failure) -> Failure:
+        """What went wrong without its secrets."""
+        message = self.text(failure.message)
+        return failure if message is failure.message else replace(failure, message=message)
 
     def trajectory(self, trajectory: Trajectory) -> Trajectory:
         """A trajectory without its secrets, marked untrainable; the very same object if it has none.
@@ -238,10 +251,11 @@ class Redactor:
         escaped = encoding.endswith("json") and _ESCAPED.search(data) is not None
         if escaped or not self._screens:
             return escaped or self._matches(data)
-        for pivot, pattern in self._screens:
-            if pivot in data and pattern.search(data) is not None:
-                return self._matches(data)
-        return False
+        return self._screened(data) and self._matches(data)
+
+    def _screened(self, data: bytes) -> bool:
+        """Whether anything in it is like the beginning of a secret."""
+        return any(pivot in data and pattern.search(data) is not None for pivot, pattern in self._screens)
 
     def _matches(self, data: bytes) -> bool:
         return any(

@@ -17,7 +17,7 @@ import hashlib
 import os
 import shutil
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,7 +30,7 @@ from torch import Tensor, nn
 from ..errors import InputError, MissingExtra, NotFoundError
 from ..types import Json, Version, new_id
 from . import model as ours
-from . import packed_attention
+from . import packed_attention, sharding
 from .batch import Part
 from .packing import WORTH, Layout, plan
 from .predictions import Output
@@ -104,12 +104,22 @@ class CausalLM:
             raise InputError(f"these weights belong to another model: {', '.join(odd[:3])} does not fit")
         with torch.no_grad():
             for name, parameter in own.items():
-                parameter.copy_(weights[name])
+                sharding.own(parameter.data).copy_(sharding.share_of(weights[name], parameter))
 
     def copy(self) -> CausalLM:
         """The same network with trained weights of its own; what is frozen is shared."""
         frozen = {id(weight): weight for weight in self.model.parameters() if not weight.requires_grad}
         return CausalLM(copy.deepcopy(self.model, frozen), base=self.base)
+
+    def layers(self) -> list[nn.Module]:
+        """The parts that it repeats, as it names them itself."""
+        names = set(getattr(self._whole(), "_no_split_modules", None) or ())
+        return [one for one in self.model.modules() if type(one).__name__ in names]
+
+    def idle(self) -> None:
+        """A forward and a backward pass that come to nothing: others compute an item, and need this share."""
+        states, _ = self._run({"input_ids": torch.zeros(1, 2, dtype=torch.long), "use_cache": False})
+        (states.sum() * 0.0).backward()  # type: ignore[no-untyped-call]
 
     def _whole(self) -> Any:
         return self.model.get_base_model() if self.adapted else self.model
@@ -186,7 +196,10 @@ class CausalLM:
         folder.parent.mkdir(parents=True, exist_ok=True)
         partial = folder.with_name(f".{folder.name}.{new_id()}")
         try:
-            self.model.save_pretrained(partial, max_shard_size="1000GB")
+            # Each process has a folder of its own; transformers would let the first one alone write.
+            self._whole().should_save_on_this_rank = bool
+            state = {name: sharding.whole(tensor) for name, tensor in self.model.state_dict().items()}
+            self.model.save_pretrained(partial, max_shard_size="1000GB", state_dict=state)
             for file in partial.iterdir():
                 with open(file, "rb") as opened:
                     os.fsync(opened.fileno())
@@ -333,64 +346,6 @@ def _not_loaded(source: str | Path, error: Exception) -> InputError:
         f"there is no folder {source}, and no model of that name in the cache or within reach ({why}). "
         f"Fetch it where there is a network (hf download {source} --local-dir DIR) and give the folder's path."
     )
-
-
-@dataclass(frozen=True, slots=True)
-class RoundTrip:
-    """Whether generated tokens survive a chat template."""
-
-    survives: bool
-    first: int | None = None
-    """Index of the first id that differs, None if none does."""
-    reason: str = ""
-
-
-def round_trip(
-    tokenizer: Any, messages: Sequence[Mapping[str, Json]], output_ids: Sequence[int]
-) -> RoundTrip:
-    """Whether an answer that was generated as `output_ids` is still those ids when the template renders it.
-
-    Agents send messages, not tokens: if the next turn's prompt holds other ids for the answer than were
-    sampled, its calls fork instead of merging, and training on text would train on what was never said.
-
-    Args:
-        tokenizer: of transformers, with a chat template.
-        messages: what the answer followed.
-        output_ids: of the answer, end-of-turn token included or not.
-
-    Raises:
-        InputError: the tokenizer has no chat template, or the template cannot render these messages.
-    """
-    if not getattr(tokenizer, "chat_template", None):
-        raise InputError(
-            "this tokenizer has no chat template, so messages cannot become tokens; set tokenizer.chat_template"
-        )
-    ends = {tokenizer.eos_token_id}
-    kept = [number for number in output_ids if number not in ends]
-    text = tokenizer.decode(kept, skip_special_tokens=False)
-
-    def rendered(given: Sequence[Mapping[str, Json]], *, open_: bool) -> list[int]:
-        made = tokenizer.apply_chat_template(list(given), tokenize=False, add_generation_prompt=open_)
-        ids: list[int] = tokenizer(made, add_special_tokens=False)["input_ids"]
-        return ids
-
-    try:
-        prompt = rendered(messages, open_=True)
-        whole = rendered([*messages, {"role": "assistant", "content": text}], open_=False)
-    except Exception as error:  # templates raise whatever jinja raises
-        raise InputError(f"the chat template cannot render these messages: {error}") from error
-    expected = [*prompt, *kept]
-    for index, wanted in enumerate(expected):
-        if index >= len(whole) or whole[index] != wanted:
-            where = "prompt" if index < len(prompt) else "answer"
-            seen = tokenizer.decode(whole[index : index + 3]) if index < len(whole) else "nothing"
-            return RoundTrip(
-                False,
-                index,
-                f"the {where} differs from id {index} on: {tokenizer.decode([wanted])!r} was sampled or "
-                f"prompted, the template gives {seen!r}. Send token ids, or mend the template.",
-            )
-    return RoundTrip(True)
 
 
 def is_ours(folder: Path) -> bool:

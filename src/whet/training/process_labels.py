@@ -19,7 +19,7 @@ import msgspec
 
 from ..errors import InputError
 from ..loop import Context
-from ..types import Bundle, Group, Json, Outcome, Step, Task, Tokens, Trajectory
+from ..types import Bundle, Group, Json, Outcome, Step, Task, Tokens, Trajectory, digest
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,8 +167,7 @@ def _solutions(
             if rating is None or index == chosen:
                 continue
             written = _written(completion["text"], context, encode, place)
-            label = float(rating >= 0)
-            found.append(Labelled(Trajectory(task=task, steps=(*taken, written)), {**labels, place: label}))
+            found.append(_solution(task, (*taken, written), {**labels, place: float(rating >= 0)}))
         human = step.get("human_completion")
         if chosen is None and human is None:
             break
@@ -181,8 +180,14 @@ def _solutions(
         assert written.tokens is not None
         context = [*written.tokens.prompt_ids, *written.tokens.output_ids]
     if taken:
-        found.append(Labelled(Trajectory(task=task, steps=tuple(taken)), dict(labels)))
+        found.append(_solution(task, tuple(taken), dict(labels)))
     return found
+
+
+def _solution(task: Task, steps: tuple[Step, ...], labels: Mapping[int, float]) -> Labelled:
+    # The same file read again gives the same ids, by which a run that goes on knows its data.
+    made = digest([task.id, [step.action for step in steps]])
+    return Labelled(Trajectory(task=task, steps=steps, id=made), labels)
 
 
 def _written(text: str, context: list[int], encode: Callable[[str], Sequence[int]], place: int) -> Step:

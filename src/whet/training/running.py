@@ -20,6 +20,7 @@ import msgspec
 from ..errors import InputError, TrainingRefused
 from ..loop import Context, Optimizer, Progress, Rollout, Update, quiet
 from ..types import Bundle, Group, Json, Outcome, Preference, Task, Trajectory, Version, digest, new_id
+from . import templates
 from .capture import Survey, require
 from .dataset import grouped, vocabulary_size
 from .huggingface import LoRAOptions
@@ -46,6 +47,8 @@ class Job:
     preferences: Sequence[Preference] = ()
     rollout: Rollout | None = None
     """What samples for a method that wants more than the trajectories; None refuses."""
+    ids_only: bool = False
+    """Whether the agent sends token ids, so that no text comes between one call and the next."""
     settings: Json = None
     """What the run must have in common with the one that it resumes."""
     seed: int = 0
@@ -72,12 +75,15 @@ async def run(job: Job, make: Callable[[], Optimizer], *, resume: bool = False) 
         resume: go on from the folder's last state.
 
     Raises:
-        TrainingRefused: nothing can be learned from these trajectories, or training came to nothing.
+        TrainingRefused: nothing can be learned from these trajectories, the model's own tokenizer would
+            change what was sampled, or training came to nothing.
         InputError: the folder belongs to another run, or holds one and `resume` is False.
     """
     found = None
     if job.trajectories or not job.preferences:
         found = require(job.trajectories, score=job.score, rl=job.rl)
+    if job.model != "tiny" and not job.ids_only:
+        templates.require(job.model, job.trajectories)
     key = digest([job.name, job.model, job.seed, job.settings, [t.id for t in job.trajectories]])
     state, bundle, rounds = _resumed(job, key) if resume else _begun(job)
     record = _recorded(job)

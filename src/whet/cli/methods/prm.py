@@ -1,16 +1,59 @@
-"""A process reward model from a command: steps are labelled by the recorded runs that share them."""
+"""A process reward model from a command.
+
+Steps are labelled by the recorded runs that share them, or by people: `--data` may be a file in PRM800K's
+form, whose solutions are text and are read as the model's tokenizer reads them (a tiny model: byte by byte).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
+import msgspec
+
+from ...errors import InputError
 from ...loop import Rollout
 from ...optimizers.prm import PRM as PRM
 from ...optimizers.prm import PRMOptions as PRMOptions
-from ...training.process_labels import Continued
+from ...training.process_labels import Continued, Labelled, prm800k
+from ...training.templates import tokenizer_of
 from ...types import Group
 
 
 def rollout(options: PRMOptions, groups: Sequence[Group]) -> Rollout:
     """The recorded runs that begin with the same steps, as completions of these."""
     return Continued(groups)
+
+
+def labelled(path: Path, model: str) -> list[Labelled] | None:
+    """The rated solutions of a file in PRM800K's form, None for a file that is not.
+
+    Args:
+        model: whose tokenizer reads them.
+
+    Raises:
+        InputError: a later line is not in that form, or the model has no tokenizer.
+    """
+    if not path.is_file():
+        return None
+    with open(path, "rb") as lines:
+        first = next((line for line in lines if line.strip()), b"")
+        try:
+            record = msgspec.json.decode(first)
+        except msgspec.DecodeError:
+            return None
+        if not (isinstance(record, dict) and {"question", "label"} <= set(record)):
+            return None
+        lines.seek(0)
+        return prm800k(lines, _reader(model))
+
+
+def _reader(model: str) -> Callable[[str], Sequence[int]]:
+    if model == "tiny":
+        return str.encode
+    tokenizer = tokenizer_of(model)
+    if tokenizer is None:
+        raise InputError(
+            f"{model} has no tokenizer, and PRM800K's solutions are text; give a model that has one"
+        )
+    return lambda text: list(tokenizer(text, add_special_tokens=False)["input_ids"])

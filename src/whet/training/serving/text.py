@@ -23,8 +23,9 @@ from typing import Any
 
 import msgspec
 
-from ...errors import InputError, MissingExtra
+from ...errors import InputError
 from ...types import Json
+from ..templates import tokenizer_of
 from ..vocabulary import ACT, BOS, EOS, SPECIAL, Vocabulary
 from .tools import ToolForm, called, form_of
 
@@ -328,16 +329,9 @@ def text_of(folder: Path, vocabulary: Path | None = None) -> Text:
     words = vocabulary or (folder / VOCABULARY)
     if vocabulary is not None or words.is_file():
         return WordText(Vocabulary.load(words))
-    if not any((folder / name).is_file() for name in ("tokenizer.json", "tokenizer_config.json")):
+    tokenizer = tokenizer_of(folder)
+    if tokenizer is None:
         return IdText(_eos_of(folder))
-    try:
-        from transformers import AutoTokenizer  # seconds to import
-    except ImportError as error:
-        raise MissingExtra("transformers", "train") from error
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(str(folder), trust_remote_code=False)
-    except (OSError, ValueError) as error:
-        raise InputError(f"the tokenizer in {folder} cannot be read: {error}") from error
     return TemplateText(tokenizer, eos=_eos_of(folder))
 
 

@@ -1,0 +1,187 @@
+"""Few-shot examples for a prompt, chosen from runs that people rated well.
+
+A demonstration is an input with the answer that was liked, or with the correction of one that was not.  It is
+shown as a block of the text, so `blocks.py` drops, swaps and borrows it as any other.  Which one is added is
+drawn by what it has in common with a row that the parent gets wrong.
+
+Never taken: a row of the gate, one that shares a group with it or nearly repeats it (`pool_of`), and a row
+that the search is scored on, for a prompt that holds the answer proves nothing there.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import re
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from ..data.examples import Example, leaks, said
+from ..types import Json, Split, digest
+from .blocks import blocks, joined
+from .population import Draw
+from .program import Program, regions
+
+_HEAD = "Example:\n"
+_WORD = re.compile(r"[^\W\d_]{2,}")
+_LONGEST = 2_000
+"""Characters of a demonstration; a longer run is none."""
+_FAVOUR = 0.6
+"""Probability with which the best fitting one is taken, then the next best, and so on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Demonstration:
+    """One rated run, as a prompt shows it."""
+
+    id: str
+    text: str
+    """The block."""
+    words: frozenset[str]
+    """Of its input."""
+
+
+def rated(rows: Iterable[Example]) -> list[Demonstration]:
+    """A demonstration of every row that people liked, corrected or wrote, best rated first.
+
+    A row whose answer a model or a docstring gave is none: nobody saw it done.
+    """
+    found: list[tuple[float, str, Demonstration]] = []
+    for row in rows:
+        if not row.goal or (row.label is None and row.provenance.get("how") not in ("trace", "file")):
+            continue
+        text = f"{_HEAD}Input: {_line(row.input)}\nAnswer: {_line(row.wanted)}\n"
+        if len(text) <= _LONGEST:
+            # A correction speaks of another answer than the label does, and is as good as the best.
+            rating = 1.0 if row.expected is not None or row.label is None else row.label
+            found.append((-rating, row.id, Demonstration(row.id, text, _words(row.input))))
+    return [each for _, _, each in sorted(found, key=lambda one: one[:2])]
+
+
+def pool_of(runs: Iterable[Example], rows: Sequence[Example]) -> list[Demonstration]:
+    """Demonstrations of rated runs that touch none of the rows that anything is scored on.
+
+    Args:
+        runs: recorded ones (`data.recorded`).
+        rows: all rows of the target, with their splits.
+    """
+    scored = {row.id for row in rows}
+    groups = {row.group for row in rows if row.split is Split.GATE} - {""}
+    kept = [replace(run, split=Split.TRAIN) for run in runs if run.id not in scored]
+    kept = [run for run in kept if not run.group or run.group not in groups]
+    found = leaks([*kept, *(row for row in rows if row.split is Split.GATE)])
+    near = {pair[0] for pair in (*found.same, *found.near)}
+    return rated(run for run in kept if run.id not in near)
+
+
+def set_aside(rows: Sequence[Example], most: int = 24) -> tuple[list[Example], list[Demonstration]]:
+    """Training rows without every fifth of those that can be shown, and these as demonstrations.
+
+    Few rows are all searched on, and none is shown: under ten that can be.
+    """
+    able = {each.id: each for each in rated(rows)}
+    if len(able) < 10:
+        return list(rows), []
+    order = sorted(able, key=lambda id: digest(["shown", id]))
+    shown = set(order[: min(most, len(able) // 5)])
+    return [row for row in rows if row.id not in shown], [able[id] for id in sorted(shown)]
+
+
+@dataclass(frozen=True, slots=True)
+class Demonstrate:
+    """The move that adds a demonstration to a text, or puts one in the place of another.
+
+    It differs from DSPy's random search (Khattab et al. 2023) in that what is shown is drawn for a row that
+    fails, as KATE (Liu et al. 2021) does per question, and from KATE in that the examples stay in the prompt.
+    """
+
+    pool: Sequence[Demonstration]
+    rows: Mapping[str, Example]
+    """Those that the search is scored on, by the name of their instance."""
+    parts: Collection[str] = ()
+    """Texts that may hold demonstrations; all of a program if empty."""
+    most: int = 6
+    """Demonstrations in one text."""
+
+    @property
+    def identity(self) -> Json:
+        """What decides what is proposed."""
+        return ["demonstrate", [each.id for each in self.pool], sorted(self.parts), self.most]
+
+    def __call__(self, draw: Draw, rng: random.Random) -> Program | None:
+        """A child with another demonstration; None if there is none to show."""
+        program = draw.parent.program
+        names = [name for name in program.parts if not name.endswith(".py")]
+        names = [name for name in names if not self.parts or name in self.parts]
+        if not names:
+            return None
+        name = rng.choice(names)
+        text = program.parts[name]
+        region = rng.choice(regions(text))
+        held = blocks(text[region.start : region.stop])
+        shown = [place for place, block in enumerate(held) if block.startswith(_HEAD)]
+        taken = {held[place].strip() for place in shown}
+        free = [each for each in self.pool if each.text.strip() not in taken]
+        chosen = self._fitting(free, draw, rng)
+        if chosen is None:
+            return None
+        if shown and (len(shown) >= self.most or rng.random() < 0.25):
+            held[rng.choice(shown)] = chosen.text
+        else:
+            held.append(chosen.text)
+        return joined(program, name, region, held)
+
+    def _fitting(self, free: Sequence[Demonstration], draw: Draw, rng: random.Random) -> Demonstration | None:
+        """One whose input is like that of a row that went wrong; any of the better rated where none did."""
+        if not free:
+            return None
+        wrong = [self.rows[id] for id in failing(draw.parent.instances) if id in self.rows]
+        ranked = list(free)
+        if wrong:
+            words = _words(rng.choice(wrong).input)
+            seen = Counter(word for each in self.pool for word in each.words)
+            ranked.sort(key=lambda each: -_alike(words, each.words, seen, len(self.pool)))
+        else:
+            rng.shuffle(ranked)
+        place = 0
+        while place + 1 < len(ranked) and rng.random() > _FAVOUR:
+            place += 1
+        return ranked[place]
+
+
+def failing(instances: Mapping[str, float]) -> list[str]:
+    """The instances on the lower half of what was scored; all of them where all scored alike and below 1.
+
+    >>> failing({"a": 1.0, "b": 0.0, "c": 0.2})
+    ['b', 'c']
+    """
+    if not instances:
+        return []
+    low, high = min(instances.values()), max(instances.values())
+    if high - low < 1e-9:
+        return [] if high >= 1.0 else list(instances)
+    return [name for name, value in instances.items() if value < (low + high) / 2]
+
+
+def is_demonstration(block: str) -> bool:
+    """Whether a block of a text is one of ours."""
+    return block.startswith(_HEAD)
+
+
+def _words(given: Json) -> frozenset[str]:
+    return frozenset(word.lower() for word in _WORD.findall(said(given)))
+
+
+def _alike(one: Collection[str], other: Collection[str], seen: Mapping[str, int], of: int) -> float:
+    """Shared words, each by how rare it is among the demonstrations, for the length of the other."""
+    shared = sum(math.log((1 + of) / (1 + seen.get(word, 0))) for word in other if word in one)
+    return shared / math.sqrt(1 + len(other))
+
+
+def _line(value: Json) -> str:
+    """A value in one line, a plain text as it is."""
+    if isinstance(value, str) and "\n" not in value:
+        return value
+    return json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,151 @@
+"""An address that answers questions: its key, its connections, and how long one insists.
+
+Whatever speaks HTTP to a model (a chat API, a server of the policy under training) does it through an
+`Endpoint`.  Retries follow the usual rule: exponential backoff with jitter, an endpoint's own
+Retry-After first, and one deadline for the whole call.  It follows no redirect, reads no key from the
+environment, and never shows the key.  It knows nothing of what is asked: `transport.py` holds the HTTP
+client, `wire.py` reads what a chat API says.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+from urllib.parse import urlsplit
+
+from ..errors import InputError, ModelError
+from .wire import Refusal
+
+if TYPE_CHECKING:
+    from .transport import Transport
+
+_EXCERPT = 300
+"""Characters of an endpoint's own words that an error shows."""
+_Found = TypeVar("_Found")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retry:
+    """How long to insist."""
+
+    attempts: int = 6
+    """Requests sent at most, the first included."""
+    first_wait: float = 0.5
+    """Upper bound in seconds of the first wait; each further one is twice as long."""
+    longest_wait: float = 30.0
+    """Seconds; no wait of ours is longer.  An endpoint's Retry-After is honoured in full."""
+    attempt_seconds: float = 120.0
+    """Seconds without a byte from the endpoint after which one attempt is given up."""
+    total_seconds: float = 600.0
+    """Seconds for the whole call, waits included; for a stream, until its first piece."""
+
+    def wait(self, retry: int, jitter: float) -> float:
+        """Seconds before retry number `retry`, counted from 1; `jitter` lies in [0, 1)."""
+        return min(self.longest_wait, self.first_wait * 2.0 ** (retry - 1)) * (0.5 + jitter / 2)
+
+
+class Endpoint:
+    """Where requests go.
+
+    Args:
+        base_url: what every path is put behind; a slash at its end is dropped.
+        api_key: sent as a bearer token; None sends none.
+        retry: how long to insist.
+
+    Raises:
+        InputError: base_url is not a plain http(s) URL, or api_key cannot be one.
+    """
+
+    def __init__(self, base_url: str, api_key: str | None, retry: Retry | None) -> None:
+        parts = urlsplit(base_url)
+        if parts.username or parts.password:
+            raise InputError("base_url carries a user name or password; give the key as api_key instead.")
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise InputError(f"base_url is {base_url!r}; it must look like http://host:port/v1.")
+        if parts.query or parts.fragment:
+            raise InputError("base_url ends in a ?query or #fragment, which may hold a key; leave it out.")
+        if api_key is not None and not (api_key.isascii() and api_key.isprintable() and api_key.strip()):
+            # Shown by no error: an HTTP library would quote it.
+            raise InputError("api_key is empty or has a line break or other character that no key has.")
+        self.base_url = base_url.rstrip("/")
+        self.retry = retry or Retry()
+        self._key = api_key
+        self._jitter = random.Random()
+        self._made: Transport | None = None
+
+    @property
+    def transport(self) -> Transport:
+        """The HTTP client, which the first use loads."""
+        if self._made is None:
+            from .transport import Transport  # by the first call, not by import whet
+
+            self._made = Transport(self.base_url, self._key, seconds=self.retry.attempt_seconds)
+        return self._made
+
+    async def aclose(self) -> None:
+        """Close the connections of the running event loop."""
+        if self._made is not None:
+            await self._made.aclose()
+
+    async def insist(
+        self, what: str, attempt: Callable[[], Awaitable[_Found]], *, seconds: float | None = None
+    ) -> _Found:
+        """What `attempt` finds, retried where it raises a Refusal that says so.
+
+        Args:
+            what: is asked, as an error names it.
+            seconds: what a budget has left, where that may be less than `Retry.total_seconds`.
+
+        Raises:
+            ModelError: nothing was found; whatever else `attempt` raises.
+        """
+        total = self.retry.total_seconds
+        seconds = total if seconds is None else min(seconds, total)
+        tried, refusal = 0, None
+        try:
+            async with asyncio.timeout(seconds):
+                deadline = time.monotonic() + seconds
+                while True:
+                    tried += 1
+                    try:
+                        return await attempt()
+                    except Refusal as error:
+                        refusal = error
+                    await self._pause(refusal, tried, deadline)
+        except Refusal as error:
+            raise self.error(what, error, tried) from error
+        except TimeoutError:
+            said = f"no answer within {seconds:g} s" + (f"; last: {refusal}" if refusal else "")
+            limit = "Retry.total_seconds" if seconds == total else "Budget(seconds=...)"
+            late = Refusal(said, status=refusal.status if refusal else None, advice=f"Raise {limit}.")
+            raise self.error(what, late, tried) from refusal
+
+    async def _pause(self, refusal: Refusal, tried: int, deadline: float) -> None:
+        """Wait before the next attempt, or raise the refusal if there should be none."""
+        if not refusal.retryable or tried >= self.retry.attempts:
+            raise refusal
+        wait = refusal.retry_after
+        if wait is None:
+            wait = self.retry.wait(tried, self._jitter.random())
+        if time.monotonic() + wait >= deadline:
+            raise refusal
+        await asyncio.sleep(wait)
+
+    def error(self, what: str, refusal: Refusal, tried: int = 1) -> ModelError:
+        """The refusal as an error that says what was asked, how often, and what the endpoint said."""
+        asked = f", asked to wait {refusal.retry_after:g} s" if refusal.retry_after else ""
+        message = f"{what} at {self.base_url}: {refusal} (attempt {tried} of {self.retry.attempts}{asked})."
+        if refusal.body:
+            # Endpoints quote a wrong key back; cut after hiding it, or a part of it would be left.
+            said = self._hidden(refusal.body)
+            message += f" It said: {said[:_EXCERPT]}{'...' if len(said) > _EXCERPT else ''}"
+        if refusal.advice:
+            message += f" {refusal.advice}"
+        return ModelError(self._hidden(message), status=refusal.status, retryable=refusal.retryable)
+
+    def _hidden(self, text: str) -> str:
+        return text.replace(self._key, "[key]") if self._key else text

@@ -1,0 +1,120 @@
+"""The command line where the other end is gone, full, or speaks another alphabet; and Ctrl-C."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from whet.store import Store
+from whet.types import Task, Trajectory
+
+WHET = (sys.executable, "-m", "whet.cli")
+TEXT = "où? ☃ 😀"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    """A record whose listing is longer than any pipe holds."""
+    path = tmp_path / "runs.db"
+    with Store(path) as opened:
+        opened.put(*(Trajectory(task=Task(instruction=f"{TEXT} {number}")) for number in range(2000)))
+    return path
+
+
+def test_a_reader_that_has_gone_ends_a_command_quietly(store: Path) -> None:
+    for words in (["show", "trajectories"], ["show", "trajectories", "--json"], ["show"]):
+        command = subprocess.Popen(
+            [*WHET, *words, "--store", str(store)], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        assert command.stdout is not None
+        command.stdout.close()
+        assert command.stderr is not None
+        with command.stderr as said:
+            assert said.read() == b""
+        assert command.wait(60) == 141
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+def test_a_full_disk_is_one_line_and_no_success(store: Path) -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [*WHET, "show", "--store", str(store)],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            check=False,
+            text=True,
+        )
+    assert done.returncode == 1
+    assert done.stderr == "error: cannot write: No space left on device\n"
+
+
+def test_a_folder_that_may_not_be_written_is_one_line(tmp_path: Path) -> None:
+    # a file in the way of a folder refuses root as well as anybody
+    (tmp_path / "agent.py").write_text("import openai\n")
+    (tmp_path / ".whet").write_text("in the way")
+    done = subprocess.run([*WHET, "init", str(tmp_path)], capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    assert "Traceback" not in done.stderr
+    assert str(tmp_path / ".whet") in done.stderr
+
+
+def test_output_that_is_closed_changes_nothing(store: Path) -> None:
+    words = " ".join([*WHET, "show", "trajectories", "--json", "--store", str(store), ">&-"])
+    done = subprocess.run(["sh", "-c", words], stderr=subprocess.PIPE, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_a_locale_without_the_letters_gets_them_escaped(tmp_path: Path, encoding: str) -> None:
+    task = tmp_path / "tasks.jsonl"
+    task.write_text(json.dumps({"instruction": TEXT}))
+    named = tmp_path / f"{TEXT[0]}☃😀.db"
+    added = [*WHET, "tasks", "add", str(task), "--store", str(named)]
+    environment = {**os.environ, "PYTHONIOENCODING": encoding, "PYTHONUTF8": "0"}
+    plain = subprocess.run(added, capture_output=True, env=environment, check=True)
+    said = plain.stdout.decode(encoding)
+    assert "1 run queued" in said or "0 runs queued" in said
+    put = [*WHET, "resources", "put", "☃é😀", str(task), "--store", str(named), "--json"]
+    found = subprocess.run(put, capture_output=True, env=environment, check=True)
+    assert json.loads(found.stdout.decode(encoding))["names"] == ["☃é😀"]
+
+
+def stopped(command: subprocess.Popen[str]) -> str:
+    """What a command says after Ctrl-C."""
+    command.send_signal(signal.SIGINT)
+    _, said = command.communicate(timeout=60)
+    assert command.returncode == 130
+    return said
+
+
+def test_ctrl_c_names_resume_only_where_there_is_one(tmp_path: Path) -> None:
+    pipe = tmp_path / "outcomes"
+    os.mkfifo(pipe)
+    reading = subprocess.Popen([*WHET, "verdict", str(pipe), str(pipe)], stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 60
+    while True:  # until the command has opened it to read
+        try:
+            writer = os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
+            break
+        except OSError:
+            assert time.monotonic() < deadline
+            assert reading.poll() is None
+            time.sleep(0.05)
+    assert stopped(reading) == "stopped; what was acknowledged is kept.\n"
+    os.close(writer)
+
+    job = tmp_path / "job"
+    working = subprocess.Popen([*WHET, "demo", "--output", str(job)], stderr=subprocess.PIPE, text=True)
+    assert working.stderr is not None
+    while not (job / "whet.db").exists():
+        assert time.monotonic() < deadline
+        assert working.poll() is None
+        time.sleep(0.05)
+    assert "the same command and --resume" in stopped(working)

@@ -1,0 +1,257 @@
+"""Prompts get better without a model: examples from rated runs, and rules that failures share."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from whet.cli import main
+from whet.data.examples import Example
+from whet.evolution.demonstrations import Demonstrate, failing, pool_of, rated, set_aside
+from whet.evolution.mining import Mined, Written, contrasts, rules
+from whet.evolution.population import Draw, Judged
+from whet.evolution.program import Program
+from whet.models import ScriptedModel
+from whet.store import Store
+from whet.types import Feedback, Json, Split, Task, Trajectory
+
+AGENT = '''"""Sorts messages; `model` stands in for a language model that obeys rules, copies examples, knows little."""
+import re
+
+# whet: evolve kind=prompt
+PROMPT = """You sort messages into teams.
+- Answer with one word.
+"""
+KNOWN = {"parcel": "delivery", "tracking": "delivery", "courier": "delivery", "password": "account"}
+
+
+def model(prompt, message):
+    words = set(re.findall("[a-z]+", message.lower()))
+    for word, team in re.findall(r'When the input mentions "(\\\\w+)", the answer is "(\\\\w+)"', prompt):
+        if word in words:
+            return team
+    known = [team for word, team in KNOWN.items() if word in words]
+    if known:
+        return known[0]
+    best = (0.05, "general")
+    for given, team in re.findall(r"Input: (.*)\\\\nAnswer: (.*)", prompt):
+        theirs = set(re.findall("[a-z]+", given.lower()))
+        best = max(best, (len(words & theirs) / len(words | theirs), team))
+    return best[1]
+
+
+def sort(message: str) -> str:
+    return model(PROMPT, message)
+'''.replace("\\\\", "\\")
+TOPICS = {
+    "billing": ["refund", "invoice", "charged"],
+    "delivery": ["parcel", "tracking", "courier"],
+    "account": ["password", "login", "username"],
+    "general": ["hours", "address", "holiday"],
+}
+
+
+def messages(count: int, seed: int) -> list[tuple[str, str]]:
+    """Messages with their team; each names one word of its topic among words that say nothing."""
+    rng = random.Random(seed)
+    filler = ["".join(rng.choices("abcdefghijklmnopqrstuvwxyz", k=5)) for _ in range(400)]
+    found = []
+    for _ in range(count):
+        team = rng.choice(list(TOPICS))
+        words = [rng.choice(TOPICS[team]), *rng.sample(filler, 5)]
+        rng.shuffle(words)
+        found.append((" ".join(words), team))
+    return found
+
+
+def desk(folder: Path) -> Path:
+    """The repository and 140 rows of it."""
+    folder.mkdir()
+    (folder / "desk.py").write_text(AGENT, encoding="utf-8")
+    lines = [json.dumps({"input": text, "expected": team}) for text, team in messages(140, 1)]
+    (folder / "rows.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    return folder
+
+
+def recorded(path: Path, *, shuffled: bool = False) -> Path:
+    """A store of sixty runs, half of them right; thumbs say which, or are dealt out by chance."""
+    rng = random.Random(3)
+    runs = [(text, team, rng.random() < 0.5) for text, team in messages(60, 2)]
+    thumbs = [right for _, _, right in runs]
+    if shuffled:
+        rng.shuffle(thumbs)
+    with Store(path) as store:
+        for (text, team, right), thumb in zip(runs, thumbs, strict=True):
+            said = team if right else rng.choice([other for other in TOPICS if other != team])
+            run = Trajectory(task=Task(instruction=text), steps=(), output=said, meta={"function": "sort"})
+            store.put(run)
+            store.add_feedback(Feedback(run=run.id, value=1.0 if thumb else -1.0))
+    return path
+
+
+def evolve(capsys: pytest.CaptureFixture[str], folder: Path, *words: object) -> dict[str, Any]:
+    command = ["evolve", "--target", "prompt", "--entry", "desk:sort", "--data", folder / "rows.jsonl"]
+    command += ["--repository", folder, "--iterations", 40, "--seed", 3, "--json", *words]
+    with pytest.raises(SystemExit) as done:
+        main([str(word) for word in command])
+    said = capsys.readouterr()
+    assert done.value.code == 0, said.err
+    return json.loads(said.out)  # type: ignore[no-any-return]
+
+
+def arms(output: Path) -> dict[str, dict[str, Any]]:
+    history = json.loads((output / "history.json").read_text(encoding="utf-8"))["sort"]
+    return {row["name"]: row for row in history["operators"]}
+
+
+def row(text: Json, team: str, **more: Any) -> Example:
+    return Example(input=text, expected=team, **more)
+
+
+def drawn(text: str, instances: Mapping[str, float]) -> Draw:
+    return Draw(Judged(0, Program({"prompt.txt": text}, "prompt.txt"), 0.5, instances=instances), None)
+
+
+def test_rules_and_examples_repair_a_prompt_offline_and_are_seen_in_the_table(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = desk(tmp_path / "desk")
+    store = recorded(tmp_path / "runs.db")
+    found = evolve(capsys, folder, "--store", store, "--output", tmp_path / "out")
+    gate = found["scores"]["sort"]["gate"]
+    assert gate["after"] > gate["before"] + 0.3
+    assert found["promote"] is True
+    earned = arms(tmp_path / "out")
+    assert earned["rule"]["records"] + earned["demonstrate"]["records"] >= 3
+    assert earned["demonstrate"]["tried"] > 0
+    patch = (tmp_path / "out" / "agent.patch").read_text(encoding="utf-8")
+    assert '+- When the input mentions "' in patch or "+Input: " in patch
+    assert "-PROMPT" not in patch
+
+
+def test_demonstrations_come_from_well_rated_runs_outside_of_the_gate() -> None:
+    gate = row("where is my parcel from last week please", "delivery", group="ann", split=Split.GATE)
+    runs = [
+        Example(input="refund my invoice", output="billing", label=1.0, group="bo"),
+        Example(input="login is broken", output="general", label=-1.0, group="bo"),
+        Example(input="a courier came", output="general", expected="delivery", label=-1.0, group="cy"),
+        Example(input="tracking says nothing", output="delivery", label=1.0, group="ann"),
+        Example(input="where is my parcel from last week, please?", output="delivery", label=1.0, group="di"),
+        Example(input="nobody spoke of this", output="general", group="ed"),
+        Example(input=gate.input, output="delivery", label=1.0, group="fay"),
+    ]
+    shown = sorted(each.text for each in pool_of(runs, [gate]))
+    assert shown == [
+        "Example:\nInput: a courier came\nAnswer: delivery\n",
+        "Example:\nInput: refund my invoice\nAnswer: billing\n",
+    ]
+
+
+def test_a_row_that_is_shown_is_not_searched_on() -> None:
+    rows = [row(text, team, provenance={"how": "file"}) for text, team in messages(40, 5)]
+    searched, shown = set_aside(rows)
+    assert len(shown) == 8
+    assert {each.id for each in shown}.isdisjoint(each.id for each in searched)
+    assert len(searched) + len(shown) == 40
+    guessed = [row(text, team, provenance={"how": "model"}) for text, team in messages(40, 5)]
+    assert set_aside(guessed) == (guessed, [])
+
+
+def test_a_demonstration_is_chosen_for_what_goes_wrong() -> None:
+    wrong = row("the refund of my invoice", "billing")
+    fine = row("parcel and courier", "delivery")
+    pool = rated(
+        Example(input=text, output=team, label=1.0)
+        for text, team in [("refund for an invoice", "billing"), ("courier lost it", "delivery")]
+    )
+    move = Demonstrate(pool, {each.id: each for each in (wrong, fine)})
+    draw = drawn("You sort.\n", {wrong.id: 0.0, fine.id: 1.0})
+    texts = [child.text for seed in range(60) if (child := move(draw, random.Random(seed)))]
+    aimed = sum("refund for an invoice" in text for text in texts)
+    assert len(texts) == 60
+    assert aimed > 30  # six in ten, then the next
+    assert texts[0].startswith("You sort.\n\nExample:\nInput: ")
+
+
+def test_few_demonstrations_stand_in_one_prompt() -> None:
+    pool = rated(Example(input=f"case {n}", output="general", label=1.0) for n in range(20))
+    text = "You sort.\n"
+    for seed in range(40):
+        child = Demonstrate(pool, {}, most=3)(drawn(text, {}), random.Random(seed))
+        assert child is not None
+        text = child.text
+    assert text.count("Example:") == 3
+
+
+def test_rules_say_what_failing_rows_share() -> None:
+    rows = [row(text, team) for text, team in messages(120, 4)]
+    wrong = {each.id for each in rows if "refund" in each.input.split()}
+    assert rules(rows, wrong)[0] == 'When the input mentions "refund", the answer is "billing".'
+    assert contrasts(rows, wrong)[0].failing == len(wrong)
+
+
+def test_rules_name_fields_limits_and_forms() -> None:
+    rng = random.Random(0)
+    rows = []
+    for number in range(80):
+        waited = rng.randint(0, 48)
+        given = {"waited": waited, "channel": "mail" if number % 3 else "phone"}
+        rows.append(Example(input=given, expected={"urgent": waited > 24, "by": f"clerk {number}"}))
+    late = {each.id for each in rows if each.input["waited"] > 24}
+    found = rules(rows, late)
+    assert any(line.startswith('When "waited" is above 2') and '"urgent" is true' in line for line in found)
+    dates = [Example(input=f"when {n}", expected=f"2026-01-{n:02d}") for n in range(1, 20)]
+    assert rules(dates, {each.id for each in dates}) == ["Answer with a date as YYYY-MM-DD."]
+
+
+def test_shuffled_failures_share_nothing() -> None:
+    rows = [row(text, team) for text, team in messages(120, 4)]
+    wrong = [each.id for each in rows if each.wanted == "billing"]
+    assert all(any(word in line for word in TOPICS["billing"]) for line in rules(rows, wrong)[:3])
+    rng = random.Random(7)
+    mined = [rules(rows, rng.sample([each.id for each in rows], len(wrong))) for _ in range(20)]
+    assert sum(bool(each) for each in mined) <= 4
+
+
+def test_a_rule_follows_the_list_in_its_style_and_before_the_examples() -> None:
+    rows = {each.id: each for each in (row(text, team) for text, team in messages(120, 4))}
+    instances = {id: float(each.wanted != "billing") for id, each in rows.items()}
+    start = "You sort.\n\n1. Be short.\n2. Be kind.\n\nExample:\nInput: x\nAnswer: y\n"
+    child = Mined(rows)(drawn(start, instances), random.Random(1))
+    assert child is not None
+    before, rule, after = child.text.partition('3. When the input mentions "')
+    assert before == "You sort.\n\n1. Be short.\n2. Be kind.\n"
+    assert rule
+    assert after.endswith('the answer is "billing".\n\nExample:\nInput: x\nAnswer: y\n')
+    assert Mined(rows)(drawn(start, dict.fromkeys(rows, 1.0)), random.Random(1)) is None
+
+
+def test_a_model_is_shown_what_failures_share_and_writes_the_line() -> None:
+    rows = {each.id: each for each in (row(text, team) for text, team in messages(120, 4))}
+    instances = {id: float(each.wanted != "billing") for id, each in rows.items()}
+    asked: list[str] = []
+
+    def answer(request: Any) -> str:
+        asked.append(request.text)
+        return "Here it is:\n- Money matters go to billing."
+
+    draw = drawn("You sort.\n", instances)
+    child = asyncio.run(Written(ScriptedModel(answer), rows).propose(draw, 1))
+    assert child.text == "You sort.\n\nMoney matters go to billing.\n"
+    assert 'When the input mentions "refund": ' in asked[0]
+    assert 'wanted "billing"' in asked[0]
+    blind = Written(ScriptedModel(answer), rows, feedback=False)
+    asyncio.run(blind.propose(draw, 1))
+    assert "refund" not in asked[1]
+
+
+def test_what_fails_is_told_by_the_scores() -> None:
+    assert failing({"a": 1.0, "b": 0.4, "c": 0.2}) == ["b", "c"]
+    assert failing({"a": 0.4, "b": 0.4}) == ["a", "b"]
+    assert failing({"a": 1.0}) == []
