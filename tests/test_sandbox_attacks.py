@@ -213,3 +213,23 @@ def test_a_script_runs_inside_with_its_output_and_exit_code(tmp_path: Path) -> N
     assert slow.returncode == 124
     assert slow.stderr == f"error: {script}: no answer within 0.5 s\n"
     assert whet(str(tmp_path / "none.py")).returncode == 2
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="to be another user takes root")
+def test_a_user_whose_interpreter_is_at_home_is_not_told_that_home_can_be_read(tmp_path: Path) -> None:
+    """The way to a virtual environment in /home exists inside, and shows nothing but itself."""
+    home = Path("/home") / f"whet-{os.getpid()}"
+    home.mkdir(parents=True)
+    try:
+        home.chmod(0o755)
+        (home / "private").write_text("not on the way")
+        python = home / "v" / "bin" / "python"
+        python.parent.mkdir(parents=True)
+        python.symlink_to(system_python())
+        (home / "v" / "pyvenv.cfg").write_text(
+            f"home = {os.path.dirname(os.path.realpath(system_python()))}\n"
+        )
+        for backend in BACKENDS:
+            assert json.loads(run(AS_A_USER, backend, str(python))) == {"attacks": len(check.JUDGES)}
+    finally:
+        shutil.rmtree(home)

@@ -171,6 +171,21 @@ print(json.dumps(asyncio.run(use())))
     assert "cannot be written" in how or "not ours to divide" in how
 
 
+def test_a_scope_that_systemd_does_not_make_is_done_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cgroup, "_given_up", [])
+    refusing = ("sh", "-c", "echo Failed to start transient scope unit >&2; exit 1")
+    monkeypatch.setattr(cgroup, "_found", lambda: cgroup.Place(2, None, refusing))
+
+    async def use() -> tuple[object, str]:
+        async with UncheckedPool(Limits(memory=48 * MIB)) as pool:
+            return (await pool.call("def f(): return 1", "f")).value, (await pool.bounded())[1]
+
+    value, how = asyncio.run(use())
+    assert value == 1
+    assert "every 50 ms" in how
+    assert "Failed to start transient scope unit" in how
+
+
 def test_a_process_that_waits_is_not_the_one_that_dies_for_the_memory_of_another() -> None:
     """The next evaluation stands ready while one runs; whatever that one does, it is there afterwards."""
 

@@ -145,10 +145,18 @@ class Entrance:
     """Descriptors that the process inherits."""
 
 
-@functools.cache
+_found = functools.cache(find)
+_given_up: list[Nowhere] = []
+
+
 def here() -> Place | Nowhere:
-    """`find`, asked once in this process."""
-    return find()
+    """`find`, asked once in this process; nowhere once it was given up."""
+    return _given_up[-1] if _given_up else _found()
+
+
+def give_up(reason: str) -> None:
+    """Make no more cgroups in this process: it did not work out."""
+    _given_up.append(Nowhere(reason))
 
 
 class Group:
@@ -203,7 +211,10 @@ class Group:
             OSError: the limit cannot be set.
         """
         if self.path is None:
-            self.path = _of_process(process)
+            scope = _of_process(process)
+            if scope == _of_process(os.getpid()) or scope.suffix != ".scope":
+                raise FileNotFoundError(f"systemd left process {process} in {scope}")
+            self.path = scope
         first, second, used, _ = _FILES[self.place.version]
         limit = int((self.path / used).read_text()) + more
         limit -= limit % os.sysconf("SC_PAGESIZE")

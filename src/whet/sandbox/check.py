@@ -83,6 +83,11 @@ def _baited(sandbox: Sandbox | Local) -> Iterator[_Bait]:
         socket.socket(socket.AF_INET) as loopback,
         socket.socket(socket.AF_UNIX) as named,
     ):
+        own, bound = launch.settings(), list[str]()
+        if sandbox.image is None:
+            python = launch.interpreter(sandbox.python)
+            own = launch.environment(python)
+            bound = launch.on_the_way(launch.binds(python, sandbox.paths))
         secret = Path(folder) / "secret"
         secret.write_text(os.urandom(16).hex())
         # Readable and writable for everybody, so that it is not the file's own mode that protects it.
@@ -99,9 +104,9 @@ def _baited(sandbox: Sandbox | Local) -> Iterator[_Bait]:
             "abstract": abstract,
             "parent": os.getpid(),
             "image": sandbox.image is not None,
+            "bound": bound,
             "most": 16 * LIMITS.memory,
         }
-        own = launch.settings() if sandbox.image else launch.environment(launch.interpreter(sandbox.python))
         yield _Bait(Path(folder), (loopback, named), told, frozenset(own.values()), [])
 
 

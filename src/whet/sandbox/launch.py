@@ -138,6 +138,12 @@ def binds(python: Interpreter, paths: Sequence[str]) -> list[Bind]:
     return kept
 
 
+def on_the_way(bound: Sequence[Bind]) -> list[str]:
+    """The bound paths and the folders above them, which exist inside because of them."""
+    paths = {one.path for one in bound}
+    return sorted(paths | {str(folder) for path in paths for folder in Path(path).parents})
+
+
 def has_temporary(bound: Sequence[Bind]) -> bool:
     """Whether /tmp can be a link to the box: not when something that lies there is bound."""
     return not any(one.path.startswith("/tmp") for one in bound)
@@ -201,8 +207,7 @@ def with_bubblewrap(program: str, python: Interpreter, paths: Sequence[str], pla
         command += ["--unshare-user", "--uid", str(UNPRIVILEGED), "--gid", str(UNPRIVILEGED)]
     bound = binds(python, paths)
     # A folder that bwrap makes on the way to a bind is open to root alone, so each is made before.
-    above = {str(folder) for one in bound for folder in Path(one.path).parents} - {"/"}
-    for folder in sorted(above | {LIBRARY, "/dev"}):
+    for folder in sorted({*on_the_way(bound), LIBRARY, "/dev"} - {"/", *(one.path for one in bound)}):
         if not any(not one.link and (folder + "/").startswith(one.path + "/") for one in bound):
             command += ["--perms", "0755", "--dir", folder]
     for one in bound:

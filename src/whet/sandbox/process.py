@@ -64,11 +64,17 @@ class Zygote:
         except BaseException:
             self.kill()
             raise
-        if not self.hello["ready"]:
+        reason = self.hello["error"]
+        by_systemd = self._cgroup is not None and self._cgroup.place.parent is None
+        failed = self._limit_memory() if self.hello["ready"] else reason if by_systemd else ""
+        if failed:
+            # Everything but the exact limit works without, and is watched then.
             self.kill()
-            reason = self.hello["error"]
+            cgroup.give_up(failed)
+            await self.start()
+        elif not self.hello["ready"]:
+            self.kill()
             raise SandboxError(f"the sandbox could not be started: {reason}. {advice(reason)}")
-        self._bound()
 
     def _launch(self) -> socket.socket:
         """Start the process; our end of its channel."""
@@ -107,17 +113,15 @@ class Zygote:
         # Where docker and systemd find their daemons, and what they start.
         return dict(os.environ) if self._container or by_systemd else {}
 
-    def _bound(self) -> None:
-        """Put the limit on the memory of all processes together, once the modules are there."""
+    def _limit_memory(self) -> str:
+        """Put the limit on all processes together, now that the modules are there; what failed, or ""."""
         limits = self.sandbox.limits
         if self._cgroup is not None and self._process is not None and self.hello["grouped"]:
             try:
                 self._cgroup.allow(limits.memory + limits.file_bytes + cgroup.RESERVE, self._process.pid)
             except OSError as error:
-                self.kill()
-                raise SandboxError(
-                    f"the cgroup made for the sandbox took no memory limit: {error}"
-                ) from error
+                return f"it took no memory limit: {error}"
+        return ""
 
     @property
     def bound(self) -> int:
@@ -140,7 +144,9 @@ class Zygote:
     def _complaint(self) -> str:
         assert self._said is not None
         self._said.seek(0)
-        return self._said.read().decode("utf-8", "replace").strip()[-2000:]
+        said = self._said.read().decode("utf-8", "replace")
+        # Docker goes on with how to get help on Docker.
+        return said.partition("\n\nRun 'docker")[0].strip()[-2000:].rstrip(".")
 
     async def _frame(self, seconds: float) -> bytes:
         try:

@@ -55,7 +55,9 @@ def read_host_files(told: dict[str, Any]) -> list[str]:
     def read(path: str) -> Callable[[], Any]:
         def attempt() -> Any:
             if os.path.isdir(path):
-                return os.listdir(path) or None
+                # A folder that leads to the interpreter is there, and shows the way to it alone.
+                found = {os.path.join(path, name) for name in os.listdir(path)}
+                return sorted(found - set(told["bound"])) or None
             with open(path, "rb") as file:
                 return file.read(60).decode("latin-1")
 

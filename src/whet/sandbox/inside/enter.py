@@ -89,18 +89,14 @@ def _follow(path: str) -> str:
 def main() -> None:
     """Enter and become the command; the process that was started stays outside and waits for it."""
     told = json.loads(sys.argv[1])
-    spaces = kernel.NEWNS | kernel.NEWPID | kernel.NEWNET | kernel.NEWIPC | kernel.NEWUTS | kernel.NEWCGROUP
-    uid, gid = os.geteuid(), os.getegid()
-    kernel.die_with_parent()
-    if told["root"]:
-        kernel.unshare(spaces)
-    else:
-        kernel.unshare(spaces | kernel.NEWUSER)
-        kernel.map_ids(told["user"], told["user"], uid, gid)
+    try:
+        _leave(told)
+    except OSError as error:
+        sys.exit(f"{error}")
     os.umask(0o022)
     pid = os.fork()
     if pid:
-        os.close(0)
+        os.closerange(0, 2)  # the channel is the zygote's
         _, status = os.waitpid(pid, 0)
         os._exit(os.waitstatus_to_exitcode(status) & 0xFF)
     try:
@@ -112,3 +108,15 @@ def main() -> None:
         sys.stderr.write(f"{error}\n")
         sys.stderr.flush()
     os._exit(1)
+
+
+def _leave(told: dict[str, Any]) -> None:
+    """Into namespaces of one's own; by the next fork for the processes' one."""
+    spaces = kernel.NEWNS | kernel.NEWPID | kernel.NEWNET | kernel.NEWIPC | kernel.NEWUTS | kernel.NEWCGROUP
+    uid, gid = os.geteuid(), os.getegid()
+    kernel.die_with_parent()
+    if told["root"]:
+        kernel.unshare(spaces)
+    else:
+        kernel.unshare(spaces | kernel.NEWUSER)
+        kernel.map_ids(told["user"], told["user"], uid, gid)
