@@ -78,7 +78,7 @@ async def main() -> None:
     else:
         tasks = requests(json.loads(line) for line in options.data.read_text().splitlines() if line.strip())
     parts: dict[Split, list[Task]] = {part: [] for part in Split}
-    for task in split(tasks, seed=0):
+    for task in split(tasks, seed=0, by="id"):
         parts[task.split or Split.TRAIN].append(task)
     learned = lessons(parts[Split.TRAIN])
     held = [*parts[Split.VALIDATION], *parts[Split.GATE]]
