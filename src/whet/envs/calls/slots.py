@@ -107,7 +107,6 @@ class CallView:
         )
         kept = sorted(scored[:FUNCTIONS], key=lambda one: one[0])
         self.functions = [one for _, one in kept]
-        self._likeliest = next((n for n, one in enumerate(self.functions) if one is scored[0][1]), 0)
         self._overlaps = [self._overlap(one, functions) for one in self.functions]
         self.arguments: list[tuple[int, _Argument]] = []
         """(function, argument) behind p0, p1, …"""
@@ -145,16 +144,17 @@ class CallView:
     def opening(self) -> list[str]:
         """Tokens of what may be called, and of what the request names for each argument."""
         spans = zip(self._clauses, [*self._clauses[1:], len(self.request)], strict=True)
-        clauses = [frozenset(stems(self.request[start:end])) for start, end in spans]
+        names = [set(stems(one.name)) for one in self.functions]
+        said = [frozenset(stems(self.request[start:end])) for start, end in spans]
+        fits = [[len(name & clause) for name in names] for clause in said]
         seen: list[str] = []
-        for number, function in enumerate(self.functions):
+        for number in range(len(self.functions)):
             seen += [f"f{number}", f"about{min(self._overlaps[number][1], 4)}"]
-            seen += ["likeliest"] * (number == self._likeliest)
-            name = set(stems(function.name))
-            for clause, said in enumerate(clauses):
+            for clause, counts in enumerate(fits):
                 pairs, lacking = self._pairs(number, clause)
-                seen += [f"c{clause}", f"name{min(len(name & said), 3)}"]
-                seen += ["lacking"] * lacking + ["pairs", *pairs]
+                seen += [f"c{clause}", f"name{min(counts[number], 3)}"]
+                likeliest = counts[number] and counts.index(max(counts)) == number
+                seen += ["likeliest"] * bool(likeliest) + ["lacking"] * lacking + ["pairs", *pairs]
         return [*seen, "act"]
 
     def _pairs(self, number: int, clause: int) -> tuple[list[str], bool]:
