@@ -67,8 +67,8 @@ async def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--data", type=Path, help="JSON lines of messages and tools")
-    parser.add_argument("--count", type=int, default=3_000, help="requests to make, without --data")
-    parser.add_argument("--epochs", type=int, default=8)
+    parser.add_argument("--count", type=int, default=8_000, help="requests to make, without --data")
+    parser.add_argument("--epochs", type=int, default=4)
     parser.add_argument("--output", type=Path, default=Path("function-calls"), help="where the weights go")
     parser.add_argument("--ask", help="answer this request in the end")
     options = parser.parse_args()
@@ -78,7 +78,7 @@ async def main() -> None:
     else:
         tasks = requests(json.loads(line) for line in options.data.read_text().splitlines() if line.strip())
     parts: dict[Split, list[Task]] = {part: [] for part in Split}
-    for task in split(tasks, seed=0):
+    for task in split(tasks, seed=0, by="id"):
         parts[task.split or Split.TRAIN].append(task)
     learned = lessons(parts[Split.TRAIN])
     held = [*parts[Split.VALIDATION], *parts[Split.GATE]]

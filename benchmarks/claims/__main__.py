@@ -82,6 +82,20 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _methods(options: argparse.Namespace) -> None:
+    from method_report import names_of
+    from method_worlds import WORLDS
+    from methods import METHODS, methods
+
+    methods(
+        options.folder,
+        worlds=names_of(options.worlds, WORLDS),
+        seeds=range(options.seeds) if options.seed is None else [options.seed],
+        only=names_of(options.cells, METHODS),
+        small=options.small,
+    )
+
+
 def main() -> int:
     """Run one command."""
     options = _parser().parse_args()
@@ -119,17 +133,7 @@ def main() -> int:
 
             sql(options.data, seeds=options.seeds)
         case "methods":
-            from method_report import names_of
-            from method_worlds import WORLDS
-            from methods import METHODS, methods
-
-            methods(
-                folder,
-                worlds=names_of(options.worlds, WORLDS),
-                seeds=range(options.seeds) if options.seed is None else [options.seed],
-                only=names_of(options.cells, METHODS),
-                small=options.small,
-            )
+            _methods(options)
         case "calls":
             from calls import calls
 

@@ -32,8 +32,9 @@ from whet.training.local import LocalModels, fresh, use_threads
 from whet.training.optim import OptimOptions
 from whet.types import Bundle, Group, Task
 
-TAUGHT, JUDGED = 3_000, 400
-OPTIONS = SFTOptions(epochs=6, batch=32, validation_share=0.05, optim=OptimOptions(learning_rate=4e-3))
+TAUGHT, HARDER, JUDGED = 12_000, 4_000, 400
+"""Requests to teach, those among them that all want two calls, and requests to judge of each kind."""
+OPTIONS = SFTOptions(epochs=4, batch=16, validation_share=0.05, optim=OptimOptions(learning_rate=4e-3))
 REAL = {"BFCL simple": "BFCL_v4_simple_python", "BFCL multiple": "BFCL_v4_multiple"}
 
 
@@ -93,7 +94,8 @@ def dealt(groups: Sequence[Group], seed: int) -> list[Group]:
 async def taught(seed: int, *, control: bool, data: Path | None, output: Path) -> dict[str, Any]:
     """Figures of one policy."""
     clock, models = time.process_time(), LocalModels()
-    groups = lessons(call_tasks(TAUGHT, seed=seed))
+    requests = call_tasks(TAUGHT - HARDER, seed=seed) + call_tasks(HARDER, seed=100 + seed, wanted=2)
+    groups = lessons(requests)
     start = Bundle([fresh("policy", output / "start", vocab_size=len(TOKENS), seed=seed)])
     judged = {names: call_tasks(JUDGED, names=names, seed=1_000 + seed) for names in ("seen", "unseen")}
     untrained = models.sampler(start["policy"], greedy=True)

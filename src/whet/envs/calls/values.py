@@ -55,7 +55,7 @@ def values_of(text: str) -> list[Value]:
             while words and words[0].lower().strip(",") in _OPENING:  # a sentence begins, no name
                 start += len(words[0]) + 1
                 words = words[1:]
-            if not words:
+            if not words or (start == 0 and len(words) == 1):  # a verb begins the request
                 continue
             said = " ".join(words)
         found.append(_value(kind, said, start, one.end()))
