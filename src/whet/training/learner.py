@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn, Protocol, TypeVar
+from typing import NoReturn, Protocol, TypeVar, cast
 from weakref import WeakSet
 
 import torch
@@ -138,7 +138,7 @@ class Learner:
                     value.backward()  # type: ignore[no-untyped-call]
                     total += value.item()
                 if where.sharded and where.rank >= len(every) % where.size > 0:
-                    self.decoder.idle()  # type: ignore[union-attr]
+                    cast(sharding.Shardable, self.decoder).idle()
                 if self.penalty is not None and processes.place().first:
                     value = self.penalty()
                     value.backward()  # type: ignore[no-untyped-call]
