@@ -1,6 +1,6 @@
 """GRPO's variants, RLOO, REINFORCE, PPO and A2C: they learn, and nothing where there is nothing to learn.
 
-Every method on three seeds, with its control, is benchmarks/claims/training.py.
+Every method on three seeds, with its control, is `scripts/claims training`.
 """
 
 import asyncio

@@ -15,11 +15,13 @@ from tinker_server import tinker_server  # noqa: E402
 from whet.env import rollout  # noqa: E402
 from whet.errors import InputError, ModelError  # noqa: E402
 from whet.optimizers.grpo import GRPO, GRPOOptions  # noqa: E402
+from whet.optimizers.ppo import PPO, PPOOptions  # noqa: E402
+from whet.optimizers.sft import SFT, SFTOptions  # noqa: E402
 from whet.training.batch import Merged, parts  # noqa: E402
 from whet.training.model import build  # noqa: E402
 from whet.training.network import predict  # noqa: E402
 from whet.training.tinker import TinkerModels, data_of  # noqa: E402
-from whet.types import Bundle, Group  # noqa: E402
+from whet.types import Bundle, Group, Outcome, Step, Task, Tokens, Trajectory  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
 PLAIN = {"entropy_bonus": 0.0, "kl_every": 100, "checkpoint_every": 4, "optim": FAST}
@@ -102,6 +104,35 @@ def test_grpo_learns_on_a_tinker_server_and_its_weights_are_kept_there(tmp_path)
         again = asyncio.run(rounds(models, bundle, tmp_path / "again", 1))
         assert "load_weights" in trainer.asked
         assert again[0]["policy"].meta["policy_version"] == kept.meta["policy_version"] + 1
+
+
+def test_sft_learns_on_a_tinker_server_and_keeps_the_weights_of_its_best_epoch(tmp_path):
+    def demonstrations(task):
+        (digit,) = task.initial_state["digits"]
+        prompt = (WORDS.bos, *WORDS.encode([digit]), WORDS.act)
+        tokens = Tokens(prompt, tuple(WORDS.encode([RIGHT[digit]])), (-1.0,))
+        step = Step(observation=digit, action=RIGHT[digit], reward=1.0, tokens=tokens)
+        return Group(task, [Trajectory(task=task, steps=[step], outcome=Outcome.SUCCESS)])
+
+    with served(0) as (models, trainer):
+        start = Bundle([models.start()])
+        before = right(trainer.base)
+        options = SFTOptions(epochs=6, batch=8, patience=1, validation_share=0.3, optim=FAST)
+        digits = [*RIGHT] * 6
+        todo = [Task(id=str(n), initial_state={"digits": [digit]}) for n, digit in enumerate(digits)]
+        groups = [demonstrations(task) for task in todo]
+        update = asyncio.run(SFT(options, models=models).step(start, groups, context(tmp_path)))
+        assert update.metrics["validation_loss"] == pytest.approx(-right(trainer.decoder), abs=0.1)
+        assert right(trainer.decoder) > before + 0.5
+        assert update.bundle["policy"].content["tinker"].startswith("tinker://")
+        assert "load_weights" in trainer.asked, "the best epoch's weights were taken up again"
+
+
+def test_what_needs_states_is_refused_on_a_tinker_server(tmp_path):
+    with served(0) as (models, _):
+        start = Bundle([models.start()])
+        with pytest.raises(InputError, match="no states or logits"):
+            asyncio.run(PPO(PPOOptions(**PLAIN), models=models).step(start, [], context(tmp_path)))
 
 
 def test_a_losss_gradient_reaches_the_server_whole(tmp_path):

@@ -75,6 +75,9 @@ def _parser() -> argparse.ArgumentParser:
     trained = command("kill-training", "kill -9 at random moments of whet train, then --resume.")
     trained.add_argument("--times", type=int, default=10)
     trained.add_argument("--seed", type=int, default=0)
+    methods = command("training", "Every weight method on a small task, with its control.")
+    methods.add_argument("--seeds", type=int, default=3)
+    methods.add_argument("--text", action="store_true", help="GLAM in the text world instead (minutes)")
     small = commands.add_parser("small")  # what `kill` kills
     small.add_argument("--seed", type=int, default=0)
     small.add_argument("--output", type=Path, required=True)
@@ -150,6 +153,10 @@ def main() -> int:
             from kill_training import kill_training
 
             return int(not kill_training(folder, times=options.times, seed=options.seed))
+        case "training":
+            from training import training
+
+            training(seeds=options.seeds, text=options.text)
         case "small":
             return run_demo(
                 mail=None,

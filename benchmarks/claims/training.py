@@ -1,6 +1,6 @@
 """Every weight method on one small task, three seeds, with its negative control: one table.
 
-    python benchmarks/claims/training.py [--seeds 3] [--text] [--json]
+    scripts/claims training [--seeds 3] [--text]
 
 The task is `tests/methods_toys.py`'s: which answer each of four digits wants, from random weights.
 The control is the same run with the trajectories' rewards and outcomes exchanged (DAgger's with an
@@ -11,9 +11,7 @@ minigrid), beside a policy that chooses at random.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import json
 import random
 import sys
 import tempfile
@@ -30,6 +28,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "examples"))
 import methods_toys as toys
 import nlpo
 import torch
+from page import publish, table
 
 from whet.env import rollout
 from whet.optimizers.awr import AWR, AWROptions
@@ -183,7 +182,7 @@ def batches_to_threshold(seeds: int) -> dict[str, float]:
     return {**found, "ratio": found["nlpo"] / found["ppo"]}
 
 
-def table(seeds: int) -> dict[str, dict[str, float]]:
+def methods(seeds: int) -> dict[str, dict[str, float]]:
     """Method → mean success before, after, least of the seeds, and of the control."""
     found = {}
     for name in (*ON_POLICY, *RECORDED, *OTHERS):
@@ -295,26 +294,36 @@ def text_world(seeds: int, rounds: int = 60) -> list[dict[str, float]]:
     return [asyncio.run(run(seed)) for seed in range(seeds)]
 
 
-def main() -> None:
-    """Print the table."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--text", action="store_true")
-    parser.add_argument("--json", action="store_true")
-    options = parser.parse_args()
+def training(*, seeds: int, text: bool) -> None:
+    """Measure and publish: the methods and NLPO's batches, or with `text` GLAM in the text world."""
     torch.set_num_threads(1)
-    figures: dict[str, Any] = {}
-    if not options.text:
-        figures = {"methods": table(options.seeds), "nlpo": batches_to_threshold(options.seeds)}
-        print(figures["nlpo"], file=sys.stderr)
-    if options.text:
-        figures["text_world"] = text_world(options.seeds)
-        print(figures["text_world"], file=sys.stderr)
-    if options.json:
-        print(json.dumps(figures, indent=1))
-
-
-if __name__ == "__main__":
-    main()
+    if text:
+        runs = text_world(seeds)
+        rows = [
+            [str(seed), *(f"{run[name]:.2f}" for name in ("chance", "after", "renamed"))]
+            for seed, run in enumerate(runs)
+        ]
+        heads = ["seed", "chance", "trained", "the ball under another name"]
+        publish("GLAM in the text world", ["Success in BabyAI's GoTo red ball.", "", *table(heads, rows)])
+        return
+    found, batches = methods(seeds), batches_to_threshold(seeds)
+    rows = [
+        [
+            name,
+            f"{one['before']:.2f}",
+            f"{one['after']:.3f}",
+            f"{one['least']:.3f}",
+            f"{one['control']:.2f}",
+            f"{one['cpu_seconds']:.1f}",
+        ]
+        for name, one in found.items()
+    ]
+    said = [
+        f"Success on a task of four answers, means of {seeds} seeds; the control learns from exchanged rewards. "
+        "Reward models: the share of unseen pairs ranked rightly. NLPO: its reward.",
+        "",
+        *table(["method", "before", "after", "least of the seeds", "control", "CPU s"], rows),
+        f"NLPO reaches its threshold in {batches['nlpo']:.1f} batches, PPO in {batches['ppo']:.1f} "
+        f"({batches['ratio']:.2f}; wanted: at most .7).",
+    ]
+    publish("Weight methods", said)

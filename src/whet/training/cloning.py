@@ -21,7 +21,7 @@ from ..loop import Context
 from ..types import Bundle, Group, Json, Outcome, Trajectory, Version, digest, new_id
 from .batch import Counts, Merged, Part, merge, minibatches, parts
 from .guards import Guard
-from .learner import Learner, Loss, cloning_loss, mean_loss
+from .learner import Learner, Loss, cloning_loss
 from .local import LocalModels
 from .optim import OptimOptions
 
@@ -260,16 +260,16 @@ async def fit(
             await asyncio.sleep(0)  # a long computation in an event loop others live in too
         if not validation:
             continue
-        loss = mean_loss(learner.decoder, validation)
+        loss = learner.mean_loss(validation)
         if loss < best:
             best, worse = loss, 0
-            best_weights = {name: w.detach().clone() for name, w in learner.decoder.weights().items()}
+            best_weights = learner.snapshot()
         else:
             worse += 1
             if worse >= options.patience:
                 break
     if best_weights is not None:
-        learner.decoder.copy_from(best_weights)
+        learner.revert(best_weights)
     figures = {
         "loss": sum(losses) / len(losses),
         "epochs": float(epoch),

@@ -235,6 +235,7 @@ def load(source: str | Path, *, sha: str | None = None, lora: LoRAOptions | None
         MissingExtra: transformers or peft is not installed.
     """
     folder = Path(source)
+    within_reach(source)
     if folder.is_dir():
         _refuse_pickles(folder)
         if sha is not None and (found := digest_of(folder)) != sha:
@@ -257,6 +258,28 @@ def load(source: str | Path, *, sha: str | None = None, lora: LoRAOptions | None
     if folder.is_dir():
         base["sha256"] = digest_of(folder)
     return CausalLM(_with_factors(model, lora), base=base)
+
+
+def within_reach(source: str | Path) -> None:
+    """Refuse a name that is neither a folder nor in the cache nor known to the hub, with one question to it.
+
+    transformers asks for each of some files, several times, and a minute passes before it gives up.
+
+    Raises:
+        NotFoundError: it is nowhere, or there is no network.
+        MissingExtra: transformers is not installed.
+    """
+    if Path(source).exists():
+        return
+    try:
+        from huggingface_hub import HfApi, try_to_load_from_cache  # comes with transformers
+    except ImportError as error:
+        raise MissingExtra("transformers", "train") from error
+    try:
+        if not isinstance(try_to_load_from_cache(str(source), "config.json"), str):
+            HfApi().model_info(str(source), timeout=10)
+    except Exception as error:  # no network, no such model, no right to it, no name at all
+        raise _not_loaded(source, error) from error
 
 
 def load_adapter(

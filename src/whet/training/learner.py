@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn, Protocol, TypeVar
+from typing import Any, NoReturn, Protocol, TypeVar, cast
 from weakref import WeakSet
 
 import torch
@@ -138,7 +138,7 @@ class Learner:
                     value.backward()  # type: ignore[no-untyped-call]
                     total += value.item()
                 if where.sharded and where.rank >= len(every) % where.size > 0:
-                    self.decoder.idle()  # type: ignore[union-attr]
+                    cast(sharding.Shardable, self.decoder).idle()
                 if self.penalty is not None and processes.place().first:
                     value = self.penalty()
                     value.backward()  # type: ignore[no-untyped-call]
@@ -175,12 +175,16 @@ class Learner:
             )
         raise failure
 
-    def snapshot(self) -> dict[str, Tensor]:
+    def mean_loss(self, parts: Sequence[Part]) -> float:
+        """Cross-entropy per target, in nats, of the weights as they are."""
+        return mean_loss(self.decoder, parts)
+
+    def snapshot(self) -> Any:
         """A copy of everything that is trained, heads included, for `revert`."""
         return {name: weight.detach().clone() for name, weight in self._all_weights().items()}
 
     @torch.no_grad()
-    def revert(self, snapshot: Mapping[str, Tensor]) -> None:
+    def revert(self, snapshot: Any) -> None:
         """Go back to what `snapshot` kept; the optimizer's moments stay as they are."""
         for name, weight in self._all_weights().items():
             weight.copy_(snapshot[name])

@@ -50,9 +50,14 @@ class OptimOptions:
 
     def __post_init__(self) -> None:
         if not (
-            self.learning_rate > 0 and self.max_norm > 0 and 0 <= self.final_share <= 1 and self.warmup >= 0
+            0 < self.learning_rate <= 1e6
+            and self.max_norm > 0
+            and 0 <= self.final_share <= 1
+            and self.warmup >= 0
         ):
-            raise InputError(f"learning_rate and max_norm must be above 0, final_share in [0, 1]; got {self}")
+            raise InputError(
+                f"learning_rate (at most 1e6) and max_norm must be above 0, final_share in [0, 1]; got {self}"
+            )
         if self.schedule not in ("constant", "linear", "cosine"):
             raise InputError(f"{self.schedule!r} is no schedule; choose constant, linear or cosine")
 

@@ -290,16 +290,17 @@ def _causal(q: Tensor, k: Tensor, v: Tensor, start: int, scale: float | None) ->
     length = k.shape[1]
     size = _BLOCK if q.device.type == "cpu" else length
     blocks = [(begin, min(begin + size, length)) for begin in range(start, length, size)]
-    found = [
-        _attention(
-            q[:, begin - start : end - start],
-            k[:, :end],
-            v[:, :end],
-            _mask(begin, end, q.device).to(q.dtype),
-            scale,
-        )
-        for begin, end in blocks
-    ]
+    widths = [end - begin for begin, end in blocks]
+    queries = q.split(widths, dim=1)
+    widths[0] += start
+    keys, values = k.split(widths, dim=1), v.split(widths, dim=1)
+    found = []
+    for number, (begin, end) in enumerate(blocks):
+        # Joined anew from pieces: the gradient of a slice would be as long as all keys, zeros and all.
+        before = keys[: number + 1], values[: number + 1]
+        k, v = (torch.cat(one, dim=1) if number else one[0] for one in before)
+        mask = _mask(begin, end, q.device).to(q.dtype)
+        found.append(_attention(queries[number], k, v, mask, scale))
     return torch.cat(found, dim=1) if len(found) > 1 else found[0]
 
 

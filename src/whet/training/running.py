@@ -23,7 +23,7 @@ from ..types import Bundle, Group, Json, Outcome, Preference, Task, Trajectory, 
 from . import templates
 from .capture import Survey, require
 from .dataset import grouped, vocabulary_size
-from .huggingface import LoRAOptions
+from .huggingface import LoRAOptions, within_reach
 from .local import adopted, fresh
 from .model import ModelOptions
 
@@ -82,8 +82,10 @@ async def run(job: Job, make: Callable[[], Optimizer], *, resume: bool = False) 
     found = None
     if job.trajectories or not job.preferences:
         found = require(job.trajectories, score=job.score, rl=job.rl)
-    if job.model != "tiny" and not job.ids_only:
-        templates.require(job.model, job.trajectories)
+    if job.model != "tiny":
+        within_reach(job.model)
+        if not job.ids_only:
+            templates.require(job.model, job.trajectories)
     key = digest([job.name, job.model, job.seed, job.settings, [t.id for t in job.trajectories]])
     state, bundle, rounds = _resumed(job, key) if resume else _begun(job)
     record = _recorded(job)

@@ -1,14 +1,15 @@
 """Weights that are trained and sampled by a server of the Tinker API: hosted, or SkyRL on one's own machines.
 
-`TinkerModels` stands where `LocalModels` stands, so GRPO, RLOO and REINFORCE are the same classes with the
-same options.  A step is two requests: a forward pass gives the log-probabilities of the targets, the
+`TinkerModels` stands where `LocalModels` stands, so SFT, STaR, GRPO, RLOO and REINFORCE are the same classes with
+the same options.  A step is two requests: a forward pass gives the log-probabilities of the targets, the
 optimizer's loss is computed here, and what it is worth for each target goes back as weights of a
 cross-entropy, whose gradient is the loss's own; then one AdamW step on the server.
 
 Differences from training here: the optimizer is the server's AdamW (no Muon) on LoRA factors; a loss may
 read the log-probabilities of the targets only, so entropy is their sample estimate without a gradient,
-and neither entropy bonus nor KL to a reference are offered; sampling is at temperature 1.  The protocol is
-spoken by the official SDK (`pip install tinker`), which changes with it.
+and neither entropy bonus nor KL to a reference are offered; sampling is at temperature 1.  A value head, a
+learned reward and DPO read states, or train what the protocol has no request for: PPO, reward models and DPO
+are refused.  The protocol is spoken by the official SDK (`pip install tinker`), which changes with it.
 """
 
 from __future__ import annotations
@@ -35,6 +36,10 @@ from .optim import OptimOptions
 from .predictions import Output, Predictions
 
 KIND = "tinker"
+_NO_STATES = (
+    "a Tinker server gives log-probabilities and no states or logits; use SFT, STaR, GRPO, RLOO or REINFORCE, "
+    "which need no more, or train on weights of your own"
+)
 
 
 def _sdk() -> Any:
@@ -90,6 +95,24 @@ class TinkerNetwork:
     def weights(self) -> dict[str, nn.Parameter]:
         """Nothing: no weight is here."""
         return {}
+
+    @property
+    def vocab_size(self) -> int:
+        """Asked by whatever would compute with it here.
+
+        Raises:
+            InputError: always.
+        """
+        raise InputError(_NO_STATES)
+
+    @property
+    def hidden(self) -> int:
+        """Asked by whatever would put a head on its states.
+
+        Raises:
+            InputError: always.
+        """
+        raise InputError(_NO_STATES)
 
     def copy_from(self, weights: Mapping[str, Tensor]) -> None:
         """Nothing to take."""
@@ -163,6 +186,35 @@ class TinkerLearner(Learner):
         for sampler in self.samplers:
             sampler.refresh(str(self.policy_version))
         return Updated(total, norm, rate, sum(part.tokens for part in parts))
+
+    def mean_loss(self, parts: Sequence[Part]) -> float:
+        """Cross-entropy per target, in nats, as the server computes it.
+
+        Raises:
+            ModelError: the server failed.
+        """
+        types = _sdk().types
+        each = [(part, datum) for part in parts for datum in data_of(part)]
+        asked = [_datum(types, datum, part, None) for part, datum in each]
+        answers = _waited(self.client.forward(asked, "cross_entropy")).loss_fn_outputs
+        found = [
+            answer["logprobs"].tolist()[position]
+            for (_, datum), answer in zip(each, answers, strict=True)
+            for position in datum.at
+        ]
+        return -sum(found) / max(1, len(found))
+
+    def snapshot(self) -> str:
+        """Have the server keep the weights; where."""
+        path: str = _waited(self.client.save_state(f"whet-{new_id()}")).path
+        return path
+
+    def revert(self, snapshot: str) -> None:
+        """Go on from weights that the server kept, with fresh moments."""
+        service = cast(TinkerNetwork, self.decoder).models.service
+        self.client = _waited(service.create_training_client_from_state(snapshot))
+        for sampler in self.samplers:
+            sampler.refresh(str(self.policy_version))
 
     def checkpoint(self, resource: str, folder: Path, parent: str | None, meta: dict[str, Json]) -> Version:
         """Have the server keep the weights, for sampling and for going on; their Version."""
