@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import json
 import random
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,81 +20,22 @@ from whet.evolution.mining import Mined, Written, contrasts, rules
 from whet.evolution.population import Draw, Judged
 from whet.evolution.program import Program
 from whet.models import ScriptedModel
-from whet.store import Store
-from whet.types import Feedback, Json, Split, Task, Trajectory
+from whet.types import Json, Split
 
-AGENT = '''"""Sorts messages; `model` stands in for a language model that obeys rules, copies examples, knows little."""
-import re
-
-# whet: evolve kind=prompt
-PROMPT = """You sort messages into teams.
-- Answer with one word.
-"""
-KNOWN = {"parcel": "delivery", "tracking": "delivery", "courier": "delivery", "password": "account"}
+DESK = Path(__file__).resolve().parents[1] / "examples" / "evolve" / "sorting_desk"
 
 
-def model(prompt, message):
-    words = set(re.findall("[a-z]+", message.lower()))
-    for word, team in re.findall(r'When the input mentions "(\\\\w+)", the answer is "(\\\\w+)"', prompt):
-        if word in words:
-            return team
-    known = [team for word, team in KNOWN.items() if word in words]
-    if known:
-        return known[0]
-    best = (0.05, "general")
-    for given, team in re.findall(r"Input: (.*)\\\\nAnswer: (.*)", prompt):
-        theirs = set(re.findall("[a-z]+", given.lower()))
-        best = max(best, (len(words & theirs) / len(words | theirs), team))
-    return best[1]
+def _traffic() -> Any:
+    spec = importlib.util.spec_from_file_location("sorting_traffic", DESK / "traffic.py")
+    assert spec is not None
+    assert spec.loader is not None
+    made = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(made)
+    return made
 
 
-def sort(message: str) -> str:
-    return model(PROMPT, message)
-'''.replace("\\\\", "\\")
-TOPICS = {
-    "billing": ["refund", "invoice", "charged"],
-    "delivery": ["parcel", "tracking", "courier"],
-    "account": ["password", "login", "username"],
-    "general": ["hours", "address", "holiday"],
-}
-
-
-def messages(count: int, seed: int) -> list[tuple[str, str]]:
-    """Messages with their team; each names one word of its topic among words that say nothing."""
-    rng = random.Random(seed)
-    filler = ["".join(rng.choices("abcdefghijklmnopqrstuvwxyz", k=5)) for _ in range(400)]
-    found = []
-    for _ in range(count):
-        team = rng.choice(list(TOPICS))
-        words = [rng.choice(TOPICS[team]), *rng.sample(filler, 5)]
-        rng.shuffle(words)
-        found.append((" ".join(words), team))
-    return found
-
-
-def desk(folder: Path) -> Path:
-    """The repository and 140 rows of it."""
-    folder.mkdir()
-    (folder / "desk.py").write_text(AGENT, encoding="utf-8")
-    lines = [json.dumps({"input": text, "expected": team}) for text, team in messages(140, 1)]
-    (folder / "rows.jsonl").write_text("\n".join(lines), encoding="utf-8")
-    return folder
-
-
-def recorded(path: Path, *, shuffled: bool = False) -> Path:
-    """A store of sixty runs, half of them right; thumbs say which, or are dealt out by chance."""
-    rng = random.Random(3)
-    runs = [(text, team, rng.random() < 0.5) for text, team in messages(60, 2)]
-    thumbs = [right for _, _, right in runs]
-    if shuffled:
-        rng.shuffle(thumbs)
-    with Store(path) as store:
-        for (text, team, right), thumb in zip(runs, thumbs, strict=True):
-            said = team if right else rng.choice([other for other in TOPICS if other != team])
-            run = Trajectory(task=Task(instruction=text), steps=(), output=said, meta={"function": "sort"})
-            store.put(run)
-            store.add_feedback(Feedback(run=run.id, value=1.0 if thumb else -1.0))
-    return path
+traffic = _traffic()
+messages, TOPICS = traffic.messages, traffic.TOPICS
 
 
 def evolve(capsys: pytest.CaptureFixture[str], folder: Path, *words: object) -> dict[str, Any]:
@@ -121,12 +64,14 @@ def drawn(text: str, instances: Mapping[str, float]) -> Draw:
 def test_rules_and_examples_repair_a_prompt_offline_and_are_seen_in_the_table(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folder = desk(tmp_path / "desk")
-    store = recorded(tmp_path / "runs.db")
+    folder = tmp_path / "desk"
+    shutil.copytree(DESK, folder)
+    traffic.write_rows(folder / "rows.jsonl", 1)
+    store = traffic.record(tmp_path / "runs.db", 2)
     found = evolve(capsys, folder, "--store", store, "--output", tmp_path / "out")
     gate = found["scores"]["sort"]["gate"]
-    assert gate["after"] > gate["before"] + 0.3
-    assert found["promote"] is True
+    assert gate["after"] > gate["before"] + 0.2
+    assert found["pieces"][0]["taken"] is True
     earned = arms(tmp_path / "out")
     assert earned["rule"]["records"] + earned["demonstrate"]["records"] >= 3
     assert earned["demonstrate"]["tried"] > 0

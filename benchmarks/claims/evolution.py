@@ -1,4 +1,4 @@
-"""What evolution finds: `scripts/claims evolution [packing|modules|retry|router|reflection|bug|gepa|killed] ...`.
+"""What evolution finds: `scripts/claims evolution [PROBLEM ...]`, in parts as one likes.
 
 Each problem of examples/evolve is searched in the sandbox without a model, with several seeds, and what
 was found is judged on instances that the search never saw.  A run is bounded by CPU seconds of search and
@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from datetime import date
 from pathlib import Path
 from statistics import median
 from types import ModuleType
@@ -26,6 +27,7 @@ from typing import Any
 
 from killed import killed
 from page import publish, table
+from prompts import demonstrations, rules
 from reflection import bug, gepa, reflection
 
 from whet.evolution.engine import Search, SearchOptions
@@ -204,6 +206,8 @@ PROBLEMS: dict[str, Callable[[argparse.Namespace], list[dict[str, Any]]]] = {
     "modules": modules,
     "retry": retry,
     "router": router,
+    "demonstrations": demonstrations,
+    "rules": rules,
     "reflection": reflection,
     "bug": bug,
     "gepa": gepa,
@@ -223,7 +227,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--times", type=int, default=20, help="kills")
     parser.add_argument("--proposals", type=int, default=120, help="of the search that is killed")
     parser.add_argument("--unsafe-local", action="store_true", help="without the sandbox, to try it out")
-    parser.add_argument("--json", type=Path, help="file for all rows")
 
 
 def evolution(options: argparse.Namespace) -> None:
@@ -231,24 +234,32 @@ def evolution(options: argparse.Namespace) -> None:
     unknown = set(options.problems) - set(PROBLEMS)
     if unknown:
         raise SystemExit(f"{', '.join(sorted(unknown))}: there are {', '.join(PROBLEMS)}")
-    rows = []
+    folder = options.folder / "evolution"
+    folder.mkdir(parents=True, exist_ok=True)
     for name in options.problems or PROBLEMS:
-        for row in PROBLEMS[name](options):
+        rows = PROBLEMS[name](options)
+        for row in rows:
             said = [f"{k} {v:.4g}" if isinstance(v, float) else f"{k} {v}" for k, v in row.items()]
             print(", ".join(said), file=sys.stderr, flush=True)
-            rows.append(row)
-    if options.json:
-        options.json.write_text(json.dumps(rows, indent=1), encoding="utf-8")
-    problems = dict.fromkeys(row["problem"] for row in rows)
-    lines = [_line(problem, [row for row in rows if row["problem"] == problem]) for problem in problems]
-    heads = ("problem", "runs", "median", "worst", "start", "what else")
+        kept = {"date": date.today().isoformat(), "rows": rows}
+        (folder / f"{name}.json").write_text(json.dumps(kept, indent=1), encoding="utf-8")
+    lines = []
+    for name in PROBLEMS:  # those measured before stay in the table, with their own date
+        path = folder / f"{name}.json"
+        if path.is_file():
+            kept = json.loads(path.read_text(encoding="utf-8"))
+            for problem in dict.fromkeys(row["problem"] for row in kept["rows"]):
+                mine = [row for row in kept["rows"] if row["problem"] == problem]
+                lines.append([*_line(problem, mine), kept["date"]])
+    heads = ("problem", "runs", "median", "worst", "start", "what else", "measured")
     publish("Evolution", [*table(heads, lines), _READING])
 
 
 _READING = (
     "packing: excess over the lower bound in per cent, less is better; retry: worth of a request; router: share of "
-    "questions; modules: score, and how many runs found the optimum; each on instances that no search saw, without "
-    "a model. reflection, bug, gepa: a scripted model. killed: 1 where the archive is the undisturbed one to the byte."
+    "questions; modules: score, and how many runs found the optimum; demonstrations, rules: share of messages sorted "
+    "right by a stand-in for a model; each on instances that no search saw, without a model. reflection, bug, gepa: "
+    "a scripted model. killed: 1 where the archive is the undisturbed one to the byte."
 )
 
 
@@ -265,6 +276,10 @@ def _more(rows: list[dict[str, Any]]) -> str:
     def middle(name: str) -> float:
         return float(median(row[name] for row in rows))
 
+    if "control" in first:
+        what = "ratings" if first["problem"] == "demonstrations" else "failures"
+        ahead = sum(row["unseen"] > row["control"] for row in rows)
+        return f"{middle('control'):.4g} with the {what} shuffled, better than that in {ahead} of {len(rows)}"
     if "closed" in first:
         return f"{middle('closed'):.0%} of the gap to the best known closed"
     if "optimum" in first:
@@ -283,9 +298,3 @@ def _more(rows: list[dict[str, Any]]) -> str:
             f"{first['lost_on_their_way']} lost on their way"
         )
     return ""
-
-
-if __name__ == "__main__":
-    chosen = argparse.ArgumentParser(description=__doc__)
-    add_arguments(chosen)
-    evolution(chosen.parse_args())

@@ -117,7 +117,7 @@ def evolve(
     price
         Dollars per million tokens of prompt and of output.
     dry_run
-        Judge the start once, ask no model, and say what the run would take.
+        Judge the start, ask no model for proposals, and say what the run would take.
     offline
         Ask no model, whatever the config says.
     models_only
@@ -179,6 +179,8 @@ def evolve(
     }
     if agent_calls is not None and not network:
         raise InputError("--agent-calls limits an agent that runs outside: it needs --network")
+    if evaluator is not None and (network or store is not None):
+        raise InputError("--network and --store are for --target: a PROGRAM is judged by its EVALUATOR")
     targets = (*target, program) if program is not None and evaluator is None else target
     if targets and evaluator is not None:
         raise InputError("--target is judged on rows: leave EVALUATOR out, or give it as --evaluators")
@@ -256,6 +258,10 @@ def _say_estimate(found: Estimate, json: bool) -> int:
             f"money                {money:>10}\n"
             f"seconds              {found.seconds:>10,.1f} without the models' own time"
         )
+        if found.agent_calls:
+            print(
+                f"agent calls          {found.agent_calls:>10,} at most: what they cost is not in the above"
+            )
         if found.limits:
             print(f"budget               {found.limits}")
 

@@ -1,4 +1,4 @@
-"""What a search would take, before anything is spent: one judgement of the start is timed, no model is asked.
+"""What a search would take, before anything is spent: a judgement of the start is timed, no model is asked to propose.
 
 Bounds and guesses are told apart.  Evaluations and calls are at most what is said; how many are saved by
 finding duplicates, and how long a model takes to answer, is a guess from other searches.
@@ -47,6 +47,8 @@ class Estimate:
     seconds: float
     """Of evaluations on the workers; what models take to answer is not in it."""
     limits: str = ""
+    agent_calls: int = 0
+    """Of an agent that runs outside, at most; while searching."""
 
     def json(self) -> dict[str, Json]:
         """What `--dry-run --json` prints."""
@@ -63,6 +65,7 @@ class Estimate:
             "seconds_per_evaluation": round(self.seconds_of_one, 4),
             "seconds": round(self.seconds, 1),
             "budget": self.limits,
+            "agent_calls_at_most": self.agent_calls,
         }
 
 
@@ -74,12 +77,19 @@ async def estimated(
     budget: Budget,
     *,
     price: Price | None = None,
+    outside: int | None = None,
 ) -> Estimate:
-    """Judge the start once and reckon.
+    """Judge the start and reckon.
+
+    Args:
+        outside: calls of an agent that runs outside in one evaluation, which is made once only; None for
+            everything else, which is timed when the sandbox has been started.
 
     Raises:
         InputError: the start has no score.
     """
+    if outside is None:
+        await judge.score(start)
     began = time.monotonic()
     judged = await judge.score(start)
     one = time.monotonic() - began
@@ -115,6 +125,7 @@ async def estimated(
             for name in ("calls", "tokens", "dollars", "seconds")
             if (value := getattr(budget, name)) is not None
         ),
+        agent_calls=(proposals + 1) * outside if outside is not None else 0,
     )
 
 

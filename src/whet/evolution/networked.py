@@ -16,6 +16,7 @@ from __future__ import annotations
 import ast
 import asyncio
 import contextlib
+import copy
 import json
 import os
 import shutil
@@ -342,8 +343,10 @@ def _asking(node: ast.FunctionDef | ast.AsyncFunctionDef, name: str) -> str:
     later = isinstance(node, ast.AsyncFunctionDef)
     ask = f"__import__('whet_pieces').{'later' if later else 'ask'}"
     body = f"return {'await ' if later else ''}{ask}({name!r}, ({called}), {{{', '.join(named)}}})"
-    new = type(node)(**{field: getattr(node, field, None) for field in node._fields})
-    new.body = ast.parse(f"async def f():\n    {body}\n").body[0].body  # type: ignore[attr-defined]
+    new = copy.copy(node)
+    inner = ast.parse(f"async def f():\n    {body}\n").body[0]
+    assert isinstance(inner, ast.AsyncFunctionDef)
+    new.body = inner.body
     return ast.unparse(ast.fix_missing_locations(new)) + "\n"
 
 

@@ -192,7 +192,7 @@ async def run_target_job(
 
 
 async def estimate_target_job(job: TargetJob, *, models: Sequence[Model] | None = None) -> Estimate:
-    """What a TargetJob would take; judges the source as it stands once, and asks no model."""
+    """What a TargetJob would take; judges the source as it stands, and asks no model to propose."""
     agent = Agent(job.repository, job.targets, job.entry, job.network)
     async with AsyncExitStack() as stack:
         opened = await _open(job, agent, models, stack)
@@ -201,7 +201,13 @@ async def estimate_target_job(job: TargetJob, *, models: Sequence[Model] | None 
         known = opened.judges[name]
         judge = Outside(agent.target(name), known.rows, known.way, known.comparer)
         return await estimated(
-            judge, agent.start, opened.options, opened.proposers, job.budget, price=job.price
+            judge,
+            agent.start,
+            opened.options,
+            opened.proposers,
+            job.budget,
+            price=job.price,
+            outside=len(judge.rows) if judge.way.varies else None,
         )
 
 

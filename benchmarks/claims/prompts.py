@@ -1,0 +1,119 @@
+"""Prompts that get better offline: examples from rated runs and rules mined from failures, each with its control.
+
+The agent is `examples/evolve/sorting_desk`: a stand-in for a language model that obeys the rules and copies
+the examples of its prompt.  In the controls the information is taken away and all else is left: the same
+thumbs dealt out to other runs, the same number of failures dealt out to other rows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import importlib.util
+import random
+import shutil
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from whet.data.examples import Example, load
+from whet.data.recorded import recorded
+from whet.evolution.agent import Agent
+from whet.evolution.demonstrations import Demonstrate, pool_of
+from whet.evolution.engine import Search, SearchOptions
+from whet.evolution.improving import mean
+from whet.evolution.mining import Mined
+from whet.evolution.outside import Comparer, Inside, Outside
+from whet.evolution.population import Draw, Front
+from whet.evolution.program import Program
+from whet.evolution.proposers import Move
+from whet.sandbox import Limits, Local, Pool, Sandbox
+from whet.store import Store
+from whet.types import Json, Split
+
+DESK = Path(__file__).resolve().parents[2] / "examples" / "evolve" / "sorting_desk"
+PROPOSALS = 40
+
+
+@dataclass(frozen=True)
+class Shuffled:
+    """A move that is told of failures in other rows than those that failed, as many."""
+
+    move: Move
+
+    @property
+    def identity(self) -> Json:
+        """Of the move."""
+        return ["shuffled", self.move.identity]
+
+    def __call__(self, draw: Draw, rng: random.Random) -> Program | None:
+        """What the move makes of the wrong failures."""
+        names = list(draw.parent.instances)
+        dealt = random.Random(f"dealt:{draw.parent.number}").sample(names, len(names))
+        scores = [draw.parent.instances[name] for name in names]
+        return self.move(
+            replace(draw, parent=replace(draw.parent, instances=dict(zip(dealt, scores, strict=True)))), rng
+        )
+
+
+def _traffic() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("traffic", DESK / "traffic.py")
+    assert spec is not None
+    assert spec.loader is not None
+    made = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(made)
+    return made
+
+
+def demonstrations(options: argparse.Namespace) -> list[dict[str, Any]]:
+    """Examples from rated runs, and the same with the ratings shuffled."""
+    return [asyncio.run(_compared("demonstrations", seed, options)) for seed in range(options.seeds)]
+
+
+def rules(options: argparse.Namespace) -> list[dict[str, Any]]:
+    """Rules mined from failures, and the same with the failures shuffled."""
+    return [asyncio.run(_compared("rules", seed, options)) for seed in range(options.seeds)]
+
+
+async def _compared(problem: str, seed: int, options: argparse.Namespace) -> dict[str, Any]:
+    start, found = await _one(problem, seed, options, shuffled=False)
+    _, control = await _one(problem, seed, options, shuffled=True)
+    return {"problem": problem, "seed": seed, "start": start, "unseen": found, "control": control}
+
+
+async def _one(
+    problem: str, seed: int, options: argparse.Namespace, *, shuffled: bool
+) -> tuple[float, float]:
+    """Share of unseen rows right, before and after a search with this one arm."""
+    traffic, folder = _traffic(), Path(tempfile.mkdtemp(prefix="whet-desk-"))
+    shutil.copy(DESK / "desk.py", folder / "desk.py")
+    rows = load(traffic.write_rows(folder / "rows.jsonl", seed, 240), seed=seed)
+    agent = Agent(folder, ("prompt",), "desk:sort")
+    limits = Limits(wall_seconds=10.0)
+    async with Pool(Local(limits=limits) if options.unsafe_local else Sandbox(limits=limits)) as pool:
+        judge = Outside(
+            agent.target("sort"),
+            [row for row in rows if row.split is Split.TRAIN],
+            Inside(pool),
+            Comparer(None, pool),
+        )
+        by_id = {row.id: row for row in judge.rows}
+        if problem == "rules":
+            move: Move = Mined(by_id)
+            moves: Mapping[str, Move] = {"rule": Shuffled(move) if shuffled else move}
+        else:
+            shown = _runs(agent, traffic.record(folder / "runs.db", seed, shuffled=shuffled))
+            moves = {"demonstrate": Demonstrate(pool_of(shown, rows), by_id)}
+        chosen = SearchOptions(iterations=PROPOSALS, edits=(), seed=seed)
+        found = await Search(agent.start, judge, Front(), options=chosen, moves=moves).run()
+        unseen = [row for row in rows if row.split is not Split.TRAIN]
+        before = mean(await judge.trials(agent.start, unseen))
+        return before, mean(await judge.trials(found.best.program, unseen))
+
+
+def _runs(agent: Agent, path: Path) -> list[Example]:
+    with Store(path) as store:
+        return list(recorded(agent.callees["sort"].signature, "sort", store.trajectories()))
