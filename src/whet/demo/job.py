@@ -14,7 +14,6 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
-from weakref import WeakSet
 
 import msgspec
 
@@ -289,7 +288,6 @@ class Job:
     def __init__(self, options: JobOptions, store: Store, *, name: str, progress: Progress = quiet) -> None:
         self.options, self.store, self.name, self.progress = options, store, name, progress
         clock = Clock()
-        self._experiments: WeakSet[Experiment] = WeakSet()
         self.material = prepare(options)
         self.models = LocalModels()
         self.agents = MailAgents(self.material.world, self.models)
@@ -299,7 +297,7 @@ class Job:
         self.users = Users(seed=options.seed)
         self.timings: dict[str, dict[str, Any]] = {"mail": clock.row("mail")}
         """Stage → when it began and what it took, in whichever process."""
-        self.checked = self.experiment("", scoring.REWARDS)
+        self._afresh()
         self.base = Bundle(
             Version(resource=resource, content=target.value) for resource, target in self.targets().items()
         )
@@ -331,8 +329,13 @@ class Job:
             record=0.02,
             progress=self.progress,
         )
-        self._experiments.add(made)
+        self._experiments.append(made)
         return made
+
+    def _afresh(self) -> None:
+        """Experiments that remember no trajectories: those of one stage would stay in memory to the end."""
+        self._experiments: list[Experiment] = []
+        self.checked = self.experiment("", scoring.REWARDS)
 
     def ended(self, name: str) -> bool:
         """Whether that stage's result is in the store."""
@@ -345,19 +348,18 @@ class Job:
         """The result of `work`, from the store if the stage has ended before."""
         done = self.store.state(self._key(name))
         if done is None:
-            clock, before = Clock(), self._unrecorded()
+            clock = Clock()
             result = msgspec.to_builtins(await work())
-            more = {"rollouts": result.get("rollouts", 0), "unrecorded": self._unrecorded() - before}
+            unrecorded = sum(one.unrecorded for one in self._experiments)
+            more = {"rollouts": result.get("rollouts", 0), "unrecorded": unrecorded}
             done = {"result": result, "timing": clock.row(name, **more)}
+            self._afresh()
             self.store.put_state(self._key(name), done)
         self.timings[name] = done["timing"]
         found: dict[str, Any] = done["result"]
         if "bundle" in found:
             found = {**found, "bundle": bundle_from(found["bundle"])}
         return found
-
-    def _unrecorded(self) -> int:
-        return sum(one.unrecorded for one in self._experiments)
 
     def recall(
         self, ids: Sequence[str], *, keep: Callable[[Trajectory], Trajectory] | None = None

@@ -91,15 +91,18 @@ class Learning:
 
     def __init__(self, job: Job) -> None:
         self.job, self.sizes = job, job.options.sizes
-        self.checked: Experiment = job.checked
         self.learners: dict[str, Learner] = {}
         self.asked_of: dict[str, Mapping[str, Any]] = {}
         """Stage → the runs that users asked for in it, and how many of them got a thumb."""
         self._notes: dict[str, str] = {}
-        self._judged: Experiment | None = None
         base = job.base
         self._add("weak", "nothing: as it came", base)
         self._add("naive", "nothing: BM25, first result", base.put(Version(resource="arm", content="naive")))
+
+    @property
+    def checked(self) -> Experiment:
+        """The job's questions, scored by the checker."""
+        return self.job.checked
 
     def stages(self) -> dict[str, Stage]:
         """Every stage by name, what has to be done first before what can wait."""
@@ -225,10 +228,9 @@ class Learning:
     def judged(self) -> Experiment | None:
         """The job's questions, scored by the head as judge too; None where the thumbs taught it nothing."""
         head = self.learners["head"].bundle
-        if self._judged is None and "decide" in head:
-            rewards = [*scoring.REWARDS, *self._judge_rewards(head["decide"])]
-            self._judged = self.job.experiment("-judged", rewards)
-        return self._judged
+        if "decide" not in head:
+            return None
+        return self.job.experiment("-judged", [*scoring.REWARDS, *self._judge_rewards(head["decide"])])
 
     def _judge_rewards(self, version: Version) -> list[Reward]:
         judged = judge(version, read=self._decided)

@@ -135,9 +135,7 @@ class Proof:
             return
 
         async def run() -> dict[str, Any]:
-            # An Experiment of its own, which takes what it remembers along.
-            gate = self.job.experiment("", scoring.REWARDS)
-            groups = await gate.evaluate(agents[line], Split.GATE)
+            groups = await self.job.checked.evaluate(agents[line], Split.GATE)
             ids = [run.id for group in groups for run in group.trajectories]
             self.job.progress(f"gate: {line}", len(ids), len(ids))
             return {"runs": ids, "rollouts": len(ids)}
