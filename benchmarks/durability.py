@@ -10,8 +10,8 @@ was written to a log first; in the end the record must agree with the log:
     held twice    a rollout given out while another worker's lease on it ran
     stale taken   a result accepted under a lease that had been given to someone else
 
-With --claims N it goes on, killing once in a while, until so many claims were answered:
-python benchmarks/durability.py --claims 1000000 --seconds 60
+With --claims N it goes on, killing once in a while, until so many claims were answered; a worker then
+takes up to 100 at a time: python benchmarks/durability.py --claims 1000000 --seconds 60
 """
 
 from __future__ import annotations
@@ -32,12 +32,14 @@ from itertools import pairwise
 from pathlib import Path
 
 from whet.errors import StaleLeaseError
-from whet.store import Queue, Store
-from whet.types import Outcome, Rollout, Span, Task, Trajectory
+from whet.store import Finish, Queue, Store
+from whet.store.rollouts import Want
+from whet.types import Lease, Outcome, Rollout, Span, Task, Trajectory
 
 WORKERS = 16
 BATCH = 20
 DAY = 86_400.0
+_WELL = Outcome.SUCCESS
 
 
 def trace_of(name: str) -> bytes:
@@ -47,8 +49,8 @@ def trace_of(name: str) -> bytes:
 class Life:
     """One process under load, until it is killed."""
 
-    def __init__(self, path: Path, log: Path, number: int) -> None:
-        self.number = number
+    def __init__(self, path: Path, log: Path, number: int, most: int) -> None:
+        self.number, self.most = number, most
         self.log = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         self.store = Store(path, segment=2_000)
         self.queue: Queue = self.store.queue
@@ -89,12 +91,13 @@ class Life:
             self.store.spans.put([*again, *spans]).result()
             self.say("span", name)
             before = spans
+            time.sleep(0.01)
 
     def add(self, _: int) -> None:
         for turn in range(1_000_000):
             made = [
-                Rollout(id=f"{self.number}-{turn}-{k}", task=Task(id=f"t{k}"), max_attempts=50)
-                for k in range(10)
+                Rollout(id=f"{self.number}-{turn}-{k}", task=Task(id=f"t{k % 10}"), max_attempts=50)
+                for k in range(10 * self.most)
             ]
             self.queue.add(made).result()
             self.queue.add(made[:2]).result()
@@ -110,29 +113,36 @@ class Life:
             time.sleep(0.05)
 
     def work(self, place: int) -> None:
-        chance = random.Random(f"{self.number} {place}")
+        """What `whet work` does: report what was held and claim more in one request, many at a time."""
+        chance, worker = random.Random(f"{self.number} {place}"), f"w{place}"
+        reports: list[Finish] = []
         while True:
             lease = chance.choice([0.1, 0.5, 30.0])
             asked = time.monotonic()
-            held = self.queue.claim(f"w{place}", n=chance.randint(1, 8), lease=lease).result()
+            turned = self.queue.turn(reports, Want(worker, chance.randint(1, self.most), lease)).result()
             given = time.monotonic()
-            for each in held:
-                self.say("claim", each.rollout.id, each.fence, asked, lease, given)
-            if not held:
+            said = []
+            for report, problem in zip(reports, turned.problems, strict=True):
+                if problem is not None and not isinstance(problem, StaleLeaseError):
+                    raise problem
+                said.append(f"{'finish' if problem is None else 'stale'} {report.id} {report.fence}")
+            for each in turned.leases:
+                said.append(f"claim {each.rollout.id} {each.fence} {asked} {lease} {given}")
+            if said:
+                self.say("\n".join(said))
+            if not turned.leases:
                 time.sleep(0.005)
-            for each in held:
-                kind = chance.random()
-                if kind < 0.03:
-                    continue  # fell silent
-                if kind < 0.05:
-                    time.sleep(0.2)  # and is late, if the lease was short
-                id = each.rollout.id
-                result = Trajectory(task=Task(id="t"), id=f"run-{id}", started=1.0, outcome=Outcome.SUCCESS)
-                try:
-                    self.queue.finish(id, each.fence, trajectory=result).result()
-                    self.say("finish", id, each.fence)
-                except StaleLeaseError:
-                    self.say("stale", id, each.fence)
+            reports = [
+                self.report(each) for each in turned.leases if chance.random() > 0.03
+            ]  # or fell silent
+            if chance.random() < 0.05:
+                time.sleep(0.2)  # and is late, if the lease was short
+
+    def report(self, lease: Lease) -> Finish:
+        id = lease.rollout.id
+        return Finish(
+            id, lease.fence, Trajectory(task=Task(id="t"), id=f"run-{id}", started=1.0, outcome=_WELL)
+        )
 
 
 def judge(path: Path, log: Path) -> dict[str, float]:
@@ -216,9 +226,9 @@ class Claims:
         return self._found
 
 
-def live(path: Path, log: Path, number: int, seconds: float) -> None:
+def live(path: Path, log: Path, number: int, seconds: float, most: int) -> None:
     """One process, from its start until it is killed, `seconds` after it began to work."""
-    words = [sys.executable, __file__, "--life", str(path), str(log), str(number)]
+    words = [sys.executable, __file__, "--life", str(path), str(log), str(number), str(most)]
     at = log.stat().st_size
     process = subprocess.Popen(words)
     deadline = time.monotonic() + 60
@@ -245,10 +255,11 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--folder", type=Path)
     parser.add_argument("--json", action="store_true")
-    parser.add_argument("--life", nargs=3, help=argparse.SUPPRESS)
+    parser.add_argument("--life", nargs=4, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.life:
-        Life(Path(given.life[0]), Path(given.life[1]), int(given.life[2])).run()
+        path, log, number, most = given.life
+        Life(Path(path), Path(log), int(number), int(most)).run()
         return 0
     chance = random.Random(given.seed)
     with tempfile.TemporaryDirectory(dir=given.folder) as folder:
@@ -256,8 +267,10 @@ def main() -> int:
         log.touch()
         number, claims = 0, Claims(log)
         while number < given.kills or claims.count() < given.claims:
-            live(path, log, number, chance.uniform(0.0, given.seconds))
+            live(path, log, number, chance.uniform(0.0, given.seconds), 100 if given.claims else 8)
             number += 1
+            if given.claims:
+                print(f"{claims.count():,} claims after {number} kills", file=sys.stderr, flush=True)
         found = judge(path, log)
     if given.json:
         print(json.dumps(found))

@@ -5,8 +5,9 @@ and per second of CPU: on a machine that does other things too only the second c
 
     trajectories   four small steps each: put and read
     spans          1.4 KB each in batches of 100, --spans in all: rate, disk, and a large store against a fresh
-                   one of 100,000: ingest, claims, restart after kill -9, integrity. Ten million take 16 GB of
-                   disk (--folder says where) and about 10 minutes of a quiet core
+                   one of 100,000: ingest, claims, restart after kill -9, the commands that read, integrity. Ten
+                   million take 16 GB of disk (--folder says where) and about 10 minutes of a quiet core; with
+                   --copied, which lets SQLite multiply the first million, and --body 900: 11 GB and 3 minutes
     queue          claim and finish in batches, with --rollouts waiting
 """
 
@@ -27,6 +28,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from whet.store import Finish, Store
@@ -35,7 +37,10 @@ from whet.tracing.assemble import CURSOR
 from whet.types import Outcome, Rollout, Span, Step, Task, Trajectory
 
 BODY = 1_400
-"""Bytes of a span's body: the usual LLM span with one prompt and one answer."""
+"""Bytes of a span's body, unless given: the usual LLM span with one prompt and one answer."""
+MILLION = 1_000_000
+RUNS = 50_000
+"""Trajectories that are put; copies make them a tenth of the spans."""
 
 
 def small(number: int) -> Trajectory:
@@ -92,15 +97,15 @@ def trajectories(path: Path, count: int) -> None:
                     other.put(*fresh[start : start + 1_000])
 
 
-def batches(number: int, count: int) -> list[list[Span]]:
+def batches(number: int, count: int, body: int = BODY) -> list[list[Span]]:
     """Batches of 100 spans: 20 traces of 5, random ids, two contexts, bodies that do not compress away."""
-    noise = os.urandom(BODY * 40)
+    noise = os.urandom(body * 40)
     made = []
     for batch in range(count):
         spans = []
         for k in range(100):
             trace = hashlib.md5(b"%d-%d-%d" % (number, batch, k // 5)).digest()
-            at = (batch * 131 + k * 17) % (BODY * 39)
+            at = (batch * 131 + k * 17) % (body * 39)
             spans.append(
                 Span(
                     trace=trace,
@@ -109,7 +114,7 @@ def batches(number: int, count: int) -> list[list[Span]]:
                     started=time.time_ns(),
                     ended=time.time_ns(),
                     name="chat model",
-                    body=noise[at : at + BODY],
+                    body=noise[at : at + body],
                     encoding="span",
                     context=b"service and scope" * 20 + b"%d" % (k % 2),
                 )
@@ -129,13 +134,13 @@ def keep(store: Store, made: list[list[Span]], window: int = 40) -> None:
         future.result()
 
 
-def fill(store: Store, count: int) -> None:
+def fill(store: Store, count: int, body: int) -> None:
     """Put `count` spans, and say how fast by tenths of the way."""
     done = 0
     for part in range(1, 11):
         cpu, wall, before = 0.0, 0.0, done
         while done < count * part // 10:
-            made = batches(done, 200)
+            made = batches(done, 200, body)
             start = time.process_time(), time.perf_counter()
             keep(store, made)
             cpu, wall = cpu + time.process_time() - start[0], wall + time.perf_counter() - start[1]
@@ -151,14 +156,65 @@ FRESH = 100_000
 """Spans in the store that a large one is compared with."""
 
 
-def spans(path: Path, count: int) -> None:
+def copy_spans(path: Path, count: int) -> None:
+    """Copy a full segment, each time with other trace ids, until there are `count` spans."""
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA synchronous = OFF")
+        (made,) = connection.execute("SELECT sum(rows) FROM segments").fetchone()
+        statements = connection.execute(
+            "SELECT replace(sql, 'spans_2', 'spans_{0}') FROM sqlite_master WHERE tbl_name = 'spans_2' "
+            "AND sql IS NOT NULL ORDER BY type DESC"
+        ).fetchall()
+        columns = "trace, id, parent, started, ended, name, encoding, context, run, arrived, body"
+        kept = columns.replace("trace", "substr(trace, 1, 12) || ?", 1)
+        while made < count:
+            number, last = connection.execute("SELECT max(number) + 1, max(last) FROM segments").fetchone()
+            with connection:
+                connection.execute(statements[0][0].format(number))
+                found = connection.execute(
+                    f"INSERT INTO spans_{number} (seq, {columns}) SELECT seq - (SELECT min(seq) FROM spans_2) + ?, "
+                    f"{kept} FROM spans_2",
+                    (last + 1, number.to_bytes(4, "big")),
+                ).rowcount
+                for (statement,) in statements[1:]:
+                    connection.execute(statement.format(number))
+                connection.execute(
+                    "INSERT INTO segments SELECT ?, opened, newest, ?, ? FROM segments WHERE number = 2",
+                    (number, last + found, found),
+                )
+            made += found
+
+
+def copy_runs(path: Path, count: int) -> None:
+    """Copy the trajectories under other ids until there are `count`."""
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA synchronous = OFF")
+        columns = "task_id, experiment, bundle, outcome, session, subject"
+        for number in range(1, count // RUNS):
+            with connection:
+                connection.execute(
+                    f"INSERT INTO trajectories (id, run, started, body, {columns}) SELECT id || ?1, run || ?1, "
+                    "started + ?2, CAST(replace(CAST(body AS TEXT), id, id || ?1) AS BLOB), "
+                    f"{columns} FROM trajectories WHERE seq <= {RUNS}",
+                    (f"-{number}", number * RUNS),
+                )
+
+
+def spans(path: Path, count: int, body: int, copied: bool) -> None:
     fresh = path.with_name("fresh.db")
-    with Store(path) as store, Store(fresh) as other:
+    with Store(path) as store:
         print("a large store")
-        fill(store, count)
+        fill(store, min(count, MILLION) if copied else count, body)
+        began = time.time() - count / 10
+        for start in range(0, RUNS, 1_000):
+            store.put(*(recorded(number, began) for number in range(start, start + 1_000)))
+    if copied:
+        copy_spans(path, count)
+    copy_runs(path, count // 10)
+    with Store(path) as store, Store(fresh) as other:
         print("a fresh one")
-        fill(other, FRESH)
-        compare("ingest", store, other, lambda each, turn: keep(each, batches(10**9 + turn, 100)))
+        fill(other, FRESH, body)
+        compare("ingest", store, other, lambda each, turn: keep(each, batches(10**9 + turn, 100, body)))
         compare("claim + finish", store, other, worked)
         kept = store.spans.count()
         before = time.perf_counter()
@@ -166,10 +222,49 @@ def spans(path: Path, count: int) -> None:
             assert len(store.spans.trace(hashlib.md5(b"0-0-%d" % (number % 20)).digest())) == 5
         print(f"find a trace among {kept:,} spans: {10 * (time.perf_counter() - before):.2f} ms")
     size = path.stat().st_size
-    print(f"disk to raw bodies: {size / kept / BODY:.2f} ({size / 1e9:.2f} GB)")
+    print(f"disk to raw bodies: {size / kept / body:.2f} ({size / 1e9:.2f} GB)")
     for each, name in ((path, "large"), (fresh, "fresh")):
         restart(each, name)
+    reads(path)
     print(f"memory, highest: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MB")
+
+
+def recorded(number: int, began: float) -> Trajectory:
+    """A run of a second, in a session of ten, of a person with a hundred."""
+    return replace(
+        small(number),
+        id=f"run{number:08}",
+        outcome=(Outcome.SUCCESS, Outcome.SUCCESS, Outcome.FAILURE)[number % 3],
+        started=began + number,
+        session=f"s{number // 10}",
+        subject=f"p{number // 100}",
+    )
+
+
+def reads(path: Path) -> None:
+    """Each command that reads the store, as a user types it."""
+    store = ["--store", str(path)]
+    recent = str(time.time() - 100)
+    for words in (
+        ["show", *store],
+        ["show", "trajectories", *store, "--limit", "10"],
+        ["show", "trajectories", *store, "--run", "run00000007"],
+        ["show", "trajectories", *store, "--since", recent],
+        ["show", "trajectories", *store, "--since", recent, "--json"],
+        ["doctor"],
+    ):
+        wall, cpu = time.perf_counter(), children()
+        ran = subprocess.run([sys.executable, "-m", "whet.cli", *words], capture_output=True, check=False)
+        wall, cpu = time.perf_counter() - wall, children() - cpu
+        name = " ".join(word for word in words if word not in store)
+        lines = len(ran.stdout.splitlines())
+        print(f"whet {name:50} {wall:6.2f} s, {cpu:.2f} of CPU, {lines} lines, exit {ran.returncode}")
+
+
+def children() -> float:
+    """CPU seconds of the processes that were started here and have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def compare(what: str, large: Store, fresh: Store, work: Callable[[Store, int], object]) -> None:
@@ -226,9 +321,11 @@ def restart(path: Path, name: str) -> None:
     server = subprocess.Popen(command, stdout=subprocess.PIPE)
     assert server.stdout is not None
     assert b"serving" in server.stdout.readline()
-    print(f"{name}: whet serve was ready after {time.perf_counter() - before:.2f} s", flush=True)
+    print(f"{name}: whet serve was ready after {time.perf_counter() - before:.2f} s", end=" ")
+    cpu = children()
     server.kill()
     server.communicate()
+    print(f"({children() - cpu:.2f} of CPU)", flush=True)
     before = time.perf_counter()
     with closing(sqlite3.connect(path)) as connection:
         ((sound,),) = connection.execute("PRAGMA quick_check").fetchall()
@@ -276,7 +373,7 @@ def queue(path: Path, count: int) -> None:
 
 PARTS: dict[str, Callable[[Path, argparse.Namespace], None]] = {
     "trajectories": lambda path, given: trajectories(path, given.count),
-    "spans": lambda path, given: spans(path, given.spans),
+    "spans": lambda path, given: spans(path, given.spans, given.body, given.copied),
     "queue": lambda path, given: queue(path, given.rollouts),
 }
 
@@ -288,6 +385,8 @@ def main() -> None:
     parser.add_argument("part", nargs="*", help=", ".join(PARTS))
     parser.add_argument("--count", type=int, default=20_000)
     parser.add_argument("--spans", type=int, default=1_000_000)
+    parser.add_argument("--body", type=int, default=BODY, help="bytes of a span's body")
+    parser.add_argument("--copied", action="store_true", help="copy all spans but the first million")
     parser.add_argument("--rollouts", type=int, default=40_000)
     parser.add_argument("--folder", type=Path)
     parser.add_argument("--write", type=Path, help=argparse.SUPPRESS)

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +62,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Ran:
 
 
 def demo(folder: Path) -> int:
-    """The job that the fixture runs, in a process of its own."""
+    """The job that the fixture runs, in a process of its own and a second one beside it."""
     return run_demo(
         mail=folder / "mail",
         held_out=None,
@@ -72,6 +73,7 @@ def demo(folder: Path) -> int:
         resume=False,
         as_json=True,
         sizes=SMALL,
+        processes=2,
     )
 
 
@@ -132,8 +134,23 @@ def test_every_learner_says_what_it_cost(ran: Ran) -> None:
     assert lines["weak"]["lift"] is None
     stages = [row["stage"] for row in ran.report["timings"]]
     assert stages[0] == "mail"
-    assert stages[-1] == "gate"
+    assert stages[-1].startswith("gate: ")
+    assert lines["rule"]["rollouts"] + lines["trained"]["rollouts"] < sum(
+        row["rollouts"] for row in ran.report["timings"]
+    )
     assert any("parsing the question costs" in reason for reason in ran.report["composition"])
+
+
+def test_two_processes_share_the_stages_and_what_they_do_at_once_counts_once(ran: Ran) -> None:
+    rows = {row["stage"]: row for row in ran.report["timings"]}
+    assert rows.pop("mail, second process")["seconds"] > 0
+    stages = sorted((row["at"], row["at"] + row["seconds"]) for row in rows.values())
+    twice = sum(max(0.0, min(end, later) - begun) for (_, end), (begun, later) in pairwise(stages))
+    assert twice > 0, "none ran beside another"
+    assert ran.public["seconds"] <= max(end for _, end in stages) - stages[0][0] + 1e-3
+    assert ran.public["seconds"] < sum(row["seconds"] for row in rows.values())
+    spent = sum(row["cpu_seconds"] for row in ran.report["timings"])
+    assert ran.public["cpu_seconds"] == pytest.approx(spent)
 
 
 def test_the_page_is_one_file_without_scripts_or_outside_resources(ran: Ran) -> None:
@@ -201,7 +218,9 @@ async def run_until(options: JobOptions, what: str, at: int) -> None:
         await run_job(Job(options, store, name="demo-1", progress=watch))
 
 
-def test_a_job_stopped_between_and_within_stages_comes_to_the_same_result(ran: Ran, tmp_path: Path) -> None:
+def test_a_job_stopped_between_and_within_stages_comes_to_the_result_of_two_processes_in_one(
+    ran: Ran, tmp_path: Path
+) -> None:
     options = JobOptions(mail=ran.mail, output=tmp_path, sizes=SMALL)
 
     async def stopped() -> dict[str, Any]:
@@ -215,9 +234,26 @@ def test_a_job_stopped_between_and_within_stages_comes_to_the_same_result(ran: R
             assert before <= {one.id for one in store.trajectories()}
         return report
 
+    def kept(output: Path) -> set[bytes]:
+        """What is recorded of every run, but for its times and ids: live weights have another id each time."""
+        with Store(output / "whet.db") as store:
+            return {
+                msgspec.json.encode(
+                    (
+                        *(run.task, run.seed, run.scores, run.outcome, run.output, len(run.steps)),
+                        *(id for name, id in sorted(run.versions.items()) if name != "policy"),
+                        *(said.value for said in run.feedback),
+                    )
+                )
+                for run in store.trajectories()
+            }
+
     report = msgspec.json.decode(msgspec.json.encode(asyncio.run(stopped())))
     assert report["stages"] == ran.public["stages"]
     assert report["verdict"] == ran.public["verdict"]
+    assert report["bundles"] == ran.report["bundles"]
+    assert report["composition"] == ran.report["composition"]
+    assert kept(tmp_path) == kept(ran.output)
     assert (tmp_path / "agent.patch").read_text() == (ran.output / "agent.patch").read_text()
 
 

@@ -197,6 +197,18 @@ def test_many_runs_are_written_in_several_commits(store: Store) -> None:
     assert store.counts()["trajectories"] == TOGETHER + 10
 
 
+def test_a_backlog_waits_in_the_record_and_not_in_memory(store: Store) -> None:
+    traces = [bytes([number]) * 16 for number in range(1, 13)]
+    for trace in traces:
+        now = arrive(store, *decoded(one("invoke_agent a", AGENT, trace=trace)))
+    assembler = Assembler(store, most=5)
+    written = [assembler.step(now), *(assembler.step(now + 3) for _ in range(4))]
+    assert (max(written), sum(written)) == (5, 12)
+    assert {each.id for each in store.trajectories()} == {trace.hex() for trace in traces}
+    arrive(store, *(call(str(number), run=f"run-{number}") for number in range(12)))
+    assert Assembler(store, most=5).flush() == 12
+
+
 def test_what_a_stop_had_no_time_for_is_gone_on_with_at_the_next_start(store: Store) -> None:
     runs = TOGETHER + 10
     arrive(store, *(call(str(number), run=f"run-{number}") for number in range(runs)))

@@ -126,6 +126,27 @@ def test_a_redacted_span_says_the_same_without_the_secret(rule: str) -> None:
         assert redactor.span(clean) is clean, "what was redacted once is not redacted again"
 
 
+@pytest.mark.parametrize("rule", SECRETS)
+def test_one_span_with_a_secret_is_found_among_the_others_of_its_request(rule: str) -> None:
+    texts = ["nothing here", sentence(rule), "nor here"]
+    plain = [protobuf_span(f"chat {n}", {"prompt": text}) for n, text in enumerate(texts)]
+    escaped = json.dumps(sentence(rule)).encode().replace(b"-", b"\\u002d").replace(b"/", b"\\/")
+    spans = json.dumps([one(f"chat {n}", {"prompt": text}) for n, text in enumerate(texts)]).encode()
+    as_json = b'{"resourceSpans":[{"scopeSpans":[{"spans":%b}]}]}' % spans.replace(
+        json.dumps(sentence(rule)).encode(), escaped
+    )
+    for body, is_json in ((b"".join(map(protobuf_request, plain)), False), (as_json, True)):
+        found = decode(body, json=is_json, logs=False).spans
+        clean = Redactor().spans(found, body, json=is_json)
+        assert [content(each).attributes["prompt"] for each in clean] == [
+            "nothing here",
+            Redactor().text(sentence(rule)),
+            "nor here",
+        ]
+        assert clean[0] is found[0]
+        assert clean[2] is found[2]
+
+
 def test_a_span_without_secrets_is_the_same_object(data: Path) -> None:
     redactor = Redactor()
     for path in sorted((data / "otel").glob("*.pb")):

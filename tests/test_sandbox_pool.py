@@ -424,3 +424,20 @@ def test_exact_looks_at_types() -> None:
         ([1], [1, 2]),
     ):
         assert not exact(value, wanted)
+
+
+def test_a_program_can_be_let_go_of_with_its_last_call() -> None:
+    source = "n = 0\ndef f():\n    global n\n    n += 1\n    return n"
+
+    async def use(pool: Pool) -> list[Any]:
+        async with pool.open(source, "f") as session:
+            said = [(await session.call()).value, (await session.call(last=True)).value]
+            with pytest.raises(InputError, match="open it again"):
+                await session.call()
+        async with pool.open(source, "f") as session:
+            said.append((await session.call()).value)
+        async with pool.open(source, "f"):
+            pass  # never called: nothing was started for it
+        return [*said, (await pool.call(source, "f")).value]
+
+    assert within(use) == [1, 2, 1, 1]

@@ -104,6 +104,32 @@ def test_messages_and_operations_are_plain_sql(tmp_path: Path) -> None:
     connection.close()
 
 
+def test_labels_are_plain_sql_at_every_level(tmp_path: Path) -> None:
+    path = tmp_path / "runs.db"
+    with Store(path) as store:
+        store.add_feedback(
+            Feedback(run="a", value=-1.0, comment="no", at=1.0),
+            Feedback(run="a", step="3", kind="rating", value=0.4, at=2.0),
+            Feedback(run="a", kind="correction", correction="noon", at=3.0),
+            Feedback(run="a", step="1", kind="demonstration", correction=[{"action": "click"}], at=4.0),
+            Feedback(run="a", kind="preference", correction={"chosen": "x", "rejected": "y"}, at=5.0),
+            Feedback(session="s", value=1.0, at=6.0),
+        )
+    connection = sqlite3.connect(path)
+    rows = connection.execute(
+        "SELECT level, run, step, session, kind, value, comment, correction, chosen, rejected FROM labels ORDER BY at"
+    )
+    assert rows.fetchall() == [
+        ("trajectory", "a", None, None, "thumb", -1.0, "no", None, None, None),
+        ("step", "a", "3", None, "rating", 0.4, "", None, None, None),
+        ("trajectory", "a", None, None, "correction", None, "", "noon", None, None),
+        ("step", "a", "1", None, "demonstration", None, "", '[{"action":"click"}]', None, None),
+        ("trajectory", "a", None, None, "preference", None, "", '{"chosen":"x","rejected":"y"}', "x", "y"),
+        ("session", "", None, "s", "thumb", 1.0, "", None, None, None),
+    ]
+    connection.close()
+
+
 def test_erasing_a_person_takes_out_all_that_came_from_them_and_nothing_else(tmp_path: Path) -> None:
     path = tmp_path / "runs.db"
     ann, unnamed, bob = (

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from whet.errors import InputError, NotFoundError, StoreError, StoreVersionError
 from whet.store import Store
 from whet.store.codec import decode, encode
+from whet.store.schema import TABLES
 from whet.types import (
     Bundle,
     Failure,
@@ -24,6 +25,7 @@ from whet.types import (
     Feedback,
     Outcome,
     Preference,
+    Rollout,
     Score,
     Split,
     Step,
@@ -138,6 +140,18 @@ def test_putting_twice_records_once_and_replace_overwrites(tmp_path: Path) -> No
         assert list(store.trajectories(experiment="a", outcome=Outcome.SUCCESS)) == [judged]
 
 
+def test_of_one_batch_the_last_that_replaces_stands_and_what_was_before_is_a_revision() -> None:
+    first, other = simple("one"), simple("two")
+    judged = replace(first, outcome=Outcome.SUCCESS)
+    with Store(":memory:") as store:
+        with store.batch() as batch:
+            batch.put(first)
+            batch.put(judged, replace=True)
+            batch.put(replace(first, outcome=Outcome.FAILURE), other)
+        assert list(store.trajectories()) == [judged, other]
+        assert store.revisions("one") == [first]
+
+
 def test_trajectories_are_found_by_experiment_id_run_time_and_outcome_in_order(tmp_path: Path) -> None:
     made = [
         simple(
@@ -165,6 +179,36 @@ def test_trajectories_are_found_by_experiment_id_run_time_and_outcome_in_order(t
             store.count("secrets")
         with pytest.raises(NotFoundError):
             store.trajectory("t9")
+
+
+def test_the_counts_are_those_of_the_rows_whatever_was_written_again_changed_or_taken_out(
+    tmp_path: Path,
+) -> None:
+    made = [simple(f"t{n}", started=float(n), subject="ann" if n >= 15 else None) for n in range(20)]
+    with Store(tmp_path / "runs.db") as store:
+        store.put(*made, *made[:3])
+        store.put(*(replace(one, outcome=Outcome.SUCCESS) for one in made[3:9]), replace=True)
+        store.put(*made[3:5], replace=True)
+        said = Feedback(run="t7", value=1.0)
+        store.add_feedback(said, said, Feedback(run="t17", value=1.0))
+        store.put_tasks(Task(id="a"), Task(id="a", instruction="again"), Task(id="b"))
+        store.add_rollouts(Rollout(id="r", task=Task(id="c")), Rollout(id="r", task=Task(id="c")))
+        store.put_state("round", 1)
+        store.put_state("round", 2)
+        store.set_live(Bundle([Version(resource="p", content="x")]))
+        store.erase("ann")
+        store.put(made[19])  # erased: it does not come back
+        store.put(simple("next"))  # in the place of the last one that was
+        found = store.counts()
+        for table in TABLES:
+            assert found[table] == store.rows(f"SELECT count(*) FROM {table}")[0][0], table
+            assert found[table] == store.count(table)
+        outcomes = {f"trajectories.{outcome}": rows for outcome, rows in store.rows(_OUTCOMES)}
+        assert outcomes == {name: rows for name, rows in found.items() if name.startswith("trajectories.")}
+        assert (found["trajectories"], found["feedback"], found["states"]) == (16, 1, 1)
+
+
+_OUTCOMES = "SELECT outcome, count(*) FROM trajectories GROUP BY outcome"
 
 
 def test_feedback_is_joined_to_a_trajectory_and_to_all_of_a_run() -> None:

@@ -54,6 +54,19 @@ def test_a_repeated_span_is_kept_once_in_its_segment_and_the_next(tmp_path: Path
         assert len(store.spans.trace(span(0).trace)) == len(client.spans.trace(span(0).trace)) == 12
 
 
+def test_what_commits_together_is_kept_once_and_as_it_came_first() -> None:
+    with Store(":memory:") as store:
+        futures = [
+            store.spans.put([span(n)._replace(body=b"first"), span(n + 1)._replace(body=b"again")])
+            for n in range(300)
+        ]
+        for future in futures:
+            future.result()
+        kept = store.spans.trace(span(0).trace)
+        assert [each.id for each in kept] == [span(n).id for n in range(301)]
+        assert [each.body for each in kept] == [b"first", *[b"again"] * 300]
+
+
 def test_the_window_of_recognition_is_two_segments_and_no_more(tmp_path: Path) -> None:
     with Store(tmp_path / "runs.db", segment=5) as store:
         for start in range(0, 20, 5):

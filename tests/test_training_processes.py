@@ -1,18 +1,25 @@
 """Several processes train to the weights of one, and give up together."""
 
 import asyncio
+import json
 import os
+import random
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import torch
-from methods_toys import beginning, collect, tasks
+from methods_toys import SMALL, beginning, collect, tasks
+from policy_world import downloaded
+from safetensors.torch import load_file
 
+from whet.cli import app
 from whet.data import files
-from whet.training import model
+from whet.errors import InputError, NotFoundError
+from whet.training import model, processes, sharding
 from whet.training.local import LocalModels
+from whet.types import Outcome, Step, Task, Tokens, Trajectory
 
 
 @pytest.fixture(scope="module")
@@ -35,6 +42,133 @@ def launched(processes, *words, **environment):
     )
 
 
+def spread(file, *words, **environment):
+    """`whet` under accelerate as a file of `whet parallel` says."""
+    command = [sys.executable, "-m", "accelerate.commands.launch", "--config_file", str(file)]
+    command += ["--main_process_port", "0", "-m", "whet.cli", *map(str, words)]
+    given = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
+    given |= environment
+    return subprocess.run(command, env=given, capture_output=True, text=True, timeout=240, check=False)
+
+
+def run(*words):
+    return app([str(word) for word in words], result_action="return_value")
+
+
+def tensors(output):
+    """The weights that a run of a transformers model ended with."""
+    return load_file(sorted(output.glob("weights-*"))[-1] / "model.safetensors")
+
+
+def answered(path):
+    """Trajectories over the ids of `downloaded`'s model, an odd number of each step's items among them."""
+    rng = random.Random(0)
+    found = []
+    for number in range(7):
+        prompt = tuple(rng.randrange(5, 90) for _ in range(20))
+        for place in range(4):
+            tokens = Tokens(prompt, tuple(rng.randrange(65, 90) for _ in range(5)), (-4.5,) * 5)
+            step = Step(observation="?", action="x", reward=float(place % 2), kind="llm", tokens=tokens)
+            outcome = Outcome.SUCCESS if place % 2 else Outcome.FAILURE
+            found.append(Trajectory(task=Task(id=str(number)), steps=[step], outcome=outcome))
+    files.write(path, found)
+    return path
+
+
+@pytest.mark.parametrize("how", ["fsdp", "copies"])
+def test_processes_that_share_a_transformers_model_train_to_the_weights_of_one(how, tmp_path, capsys):
+    if how == "fsdp":
+        pytest.importorskip("torch", minversion="2.8")
+    base = downloaded(tmp_path / "m", seed=1)
+    data = answered(tmp_path / "data.jsonl")
+    words = [
+        "train",
+        "sft",
+        "--data",
+        data,
+        "--model",
+        base,
+        "--batch",
+        3,
+        "--epochs",
+        2,
+        "--part-tokens",
+        60,
+    ]
+    words += ["--optim.learning-rate", 0.01]
+    assert run(*words, "--output", tmp_path / "one") == 0
+    file = tmp_path / "launch.yaml"
+    assert run("parallel", how, "--cpu", "--output", file, "--model", base) == 0
+    assert "GiB a process" in capsys.readouterr().out
+    done = spread(file, *words, "--output", tmp_path / "two")
+    assert done.returncode == 0, done.stderr[-3000:]
+    one, two, start = (
+        tensors(tmp_path / "one"),
+        tensors(tmp_path / "two"),
+        load_file(base / "model.safetensors"),
+    )
+    assert set(one) == set(two) == set(start)
+    moved = max(float((one[name] - start[name]).abs().max()) for name in one)
+    apart = max(float((one[name] - two[name]).abs().max()) for name in one)
+    assert moved > 1e-2
+    assert apart < 1e-3 * moved
+    assert done.stdout.count("sft: ") == 1, "only one process may speak"
+
+
+def test_what_would_not_be_followed_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("ACCELERATE_USE_DEEPSPEED", "true")
+    with pytest.raises(InputError, match="whet parallel fsdp"), processes.joined(tmp_path):
+        pass
+    monkeypatch.setattr(processes, "place", lambda: processes.Place(0, 2, sharded=True))
+    monkeypatch.setattr(sharding, "place", processes.place)
+    with pytest.raises(InputError, match="fits in every process"):
+        sharding.shard(model.build(SMALL, 9, 0))
+    monkeypatch.setenv("FSDP_OFFLOAD_PARAMS", "true")
+    with pytest.raises(InputError, match="does not know fsdp_offload_params"):
+        sharding.shard(model.build(SMALL, 9, 0))
+
+
+@pytest.mark.parametrize("how", ["copies", "fsdp", "deepspeed"])
+def test_the_launchers_file_is_what_accelerate_reads(how, tmp_path, capsys):
+    from accelerate.commands.config.config_args import load_config_from_file
+
+    file = tmp_path / "launch.yaml"
+    assert run("parallel", how, "--processes", 4, "--output", file, "--json") == 0
+    assert json.loads(capsys.readouterr().out)["how"] == how
+    read = load_config_from_file(str(file))
+    assert (read.num_processes, read.use_cpu, read.mixed_precision) == (4, False, "no")
+    assert (
+        str(read.distributed_type).rpartition(".")[2]
+        == {
+            "copies": "MULTI_GPU",
+            "fsdp": "FSDP",
+            "deepspeed": "DEEPSPEED",
+        }[how]
+    )
+    with pytest.raises(InputError, match="exists"):
+        run("parallel", how, "--output", file)
+    with pytest.raises(InputError, match="2 or more"):
+        run("parallel", how, "--processes", 1, "--output", tmp_path / "one.yaml")
+
+
+def test_memory_is_told_by_what_each_process_holds(tmp_path, capsys):
+    base = downloaded(tmp_path / "m")
+    sizes = {name: tensor.numel() for name, tensor in load_file(base / "model.safetensors").items()}
+    layers = sum(size for name, size in sizes.items() if ".layers." in name)
+
+    def told(how):
+        words = ["--processes", 4, "--output", tmp_path / f"{how}.yaml", "--model", base, "--json"]
+        assert run("parallel", how, *words) == 0
+        return json.loads(capsys.readouterr().out)["bytes_per_process"]
+
+    assert told("copies") == 16 * sum(sizes.values())
+    assert told("fsdp") == 16 * (sum(sizes.values()) - layers + layers // 4)
+    with pytest.raises(NotFoundError, match=r"no \.safetensors"):
+        run("parallel", "fsdp", "--output", tmp_path / "x.yaml", "--model", tmp_path)
+
+
 def weights(output):
     (found,) = output.rglob("weights-*")
     return model.load(found).weights()
@@ -45,8 +179,6 @@ def weights(output):
     [["sft", "--epochs", 3, "--part-tokens", 16], ["grpo", "--steps", 3, "--floor", 0, "--part-tokens", 16]],
 )
 def test_two_processes_train_to_the_weights_of_one(method, recorded, tmp_path):
-    from whet.cli import app
-
     common = [*method, "--data", recorded, "--optim.learning-rate", "0.02"]
     app(
         [str(word) for word in ("train", *common, "--output", tmp_path / "one")], result_action="return_value"

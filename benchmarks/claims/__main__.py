@@ -36,7 +36,7 @@ def _parser() -> argparse.ArgumentParser:
     synthetic = command("synthetic", "The main job on a synthetic company per seed.")
     for one in (mail, synthetic):
         one.add_argument("--seeds", type=int, default=3)
-        one.add_argument("--jobs", type=int, default=2, help="runs at once")
+        one.add_argument("--jobs", type=int, default=1, help="runs at once, each on two cores")
         one.add_argument("--reuse", action="store_true", help="take finished runs in the folder as they are")
     controls = command("controls", "Each learner without its information must improve nothing.")
     controls.add_argument("--seeds", type=int, default=3)
@@ -56,10 +56,20 @@ def _parser() -> argparse.ArgumentParser:
     killed.add_argument("--times", type=int, default=10)
     killed.add_argument("--seed", type=int, default=0)
 
+    compared = command("methods", "Every weight method from one clone, on the e-mail agent and a text world.")
+    compared.add_argument("--seeds", type=int, default=3)
+    compared.add_argument("--seed", type=int, help="this one alone, instead of the first --seeds")
+    compared.add_argument("--worlds", default="mail,text", help="which of them, with commas between")
+    compared.add_argument("--cells", default="", help="these cells alone, with commas between")
+
+    called = command("calls", "Function calling taught to a small policy, on names it never saw and on BFCL.")
+    called.add_argument("--data", type=Path, default=DATA / "bfcl", help="BFCL's questions and answers")
+    called.add_argument("--seeds", type=int, default=3)
+
     evolution.add_arguments(
         command("evolution", "What evolution finds, with a scripted model and without one.")
     )
-    for one in (controls, null):
+    for one in (controls, null, compared):
         one.add_argument("--small", action="store_true", help="a job of half a minute, to try it out")
     killed.add_argument("--full", action="store_true", help="the whole job, not one of half a minute")
     trained = command("kill-training", "kill -9 at random moments of whet train, then --resume.")
@@ -108,6 +118,22 @@ def main() -> int:
             from sql import sql
 
             sql(options.data, seeds=options.seeds)
+        case "methods":
+            from method_report import names_of
+            from method_worlds import WORLDS
+            from methods import METHODS, methods
+
+            methods(
+                folder,
+                worlds=names_of(options.worlds, WORLDS),
+                seeds=range(options.seeds) if options.seed is None else [options.seed],
+                only=names_of(options.cells, METHODS),
+                small=options.small,
+            )
+        case "calls":
+            from calls import calls
+
+            calls(folder, data=options.data, seeds=options.seeds)
         case "gate":
             from gate import gate
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -51,7 +52,7 @@ class Ran:
     table: Table
     seconds: float
     peak: float
-    """Resident memory at most, GB; 0 where the run is an earlier one."""
+    """Memory of all its processes at most, GB, what they share counted once; 0 where it was not measured."""
 
 
 def run_all(
@@ -83,15 +84,35 @@ def _run(options: Sequence[str], output: Path) -> float:
     shutil.rmtree(output, ignore_errors=True)
     output.mkdir(parents=True)
     written = output / "figures.json"
+    peak = 0.0
     with (output / "figures.part").open("wb") as out, (output / "log").open("wb") as log:
         process = subprocess.Popen([*COMMAND, *options], stdout=out, stderr=log)
-        _, status, usage = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
+        while process.poll() is None:
+            peak = max(peak, sum(_resident(pid) for pid in _family(process.pid)))
+            time.sleep(0.5)
     if process.returncode:
         print((output / "log").read_text()[-2000:], file=sys.stderr)
         raise subprocess.CalledProcessError(process.returncode, process.args)
     (output / "figures.part").rename(written)
-    return usage.ru_maxrss / 1e6  # kilobytes on Linux
+    return peak / 1e6
+
+
+def _family(pid: int) -> list[int]:
+    """A process and all that it started; Linux alone says, elsewhere nothing is measured."""
+    found = [pid]
+    for listed in Path(f"/proc/{pid}/task").glob("*/children"):
+        with suppress(OSError):  # it has just ended
+            found += [one for child in listed.read_text().split() for one in _family(int(child))]
+    return found
+
+
+def _resident(pid: int) -> int:
+    """Kilobytes, of a page that several processes hold only this one's share."""
+    with suppress(OSError):
+        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+            if line.startswith("Pss:"):
+                return int(line.split()[1])
+    return 0
 
 
 def read(output: Path) -> Ran:

@@ -61,6 +61,8 @@ def evolve(
     ask: Literal["changes", "apo", "gepa"] = "changes",
     command: str = "",
     command_seconds: float = 600.0,
+    network: bool = False,
+    agent_calls: int | None = None,
     unsafe_local: bool = False,
     json: bool = False,
 ) -> int:
@@ -142,6 +144,12 @@ def evolve(
         evidence.json and budget.json, and edits program/ or prints a patch. It runs as you do, outside the sandbox.
     command_seconds
         After which it is ended.
+    network
+        The entry is an agent that calls a model, or anything else, over the network: it runs outside of the sandbox as
+        you do, in a copy of the repository; its prompts are texts there, its functions that evolve answer from the
+        sandbox. Each candidate is tried on a quarter of the rows first; --timeout is 120 then.
+    agent_calls
+        Calls of such an entry at most; what its models cost is not in --calls, --tokens or --dollars.
     unsafe_local
         Run candidates without the sandbox. Only for code you trust; what it scores is never promoted.
     json
@@ -169,6 +177,8 @@ def evolve(
         "command_seconds": command_seconds,
         "unsafe_local": unsafe_local,
     }
+    if agent_calls is not None and not network:
+        raise InputError("--agent-calls limits an agent that runs outside: it needs --network")
     targets = (*target, program) if program is not None and evaluator is None else target
     if targets and evaluator is not None:
         raise InputError("--target is judged on rows: leave EVALUATOR out, or give it as --evaluators")
@@ -182,6 +192,8 @@ def evolve(
             store=store,
             output=output or Path("whet_output"),
             target_score=target_score,
+            network=network,
+            agent_calls=agent_calls,
             **shared,  # type: ignore[arg-type]
         )
         if dry_run:
@@ -302,5 +314,7 @@ def _print_targets(report: TargetReport) -> None:
         print(f"\nno verdict: {improved.why}")
     else:
         print(f"\n{'promote' if verdict.promote else 'do not promote'}: " + "\n  ".join(verdict.reasons))
+    if report.agent_calls:
+        print(f"\nthe agent was called {report.agent_calls} times")
     print(f"\n{report.patch}" if report.patch else "\nnothing changed")
     print(f"patch: {report.output / 'agent.patch'} (git apply), rows: {report.output / 'examples.jsonl'}")

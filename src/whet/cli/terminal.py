@@ -39,7 +39,7 @@ def prepare() -> None:
     """
     codecs.register_error("whet.escape", _escaped)
     if sys.stdout is None:  # closed by the caller: `whet ... >&-`
-        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - for as long as the process
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - for the whole process
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="whet.escape")

@@ -2,18 +2,19 @@
 
 Each stage is a function of what earlier stages left in the store and of the seed alone, and
 its result is stored when it ends; so a job that was stopped at any moment goes on to the
-figures it would have had.  Budgets are counts.  This module is wiring: what is judged is in
-`scoring.py`, what acts in `agents.py`, what learns in `whet.optimizers`.
+figures it would have had, and two processes can share its stages.  Budgets are counts.  This module
+is wiring: what is judged is in `scoring.py`, what acts in `agents.py`, what learns in `whet.optimizers`.
 """
 
 from __future__ import annotations
 
 import random
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
+from weakref import WeakSet
 
 import msgspec
 
@@ -25,7 +26,7 @@ from ..loop import Experiment, Improvement, Progress, quiet
 from ..reward import Reward
 from ..store import Store
 from ..training.local import LocalModels
-from ..types import Bundle, Json, Split, Task, Version, digest
+from ..types import Bundle, Group, Json, Split, Task, Trajectory, Version, digest
 from . import scoring
 from .agents import MailAgents, agent_folder
 from .users import Users
@@ -257,6 +258,27 @@ def _problems(reading: Reading) -> str:
     return f" ({'; '.join(notes)})" if notes else ""
 
 
+class Clock:
+    """What a stage takes, from when this was made."""
+
+    def __init__(self) -> None:
+        self._at, self._begun, self._cpu = time.time(), time.perf_counter(), time.process_time()
+
+    def row(self, stage: str, **more: float) -> dict[str, Any]:
+        """The stage's row of timings; `at` is in Unix time, the same in every process."""
+        spent = {"seconds": time.perf_counter() - self._begun, "cpu_seconds": time.process_time() - self._cpu}
+        return {"stage": stage, "at": self._at, **spent, "rollouts": 0, **more}
+
+
+def seconds(timings: Iterable[Mapping[str, Any]]) -> float:
+    """The time on the clock in which anything of this ran: what two processes do at once counts once."""
+    total, until = 0.0, 0.0
+    for row in sorted(timings, key=lambda row: float(row["at"])):
+        ended = row["at"] + row["seconds"]
+        total, until = total + max(0.0, ended - max(row["at"], until)), max(until, ended)
+    return total
+
+
 class Job:
     """The main job on one store.
 
@@ -266,7 +288,8 @@ class Job:
 
     def __init__(self, options: JobOptions, store: Store, *, name: str, progress: Progress = quiet) -> None:
         self.options, self.store, self.name, self.progress = options, store, name, progress
-        begun, cpu = time.perf_counter(), time.process_time()
+        clock = Clock()
+        self._experiments: WeakSet[Experiment] = WeakSet()
         self.material = prepare(options)
         self.models = LocalModels()
         self.agents = MailAgents(self.material.world, self.models)
@@ -274,16 +297,12 @@ class Job:
             {task.instruction: Clues.from_json(task.meta["clues"]) for task in self.material.gate}
         )
         self.users = Users(seed=options.seed)
-        self.timings: list[dict[str, Any]] = [self._timing("mail", begun, cpu)]
-        self.checked = self._experiment("", scoring.REWARDS)
+        self.timings: dict[str, dict[str, Any]] = {"mail": clock.row("mail")}
+        """Stage → when it began and what it took, in whichever process."""
+        self.checked = self.experiment("", scoring.REWARDS)
         self.base = Bundle(
             Version(resource=resource, content=target.value) for resource, target in self.targets().items()
         )
-
-    @staticmethod
-    def _timing(stage: str, begun: float, cpu: float, **more: float) -> dict[str, Any]:
-        spent = {"seconds": time.perf_counter() - begun, "cpu_seconds": time.process_time() - cpu}
-        return {"stage": stage, **spent, "rollouts": 0, **more}
 
     TARGETS: ClassVar = {"rule": ("agent.py", "RULE"), "parser": ("parsing.py", "PARSER")}
     """Resource → where it stands in the outside program."""
@@ -296,9 +315,10 @@ class Job:
             for resource, (file, name) in cls.TARGETS.items()
         }
 
-    def _experiment(self, label: str, rewards: Sequence[Reward]) -> Experiment:
+    def experiment(self, label: str, rewards: Sequence[Reward]) -> Experiment:
+        """The job's questions, scored by these rewards; another label, another place in the store."""
         material = self.material
-        return Experiment(
+        made = Experiment(
             env=lambda: MailEnv(material.world),
             policy=self.agents,
             tasks=[*material.users, *material.validation, *material.gate],
@@ -311,24 +331,44 @@ class Job:
             record=0.02,
             progress=self.progress,
         )
+        self._experiments.add(made)
+        return made
+
+    def ended(self, name: str) -> bool:
+        """Whether that stage's result is in the store."""
+        return self.store.state(self._key(name)) is not None
+
+    def _key(self, name: str) -> str:
+        return f"{self.name}/stage/{name}"
 
     async def stage(self, name: str, work: Callable[[], Awaitable[dict[str, Any]]]) -> dict[str, Any]:
         """The result of `work`, from the store if the stage has ended before."""
-        key = f"{self.name}/stage/{name}"
-        done = self.store.state(key)
+        done = self.store.state(self._key(name))
         if done is None:
-            begun, cpu = time.perf_counter(), time.process_time()
+            clock, before = Clock(), self._unrecorded()
             result = msgspec.to_builtins(await work())
-            done = {
-                "result": result,
-                "timing": self._timing(name, begun, cpu, rollouts=result.get("rollouts", 0)),
-            }
-            self.store.put_state(key, done)
-        self.timings.append(done["timing"])
+            more = {"rollouts": result.get("rollouts", 0), "unrecorded": self._unrecorded() - before}
+            done = {"result": result, "timing": clock.row(name, **more)}
+            self.store.put_state(self._key(name), done)
+        self.timings[name] = done["timing"]
         found: dict[str, Any] = done["result"]
         if "bundle" in found:
             found = {**found, "bundle": bundle_from(found["bundle"])}
         return found
+
+    def _unrecorded(self) -> int:
+        return sum(one.unrecorded for one in self._experiments)
+
+    def recall(
+        self, ids: Sequence[str], *, keep: Callable[[Trajectory], Trajectory] | None = None
+    ) -> list[Group]:
+        """Recorded runs, each as the Group of its task, in this order.
+
+        Args:
+            keep: what is kept in memory of each; all of it if None.
+        """
+        found = {run.id: keep(run) if keep else run for run in self.store.trajectories(ids=ids)}
+        return [Group(found[id].task, (found[id],)) for id in ids]
 
 
 def bundle_from(rows: Sequence[Json]) -> Bundle:

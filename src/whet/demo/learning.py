@@ -1,4 +1,4 @@
-"""The learners of the main job, one after the other on one record and one budget of rollouts.
+"""The learners of the main job, each as a stage, on one record and one budget of rollouts.
 
       rule    evolve tunes the agent's rule and parser, scored by the checker; and by the judge
       head    a classifier decides what to accept, from users' thumbs alone; it is the judge too
@@ -15,6 +15,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -35,6 +36,7 @@ from ..training.optim import OptimOptions
 from ..types import Budget, Bundle, Group, Json, Task, Trajectory, Version
 from . import scoring
 from .job import Job, stored
+from .stages import Stage
 from .teachers import calls_of, lessons
 
 NEEDS = {"rule": "rule", "head": "decide", "policy": "policy"}
@@ -78,38 +80,58 @@ def opened(bundle: Bundle, *, hasty: bool = False) -> Bundle:
     return bundle.put(Version(resource="rule", content={**rule, "sure": 0.9} if hasty else rule))
 
 
+LATER = ("later users", "later users, rule opened", "later users, hasty rule")
+"""Whom the head learns from: the tuned agent's users, and as many who meet its rule opened, in two ways.
+
+Not the old agent's: it read the questions differently."""
+
+
 class Learning:
-    """Runs the learners and keeps what each came to."""
+    """The learners' stages and what each came to."""
 
     def __init__(self, job: Job) -> None:
         self.job, self.sizes = job, job.options.sizes
         self.checked: Experiment = job.checked
         self.learners: dict[str, Learner] = {}
-        self.notes: list[str] = []
-
-    async def run(self) -> Learning:
-        """Every stage; what has been done before comes from the store."""
-        base = self.job.base
+        self.asked_of: dict[str, Mapping[str, Any]] = {}
+        """Stage → the runs that users asked for in it, and how many of them got a thumb."""
+        self._notes: dict[str, str] = {}
+        self._judged: Experiment | None = None
+        base = job.base
         self._add("weak", "nothing: as it came", base)
         self._add("naive", "nothing: BM25, first result", base.put(Version(resource="arm", content="naive")))
-        await self.asked("users", base, self.job.material.users[: self.sizes.users])
-        rule = await self.evolved("rule", self.checked, "success", "the checker")
-        record = await self.later(rule)
-        labels = sum(bool(run.feedback) for group in record for run in group.trajectories)
-        result = await self._learned("head", rule, lambda: self.headed(rule, record))
-        head = self._add("head", f"{labels} thumbs", result["bundle"], result)
-        judged = None
-        if "decide" in head:
-            judged = self.job._experiment("-judged", [*scoring.REWARDS, *self._judge_rewards(head["decide"])])
-            await self.evolved("rule (judge)", judged, "judge", "the head as judge")
-        else:
-            self.notes.append("there is no judge: the thumbs taught the head nothing")
-        cloned = await self.cloned(rule, head)
-        trained = await self._trained("trained", self.checked, "reward", cloned, "the checker")
-        if judged is not None:
-            await self._trained("trained (judge)", judged, "judge_reward", cloned, "the head as judge")
-        await self._routed(head, trained)
-        return self
+
+    def stages(self) -> dict[str, Stage]:
+        """Every stage by name, what has to be done first before what can wait."""
+
+        def on(*needs: str, then: Callable[..., Awaitable[object]]) -> Stage:
+            return Stage(lambda: then(*(self.learners[name].bundle for name in needs)), needs)
+
+        users = self.job.material.users[: self.sizes.users]
+        return {
+            "users": Stage(lambda: self.asked("users", self.job.base, users)),
+            "rule": Stage(
+                lambda: self.evolved("rule", self.checked, "success", "the checker"), needs=("users",)
+            ),
+            **{name: on("rule", then=partial(self.asked_later, name)) for name in LATER},
+            "head": Stage(self.head, needs=LATER),
+            "cloned": on("rule", "head", then=self.cloned),
+            "rule (judge)": Stage(self.evolved_by_judge, needs=("head",)),
+            "trained": on("cloned", then=self.trained),
+            "trained (judge)": Stage(self.trained_by_judge, needs=("cloned",)),
+            "route": on("rule", "head", "trained", then=self.routed),
+        }
+
+    def say(self, stage: str, note: str) -> None:
+        """Have the report say this of a stage."""
+        self._notes[stage] = note
+
+    def said(self) -> list[str]:
+        """What there is to say, in the order of the stages, whichever ended first."""
+        order = {name: place for place, name in enumerate(self.stages())}
+        return [
+            self._notes[name] for name in sorted(self._notes, key=lambda name: order.get(name, len(order)))
+        ]
 
     async def _learned(
         self, name: str, start: Bundle, work: Callable[[], Awaitable[dict[str, Any]]]
@@ -124,7 +146,7 @@ class Learning:
 
         result = await self.job.stage(name, tried)
         if "refused" in result:
-            self.notes.append(f"{name} learned nothing: {result['refused']}")
+            self.say(name, f"{name} learned nothing: {result['refused']}")
         return result
 
     def _add(
@@ -136,14 +158,14 @@ class Learning:
             learns_from=learns_from,
             bundle=bundle,
             rollouts=found.get("rollouts", 0),
-            seconds=self.job.timings[-1]["seconds"] if result else 0.0,
+            seconds=self.job.timings[name]["seconds"] if result else 0.0,
             metrics=found.get("metrics", ()),
             note=found.get("reason", ""),
         )
         return bundle
 
-    async def asked(self, name: str, bundle: Bundle, tasks: Sequence[Task]) -> list[Group]:
-        """Users ask, the agent answers, some of them rate; read back from the store if it has happened."""
+    async def asked(self, name: str, bundle: Bundle, tasks: Sequence[Task]) -> None:
+        """Users ask, the agent answers, some of them rate."""
 
         async def ask() -> dict[str, Json]:
             groups = await self.checked.collect(bundle, tasks, seed=len(tasks))
@@ -153,19 +175,31 @@ class Learning:
             self.job.progress(name, len(runs), len(runs), thumbs=len(thumbs))
             return {"runs": [run.id for run in runs], "thumbs": len(thumbs)}
 
-        asked = await self.job.stage(name, ask)
-        by_id = {run.id: run for run in self.job.store.trajectories(ids=asked["runs"])}
-        return [Group(by_id[id].task, (by_id[id],)) for id in asked["runs"]]
+        self.asked_of[name] = await self.job.stage(name, ask)
+
+    async def asked_later(self, name: str, rule: Bundle) -> None:
+        """One of LATER."""
+        agents = dict(zip(LATER, (rule, opened(rule), opened(rule, hasty=True)), strict=True))
+        await self.asked(name, agents[name], self.job.material.users[-self.sizes.later_users :])
 
     async def later(self, rule: Bundle) -> list[Group]:
-        """What the head learns from: the tuned agent's users, and as many who meet its rule opened.
+        """What the head learns from, read back from the store."""
+        for name in LATER:
+            await self.asked_later(name, rule)
+        return [group for name in LATER for group in self.job.recall(self.asked_of[name]["runs"])]
 
-        Not the old agent's: it read the questions differently.
-        """
-        tasks = self.job.material.users[-self.sizes.later_users :]
-        record = await self.asked("later users", rule, tasks)
-        record += await self.asked("later users, rule opened", opened(rule), tasks)
-        return record + await self.asked("later users, hasty rule", opened(rule, hasty=True), tasks)
+    async def head(self) -> Bundle:
+        """The tuned rule's agent with the head that the thumbs teach."""
+        rule = self.learners["rule"].bundle
+
+        async def learn() -> dict[str, Any]:
+            return await self.headed(rule, await self.later(rule))
+
+        result = await self._learned("head", rule, learn)
+        thumbs = sum(self.asked_of[name]["thumbs"] for name in LATER)
+        if "decide" not in result["bundle"]:
+            self.say("rule (judge)", "there is no judge: the thumbs taught the head nothing")
+        return self._add("head", f"{thumbs} thumbs", result["bundle"], result)
 
     async def headed(self, rule: Bundle, record: Sequence[Group]) -> dict[str, Any]:
         """The stage's result: a learned head in the tuned rule's agent.
@@ -187,6 +221,14 @@ class Learning:
         if "decide" not in improvement.bundle:
             raise TrainingRefused(improvement.reason)  # reading further is for the head alone
         return stored(improvement)
+
+    def judged(self) -> Experiment | None:
+        """The job's questions, scored by the head as judge too; None where the thumbs taught it nothing."""
+        head = self.learners["head"].bundle
+        if self._judged is None and "decide" in head:
+            rewards = [*scoring.REWARDS, *self._judge_rewards(head["decide"])]
+            self._judged = self.job.experiment("-judged", rewards)
+        return self._judged
 
     def _judge_rewards(self, version: Version) -> list[Reward]:
         judged = judge(version, read=self._decided)
@@ -251,6 +293,11 @@ class Learning:
         result = await self._learned(name, self.job.base, search)
         return self._add(name, source, result["bundle"], result)
 
+    async def evolved_by_judge(self) -> None:
+        """The rule and parser as tuned without a checker."""
+        if judged := self.judged():
+            await self.evolved("rule (judge)", judged, "judge", "the head as judge")
+
     async def cloned(self, rule: Bundle, head: Bundle) -> Bundle:
         """The policy that copies both, with its best decoding."""
 
@@ -292,6 +339,16 @@ class Learning:
         assert best is not None
         return best[1], tried
 
+    async def trained(self, cloned: Bundle) -> None:
+        """The policy after GRPO on the checker's rewards."""
+        await self._trained("trained", self.checked, "reward", cloned, "the checker")
+
+    async def trained_by_judge(self) -> None:
+        """The policy after GRPO on the judge's rewards."""
+        if judged := self.judged():
+            cloned = self.learners["cloned"].bundle
+            await self._trained("trained (judge)", judged, "judge_reward", cloned, "the head as judge")
+
     async def _trained(
         self, name: str, experiment: Experiment, score: str, cloned: Bundle, source: str
     ) -> Bundle:
@@ -322,9 +379,11 @@ class Learning:
         result = await self._learned(name, cloned, train)
         return self._add(name, source, result["bundle"], result)
 
-    async def _routed(self, head: Bundle, trained: Bundle) -> None:
+    async def routed(self, rule: Bundle, head: Bundle, trained: Bundle) -> None:
+        """The table that sends each question to one of these."""
+
         async def route() -> dict[str, Any]:
-            arms = {"rule": self.learners["rule"].bundle, "head": head, "policy": trained}
+            arms = {"rule": rule, "head": head, "policy": trained}
             arms = {arm: bundle for arm, bundle in arms.items() if NEEDS[arm] in bundle}
             tasks = self.job.material.users[-self.sizes.routed :]
             runs: dict[str, list[Trajectory]] = {task.id: [] for task in tasks}
@@ -342,4 +401,4 @@ class Learning:
         result = await self._learned("route", head, route)
         self._add("route", "outcomes of the three on the same questions", result["bundle"], result)
         if "reason" in result:
-            self.notes.append(result["reason"])
+            self.say("route", result["reason"])

@@ -97,11 +97,13 @@ def run_demo(
     resume: bool,
     as_json: bool,
     sizes: Sizes | None = None,
+    processes: int | None = None,
 ) -> int:
     """Run the main job, or go on with the last one; returns the exit code (0 also when the gate refuses).
 
     Args:
         sizes: the budgets, if not the full ones.
+        processes: 1 or 2; None for two where there are two cores. The figures are the same.
 
     Raises:
         InputError: no usable mail; nothing to resume, or it was begun with other options.
@@ -127,7 +129,7 @@ def run_demo(
     path = store or output / "whet.db"
     with Store(path) as opened, Bars(console) as bars:
         name = _name(opened, job_options, resume)
-        report = asyncio.run(_run(job_options, opened, name, bars))
+        report = asyncio.run(_run(job_options, opened, name, bars, processes))
         opened.put_state(f"{name}/report", report)
     page = output / "report.html"
     write_html(report, page)
@@ -174,14 +176,19 @@ def _name(store: Store, options: JobOptions, resume: bool) -> str:
     return name
 
 
-async def _run(options: JobOptions, store: Store, name: str, bars: Bars) -> dict[str, Any]:
+async def _run(
+    options: JobOptions, store: Store, name: str, bars: Bars, processes: int | None
+) -> dict[str, Any]:
     from ..training.local import use_threads
     from .job import Job
+    from .processes import cores
     from .proof import run_job
 
     # At this size a second thread costs more than it brings, and with one the results are the same everywhere.
+    # A second process is another matter: it runs other stages.
     use_threads(1)
-    return await run_job(Job(options, store, name=name, progress=bars))
+    job = Job(options, store, name=name, progress=bars)
+    return await run_job(job, processes=processes or min(2, cores()))
 
 
 def ask(question: str, *, store: Path | None, output: Path) -> int:

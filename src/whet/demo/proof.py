@@ -8,8 +8,9 @@ on answers withheld.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -21,8 +22,10 @@ from ..loop import means
 from ..types import Bundle, Group, Split, Trajectory, Verdict, Version, digest
 from . import scoring
 from .agents import agent_folder
-from .job import Job
-from .learning import Learner, Learning
+from .job import Job, seconds
+from .learning import Learning
+from .processes import SecondProcess
+from .stages import Place, Stage, run_in_order
 
 ORDER = ("rule", "head", "trained", "route")
 """From simple to complicated; a later one must beat the earlier ones on validation to be proposed."""
@@ -30,61 +33,146 @@ WORTH = 0.005
 """What a more complicated agent must gain on validation to be worth it."""
 ALPHA = 0.05
 LINES = ("weak", "naive", "rule", "rule (judge)", "head", "cloned", "trained", "trained (judge)", "route")
+BY_JUDGE = ("rule (judge)", "trained (judge)")
+"""Lines that nothing else waits for."""
 
 TRUE_CLUES = "head, true clues"
 """Line of the head's agent with the question's own clues in place of its parser."""
 
 
-async def run_job(job: Job) -> dict[str, Any]:
-    """All stages of a job; returns the report."""
-    return await Proof(job, await Learning(job).run()).run()
+async def run_job(job: Job, *, processes: int = 1) -> dict[str, Any]:
+    """All stages of a job; returns the report.
+
+    Args:
+        processes: 2 to have some of the stages run in a second one; the figures are the same. A store in
+            memory is this process's alone, and so is its job.
+    """
+    proof = Proof(job)
+    stages = proof.stages()
+    before = [name for name in stages if job.ended(name)]
+    for name in before:
+        await stages[name].run()
+    needs = {
+        name: [need for need in stage.needs if need not in before]
+        for name, stage in stages.items()
+        if name not in before
+    }
+    second = None
+    places: list[Place] = [lambda name: _here(stages[name])]
+    if processes > 1 and needs and not job.store.in_memory:
+        second = await SecondProcess.start(
+            job.options,
+            store=job.store.path,
+            name=job.name,
+            progress=job.progress,
+            ready=lambda row: job.timings.update({row["stage"]: row}),
+        )
+        places.append(partial(_there, second, stages))
+    try:
+        await run_in_order(needs, places, lost=lambda lost: proof.learning.say("second process", str(lost)))
+    finally:
+        if second:
+            await second.close()
+    return proof.report()
+
+
+async def _here(stage: Stage) -> None:
+    await stage.run()
+
+
+async def _there(second: SecondProcess, stages: Mapping[str, Stage], name: str) -> None:
+    await second(name)
+    await stages[name].run()  # from the store
+
+
+def _short(run: Trajectory) -> Trajectory:
+    """A run with what it is judged by, and without what it did on the way."""
+    return replace(run, steps=tuple(step for step in run.steps if "rubric" in step.info))
 
 
 class Proof:
     """Judges what was learned and makes the report."""
 
-    def __init__(self, job: Job, learning: Learning) -> None:
-        self.job, self.learning = job, learning
-        self.learners = learning.learners
+    def __init__(self, job: Job) -> None:
+        self.job, self.learning = job, Learning(job)
+        self.learners = self.learning.learners
+        self.validated: dict[str, float] = {}
+        """Agent → success on validation."""
+        self.asked: dict[str, list[str]] = {}
+        """Line → ids of its runs on the gate's questions; left out where another line is the same agent."""
 
-    async def run(self) -> dict[str, Any]:
-        """The report; the released Bundle is live in the store if it was promoted."""
-        proposed, composition = await self._propose()
-        gate: dict[str, list[Group]] = {}
-        begun, cpu = time.perf_counter(), time.process_time()
-        names = [name for name in LINES if name in self.learners]
-        judged: dict[str, list[Group]] = {}  # what learned nothing is the agent that it began with
-        for number, name in enumerate(names):
-            bundle = self.learners[name].bundle
-            if (same := digest(bundle.ids)) not in judged:
-                judged[same] = await self.job.checked.evaluate(bundle, Split.GATE)
-            gate[name] = judged[same]
-            self.job.progress("gate", number + 1, len(names))
-        true_clues = await self._with_true_clues(self.learners["head"])
-        rollouts = (len(judged) + 1) * len(gate["weak"])
-        self.job.timings.append(self.job._timing("gate", begun, cpu, rollouts=rollouts))
+    def stages(self) -> dict[str, Stage]:
+        """Every stage of the job by name; the gate's questions are asked once it is settled what is proposed."""
+        settled = tuple(f"validation: {name}" for name in ORDER)
+        looks = {f"validation: {name}": Stage(partial(self._validate, name), (name,)) for name in ORDER}
+        others = (line for line in (*LINES, TRUE_CLUES) if line not in BY_JUDGE)
+        asked = {
+            **{f"gate: {line}": Stage(partial(self._ask, line), settled) for line in others},
+            **{f"gate: {line}": Stage(partial(self._ask, line), (*settled, *BY_JUDGE)) for line in BY_JUDGE},
+        }
+        return {**self.learning.stages(), **looks, **asked}
+
+    async def _validate(self, name: str) -> None:
+        async def run() -> dict[str, Any]:
+            bundle, checked = self.learners[name].bundle, self.job.checked
+            # With questions on which nothing was chosen: the rule was picked among several on the others.
+            fresh = await checked.collect(bundle, self.job.material.proposal, seed=4)
+            groups = [*await checked.evaluate(bundle), *fresh]
+            return {"success": means(groups)["success"], "rollouts": len(groups)}
+
+        self.validated[name] = (await self.job.stage(f"validation: {name}", run))["success"]
+
+    def _agents(self) -> dict[str, Bundle]:
+        """Line → its agent."""
+        agents = {name: self.learners[name].bundle for name in LINES if name in self.learners}
+        gold = Version(resource="parse", kind="true clues", content={"from": "the question's maker"})
+        return {**agents, TRUE_CLUES: self.learners["head"].bundle.put(gold)}
+
+    async def _ask(self, line: str) -> None:
+        """One line's agent on the gate's questions; what learned nothing is the agent that it began with."""
+        agents = self._agents()
+        if line not in agents or self._first(line, agents) != line:
+            return
+
+        async def run() -> dict[str, Any]:
+            # An Experiment of its own, which takes what it remembers along.
+            gate = self.job.experiment("", scoring.REWARDS)
+            groups = await gate.evaluate(agents[line], Split.GATE)
+            ids = [run.id for group in groups for run in group.trajectories]
+            self.job.progress(f"gate: {line}", len(ids), len(ids))
+            return {"runs": ids, "rollouts": len(ids)}
+
+        self.asked[line] = (await self.job.stage(f"gate: {line}", run))["runs"]
+
+    @staticmethod
+    def _first(line: str, agents: Mapping[str, Bundle]) -> str:
+        """The first line with the same agent, of those by the judge only where no other is."""
+        same = [name for name, bundle in agents.items() if digest(bundle.ids) == digest(agents[line].ids)]
+        return next((name for name in same if name not in BY_JUDGE), same[0])
+
+    def report(self) -> dict[str, Any]:
+        """The report, once every stage has ended; the released Bundle is live in the store if it was promoted."""
+        proposed, composition = self._propose()
+        agents = self._agents()
+        runs = {line: self.job.recall(ids, keep=_short) for line, ids in self.asked.items()}
+        gate = {line: runs[self._first(line, agents)] for line in agents}
+        true_clues = gate.pop(TRUE_CLUES)
         released, verdict, beside = self._judged(gate, proposed)
         if verdict.promote:
             self._release(self.learners[released].bundle, released, verdict)
         return self._report(gate, released, proposed, verdict, composition + beside, true_clues)
 
-    async def _propose(self) -> tuple[str, list[str]]:
+    def _propose(self) -> tuple[str, list[str]]:
         """The proposal and, in sentences, why; by validation alone."""
-        success = {}
-        for name in ORDER:
-            bundle = self.learners[name].bundle
-            # With questions on which nothing was chosen: the rule was picked among several on the others.
-            fresh = await self.job.checked.collect(bundle, self.job.material.proposal, seed=4)
-            success[name] = means([*await self.job.checked.evaluate(bundle), *fresh])["success"]
         best, why = ORDER[0], []
         for name in ORDER[1:]:
-            gain = success[name] - success[best]
+            gain = self.validated[name] - self.validated[best]
             if gain > WORTH:
                 why.append(f"{name} enters: {100 * gain:+.1f} points over {best} on validation")
                 best = name
             else:
                 why.append(f"{name} is left out: {100 * gain:+.1f} points beside {best} on validation")
-        return best, why + self.learning.notes
+        return best, why + self.learning.said()
 
     def _judged(self, gate: dict[str, list[Group]], proposed: str) -> tuple[str, Verdict, list[str]]:
         """What is released, the verdict on it against the agent as it came, and what stands beside it.
@@ -117,11 +205,6 @@ class Proof:
         beside.append(_sentence(released, "naive", judged(released, "naive")))
         beside.append(_sentence("trained", "cloned (best decoding of both)", judged("trained", "cloned")))
         return released, verdict, beside
-
-    async def _with_true_clues(self, head: Learner) -> list[Group]:
-        """The head's agent with the question's true clues in place of its parser's: what parsing costs."""
-        gold = Version(resource="parse", kind="true clues", content={"from": "the question's maker"})
-        return await self.job.checked.evaluate(head.bundle.put(gold), Split.GATE)
 
     def _release(self, bundle: Bundle, name: str, verdict: Verdict) -> None:
         low, high = verdict.interval
@@ -170,11 +253,12 @@ class Proof:
         composition.append(f"parsing the question costs {100 * cost:.1f} points (head with the true clues)")
         bundle = self.learners[released].bundle
         names = ("weak", "naive", "rule", "head", "cloned", "trained")
-        job = self.job
+        job, timings = self.job, sorted(self.job.timings.values(), key=lambda row: float(row["at"]))
+        unrecorded = sum(row.get("unrecorded", 0) for row in timings)
         return {
             "seed": job.options.seed,
-            "seconds": sum(row["seconds"] for row in job.timings),
-            "cpu_seconds": sum(row["cpu_seconds"] for row in job.timings),
+            "seconds": seconds(timings),
+            "cpu_seconds": sum(row["cpu_seconds"] for row in timings),
             "stages": {**{name: stages[name] for name in names}, "released": stages[released]},
             "verdict": msgspec.to_builtins(verdict),
             "released": released,
@@ -191,10 +275,10 @@ class Proof:
             "diffs": self.diffs(bundle),
             "importances": _importances(self.learners["head"].bundle),
             "route": _table_of(self.learners["route"].bundle),
-            "examples": _examples(gate["weak"], gate[released]),
-            "timings": job.timings,
+            "examples": self._examples(gate["weak"], gate[released]),
+            "timings": timings,
             "notes": [
-                f"{job.checked.unrecorded:,} training rollouts were run and, to keep the store small, not kept."
+                f"{unrecorded:,} training rollouts were run and, to keep the store small, not kept.",
             ],
         }
 
@@ -244,6 +328,29 @@ class Proof:
             "GRPO: share of groups without signal": {name: series(name, "no_signal") for name in trained},
         }
 
+    def _examples(
+        self, before: Sequence[Group], after: Sequence[Group], count: int = 4
+    ) -> list[dict[str, str]]:
+        """Questions that were answered wrongly before and rightly now, and one the other way if there is one."""
+        better: list[tuple[Trajectory, Trajectory]] = []
+        worse: list[tuple[Trajectory, Trajectory]] = []
+        for old, new in zip(before, after, strict=True):
+            one, other = old.trajectories[0], new.trajectories[0]
+            change = (scoring.success(other) or 0.0) - (scoring.success(one) or 0.0)
+            if change:
+                (better if change > 0 else worse).append((one, other))
+        shown = [*better[:count], *worse[:1]]
+        whole = iter(self.job.recall([run.id for pair in shown for run in pair]))
+        return [
+            {
+                "question": one.task.instruction,
+                "truth": "nothing to find" if one.task.answer is None else str(one.task.answer),
+                "before": told(next(whole).trajectories[0]),
+                "after": told(next(whole).trajectories[0]),
+            }
+            for one, _ in shown
+        ]
+
 
 def _sentence(name: str, other: str, verdict: Verdict) -> str:
     low, high = verdict.interval
@@ -268,26 +375,6 @@ def _importances(bundle: Bundle) -> list[tuple[str, float]]:
         return []
     shares = bundle["decide"].meta.get("importance", {})
     return sorted(((name, 100 * share) for name, share in shares.items()), key=lambda row: -row[1])[:10]
-
-
-def _examples(before: Sequence[Group], after: Sequence[Group], count: int = 4) -> list[dict[str, str]]:
-    """Questions that were answered wrongly before and rightly now, and one the other way if there is one."""
-    better: list[tuple[Group, Trajectory, Trajectory]] = []
-    worse: list[tuple[Group, Trajectory, Trajectory]] = []
-    for old, new in zip(before, after, strict=True):
-        one, other = old.trajectories[0], new.trajectories[0]
-        change = (scoring.success(other) or 0.0) - (scoring.success(one) or 0.0)
-        if change:
-            (better if change > 0 else worse).append((old, one, other))
-    return [
-        {
-            "question": group.task.instruction,
-            "truth": "nothing to find" if group.task.answer is None else str(group.task.answer),
-            "before": told(one),
-            "after": told(other),
-        }
-        for group, one, other in (*better[:count], *worse[:1])
-    ]
 
 
 def told(trajectory: Trajectory) -> str:

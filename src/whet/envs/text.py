@@ -11,7 +11,7 @@ Reward is minigrid's (1 − 0.9 · steps / limit) at the goal and 0 elsewhere.
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..env import StepResult
@@ -26,6 +26,13 @@ LEVELS = {
     "goto_local": "BabyAI-GoToLocal-v0",
 }
 """Name → minigrid's id."""
+WORDS: tuple[str, ...] = (
+    *("go", "to", "the", "a", "You", "see", "wall", "step", "steps", "and", "."),
+    *("ball", "box", "key", "blue", "green", "grey", "purple", "red", "yellow"),
+    *("forward", "left", "right", "turn", "pick", "up", "drop", "toggle"),
+    *map(str, range(1, 9)),
+)
+"""Every word of these levels and actions: the vocabulary of a policy that reads nothing else."""
 
 
 def text_tasks(
@@ -50,6 +57,16 @@ def text_tasks(
         )
         for number in range(count)
     ]
+
+
+def spoken(observation: Mapping[str, Json], *, mission: bool = True) -> list[str]:
+    """An observation as words, each line closed by a full stop.
+
+    Args:
+        mission: whether to begin with it; a policy that remembers has read it once.
+    """
+    lines = [observation["mission"]] if mission else []
+    return [word for line in (*lines, *observation["seen"]) for word in (*line.split(), ".")]
 
 
 class TextWorld:

@@ -7,7 +7,7 @@ those first.  Everything is read as text; nothing of the repository is imported.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -38,6 +38,8 @@ class Agent:
     root: Path
     names: Sequence[str]
     entry_name: str | None = None
+    network: bool = False
+    """The entry runs outside, with its network: it is not sliced, and may use every piece of the repository."""
     repository: Repository = field(init=False)
     known: list[Mark] = field(init=False)
     pieces: list[Piece] = field(init=False)
@@ -45,6 +47,7 @@ class Agent:
     """Name → function, of the targets that are functions, and of the entry."""
     entry: str | None = None
     """Name of the function that everything is judged through."""
+    _path: str = ""
 
     def __post_init__(self) -> None:
         self.repository = Repository(self.root.resolve())
@@ -54,8 +57,8 @@ class Agent:
         for mark in chosen:
             if self._callable(mark):
                 self.callees[mark.name] = self.callee(mark)
-        self.entry = self._entry()
-        if self.entry is not None:
+        self.entry = self._outside() if self.network else self._entry()
+        if self.entry is not None and not self.network:
             self.target(self.entry).build(self.start)  # says at once what cannot be reached
 
     def called(self, name: str) -> Callee:
@@ -102,6 +105,7 @@ class Agent:
     def _direct(self, name: str) -> Mark:
         dotted, _, qualname = name.partition(":")
         inside = Path(*dotted.removesuffix(".py").replace("/", ".").split("."))
+        here = {dotted}  # a file that is no Python is named by its path
         for base in (self.repository.root, self.repository.root / "src"):
             for path in (base / inside.with_suffix(".py"), base / inside / "__init__.py"):
                 module = self.repository.load(path) if path.is_file() else None
@@ -109,12 +113,21 @@ class Agent:
                     continue
                 relative = module.path.as_posix()
                 held = [each for each in self.known if (each.path, each.qualname) == (relative, qualname)]
-                node, _ = definition(module.tree, qualname)
-                made = Mark(qualname.split(".")[-1].lower(), "function", relative, node.lineno, qualname)
-                return held[0] if held else made
+                here.add(relative)
+                if held or self._named(here, qualname) is None:
+                    node, _ = definition(module.tree, qualname)
+                    made = Mark(qualname.split(".")[-1].lower(), "function", relative, node.lineno, qualname)
+                    return held[0] if held else made
+        named = self._named(here, qualname)
+        if named is not None:
+            return named
         raise NotFoundError(
             f"{self.root} has no module {dotted!r}; give it as module:function or path.py:function"
         )
+
+    def _named(self, paths: Collection[str], name: str) -> Mark | None:
+        """A text of one of these files by its own name: a tool's description, a resource, a skill."""
+        return next((each for each in self.known if each.path in paths and each.name == name), None)
 
     def _callable(self, mark: Mark) -> bool:
         if not mark.qualname or not mark.path.endswith(".py"):
@@ -129,6 +142,37 @@ class Agent:
         """The function that a mark names, with what it needs."""
         found = slice_of(self.repository, mark)
         return Callee(mark.name, found.entry, found.files)
+
+    def _outside(self) -> str:
+        """The entry of an agent that keeps its network.
+
+        Raises:
+            InputError: none is named, or it is one of the targets.
+        """
+        if self.entry_name is None:
+            raise InputError(
+                "an agent that keeps its network is called through --entry module:function: give one"
+            )
+        mark = self.mark(self.entry_name)
+        if not self._callable(mark):
+            raise InputError(f"{mark.name} is no function: name the one that is called with a row's input")
+        if any(each.mark.name == mark.name and each.code for each in self.pieces):
+            raise InputError(
+                f"{mark.name} runs outside of the sandbox with its network, so its own code does not evolve: "
+                "give the prompts and functions that it uses as --target"
+            )
+        module = self.repository.load(self.repository.root / mark.path)
+        assert module is not None
+        path = "/".join(module.name.split(".")) + ("/__init__.py" if module.package else ".py")
+        self.callees[mark.name] = Callee(mark.name, f"{module.name}:{mark.qualname}", {path: module.text})
+        self._path = mark.path
+        return mark.name
+
+    def entry_path(self, module: str) -> str:
+        """Where in the repository the module of the entry is; raises InputError for any other."""
+        if self.entry is None or self.callees[self.entry].entry.partition(":")[0] != module:
+            raise InputError(f"{module} is not the module of the entry")
+        return self._path
 
     def _entry(self) -> str | None:
         """The entry that was named; else the only target, or the one that uses all others."""
@@ -150,6 +194,8 @@ class Agent:
 
     def reaches(self, name: str, piece: Piece) -> bool:
         """True if the function uses the piece, as far as its text shows."""
+        if self.network and name == self.entry:
+            return True
         place = self.places.get(piece.mark.path)
         files = self.callees[name].files
         if place is None or place not in files:
@@ -203,11 +249,13 @@ class Agent:
         base, places = rest or self.start, self.places
         reached = [each for each in self.pieces if self.reaches(name, each)]
 
-        def build(program: Program) -> Mapping[str, str | bytes]:
-            whole = Program({**base.parts, **program.parts}, base.main)
-            return stage(reached, whole, callee.files, places)
+        def whole(program: Program) -> Program:
+            return Program({**base.parts, **program.parts}, base.main)
 
-        return Target(name, callee.entry, callee.signature, build)
+        def build(program: Program) -> Mapping[str, str | bytes]:
+            return stage(reached, whole(program), callee.files, places)
+
+        return Target(name, callee.entry, callee.signature, build, whole)
 
     def rows(self, path: Path, *, seed: int) -> dict[str, list[Example]]:
         """Target → rows, of those that have any: a folder for each below `path`, or one file for the entry.

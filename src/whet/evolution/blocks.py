@@ -52,7 +52,10 @@ def joined(program: Program, name: str, region: tuple[int, int], kept: Sequence[
         apart = "" if after is None else "\n" if ITEM.match(after) else "\n\n"
         ended.append(block if block.endswith(apart) else block.rstrip("\n") + apart)
     text = program.parts[name]
-    return program.with_part(name, text[:start] + "".join(ended) + text[stop:])
+    new = "".join(ended)
+    if not text[start:stop].endswith("\n"):
+        new = new.rstrip("\n")
+    return program.with_part(name, text[:start] + new + text[stop:])
 
 
 def drop(program: Program, donor: Program | None, rng: random.Random) -> Program | None:

@@ -167,7 +167,7 @@ class Search:
     _slots: asyncio.Semaphore = field(init=False)
     _replayed: int = 0
     _spent: bool = False
-    """A model was not asked because the budget would not hold it."""
+    """A model was not asked, or a candidate not judged, because the budget would not hold it."""
     _began: float = field(default_factory=time.process_time)
 
     def __post_init__(self) -> None:
@@ -320,15 +320,22 @@ class Search:
             return self._record(child, Judgement(failure=refused))
         # Slots are taken in the order of proposals: whoever holds one waits only for those before it.
         async with self._slots, self.judge.bench(child.program) as bench:
-            smoked = await bench.smoke()
+            try:
+                smoked = await bench.smoke()
+            except BudgetExceeded as error:
+                smoked, self._spent = Judgement(failure=f"not judged: {error}"), True
             twin = await self._gate(child.number, smoked.behaviour)
             if twin:
                 return replace(self._record(child, smoked), status="duplicate", parts=None)
             if smoked.failure is not None:
                 return self._record(child, smoked)
-            judged = await bench.score()
-            if judged.infrastructure:
-                judged = await self.judge.score(child.program)
+            try:
+                judged = await bench.score()
+                if judged.infrastructure:
+                    judged = await self.judge.score(child.program)
+            except BudgetExceeded as error:
+                self._spent = True
+                return self._record(child, Judgement(failure=f"not judged: {error}"))
         child.cost += 1.0
         return replace(self._record(child, judged), behaviour=smoked.behaviour, evaluated=True)
 
@@ -381,7 +388,7 @@ class Search:
 
     def _enter(self, record: Record) -> None:
         """Make a record part of the search: the only place where its state changes for later proposals."""
-        if self.journal is not None and self.journal.load(record.number) is None:
+        if self.journal is not None and record.number not in self.journal:
             parent = self._members.get(record.parent) if record.parent is not None else None
             self.journal.save(record, self.start.main, parent.program.id if parent else None)
         # What evaluators said is kept by the journal, and by the population of those that may be asked about.

@@ -19,7 +19,7 @@ from functools import partial
 
 from ..budget import Meter
 from ..data.examples import Example
-from ..errors import InputError
+from ..errors import BudgetExceeded, InputError
 from ..gate import Result as Outcomes
 from ..gate import compare
 from ..models.base import Model
@@ -35,7 +35,7 @@ from .population import Best, Front, Islands, Population
 from .program import Program
 from .proposers import Move, Proposes
 
-_FINALISTS = 8
+FINALISTS = 8
 """Candidates of a search that are compared on the validation rows."""
 _EQUAL = 1e-9
 
@@ -143,7 +143,7 @@ class Improvement:
         if not shown and any(_may_show(each) for each in pieces):
             train, shown = set_aside(train)
             self._aside[name] = frozenset(each.id for each in shown)
-        return Outside(self.agent.target(name, pieces, rest), train, known.pool, known.comparer), shown
+        return Outside(self.agent.target(name, pieces, rest), train, known.way, known.comparer), shown
 
     def _arms(
         self, pieces: Sequence[Piece], rows: Sequence[Example], shown: Sequence[Demonstration]
@@ -174,7 +174,7 @@ class Improvement:
         population = self._population(start)
         moves, proposers = self._arms(pieces, judge.rows, shown)
         said = [[each.identity for each in proposers], {arm: each.identity for arm, each in moves.items()}]
-        decides = [self.population, options.seed, options.in_flight, list(options.edits)]
+        decides = [self.population, options.seed, options.in_flight, list(options.edits), judge.way.varies]
         key = digest([name, start.id, [row.id for row in judge.rows], judge.comparer.name, said, decides])
         search = Search(
             start,
@@ -189,7 +189,7 @@ class Improvement:
         )
         found = await search.run()
         improved.searches[name] = found
-        finalists = [found.start.program, *(each.program for each in population.members())][: _FINALISTS + 1]
+        finalists = [found.start.program, *(each.program for each in population.members())][: FINALISTS + 1]
         return await self._finalist(name, judge, finalists)
 
     async def _finalist(
@@ -262,7 +262,7 @@ class Improvement:
     def _whole(self, name: str) -> Outside:
         known = self.judges[name]
         reached = [each for each in self.agent.pieces if self._used(name, each)]
-        return Outside(self.agent.target(name, reached), known.rows, known.pool, known.comparer)
+        return Outside(self.agent.target(name, reached), known.rows, known.way, known.comparer)
 
     async def _together(self, improved: Improved, pieces: Sequence[Piece], through: str, share: int) -> None:
         best, before, after = await self._search(through, pieces, improved.program, improved, share)
@@ -300,8 +300,8 @@ class Improvement:
             judge = self._whole(name)
             rows = self._open_rows(name)
             try:
-                tried = await judge.trials(other, rows)
-            except InputError:
+                tried = await judge.trials(other, rows, spare=True)
+            except (InputError, BudgetExceeded):
                 return False
             if mean(tried) < mean(await judge.trials(now, rows)) - _EQUAL:
                 return False

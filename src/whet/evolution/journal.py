@@ -62,11 +62,20 @@ class Journal:
     def __init__(self, store: Store, run: str) -> None:
         self.store, self.run = store, run
         self._waiting: deque[Future[None]] = deque()
+        # Asked for once: a search looks twice for each proposal, and mostly in vain.
+        begin, end = self._key(""), f"evolution/{run}0"  # 0 is what follows / in the order of keys
+        rows = store.rows("SELECT key FROM states WHERE key > ? AND key < ?", [begin, end])
+        self._known = {key.removeprefix(begin) for (key,) in rows}
+
+    def __contains__(self, number: int) -> bool:
+        """Whether a proposal was committed."""
+        return str(number) in self._known
 
     def load(self, number: int) -> Record | None:
         """The record of a proposal, None if it was not committed."""
-        found = self.store.state(self._key(number))
-        return None if found is None else msgspec.convert(found, Record)
+        if number not in self:
+            return None
+        return msgspec.convert(self.store.state(self._key(number)), Record)
 
     def save(self, record: Record, main: str, parent: str | None) -> None:
         """Commit a record, with its program as a Version; durable by the next `flush`."""
@@ -74,6 +83,7 @@ class Journal:
         batch.put_state(self._key(record.number), msgspec.to_builtins(record))
         if record.parts is not None:
             batch.put_versions(as_version(self.run, Program(record.parts, main), parent))
+        self._known.add(str(record.number))
         self._waiting.append(batch.submit())
         while self._waiting and (self._waiting[0].done() or len(self._waiting) > _BEHIND):
             self._waiting.popleft().result()
@@ -87,7 +97,7 @@ class Journal:
         while self._waiting:
             self._waiting.popleft().result()
 
-    def _key(self, number: int) -> str:
+    def _key(self, number: int | str) -> str:
         return f"evolution/{self.run}/{number}"
 
 

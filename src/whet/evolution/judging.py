@@ -51,7 +51,9 @@ class Ran(Protocol):
 class Opened(Protocol):
     """A process that holds staged code and answers calls until one of them ends it."""
 
-    async def call(self, args: Sequence[Json] = (), *, seconds: float | None = None) -> Ran: ...
+    async def call(
+        self, args: Sequence[Json] = (), *, seconds: float | None = None, last: bool = False
+    ) -> Ran: ...
 
 
 class Runner(Protocol):
@@ -303,10 +305,10 @@ class Bench:
         self._judge, self._opened, self._program = judge, opened, program
         self.at = f"program/{program.main}"
 
-    async def ask(self, function: str, args: list[Json]) -> Ran:
-        """Call one of our functions inside."""
+    async def ask(self, function: str, args: list[Json], *, last: bool = False) -> Ran:
+        """Call one of our functions inside; `last` if nothing more will be asked of this process."""
         judge = self._judge
-        found = await self._opened.call([function, args], seconds=judge.options.timeout)
+        found = await self._opened.call([function, args], seconds=judge.options.timeout, last=last)
         judge.cpu_seconds += found.cpu_seconds
         judge.trusted_only = judge.trusted_only or found.trusted_only
         return found
@@ -332,7 +334,8 @@ class Bench:
         artifacts: dict[str, str] = {}
         instances: dict[str, float] = {}
         for number, stage in enumerate(judge.stages):
-            found = await self.ask("evaluate", [judge.path, stage, self.at])
+            last = stage == judge.stages[-1]
+            found = await self.ask("evaluate", [judge.path, stage, self.at], last=last)
             if found.failure is not None:
                 failed = self._failed(found)
                 if not number or failed.infrastructure:

@@ -144,7 +144,10 @@ def _of_comments(module: Module) -> Iterator[Mark]:
             (
                 match
                 for line in sorted(ends)
-                if 0 < line <= len(lines) and (match := _COMMENT.search(lines[line - 1]))
+                if 0 < line <= len(lines)
+                # At the end of the line above it speaks of what stands there.
+                and (line >= statement.lineno or lines[line - 1].lstrip().startswith("#"))
+                and (match := _COMMENT.search(lines[line - 1]))
             ),
             None,
         )

@@ -1,5 +1,8 @@
 """How pieces of somebody's repository are judged: called in the sandbox, compared out here.
 
+How a candidate is called is a `Way`: all of it in the sandbox (`Inside`), or from an agent that keeps its
+network (`networked.py`).
+
 A candidate gets one input per call and answers in JSON; what it should answer never enters, and the
 evaluator runs in a sandbox of its own.  So these scores may prove something (`Result.promotable`),
 unlike those of an evaluator beside its program (`judging.py`).  What a candidate answers to the
@@ -9,9 +12,9 @@ inputs is its fingerprint: one that answers as another did is not judged again.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from ..data.callee import RUNNER, staged
 from ..data.examples import Example
@@ -61,10 +64,72 @@ class Target:
     signature: Signature
     build: Build
     """Program → staged files; raises InputError for one that cannot be put in place."""
+    whole: Callable[[Program], Program]
+    """Program → all pieces of the agent, those that it does not have as they are."""
 
     def arguments(self, row: Example) -> list[Json]:
         """What the runner inside is called with."""
         return list(self.signature.arguments(row.input))
+
+
+class Called(Protocol):
+    """A candidate that answers calls until one of them ends it."""
+
+    async def call(self, args: Sequence[Json] = ()) -> Result: ...
+
+
+class Way(Protocol):
+    """How candidates are called."""
+
+    @property
+    def varies(self) -> bool:
+        """Two calls may answer differently: a model is asked on the way."""
+        ...
+
+    @property
+    def trusted_only(self) -> bool:
+        """Candidates run without a sandbox."""
+        ...
+
+    @property
+    def refused(self) -> str:
+        """What could not cross, "" if all could."""
+        ...
+
+    def open(self, target: Target, program: Program) -> AbstractAsyncContextManager[Called]:
+        """One candidate, ready to be called."""
+        ...
+
+    def reserve(
+        self, target: Target, program: Program, args: Sequence[Sequence[Json]], *, spare: bool
+    ) -> None:
+        """See that these calls may be made; raises BudgetExceeded."""
+        ...
+
+
+class Inside:
+    """Everything in the sandbox: the staged slice of a function, called by JSON."""
+
+    varies = False
+    refused = ""
+
+    def __init__(self, pool: Pool) -> None:
+        self.pool = pool
+
+    @property
+    def trusted_only(self) -> bool:
+        return self.pool.sandbox.trusted_only
+
+    @asynccontextmanager
+    async def open(self, target: Target, program: Program) -> AsyncIterator[Called]:
+        files = staged(target.build(program), target.entry)
+        async with self.pool.open(files, f"{RUNNER}:call") as session:
+            yield session
+
+    def reserve(
+        self, target: Target, program: Program, args: Sequence[Sequence[Json]], *, spare: bool
+    ) -> None:
+        """Calls inside cost nothing that is counted."""
 
 
 class Comparer:
@@ -133,13 +198,15 @@ class Outside:
     Args:
         target: what is called, and how it is built.
         rows: those that the score is the mean over.
-        pool: where candidates run.
+        way: how candidates are called.
     """
 
-    def __init__(self, target: Target, rows: Sequence[Example], pool: Pool, comparer: Comparer) -> None:
+    def __init__(self, target: Target, rows: Sequence[Example], way: Way, comparer: Comparer) -> None:
         self.target, self.every = target, list(rows)
         self.rows = [row for row in rows if row.goal]
-        self.pool, self.comparer = pool, comparer
+        self.way, self.comparer = way, comparer
+        self.start: dict[str, float] = {}
+        """Row → score of the start, where candidates are compared with it before they are judged whole."""
         self.cpu_seconds = 0.0
         self.evaluations = 0
         self.timeouts = 0
@@ -151,7 +218,7 @@ class Outside:
     @property
     def trusted_only(self) -> bool:
         """Candidates run without a sandbox."""
-        return self.pool.sandbox.trusted_only
+        return self.way.trusted_only
 
     async def prepare(self, start: Program) -> Judgement:
         """Judge the start.
@@ -161,10 +228,14 @@ class Outside:
             TrainingRefused: a function that answers nothing gets no less.
         """
         judged = await self.score(start)
+        if self.way.refused:
+            raise InputError(self.way.refused)
         if judged.score is None:
+            network = "" if self.way.varies else ". If it needs the network, give --network"
             raise InputError(
-                f"{self.target.name} has no score as it stands: {judged.failure or 'none was given'}"
+                f"{self.target.name} has no score as it stands: {judged.failure or 'none was given'}{network}"
             )
+        self.start = dict(judged.instances) if self.way.varies else {}
         blank = [await self.comparer.score(row, None) for row in self.rows]
         nothing = [score for score, _ in blank if score is not None]
         if nothing and sum(nothing) / len(nothing) >= max(judged.score, 1e-9):
@@ -190,13 +261,14 @@ class Outside:
                 break
         return judged
 
-    async def trials(self, program: Program, rows: Sequence[Example]) -> list[Trial]:
+    async def trials(self, program: Program, rows: Sequence[Example], *, spare: bool = False) -> list[Trial]:
         """What a candidate does on these rows, scored where they say what is wanted.
 
         Raises:
             InputError: the candidate cannot be put in place.
+            BudgetExceeded: the calls that this takes are not left.
         """
-        results = await self.answers(program, rows)
+        results = await self.answers(program, rows, spare=spare)
         found = []
         for row, result in zip(rows, results, strict=True):
             broken = result.failure is not None and result.failure.fault is Fault.SANDBOX
@@ -209,13 +281,18 @@ class Outside:
             found.append(Trial(row, result, score, said))
         return found
 
-    async def answers(self, program: Program, rows: Sequence[Example]) -> list[Result]:
-        """One call per row; a candidate that hangs or dies is not asked the rest."""
-        files = staged(self.target.build(program), self.target.entry)
+    async def answers(self, program: Program, rows: Sequence[Example], *, spare: bool = True) -> list[Result]:
+        """One call per row; a candidate that hangs or dies is not asked the rest.
+
+        Args:
+            spare: a search could do without it, and leaves calls for what comes after.
+        """
+        args = [self.target.arguments(row) for row in rows]
+        self.way.reserve(self.target, program, args, spare=spare)
         found: list[Result] = []
-        async with self.pool.open(files, f"{RUNNER}:call") as session:
-            for row in rows:
-                result = await session.call(self.target.arguments(row))
+        async with self.way.open(self.target, program) as called:
+            for each in args:
+                result = await called.call(each)
                 self.cpu_seconds += result.cpu_seconds
                 found.append(result)
                 if result.killed_by is not None or result.exit_code is not None:
@@ -224,6 +301,10 @@ class Outside:
                     found += [result] * (len(rows) - len(found))
                     break
         return found
+
+    def first(self) -> list[Example]:
+        """A quarter of the rows, spread over all: what a candidate has to hold its own on first."""
+        return self.rows[:: 4 if len(self.rows) >= 12 else 1]
 
 
 @dataclass
@@ -235,9 +316,13 @@ class OutsideBench:
     _results: list[Result] = field(default_factory=list)
 
     async def smoke(self) -> Judgement:
-        """Call it on every row; `behaviour` is the digest of its answers, `failure` why there are none."""
+        """Call it on every row; `behaviour` is the digest of its answers, `failure` why there are none.
+
+        One whose answers vary is called on one row only, and has no fingerprint.
+        """
+        rows = self.judge.rows[:1] if self.judge.way.varies else self.judge.rows
         try:
-            self._results = await self.judge.answers(self.program, self.judge.rows)
+            self._results = await self.judge.answers(self.program, rows)
         except InputError as error:
             return Judgement(failure=str(error))
         failed = [one.failure for one in self._results if one.failure is not None]
@@ -248,6 +333,8 @@ class OutsideBench:
                 timeout=first.killed_by in ("wall", "cpu"),
                 infrastructure=failed[0].fault is Fault.SANDBOX,
             )
+        if self.judge.way.varies:
+            return Judgement()
         said = [
             canonical(one.value).decode() if one.failure is None else f"raised {one.failure.type}"
             for one in self._results
@@ -258,6 +345,11 @@ class OutsideBench:
         """The mean over the rows, each row as an instance, and what went wrong in words."""
         judge = self.judge
         judge.evaluations += 1
+        if judge.way.varies:
+            worse = await self._falls_behind()
+            if worse:
+                return Judgement(failure=worse)
+            self._results = await judge.answers(self.program, judge.rows)
         scores: dict[str, float] = {}
         wrong: list[str] = []
         for row, result in zip(judge.rows, self._results, strict=True):
@@ -283,3 +375,19 @@ class OutsideBench:
         mean = sum(scores.values()) / len(scores)
         artifacts = {"rows that went wrong": "\n".join(wrong[:_SHOWN])} if wrong else {}
         return Judgement(mean, {"combined_score": mean, "wrong": float(len(wrong))}, artifacts, scores)
+
+    async def _falls_behind(self) -> str:
+        """Why it is not worth all the rows: worse than the start on the first of them; "" if it is."""
+        judge = self.judge
+        rows = [row for row in judge.first() if row.id in judge.start]
+        if not rows or len(rows) == len(judge.rows):
+            return ""
+        tried = [
+            each for each in await judge.trials(self.program, rows, spare=True) if each.score is not None
+        ]
+        if not tried:
+            return ""
+        now = sum(each.score or 0.0 for each in tried)
+        before = sum(judge.start[each.row.id] for each in tried)
+        said = f"worse than the start on the first {len(tried)} rows: {now:g} against {before:g} of them"
+        return said if now < before - 1e-9 else ""

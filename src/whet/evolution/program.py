@@ -264,7 +264,10 @@ def _replace(text: str, search: str, replace: str) -> str | None:
     wanted = [line.rstrip() for line in search.splitlines()]
     for start in range(len(lines) - len(wanted) + 1):
         if [line.rstrip() for line in lines[start : start + len(wanted)]] == wanted:
-            return "".join([*lines[:start], replace, *lines[start + len(wanted) :]])
+            rest = lines[start + len(wanted) :]
+            # The last line of a bare text has no end, and what replaces it gets none.
+            ended = rest or text.endswith("\n")
+            return "".join([*lines[:start], replace if ended else replace.removesuffix("\n"), *rest])
     return None
 
 

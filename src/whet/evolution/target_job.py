@@ -35,11 +35,12 @@ from .demonstrations import Demonstration, pool_of
 from .edits import EDITS
 from .engine import Found, SearchOptions
 from .estimate import Estimate, estimated
-from .improving import Improved, Improvement, mean
+from .improving import FINALISTS, Improved, Improvement, mean
 from .job import command_of, folder_in_git, modules_of, names_of, proposers_of
 from .journal import Journal, Record
+from .networked import Networked
 from .openevolve import Config
-from .outside import Comparer, Outside, Trial
+from .outside import Comparer, Inside, Outside, Trial, Way
 from .pieces import patch
 from .proposers import Proposer, Proposes
 
@@ -76,6 +77,10 @@ class TargetJob:
     """As in a Job, both."""
     command_seconds: float = 600.0
     unsafe_local: bool = False
+    network: bool = False
+    """The entry runs outside, with its network and environment; what evolves of it stays inside (`networked.py`)."""
+    agent_calls: int | None = None
+    """Calls of an entry that runs outside, at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +95,8 @@ class TargetReport:
     patch: str
     seconds: float
     models: Sequence[str]
+    agent_calls: int = 0
+    """Of an entry that ran outside."""
 
     def json(self) -> dict[str, Json]:
         """What `--json` prints and `verdict.json` holds."""
@@ -115,6 +122,7 @@ class TargetReport:
             "cpu_seconds": round(sum(each.cpu_seconds for each in searches), 3),
             "seconds": round(self.seconds, 3),
             "models": list(self.models),
+            "agent_calls": self.agent_calls,
             "co_resident": False,
             "trusted_only": improved.trusted_only,
         }
@@ -151,7 +159,7 @@ async def run_target_job(
         SandboxError: the sandbox cannot be trusted here, with the fix.
     """
     started = time.monotonic()
-    agent = Agent(job.repository, job.targets, job.entry)
+    agent = Agent(job.repository, job.targets, job.entry, job.network)
     async with AsyncExitStack() as stack:
         opened = await _open(job, agent, models, stack)
         store = stack.enter_context(Store(job.output / "evolution.db"))
@@ -177,6 +185,7 @@ async def run_target_job(
         text,
         time.monotonic() - started,
         names_of(opened.proposers),
+        opened.network.calls if opened.network is not None else 0,
     )
     _write(report)
     return report
@@ -184,13 +193,13 @@ async def run_target_job(
 
 async def estimate_target_job(job: TargetJob, *, models: Sequence[Model] | None = None) -> Estimate:
     """What a TargetJob would take; judges the source as it stands once, and asks no model."""
-    agent = Agent(job.repository, job.targets, job.entry)
+    agent = Agent(job.repository, job.targets, job.entry, job.network)
     async with AsyncExitStack() as stack:
         opened = await _open(job, agent, models, stack)
         entry = agent.entry
         name = entry if entry is not None and entry in opened.judges else next(iter(opened.judges))
         known = opened.judges[name]
-        judge = Outside(agent.target(name), known.rows, known.pool, known.comparer)
+        judge = Outside(agent.target(name), known.rows, known.way, known.comparer)
         return await estimated(
             judge, agent.start, opened.options, opened.proposers, job.budget, price=job.price
         )
@@ -203,6 +212,7 @@ class _Opened:
     options: SearchOptions
     meter: Meter
     writer: Model | None
+    network: Networked | None
 
 
 async def _open(
@@ -225,28 +235,59 @@ async def _open(
         raise InputError("nothing can propose a change: --models-only needs a model (--model or --config)")
     data = job.data or job.repository / DATA
     rows = agent.rows(data, seed=options.seed)
-    timeout = job.timeout or 10.0
-    limits = Limits(
-        memory=(config.memory_mb or 1024) << 20,
-        cpu_seconds=max(1.0, timeout),
-        wall_seconds=timeout,
-        processes=64,
-    )
-    sandbox = Local(limits=limits) if job.unsafe_local else Sandbox(limits=limits)
-    warm = modules_of(
-        text for callee in agent.callees.values() for text in callee.files.values() if isinstance(text, str)
-    )
-    pool = await stack.enter_async_context(Pool(sandbox, modules=warm, workers=options.workers))
-    # Of its own, so that what judges never shares a process with what is judged.
-    bench = await stack.enter_async_context(
-        Pool(Sandbox(limits=limits) if not job.unsafe_local else Local(limits=limits))
-    )
+    way, network, bench = await _ways(job, agent, rows, options, stack)
     judges = {}
     for name, mine in rows.items():
         evaluator = await _evaluator(job, name, mine)
         comparer = await stack.enter_async_context(Comparer(evaluator, bench))
-        judges[name] = Outside(agent.target(name, []), mine, pool, comparer)
-    return _Opened(judges, proposers, options, meter, writer)
+        used = network if network is not None and name == agent.entry else way
+        judges[name] = Outside(agent.target(name, []), mine, used, comparer)
+    return _Opened(judges, proposers, options, meter, writer, network)
+
+
+async def _ways(
+    job: TargetJob,
+    agent: Agent,
+    rows: Mapping[str, Sequence[Example]],
+    options: SearchOptions,
+    stack: AsyncExitStack,
+) -> tuple[Way, Networked | None, Pool]:
+    """How functions are called, how an entry that keeps its network is, and where evaluators run."""
+    timeout = job.timeout or 10.0
+    memory = (job.config.memory_mb if job.config else None) or 1024
+    limits = Limits(
+        memory=memory << 20,
+        cpu_seconds=max(1.0, timeout),
+        wall_seconds=timeout,
+        processes=64,
+    )
+
+    def made() -> Sandbox | Local:
+        return Local(limits=limits) if job.unsafe_local else Sandbox(limits=limits)
+
+    sliced = [callee for name, callee in agent.callees.items() if not (job.network and name == agent.entry)]
+    warm = modules_of(text for callee in sliced for text in callee.files.values() if isinstance(text, str))
+    # An agent outside holds a process for each of its functions, and for one that hung.
+    held = 2 * max(1, sum(each.code for each in agent.pieces)) if job.network else 1
+    pool = await stack.enter_async_context(Pool(made(), modules=warm, workers=held * options.workers))
+    # Of its own, so that what judges never shares a process with what is judged.
+    bench = await stack.enter_async_context(Pool(made()))
+    if not job.network:
+        return Inside(pool), None, bench
+    network = Networked(
+        agent,
+        pool,
+        seconds=job.timeout or 120.0,
+        most=job.agent_calls,
+        without=[job.output, job.repository / DATA],
+    )
+    mine = rows.get(agent.entry or "", [])
+    validation = sum(row.split is Split.VALIDATION for row in mine)
+    # What comes after the search: its finalists on the validation rows, and start and end on the others.
+    network.kept = (FINALISTS + 1) * validation + 2 * sum(
+        row.split is Split.GATE or not row.goal for row in mine
+    )
+    return Inside(pool), network, bench
 
 
 def _options(job: TargetJob, config: Config, agent: Agent) -> SearchOptions:
@@ -260,7 +301,8 @@ def _options(job: TargetJob, config: Config, agent: Agent) -> SearchOptions:
         iterations=iterations,
         seed=config.seed if job.seed is None else job.seed,
         workers=workers,
-        in_flight=max(8, workers),
+        # A candidate that asks a model per row is dear: fewer are drawn before what came of others is known.
+        in_flight=max(4 if job.network else 8, workers),
         edits=((*EDITS,) * code + (*BLOCKS,) * text) if job.edits else (),
         target=job.target_score,
         patience=config.patience,

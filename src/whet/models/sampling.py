@@ -39,8 +39,10 @@ class Sampled:
 class TokenSession(Protocol):
     """The model's side of one rollout."""
 
-    context: list[int]
-    """All ids so far, prompts and outputs."""
+    @property
+    def context(self) -> Sequence[int]:
+        """All ids so far, prompts and outputs."""
+        ...
 
     async def generate(
         self, prompt_ids: Sequence[int], *, stop_id: int | None, max_new_tokens: int = 32

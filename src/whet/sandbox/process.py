@@ -155,10 +155,9 @@ class Zygote:
         found: dict[str, Any] = msgspec.json.decode(frame[1:])
         return found
 
-    def send(self, kind: bytes, body: bytes = b"") -> None:
-        """Queue one message to the zygote."""
-        message = kind + body
-        self._writer.write(len(message).to_bytes(4, "little") + message)
+    def send(self, *messages: bytes) -> None:
+        """Queue messages to the zygote, at once so that it wakes once; each begins with its letter."""
+        self._writer.write(b"".join(len(one).to_bytes(4, "little") + one for one in messages))
 
     async def ask(self, seconds: float, stream: Any = None) -> tuple[dict[str, Any], bytes]:
         """The answer to a call that may take `seconds`: what the zygote says of it, and its body.

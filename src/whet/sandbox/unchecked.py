@@ -30,8 +30,10 @@ class Session:
     it again to go on with the next input.
     """
 
-    def __init__(self, pool: UncheckedPool, zygote: Zygote) -> None:
+    def __init__(self, pool: UncheckedPool, zygote: Zygote, opening: bytes) -> None:
         self._pool, self._zygote = pool, zygote
+        self._opening = [opening]
+        self._ended = False
         self._lost = ""
         self.co_resident = False
 
@@ -41,11 +43,18 @@ class Session:
         kwargs: Mapping[str, Json] | None = None,
         *,
         seconds: float | None = None,
+        last: bool = False,
     ) -> Result:
-        """What the program makes of one input; the same as `Pool.call`."""
-        return await self._call(arguments(args, kwargs), seconds, b"c")
+        """What the program makes of one input; the same as `Pool.call`.
+
+        Args:
+            last: let go of the program with this call, rather than by a message of its own afterwards.
+        """
+        return await self._call(arguments(args, kwargs), seconds, b"l" if last else b"c")
 
     async def _call(self, given: bytes, seconds: float | None, kind: bytes, stream: Any = None) -> Result:
+        if self._ended:
+            raise InputError("the program was let go of with the call before: open it again")
         limits = self._pool.sandbox.limits
         allowed = limits.wall_seconds if seconds is None else min(seconds, limits.wall_seconds)
         if not allowed > 0:
@@ -53,7 +62,8 @@ class Session:
         if self._lost:
             return self._result(failure=Failure(Fault.SANDBOX, "SandboxLost", self._lost))
         try:
-            self._zygote.send(kind, f"{allowed:16.6f}".encode() + given)
+            self._zygote.send(*self._opening, kind + f"{allowed:16.6f}".encode() + given)
+            self._opening, self._ended = [], kind == b"l"
             meta, body = await self._zygote.ask(allowed, stream)
         except ZygoteLost as error:
             self._lost = str(error)
@@ -65,6 +75,11 @@ class Session:
             self._lost = "the call was cancelled"
             raise
         return self._result(**_judged(meta, body, allowed, limits))
+
+    def end(self) -> None:
+        """Let go of the program; `Pool.open` does it."""
+        if self._zygote.alive and not self._opening and not self._ended:
+            self._zygote.send(b"e")
 
     def _result(self, **found: Any) -> Result:
         trusted = self._pool.sandbox.trusted_only
@@ -170,13 +185,11 @@ class UncheckedPool:
         spec = _spec(source, entry_of(entry), "call")
         self._prepare(spec)
         async with self._zygote() as zygote:
-            session = Session(self, zygote)
-            zygote.send(b"o", spec)
+            session = Session(self, zygote, b"o" + spec)
             try:
                 yield session
             finally:
-                if zygote.alive:
-                    zygote.send(b"e")
+                session.end()
 
     async def script(
         self,
@@ -219,9 +232,8 @@ class UncheckedPool:
     ) -> Result:
         self._prepare(spec)
         async with self._zygote(co_resident) as zygote:
-            session = Session(self, zygote)
+            session = Session(self, zygote, (b"o" if stream is None else b"s") + spec)
             session.co_resident = co_resident
-            zygote.send(b"o" if stream is None else b"s", spec)
             return await session._call(given, seconds, b"l", stream)
 
     @asynccontextmanager

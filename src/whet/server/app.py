@@ -47,6 +47,9 @@ except ImportError as exception:
     raise MissingExtra("granian", "server") from exception
 
 BACKLOG = 1024
+SWITCH = 0.0005
+"""Seconds after which a thread that computes lets another on: the loop waits so long for the assembler at
+each of its wake-ups, and the writer for the loop at each statement.  Python's own is ten times as long."""
 PATIENCE = 10.0
 """Seconds that requests under way have to end when the server stops."""
 
@@ -288,6 +291,8 @@ def event_loop() -> asyncio.AbstractEventLoop:
 def run(server: Server, stopped: threading.Event, ready: Callable[[str], None]) -> int:
     """Serve until `stopped` is set; `ready` is called with the URL.
 
+    Meanwhile this process's threads give way to each other after `SWITCH` seconds.
+
     Returns:
         Requests that were cut off because they did not end in time.
 
@@ -305,8 +310,13 @@ def run(server: Server, stopped: threading.Event, ready: Callable[[str], None]) 
             cut = await server.stop()
         return cut
 
-    with asyncio.Runner(loop_factory=event_loop) as runner:
-        return runner.run(main())
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(SWITCH)
+    try:
+        with asyncio.Runner(loop_factory=event_loop) as runner:
+            return runner.run(main())
+    finally:
+        sys.setswitchinterval(before)
 
 
 @contextlib.contextmanager

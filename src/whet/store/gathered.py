@@ -1,8 +1,10 @@
-"""What the queue writes in one transaction, gathered: one statement for each kind, however many changes.
+"""What is written in one transaction, gathered: one statement for each kind, however many submissions.
 
-Half of what a claim or a finish costs the writer is the number of its statements; a group commit has
-several of each.  A later state of a rollout takes the place of an earlier one, counters keep their
-highest, and counts add up, so that what is written is what the changes one by one would have left.
+Half of what a claim, a finish or a span costs the writer is the number of its statements; a group commit
+has several of each.  Of the queue's, a later state of a rollout takes the place of an earlier one,
+counters keep their highest, and counts add up, so that what is written is what the changes one by one
+would have left.  New trajectories and spans, of which the first that came is kept, are written in the
+order in which they came.
 """
 
 from __future__ import annotations
@@ -10,9 +12,10 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Sequence
 from functools import lru_cache
-from itertools import chain, islice
+from itertools import chain
 
-from .schema import QUEUE_STATEMENTS
+from .schema import NEW_TRAJECTORIES, QUEUE_STATEMENTS
+from .segments import Segments
 from .writer import Value
 
 _TOGETHER = 50
@@ -20,12 +23,31 @@ _TOGETHER = 50
 
 
 class Gathered:
-    """Made for each transaction."""
+    """Made for each transaction.
 
-    def __init__(self) -> None:
+    Args:
+        segments: where spans go.
+    """
+
+    def __init__(self, segments: Segments) -> None:
+        self._segments = segments
         self._rows: dict[str, dict[Value, Sequence[Value]]] = {}
+        self._trajectories: list[Sequence[Value]] = []
+        self._spans: list[Sequence[Value]] = []
 
-    def add(self, key: str, rows: Sequence[Sequence[Value]]) -> None:
+    def takes(self, key: str, rows: Sequence[Sequence[Value]]) -> bool:
+        """Gather rows, if they are of a kind that is gathered."""
+        if key == "span":
+            self._spans += rows
+        elif key == "trajectory":
+            self._trajectories += rows
+        elif key in QUEUE_STATEMENTS:
+            self._add(key, rows)
+        else:
+            return False
+        return True
+
+    def _add(self, key: str, rows: Sequence[Sequence[Value]]) -> None:
         """Rows of one of `QUEUE_STATEMENTS`; the first column says what a row is of."""
         kept = self._rows.setdefault(key, {})
         for row in rows:
@@ -38,14 +60,26 @@ class Gathered:
 
     def write(self, connection: sqlite3.Connection) -> None:
         """Run the statements, and begin anew."""
-        for key in QUEUE_STATEMENTS:
-            rows = iter(self._rows.pop(key, {}).values())
-            while part := list(islice(rows, _TOGETHER)):
-                connection.execute(_statement(key, len(part)), tuple(chain.from_iterable(part)))
+        if self._trajectories:
+            _run(connection, "trajectory", self._trajectories)
+            self._trajectories = []
+        if self._spans:
+            self._segments.insert(self._spans)
+            self._spans = []
+        if self._rows:
+            for key in QUEUE_STATEMENTS:
+                if key in self._rows:
+                    _run(connection, key, list(self._rows.pop(key).values()))
+
+
+def _run(connection: sqlite3.Connection, key: str, rows: Sequence[Sequence[Value]]) -> None:
+    for start in range(0, len(rows), _TOGETHER):
+        part = rows[start : start + _TOGETHER]
+        connection.execute(_statement(key, len(part)), tuple(chain.from_iterable(part)))
 
 
 @lru_cache(maxsize=256)
 def _statement(key: str, rows: int) -> str:
-    width, statement = QUEUE_STATEMENTS[key]
+    width, statement = NEW_TRAJECTORIES if key == "trajectory" else QUEUE_STATEMENTS[key]
     row = f"({', '.join('?' * width)})"
     return statement.format(", ".join([row] * rows))

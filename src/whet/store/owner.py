@@ -30,8 +30,9 @@ from ..errors import StoreError
 from ..types import Mode
 from .erase import erase, retain
 from .gathered import Gathered
-from .schema import QUEUE_STATEMENTS, STATEMENTS, WIDTHS, migrate
+from .schema import STATEMENTS, WIDTHS, migrate
 from .segments import SEGMENT, Segments
+from .totals import settle
 from .writer import LinkLost, Submission, Writes
 
 FRAME = 512 * 1024 * 1024
@@ -275,27 +276,26 @@ class Owner:
 
     def _apply(self, group: Sequence[Submission]) -> None:
         connection = self.connection
-        gathered = Gathered()
+        gathered = Gathered(self._segments)
         tasks: list[str] | None = []
         try:
             connection.execute("BEGIN IMMEDIATE")
             for submission in group:
                 for key, rows in submission.writes:
-                    if key in QUEUE_STATEMENTS:
-                        gathered.add(key, rows)
-                    elif key == "span":
-                        self._segments.insert(rows)
-                    elif key == "rollout":
+                    if gathered.takes(key, rows):
+                        continue
+                    if key == "rollout":
                         for row in rows:
                             self._arrivals += connection.execute(_ROLLOUT, row).fetchall()
-                    elif key in ("erase", "retain"):
-                        gathered.write(connection)
+                        continue
+                    gathered.write(connection)  # what came before, for these may change it
+                    if key in ("erase", "retain"):
                         self._take_out(erase if key == "erase" else retain, rows)
                         tasks = None
-                    else:
-                        connection.executemany(STATEMENTS[key], rows)
-                        if key == "task" and tasks is not None:
-                            tasks += [str(row[0]) for row in rows]
+                        continue
+                    connection.executemany(STATEMENTS[key], rows)
+                    if key == "task" and tasks is not None:
+                        tasks += [str(row[0]) for row in rows]
             gathered.write(connection)
             self._segments.note()
             connection.execute("COMMIT")
@@ -314,8 +314,10 @@ class Owner:
     def _take_out(self, take_out: Callable[..., None], rows: Sequence[Sequence[Any]]) -> None:
         """Erase, or do what retention says, within the transaction."""
         self._segments.note()
+        settle(self.connection)
         for row in rows:
             take_out(self.connection, *row)
+        settle(self.connection)
         self._segments.reload()
 
     def close(self) -> None:

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import msgspec
 
-from ..types import Feedback, Preference, Task, Trajectory, Version
+from ..types import Feedback, Outcome, Preference, Task, Trajectory, Version
 from .access import Access
 from .codec import decode
 from .writer import Value
@@ -20,20 +20,38 @@ Noun = TypeVar("Noun", Task, Version, Preference)
 
 
 def read_trajectories(
-    source: Access, equal: Mapping[str, Value], ids: Sequence[str] | None, limit: int | None
+    source: Access,
+    equal: Mapping[str, Value],
+    ids: Sequence[str] | None,
+    since: float | None,
+    limit: int | None,
 ) -> Iterator[Trajectory]:
     """See `Store.trajectories`; `equal` is a column with its comparison → a value, None for any."""
     where = ["seq > ?"]
+    last = 0
     values: list[Value] = []
     for column, value in equal.items():
         if value is not None:
             where.append(f"{column} ?")
             values.append(value)
+    if since is not None:
+        # Where it begins the index of times says; from there on the order of commit is the way to go, which
+        # the plus leaves SQLite no choice about.
+        ((first,),) = source.rows(
+            "SELECT min(seq) FROM trajectories INDEXED BY trajectories_outcome "
+            f"WHERE outcome IN {_LISTED} AND started >= ?",
+            [_listed(Outcome), since],
+        )
+        if first is None:
+            return
+        last = first - 1
+        where.append("+started >= ?")
+        values.append(since)
     if ids is not None:
         where.append(f"(id IN {_LISTED} OR run IN {_LISTED})")
         values += [_listed(ids)] * 2
     query = f"SELECT seq, id, run, body FROM trajectories WHERE {' AND '.join(where)} ORDER BY seq LIMIT ?"
-    last, left = 0, limit
+    left = limit
     while left is None or left > 0:
         size = _PAGE if left is None else min(_PAGE, left)
         page = source.rows(query, [last, *values, size])

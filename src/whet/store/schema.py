@@ -14,6 +14,17 @@ from ..errors import StoreError, StoreVersionError
 APPLICATION = 0x77686574
 """`PRAGMA application_id` of a whet store: "whet" in ASCII."""
 
+
+_NUMBERED = ("trajectories", "feedback", "tasks", "versions", "bundles", "preferences", "rollouts")
+"""Tables of which `totals` says how many rows they have (`totals.py`)."""
+_TOTALS = "".join(
+    f"""
+    INSERT INTO totals SELECT '{table}', coalesce(max(seq), 0), count(*) FROM {table};
+    CREATE TRIGGER {table}_gone AFTER DELETE ON {table}
+    BEGIN UPDATE totals SET rows = rows - 1 WHERE name = '{table}'; END;
+    """
+    for table in _NUMBERED
+)
 MIGRATIONS: tuple[str, ...] = (
     """
     CREATE TABLE trajectories (
@@ -130,15 +141,35 @@ MIGRATIONS: tuple[str, ...] = (
         json_extract(body, '$.output')
     FROM talks WHERE json_extract(body, '$.output') IS NOT NULL;
     """,
+    """
+    CREATE TABLE totals (name TEXT PRIMARY KEY, upto INTEGER NOT NULL, rows INTEGER NOT NULL) WITHOUT ROWID;
+    """
+    + _TOTALS
+    + """
+    CREATE INDEX trajectories_outcome ON trajectories (outcome, started);
+
+    CREATE VIEW labels AS
+    SELECT f.id, CASE WHEN json_extract(b.body, '$.step') IS NOT NULL THEN 'step'
+            WHEN f.session IS NOT NULL THEN 'session' ELSE 'trajectory' END AS level,
+        f.run, json_extract(b.body, '$.step') AS step, f.session, f.at,
+        coalesce(json_extract(b.body, '$.kind'), 'thumb') AS kind, json_extract(b.body, '$.value') AS value,
+        json_extract(b.body, '$.comment') AS comment, json_extract(b.body, '$.correction') AS correction,
+        json_extract(b.body, '$.correction.chosen') AS chosen,
+        json_extract(b.body, '$.correction.rejected') AS rejected
+    FROM feedback f JOIN (SELECT seq, CAST(body AS TEXT) AS body FROM feedback) b ON b.seq = f.seq;
+    """,
 )
 
 _TRAJECTORY = (
     "INSERT INTO trajectories (id, run, task_id, experiment, bundle, outcome, started, session, subject, body) "
-    "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO "
+    "VALUES {0} ON CONFLICT (id) DO "
 )
+NEW_TRAJECTORIES = (10, _TRAJECTORY + "NOTHING")
+"""Columns of a row, and the statement for any number of rows, as in `QUEUE_STATEMENTS`."""
+_ONE = f"({', '.join('?' * 10)})"
 STATEMENTS: dict[str, str] = {
-    "trajectory": _TRAJECTORY + "NOTHING",
-    "trajectory_again": _TRAJECTORY
+    "trajectory": NEW_TRAJECTORIES[1].format(_ONE),
+    "trajectory_again": _TRAJECTORY.format(_ONE)
     + "UPDATE SET run = excluded.run, experiment = coalesce(excluded.experiment, experiment), "
     "bundle = excluded.bundle, outcome = excluded.outcome, session = excluded.session, "
     "subject = excluded.subject, body = excluded.body",

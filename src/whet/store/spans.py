@@ -21,6 +21,8 @@ from .writer import Value
 _SELECT = "SELECT seq, trace, id, parent, started, ended, name, body, encoding, context, run FROM spans_{0}"
 _TOGETHER = 200
 """Segments in one statement; SQLite takes 500."""
+_ASKED = 100
+"""Traces or runs in one statement."""
 _SCANNED = 20_000
 """Spans that one call of `touched` looks at."""
 
@@ -55,11 +57,19 @@ class Spans:
 
     def trace(self, trace: bytes) -> list[Span]:
         """The spans of a trace by start, then id; empty if there are none."""
-        return self._find("trace = ?", trace)
+        return self.traces([trace])
 
     def run(self, run: str) -> list[Span]:
         """The spans that name this run, by start, then id."""
-        return self._find("run = ?", run)
+        return self._spans("run", [run])
+
+    def traces(self, traces: Sequence[bytes]) -> list[Span]:
+        """The spans of several traces by start, then id: one look at the file for all of them."""
+        return self._spans("trace", traces)
+
+    def named(self, runs: Sequence[str]) -> list[tuple[str, bytes]]:
+        """Each of these runs with each trace that has a span that names it."""
+        return self._everywhere("SELECT DISTINCT run, trace FROM spans_{0}", "run", runs)
 
     def touched(self, after: int, *, limit: int = 1000) -> list[Touched]:
         """Which traces got spans since a cursor, in the order of the last span that each got.
@@ -119,22 +129,27 @@ class Spans:
                 raise
             return []
 
-    def _everywhere(self, where: str, value: Value) -> list[Any]:
+    def _everywhere(self, select: str, column: str, values: Sequence[Value]) -> list[Any]:
+        """Rows of every segment where `column` is one of `values`."""
         numbers = self._segments()
         rows: list[Any] = []
         try:
-            for start in range(0, len(numbers), _TOGETHER):
-                part = numbers[start : start + _TOGETHER]
-                query = " UNION ALL ".join(_SELECT.format(number) + f" WHERE {where}" for number in part)
-                rows += self._store.rows(query, [value] * len(part))
+            for first in range(0, len(values), _ASKED):
+                asked = values[first : first + _ASKED]
+                # Numbered, so that each segment's part of the statement refers to the same values.
+                where = f" WHERE {column} IN ({', '.join(f'?{place}' for place in range(1, len(asked) + 1))})"
+                for start in range(0, len(numbers), _TOGETHER):
+                    part = numbers[start : start + _TOGETHER]
+                    query = " UNION ALL ".join([select.format(number) + where for number in part])
+                    rows += self._store.rows(query, asked)
         except StoreError:
             if set(numbers) <= set(self._segments()):
                 raise
-            return self._everywhere(where, value)  # retention has taken one out since they were listed
+            return self._everywhere(select, column, values)  # retention has taken one out since
         return rows
 
-    def _find(self, where: str, value: Value) -> list[Span]:
-        rows = self._everywhere(where, value)
+    def _spans(self, column: str, values: Sequence[Value]) -> list[Span]:
+        rows = self._everywhere(_SELECT, column, values)
         rows.sort(key=_BY_START)
         contexts: dict[int | None, bytes] = {None: b""}
         wanted = msgspec.json.encode(sorted({row[9] for row in rows} - {None})).decode()

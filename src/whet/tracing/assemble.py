@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from ..errors import InputError, StoreError
@@ -28,8 +28,12 @@ from .join import join
 CURSOR = "assembler"
 """The key in the record under which the place is kept."""
 NO_ROOT = "the root of this run never arrived"
+OPEN = 50_000
+"""Runs that may be open at once, about 20 MB: what arrives beyond that waits in the record, not in memory."""
 TOGETHER = 500
 """Runs in one step, which are one commit."""
+READ = 32
+"""Of them read at once."""
 STOPPING = 5.0
 """Seconds that a server that stops spends on runs that wait: a backlog of hours must not hold it."""
 UNTRACED = 15.0
@@ -60,6 +64,8 @@ class Assembler:
     """Seconds without an arrival after which a run whose root has ended is complete."""
     patience: float = 60.0
     """Seconds without an arrival after which a run without its root is written nevertheless."""
+    most: int = OPEN
+    """Runs that may be open at once."""
     failure: str | None = None
     """Why the last step could not be written, None if it could."""
     _after: int = -1
@@ -80,9 +86,9 @@ class Assembler:
             moved = self._look(at)
             ready: dict[str, Trajectory] = {}
             closed: list[str | bytes] = []
-            for key in [key for key, run in self._open.items() if run.check <= at][:TOGETHER]:
-                found = self._assemble(key, at)
-                if found is not None:
+            due = [key for key, run in self._open.items() if run.check <= at][:TOGETHER]
+            for start in range(0, len(due), READ):
+                for key, found in self._assembled(due[start : start + READ], at):
                     closed.append(key)
                     ready.update((each.id, each) for each in found)
             if ready or closed or moved:
@@ -96,8 +102,9 @@ class Assembler:
             seconds: after which no further step is begun; what is left is gone on with at the next start.
         """
         deadline = time.monotonic() + seconds
-        written = self.step(math.inf)
-        while self._open and time.monotonic() < deadline:
+        written, looked = self.step(math.inf), -1
+        while (self._open or self._after > looked) and time.monotonic() < deadline:
+            looked = self._after
             written += self.step(math.inf)
         return written
 
@@ -128,7 +135,10 @@ class Assembler:
             kept = self.store.state(CURSOR, 0)
             self._after = kept if isinstance(kept, int) and kept >= 0 else 0
         before = self._after
-        while page := self.store.spans.touched(self._after, limit=1000):
+        while (room := min(1000, self.most - len(self._open))) > 0:
+            page = self.store.spans.touched(self._after, limit=room)
+            if not page:
+                break
             for each in page:
                 key = each.trace if each.run is None else each.run
                 run = self._open.setdefault(key, _Open(each.seq, each.arrived, 0.0))
@@ -139,9 +149,25 @@ class Assembler:
                 self._after = each.seq
         return self._after > before
 
-    def _assemble(self, key: str | bytes, now: float) -> list[Trajectory] | None:
-        """What the run has become; None if it is to be looked at later."""
-        spans, wanted = self._spans(key)
+    def _assembled(
+        self, keys: Sequence[str | bytes], now: float
+    ) -> Iterator[tuple[str | bytes, list[Trajectory]]]:
+        """What each run has become; not those that are to be looked at later."""
+        fresh: list[tuple[str | bytes, list[Trajectory]]] = []
+        for key, spans, wanted in self._spans(keys):
+            found = self._assemble(key, spans, wanted, now)
+            if found is not None:
+                fresh.append((key, found))
+        ids = [each.id for _, found in fresh for each in found]
+        stored = {each.id: each for each in self.store.trajectories(ids=ids)} if ids else {}
+        for key, found in fresh:
+            merged = [_merged(each, stored.get(each.id)) for each in found]
+            yield key, [each for each in merged if each is not None]
+
+    def _assemble(
+        self, key: str | bytes, spans: list[Span], wanted: set[str], now: float
+    ) -> list[Trajectory] | None:
+        """What one run has become; None if it is to be looked at later."""
         whole = _rooted(spans)
         run = self._open[key]
         traced = any(span.encoding != CALL for span in spans)
@@ -153,7 +179,7 @@ class Assembler:
         found = [each for each in survey(left).trajectories if each.id in wanted]
         if not whole:
             found = [_noted(each, NO_ROOT) for each in found]
-        return [merged for each in (*joined, *found) if (merged := self._merged(each)) is not None]
+        return [*joined, *found]
 
     def _joined(self, key: str | bytes, spans: list[Span]) -> tuple[list[Trajectory], list[Span]]:
         """What the program's own traced calls become with the gateway's record, and the spans left over."""
@@ -161,38 +187,33 @@ class Assembler:
             return [], spans
         return join(list(self.store.trajectories(ids=[key])), spans)
 
-    def _spans(self, key: str | bytes) -> tuple[list[Span], set[str]]:
-        """All spans of the runs that a trace or run id stands for, and the ids of their trajectories.
+    def _spans(self, keys: Sequence[str | bytes]) -> Iterator[tuple[str | bytes, list[Span], set[str]]]:
+        """Each key with all spans of the runs that it stands for, and the ids of their trajectories.
 
-        A span need not name its run where another of its trace does.
+        A key is a trace or a run.  A span need not name its run where another of its trace does.  All are
+        read together: the statements would cost more than what is done with their rows.
         """
-        wanted: set[str] = set()
-        traces: dict[bytes, list[Span]] = {}
-        runs = {key} if isinstance(key, str) else set()
-        if isinstance(key, bytes):
-            wanted.add(trajectory_id(key, None))
-            traces[key] = self.store.spans.trace(key)
-            runs = {span.run for span in traces[key] if span.run is not None}
-        for run in runs:
-            wanted.add(trajectory_id(b"", run))
-            for trace in {span.trace for span in self.store.spans.run(run)}:
-                if trace not in traces:
-                    traces[trace] = self.store.spans.trace(trace)
-        return [span for trace in sorted(traces) for span in traces[trace]], wanted
+        held: dict[bytes, list[Span]] = {}
+        self._read([key for key in keys if isinstance(key, bytes)], held)
+        stated = {trace: {span.run for span in spans} - {None} for trace, spans in held.items()}
+        runs = {key for key in keys if isinstance(key, str)}.union(*stated.values())
+        traces: dict[str | None, set[bytes]] = {}
+        for run, trace in self.store.spans.named(sorted(run for run in runs if run is not None)):
+            traces.setdefault(run, set()).add(trace)
+        self._read(sorted(set().union(*traces.values()) - set(held)), held)
+        for key in keys:
+            own = {key} if isinstance(key, str) else stated[key]
+            found = set().union(*(traces.get(run, ()) for run in own))
+            wanted = {trajectory_id(b"", run) for run in own}
+            if isinstance(key, bytes):
+                found.add(key)
+                wanted.add(trajectory_id(key, None))
+            yield key, [span for trace in sorted(found) for span in held[trace]], wanted
 
-    def _merged(self, fresh: Trajectory) -> Trajectory | None:
-        """With what was judged of the revision before; None if nothing has changed."""
-        stored = self.store.trajectories(ids=[fresh.id])  # or a run's: the column is searched too
-        before = next((each for each in stored if each.id == fresh.id), None)
-        if before is None:
-            return fresh
-        judged = before.outcome if before.outcome in (Outcome.SUCCESS, Outcome.FAILURE) else fresh.outcome
-        whole = replace(fresh, scores=before.scores, outcome=judged)
-        try:
-            same = encode(replace(whole, feedback=before.feedback)) == encode(before)
-        except InputError:
-            same = False
-        return None if same else whole
+    def _read(self, traces: Sequence[bytes], held: dict[bytes, list[Span]]) -> None:
+        held.update((trace, []) for trace in traces)
+        for span in self.store.spans.traces(traces):
+            held[span.trace].append(span)
 
     def _write(self, ready: list[Trajectory], closed: list[str | bytes]) -> None:
         done = set(closed)
@@ -209,6 +230,19 @@ class Assembler:
             self._revisions[key] = self._revisions.get(key, 0) + 1
         while len(self._revisions) > 10_000:
             del self._revisions[next(iter(self._revisions))]
+
+
+def _merged(fresh: Trajectory, before: Trajectory | None) -> Trajectory | None:
+    """With what was judged of the revision before; None if nothing has changed."""
+    if before is None:
+        return fresh
+    judged = before.outcome if before.outcome in (Outcome.SUCCESS, Outcome.FAILURE) else fresh.outcome
+    whole = replace(fresh, scores=before.scores, outcome=judged)
+    try:
+        same = encode(replace(whole, feedback=before.feedback)) == encode(before)
+    except InputError:
+        same = False
+    return None if same else whole
 
 
 def _rooted(spans: Sequence[Span]) -> bool:

@@ -255,10 +255,7 @@ class Redactor:
 
     def _screened(self, data: bytes) -> bool:
         """Whether anything in it is like the beginning of a secret."""
-        for pivot, pattern in self._screens:
-            if pivot in data and pattern.search(data) is not None:
-                return True
-        return False
+        return any(pivot in data and pattern.search(data) is not None for pivot, pattern in self._screens)
 
     def _matches(self, data: bytes) -> bool:
         return any(

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from .forward import Fused, feed_forward, normalise, rotate, rotations
 from .model import ModelOptions
+from .packing import scaled_attention
 
 _PREFILL_CELLS = 1 << 21
 """Attention scores held at once, batch × heads × new × context; more does not stay in the cache."""
@@ -216,6 +217,4 @@ class _View:
 
     def _attention(self, q: Tensor, layer: int, mask: Tensor) -> Tensor:
         keys, values = self._read(layer)
-        return F.scaled_dot_product_attention(
-            q, keys, values, attn_mask=mask, enable_gqa=q.shape[1] != keys.shape[1]
-        )
+        return scaled_attention(q, keys, values, mask)

@@ -30,7 +30,7 @@ from torch import Tensor, nn
 from ..errors import InputError, MissingExtra, NotFoundError
 from ..types import Json, Version, new_id
 from . import model as ours
-from . import packed_attention
+from . import packed_attention, sharding
 from .batch import Part
 from .packing import WORTH, Layout, plan
 from .predictions import Output
@@ -104,12 +104,22 @@ class CausalLM:
             raise InputError(f"these weights belong to another model: {', '.join(odd[:3])} does not fit")
         with torch.no_grad():
             for name, parameter in own.items():
-                parameter.copy_(weights[name])
+                sharding.own(parameter.data).copy_(sharding.share_of(weights[name], parameter))
 
     def copy(self) -> CausalLM:
         """The same network with trained weights of its own; what is frozen is shared."""
         frozen = {id(weight): weight for weight in self.model.parameters() if not weight.requires_grad}
         return CausalLM(copy.deepcopy(self.model, frozen), base=self.base)
+
+    def layers(self) -> list[nn.Module]:
+        """The parts that it repeats, as it names them itself."""
+        names = set(getattr(self._whole(), "_no_split_modules", None) or ())
+        return [one for one in self.model.modules() if type(one).__name__ in names]
+
+    def idle(self) -> None:
+        """A forward and a backward pass that come to nothing: others compute an item, and need this share."""
+        states, _ = self._run({"input_ids": torch.zeros(1, 2, dtype=torch.long), "use_cache": False})
+        (states.sum() * 0.0).backward()  # type: ignore[no-untyped-call]
 
     def _whole(self) -> Any:
         return self.model.get_base_model() if self.adapted else self.model
@@ -186,7 +196,10 @@ class CausalLM:
         folder.parent.mkdir(parents=True, exist_ok=True)
         partial = folder.with_name(f".{folder.name}.{new_id()}")
         try:
-            self.model.save_pretrained(partial, max_shard_size="1000GB")
+            # Each process has a folder of its own; transformers would let the first one alone write.
+            self._whole().should_save_on_this_rank = bool
+            state = {name: sharding.whole(tensor) for name, tensor in self.model.state_dict().items()}
+            self.model.save_pretrained(partial, max_shard_size="1000GB", state_dict=state)
             for file in partial.iterdir():
                 with open(file, "rb") as opened:
                     os.fsync(opened.fileno())

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from ..errors import InputError, TrainingRefused
 from ..types import Json, Version, new_id
-from . import model, processes
+from . import model, processes, sharding
 from .batch import Part
 from .memory import explained
 from .network import Network, predict, saved
@@ -74,6 +74,7 @@ class Learner:
         policy_version: int = 0,
         heads: Mapping[str, nn.Module] | None = None,
     ) -> None:
+        sharding.shard(decoder)
         self.decoder = decoder
         self.heads = dict(heads or {})
         self.optimizer = MuonAdamW(decoder.weights() | self._head_weights(), options)
@@ -127,17 +128,24 @@ class Learner:
                 unchanged.
         """
         total, failure = 0.0, None
+        every, where = list(items), processes.place()
+        if where.sharded and self.penalty is not None:
+            raise InputError("a guard against forgetting needs whole weights; launch without FSDP")
         try:
             with explained(f"at update {self.updates}"):
-                for item in processes.share(items):
+                for item in processes.share(every):
                     value = objective(item)
                     value.backward()  # type: ignore[no-untyped-call]
                     total += value.item()
+                if where.sharded and where.rank >= len(every) % where.size > 0:
+                    self.decoder.idle()  # type: ignore[union-attr]
                 if self.penalty is not None and processes.place().first:
                     value = self.penalty()
                     value.backward()  # type: ignore[no-untyped-call]
                     total += value.item()
         except Exception as error:
+            if where.sharded:
+                raise  # the others wait for this share: the launcher ends them
             failure = error
         except BaseException:
             self.optimizer.clear()
@@ -201,7 +209,7 @@ class Learner:
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"learner-{new_id()}.safetensors"
         tensors: dict[str, Tensor] = {
-            f"weights/{name}": weight for name, weight in self.decoder.weights().items()
+            f"weights/{name}": sharding.whole(weight) for name, weight in self.decoder.weights().items()
         }
         tensors |= {f"heads/{name}": weight for name, weight in self._head_weights().items()}
         tensors |= {f"optimizer/{name}": tensor for name, tensor in self.optimizer.state().items()}

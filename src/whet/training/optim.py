@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import InputError
+from . import sharding
 
 Schedule = Literal["constant", "linear", "cosine"]
 
@@ -103,16 +104,15 @@ class MuonAdamW:
         for name, weight in self._weights.items():
             if weight.ndim == 2 and options.muon and not any(word in name for word in _NOT_HIDDEN):
                 self._muon.setdefault(tuple(weight.shape), []).append(name)
-                self._state[f"{name}/momentum"] = torch.zeros_like(weight.data)
+                self._state[f"{name}/momentum"] = torch.zeros_like(sharding.own(weight.data))
             else:
                 self._adam.append(name)
-                self._state[f"{name}/first"] = torch.zeros_like(weight.data)
-                self._state[f"{name}/second"] = torch.zeros_like(weight.data)
+                self._state[f"{name}/first"] = torch.zeros_like(sharding.own(weight.data))
+                self._state[f"{name}/second"] = torch.zeros_like(sharding.own(weight.data))
 
     def gradient_norm(self) -> float:
         """Euclidean length of the whole gradient."""
-        norms = [w.grad.norm() for w in self._weights.values() if w.grad is not None]
-        return float(torch.stack(norms).norm()) if norms else 0.0
+        return sharding.length({name: w.grad for name, w in self._weights.items() if w.grad is not None})
 
     @torch.no_grad()
     def step(self, rate: float, norm: float) -> None:
@@ -120,8 +120,11 @@ class MuonAdamW:
         scale = min(1.0, self.options.max_norm / (norm + 1e-6))
         self.steps += 1
         decay = 1.0 - rate * self.options.weight_decay
+        weights = {name: sharding.own(weight.data) for name, weight in self._weights.items()}
         gradients = {
-            name: torch.zeros_like(weight) if weight.grad is None else weight.grad * scale
+            name: torch.zeros_like(weights[name])
+            if weight.grad is None
+            else sharding.own(weight.grad) * scale
             for name, weight in self._weights.items()
         }
         for shape, names in self._muon.items():
@@ -129,23 +132,23 @@ class MuonAdamW:
             for momentum, name in zip(momenta, names, strict=True):
                 momentum.lerp_(gradients[name], 1.0 - self.options.momentum)
             ahead = [
-                gradients[name].lerp(momentum, self.options.momentum)
+                sharding.gathered(gradients[name].lerp(momentum, self.options.momentum), self._weights[name])
                 for name, momentum in zip(names, momenta, strict=True)
             ]
             updates = orthogonalise(torch.stack(ahead)).unbind(0)
             for name, update in zip(names, updates, strict=True):
-                self._weights[name].mul_(decay).add_(update, alpha=-rate * 0.2 * max(shape) ** 0.5)
+                mine = sharding.share_of(update, self._weights[name])
+                weights[name].mul_(decay).add_(mine, alpha=-rate * 0.2 * max(shape) ** 0.5)
         first_beta, second_beta = self.options.betas
         for name in self._adam:
-            weight, gradient = self._weights[name], gradients[name]
+            weight, gradient = weights[name], gradients[name]
             first = self._state[f"{name}/first"].lerp_(gradient, 1.0 - first_beta)
             second = self._state[f"{name}/second"].lerp_(gradient.square(), 1.0 - second_beta)
             corrected = (second / (1.0 - second_beta**self.steps)).sqrt_().add_(1e-8)
             if weight.ndim == 2:
                 weight.mul_(decay)
             weight.addcdiv_(first, corrected, value=-rate / (1.0 - first_beta**self.steps))
-        for weight in self._weights.values():
-            weight.grad = None
+        self.clear()
 
     def clear(self) -> None:
         """Forget the gradients without an update."""
@@ -154,7 +157,10 @@ class MuonAdamW:
 
     def state(self) -> dict[str, Tensor]:
         """Everything that the next update depends on, but for `steps`."""
-        return dict(self._state)
+        return {
+            name: sharding.gathered(tensor, self._weights[name.rpartition("/")[0]])
+            for name, tensor in self._state.items()
+        }
 
     def restore(self, tensors: Mapping[str, Tensor], steps: int) -> None:
         """Go on from what `state` returned.
@@ -167,9 +173,10 @@ class MuonAdamW:
                 "this optimizer state belongs to another model; resume with the model it was saved with"
             )
         for name, tensor in self._state.items():
-            if tensor.shape != tensors[name].shape:
+            weight = self._weights[name.rpartition("/")[0]]
+            if weight.shape != tensors[name].shape:
                 raise InputError(
-                    f"optimizer state {name}: shape {tuple(tensors[name].shape)}, not {tuple(tensor.shape)}"
+                    f"optimizer state {name}: shape {tuple(tensors[name].shape)}, not {tuple(weight.shape)}"
                 )
-            tensor.copy_(tensors[name])
+            tensor.copy_(sharding.share_of(tensors[name], weight))
         self.steps = steps

@@ -20,12 +20,15 @@ from itertools import pairwise
 import numpy as np
 import torch
 import torch.nn.functional as F
+from packaging.version import Version
 from torch import Tensor
 
 WORTH = 16
 """Tokens that two sequences must begin with in common before sharing them saves more than it costs."""
 _BAND = 16_000
 """What one more band costs, in pairs of a query and a key: a few calls of the kernel in each layer."""
+_GROUPED = Version(torch.__version__) >= Version("2.5")
+"""Whether attention shares keys and values between heads by itself."""
 _BLOCK = 64
 """Queries attended to at once; by itself torch computes the upper triangle of short sequences too."""
 
@@ -301,12 +304,16 @@ def _causal(q: Tensor, k: Tensor, v: Tensor, start: int, scale: float | None) ->
 
 
 def _attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, scale: float | None) -> Tensor:
-    out = F.scaled_dot_product_attention(
-        q.transpose(1, 2),
-        k.transpose(1, 2),
-        v.transpose(1, 2),
-        attn_mask=mask,
-        scale=scale,
-        enable_gqa=q.shape[2] != k.shape[2],
-    )
+    out = scaled_attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), mask, scale)
     return out.transpose(1, 2)
+
+
+def scaled_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, scale: float | None = None) -> Tensor:
+    """(R, heads, T, width) over (R, kv heads, S, width), by torch's own kernel."""
+    heads, groups = q.shape[1], k.shape[1]
+    if heads == groups:
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale)
+    if not _GROUPED:
+        k, v = (one.repeat_interleave(heads // groups, dim=1) for one in (k, v))
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale)
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale, enable_gqa=True)

@@ -3,10 +3,11 @@
 Every process holds the whole model, computes its share of each step's parts, and gradients are added
 up; losses here are sums over parts, so the sum is what one process would have computed, up to the
 order of additions.  Whatever decides the course of the run (losses, measurements, refusals) is made
-the same everywhere; the first process alone writes and speaks.
+the same everywhere; the first process alone writes and speaks.  Launched with FSDP, the processes also
+share the layers of the model between them (`sharding.py`).
 
-It does not shard a model over processes: one that does not fit beside its gradients on one device
-needs a server that trains it (`tinker.py`), or LoRA.
+DeepSpeed wants to own the optimizer and the backward pass, which are whet's own here, so it is refused:
+its ZeRO-3 keeps what FSDP keeps.  `whet parallel` writes the launcher's file for either.
 """
 
 from __future__ import annotations
@@ -22,12 +23,13 @@ from typing import TypeVar
 
 import torch
 import torch.distributed as dist
-from torch import nn
+from torch import Tensor, nn
 
 from ..errors import InputError, MissingExtra
 
 T = TypeVar("T")
-_SHARDED = {"ACCELERATE_USE_FSDP": "FSDP", "ACCELERATE_USE_DEEPSPEED": "DeepSpeed"}
+_sharded = False
+"""Whether this process was launched to hold a share of the model, and has joined the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +38,8 @@ class Place:
 
     rank: int = 0
     size: int = 1
+    sharded: bool = False
+    """Whether each holds a share of the model."""
 
     @property
     def first(self) -> bool:
@@ -47,7 +51,7 @@ def place() -> Place:
     """Where this process stands among those that train together; alone unless `joined`."""
     if not (dist.is_available() and dist.is_initialized()):
         return Place()
-    return Place(dist.get_rank(), dist.get_world_size())
+    return Place(dist.get_rank(), dist.get_world_size(), _sharded)
 
 
 @contextmanager
@@ -58,36 +62,48 @@ def joined(output: Path) -> Iterator[Path]:
     as a copy so that all of them can resume.
 
     Raises:
-        InputError: the launcher was told to shard the model.
+        InputError: the launcher was told to use DeepSpeed.
         MissingExtra: accelerate is not installed.
     """
     if int(os.environ.get("WORLD_SIZE", "1")) < 2 or "RANK" not in os.environ:
         yield output
         return
-    for name, what in _SHARDED.items():
-        if os.environ.get(name, "").lower() in ("1", "true"):
-            raise InputError(
-                f"{what} shards the model over processes, which whet train does not: each holds it whole. Launch "
-                "without it (accelerate launch --multi_gpu, or --cpu), and train LoRA factors where memory is short"
-            )
+    global _sharded
+    if _asked("ACCELERATE_USE_DEEPSPEED"):
+        raise InputError(
+            "DeepSpeed owns the optimizer and the backward pass, which whet train has of its own. To share the "
+            "model between processes launch it with FSDP (whet parallel fsdp --processes N --output FILE)"
+        )
     try:
         from accelerate import PartialState
     except ImportError as error:
         raise MissingExtra("accelerate", "train") from error
     state = PartialState()
+    _sharded = _asked("ACCELERATE_USE_FSDP")
     try:
-        if state.is_main_process:
-            state.wait_for_everyone()
+        # Asked of torch: accelerate takes processes that shard a model on the CPU for one each.
+        if place().first:
+            dist.barrier()
             yield output
             return
         with tempfile.TemporaryDirectory(prefix="whet-process-") as scratch:
             own = Path(scratch) / "output"
             if output.is_dir():
                 shutil.copytree(output, own)
-            state.wait_for_everyone()
+            dist.barrier()
             yield own
     finally:
+        _sharded = False
         state.destroy_process_group()
+
+
+def _asked(name: str) -> bool:
+    return os.environ.get(name, "").lower() in ("1", "true")
+
+
+def sharded(tensor: Tensor) -> bool:
+    """Whether this process holds only a share of a tensor (a DTensor)."""
+    return hasattr(tensor, "placements")
 
 
 def share(items: Iterable[T]) -> Sequence[T]:
@@ -109,7 +125,10 @@ def add_up(weights: Iterable[nn.Parameter], value: float, *, failed: bool) -> tu
     dist.all_reduce(told)
     if told[1] > 0:
         return float(told[0]), True
-    trained = list(weights)
+    # What is sharded has been added up where it was computed.
+    trained = [weight for weight in weights if not sharded(weight)]
+    if not trained:
+        return float(told[0]), False
     gradients = [torch.zeros_like(w) if w.grad is None else w.grad for w in trained]
     flat = torch.cat([gradient.reshape(-1) for gradient in gradients])
     dist.all_reduce(flat)

@@ -247,13 +247,13 @@ class Rounds(Generic[Options]):
         version = bundle[self.options.resource]
         if context.state is None:
             start = self.models.decoder(version)
+            self._reference = copied(start)
             self._learner = self.models.learn(
                 start,
                 self.options.optim,
                 policy_version=int(version.meta.get("policy_version", 0)),
                 heads=self._heads(start),
             )
-            self._reference = copied(start)
             self.models.add(self._learner)
             return Run(start=msgspec.to_builtins(version))
         try:
@@ -269,10 +269,9 @@ class Rounds(Generic[Options]):
                 'Resume from the last Update whose state["resumable"] is true.'
             )
         start = self.models.decoder(version)
+        self._reference = copied(start)
         self._learner = self.models.learn(start, self.options.optim, heads=self._heads(start))
-        reference = self._learner.restore(context.folder, run.saved)
-        self._reference = copied(self._learner.decoder)
-        self._reference.copy_from(reference)
+        self._reference.copy_from(self._learner.restore(context.folder, run.saved))
         self.models.add(self._learner)
         return run
 

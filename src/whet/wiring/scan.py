@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -149,6 +149,16 @@ def _sources(folder: Path) -> Iterator[Path]:
 
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
+_READ = (
+    ast.FunctionDef,
+    ast.AsyncFunctionDef,
+    ast.Call,
+    ast.Dict,
+    ast.keyword,
+    ast.Import,
+    ast.ImportFrom,
+)
+"""Nodes that say something.  They are gathered once: a walk over a tree is most of what reading a file costs."""
 
 
 class _Module:
@@ -156,23 +166,24 @@ class _Module:
 
     def __init__(self, found: Repository, path: str, tree: ast.Module) -> None:
         self._found, self._path, self._tree = found, path, tree
+        self._nodes = [node for node in ast.walk(tree) if isinstance(node, _READ)]
         self._functions = {node.name: node for node in tree.body if isinstance(node, _Function)}
         self._texts: dict[str, ast.Constant] = {}
 
     def read(self) -> None:
-        packages = set(_imported(self._tree))
+        packages = set(_imported(self._nodes))
         self._found.wired |= "whet" in packages
         used = {name: FRAMEWORKS[name] for name in FRAMEWORKS if name in packages}
         self._found.frameworks |= used
         self._tools()
         self._prompts()
-        if used or self._calls_a_model(self._tree):
+        if used or self._calls_a_model(self._nodes):
             self._entries()
 
     def _tools(self) -> None:
         listed = {
             element.id
-            for node in ast.walk(self._tree)
+            for node in self._nodes
             if isinstance(node, ast.keyword)
             and node.arg in ("tools", "functions")
             and isinstance(node.value, ast.List | ast.Tuple)
@@ -180,8 +191,8 @@ class _Module:
             if isinstance(element, ast.Name)
         }
         # `{"type": "function", "function": {"name": "lookup", ...}}`: a description, and the function beside it.
-        listed |= {name for node in ast.walk(self._tree) if (name := _described(node)) is not None}
-        for node in ast.walk(self._tree):
+        listed |= {name for node in self._nodes if (name := _described(node)) is not None}
+        for node in self._nodes:
             if isinstance(node, _Function) and (
                 node.name in listed or any(_last(mark) in _TOOL_MARKS for mark in node.decorator_list)
             ):
@@ -203,7 +214,7 @@ class _Module:
             id(inner) for top in self._tree.body if not isinstance(top, _Function) for inner in _executed(top)
         }
         handed: set[str] = set()
-        for node in ast.walk(self._tree):
+        for node in self._nodes:
             if isinstance(node, ast.Call) and _last(node.func) in _AGENTS:
                 early = id(node) in at_import
                 for name, value in _arguments(node):
@@ -254,7 +265,7 @@ class _Module:
         """Functions that run the agent, directly or through others of this module, and that no such one calls."""
         tools = {one.name for one in self._found.tools if one.path == self._path}
         calls = {name: _called(node) for name, node in self._functions.items()}
-        runs = {name for name, node in self._functions.items() if self._calls_a_model(node)}
+        runs = {name for name, node in self._functions.items() if self._calls_a_model(ast.walk(node))}
         while more := {name for name, inner in calls.items() if inner & runs} - runs:
             runs |= more
         runs -= tools
@@ -278,8 +289,8 @@ class _Module:
         ]
         return inside or [name]
 
-    def _calls_a_model(self, tree: ast.AST) -> bool:
-        for node in ast.walk(tree):
+    def _calls_a_model(self, nodes: Iterable[ast.AST]) -> bool:
+        for node in nodes:
             if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
                 continue
             if node.func.attr in ("create", "parse", "stream"):
@@ -296,8 +307,8 @@ class _Module:
         return False
 
 
-def _imported(tree: ast.Module) -> Iterator[str]:
-    for node in ast.walk(tree):
+def _imported(nodes: Iterable[ast.AST]) -> Iterator[str]:
+    for node in nodes:
         if isinstance(node, ast.Import):
             yield from (alias.name.partition(".")[0] for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:

@@ -175,16 +175,23 @@ def fork_bomb(told: dict[str, Any]) -> int:
     return count
 
 
-def memory_bomb(told: dict[str, Any]) -> int:
-    """Bytes that one process can fill."""
+_STEP = 1 << 20
+
+
+def _filled(most: int) -> list[bytes]:
+    """As many blocks of `_STEP` bytes as can be had."""
     held: list[bytes] = []
-    step = 1 << 20
-    while len(held) < told["most"] // step:
+    while len(held) < most // _STEP:
         try:
-            held.append(b"\1" * step)
+            held.append(b"\1" * _STEP)
         except MemoryError:
             break
-    return len(held) * step
+    return held
+
+
+def memory_bomb(told: dict[str, Any]) -> int:
+    """Bytes that one process can fill."""
+    return len(_filled(told["most"])) * _STEP
 
 
 def memory_bomb_of_many(told: dict[str, Any]) -> int:
@@ -197,8 +204,8 @@ def memory_bomb_of_many(told: dict[str, Any]) -> int:
         except OSError:
             break
         if pid == 0:
-            filled = memory_bomb({"most": told["most"]})
-            os.write(writing, filled.to_bytes(8, "little"))
+            held = _filled(told["most"])
+            os.write(writing, (len(held) * _STEP).to_bytes(8, "little"))
             signal.pause()
         children += 1
     os.close(writing)

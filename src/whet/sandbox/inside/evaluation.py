@@ -282,7 +282,7 @@ class Evaluation:
             return 0.0
 
     def kill(self) -> None:
-        """Kill it and whatever it started; `reap` waits until they are gone."""
+        """Kill it and whatever it started; `reap` says when they are gone."""
         if self.status is not None:
             return
         if not self.plan["isolate"]:
@@ -290,11 +290,14 @@ class Evaluation:
                 os.killpg(self.pid, signal.SIGKILL)
         os.kill(self.pid, signal.SIGKILL)
 
-    def reap(self) -> None:
-        """Wait until a killed evaluation is gone with all that it had."""
+    def reap(self, *, wait: bool) -> bool:
+        """Whether a killed evaluation is gone with all that it had; waited for if `wait`."""
         if self.status is not None:
-            return
-        _, self.status, used = os.wait4(self.pid, 0)
+            return True
+        pid, status, used = os.wait4(self.pid, 0 if wait else os.WNOHANG)
+        if not pid:
+            return False
+        self.status = status
         self.cpu = used.ru_utime + used.ru_stime
         for descriptor in self.printed:
             while self._hear(descriptor) and self._total_printed <= self.limits["output_bytes"]:
@@ -305,6 +308,7 @@ class Evaluation:
             import shutil  # its compressors would be in every evaluation that is shut in
 
             shutil.rmtree(self.folder, ignore_errors=True)
+        return True
 
     def died_of(self) -> str:
         """What ended a process that we did not: `cpu`, `signal N`, or `exit N`."""

@@ -28,8 +28,8 @@ def read(descriptor: int) -> bytes | None:
     return body if len(body) == length else None
 
 
-def write(descriptor: int, body: bytes) -> None:
-    """Send one message; a peer that is gone raises BrokenPipeError."""
-    left = memoryview(struct.pack("<I", len(body)) + body)
+def write(descriptor: int, *bodies: bytes) -> None:
+    """Send messages, at once so that the peer wakes once; one that is gone raises BrokenPipeError."""
+    left = memoryview(b"".join(struct.pack("<I", len(body)) + body for body in bodies))
     while left:
         left = left[os.write(descriptor, left) :]

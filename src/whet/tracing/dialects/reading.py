@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 
 from ...types import Json, Tokens
 from ..content import ERROR, Content
@@ -138,6 +139,8 @@ def indexed(tree: Json) -> list[dict[str, Json]]:
     return [each for _, each in sorted(found, key=lambda pair: pair[0]) if isinstance(each, dict)]
 
 
+_ASSOCIATED = "traceloop.association.properties."
+_WHOSE = frozenset({"metadata", "session.id", "gen_ai.conversation.id", "user.id", "enduser.id"})
 _FRAMEWORK = ("ls_", "lc_", "langgraph_", "thread_id", "checkpoint_ns", "session_id", "user_id", "__")
 
 
@@ -155,12 +158,15 @@ def who(contents: Iterable[Content]) -> Who:
     session = subject = None
     metadata: dict[str, Json] = {}
     for content in contents:
+        said = (content.resource, content.attributes)
+        if all(map(_WHOSE.isdisjoint, said)) and not any(_ASSOCIATED in key for key in chain(*said)):
+            continue  # most spans say nothing of it
         held = {**content.resource, **content.attributes}
         given = structure(held.get("metadata"))
         own = dict(given) if isinstance(given, dict) else {}
         for key, value in held.items():
-            if key.startswith("traceloop.association.properties."):
-                own[key.removeprefix("traceloop.association.properties.")] = value
+            if key.startswith(_ASSOCIATED):
+                own[key.removeprefix(_ASSOCIATED)] = value
         session = (
             session
             or word(held, "session.id", "gen_ai.conversation.id")

@@ -152,7 +152,7 @@ def _trajectory(run: str | None, spans: list[Span]) -> Trajectory | None:
         versions=versions,
         outcome=outcome(failed),
         error=failed,
-        trace_ids=tuple(sorted({span.trace.hex() for span in spans if not _hash_of_run(span, run)})),
+        trace_ids=_traces(spans, run),
         session=owner.session,
         subject=owner.subject,
         started=started / 1e9,
@@ -423,9 +423,10 @@ def _redacted(spans: Iterable[Span]) -> dict[str, Json]:
     return {"redacted": counts, "untrainable": why_untrainable(counts)}
 
 
-def _hash_of_run(span: Span, run: str | None) -> bool:
-    """Whether a trace id only stands for a run id, and nobody traced anything under it."""
-    return run is not None and span.trace == run_trace(run)
+def _traces(spans: Iterable[Span], run: str | None) -> tuple[str, ...]:
+    """Their traces, without the one that only stands for a run id, under which nobody traced anything."""
+    stands = None if run is None else run_trace(run)
+    return tuple(sorted(trace.hex() for trace in {span.trace for span in spans} if trace != stands))
 
 
 def _unreadable(run: str | None, spans: list[Span], exception: Exception) -> Trajectory:

@@ -1,0 +1,84 @@
+"""The stages of a job in the order of their needs, on as many processes as there are for it.
+
+A stage is a function of what earlier stages left in the store and of the seed alone.  So which process runs
+it, and what runs beside it, changes nothing but the time that passes; a process that is lost takes nothing
+with it but the work since its last checkpoint.  What the stages are is in `learning.py` and `proof.py`, what
+the other process is in `processes.py` and `second.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One piece of a job's work."""
+
+    run: Callable[[], Awaitable[object]]
+    """Does it and stores what came of it; where that is stored already, only takes it from there."""
+    needs: tuple[str, ...] = ()
+    """Stages that have to end before."""
+
+
+def behind(stages: Mapping[str, Stage], name: str) -> list[str]:
+    """Every stage that this one needs, however far behind it, in the order in which they stand there."""
+    wanted, found = list(stages[name].needs), set[str]()
+    while wanted:
+        one = wanted.pop()
+        if one not in found:
+            found.add(one)
+            wanted += stages[one].needs
+    return [one for one in stages if one in found]
+
+
+Place = Callable[[str], Awaitable[None]]
+"""A process that runs the stage of this name to its end."""
+
+
+class Lost(Exception):
+    """A place is gone; its stage can be run at another."""
+
+
+async def run_in_order(
+    needs: Mapping[str, Sequence[str]], places: Sequence[Place], *, lost: Callable[[Lost], None]
+) -> None:
+    """Run every stage once, each as soon as what it needs has ended and a place is free.
+
+    Args:
+        needs: of each stage; of those that could run, the one that stands first here does.
+        places: the first one that is free is taken; each runs one stage at a time.
+        lost: told of a place that is gone; its stage is run again at another.
+
+    Raises:
+        Lost: the last place is gone.
+        BaseException: what a stage raised; the others under way are cancelled.
+    """
+    waiting, ended, here = list(needs), set[str](), list(places)
+    running: dict[asyncio.Task[None], tuple[str, Place]] = {}
+    try:
+        while len(ended) < len(needs):
+            for name in [name for name in waiting if ended.issuperset(needs[name])]:
+                free = [place for place in here if place not in (taken for _, taken in running.values())]
+                if not free:
+                    break
+                waiting.remove(name)
+                running[asyncio.ensure_future(free[0](name))] = name, free[0]
+            done, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                name, place = running.pop(task)
+                try:
+                    task.result()
+                    ended.add(name)
+                except Lost as gone:
+                    here.remove(place)
+                    if not here:
+                        raise
+                    lost(gone)
+                    waiting = [stage for stage in needs if stage == name or stage in waiting]
+    finally:
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)

@@ -1,0 +1,239 @@
+"""Functions and requests made from a seed, in the shapes of the Berkeley Function-Calling Leaderboard.
+
+A function is a verb and a noun with one to five arguments: texts, numbers, truth values, choices, lists
+and objects.  A request offers up to four functions that share words with each other, and wants one call,
+two of one function, two of different ones, or none because nothing offered does it.  `seen` and `unseen`
+functions have no verb and no noun in common, so nothing learned about one's name helps with another's.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from ...data.calls import Call, Function
+from ...types import Json, Task
+
+Names = Literal["seen", "unseen"]
+WORDS: dict[str, tuple[Sequence[str], Sequence[str]]] = {
+    "seen": (
+        ("book", "find", "cancel", "track", "compare", "rent", "translate", "estimate", "order", "plan"),
+        (
+            *(
+                "hotel",
+                "flight",
+                "recipe",
+                "parcel",
+                "loan",
+                "concert",
+                "garden",
+                "museum",
+                "bicycle",
+                "invoice",
+            ),
+            *("painting", "engine", "lecture", "harbor", "blanket"),
+        ),
+    ),
+    "unseen": (
+        ("reserve", "locate", "revoke", "monitor", "rank", "lease", "summarize", "predict", "ship", "draft"),
+        (
+            *("cabin", "ferry", "dessert", "shipment", "mortgage", "opera", "orchard", "gallery", "scooter"),
+            *("receipt", "sculpture", "turbine", "seminar", "island", "carpet"),
+        ),
+    ),
+}
+"""Verbs and nouns of each kind of names."""
+
+_CITIES = ("Paris", "Rome", "Oslo", "Lima", "New York", "Cairo", "Buenos Aires", "Delhi", "Sydney", "Boston")
+_PEOPLE = ("Ada Lovelace", "Grace Hopper", "Alan Turing", "Rosa Parks", "Niels Bohr", "Marie Curie")
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """An argument that functions may have: its schema, and how a request says a value of it."""
+
+    name: str
+    schema: dict[str, Any]
+    draw: Callable[[random.Random], Any]
+    say: Callable[[Any], str]
+
+
+def _integer(name: str, low: int, high: int, *says: str) -> _Kind:
+    schema = {"type": "integer", "description": f"The {name.replace('_', ' ')} to use."}
+    return _Kind(name, schema, lambda rng: rng.randint(low, high), _in_one_of(says))
+
+
+def _text(name: str, values: Sequence[str], *says: str) -> _Kind:
+    schema = {"type": "string", "description": f"Which {name.replace('_', ' ')} it is about."}
+    return _Kind(name, schema, lambda rng: rng.choice(values), _in_one_of(says))
+
+
+def _choice(name: str, values: Sequence[str]) -> _Kind:
+    schema = {"type": "string", "enum": list(values), "description": f"One of the {name} values."}
+    return _Kind(
+        name, schema, lambda rng: rng.choice(values), _in_one_of((f"with {name} {{}}", "{} " + name))
+    )
+
+
+def _in_one_of(says: Sequence[str]) -> Callable[[Any], str]:
+    return lambda value: says[len(str(value)) % len(says)].format(value)
+
+
+def _listed(values: Sequence[Any]) -> str:
+    return f"{', '.join(map(str, values[:-1]))} and {values[-1]}"
+
+
+def _address(name: str) -> _Kind:
+    street = {"type": "string", "description": "Name of the street."}
+    house = {"type": "integer", "description": "House number."}
+    return _Kind(
+        name,
+        {"type": "object", "properties": {"street": street, "house": house}, "required": ["street", "house"]},
+        lambda rng: {
+            "street": rng.choice(("Elm Road", "Mill Lane", "High Street")),
+            "house": rng.randint(1, 99),
+        },
+        lambda value: f"to the street {value['street']}, house {value['house']}",
+    )
+
+
+_KINDS: tuple[_Kind, ...] = (
+    _text("city", _CITIES, "in the city {}", "for the city of {}"),
+    _text("owner", _PEOPLE, "owned by {}", "for the owner {}"),
+    _text(
+        "title",
+        ("blue moon", "late summer", "first light", "old river"),
+        "with the title '{}'",
+        "titled '{}'",
+    ),
+    _text(
+        "date",
+        tuple(f"2025-{month:02}-{day:02}" for month in range(1, 13) for day in (3, 17)),
+        "on the date {}",
+    ),
+    _integer("guests", 1, 12, "for {} guests", "with guests set to {}"),
+    _integer("max_price", 20, 900, "at a maximum price of {}", "with a price of at most {}"),
+    _integer("duration", 1, 60, "with a duration of {} days", "lasting a duration of {}"),
+    _Kind(
+        "weight",
+        {"type": "number", "description": "Weight in kilograms."},
+        lambda rng: rng.randint(10, 400) / 8,
+        lambda value: f"with a weight of {value} kilograms",
+    ),
+    _choice("currency", ("USD", "EUR", "GBP", "JPY")),
+    _choice("priority", ("low", "medium", "high")),
+    _choice("color", ("red", "green", "violet", "orange")),
+    _Kind(
+        "insured",
+        {"type": "boolean", "description": "Whether it is insured."},
+        lambda rng: rng.random() < 0.5,
+        lambda value: f"insured: {'yes' if value else 'no'}",
+    ),
+    _Kind(
+        "ratings",
+        {"type": "array", "items": {"type": "integer"}, "description": "All ratings."},
+        lambda rng: [rng.randint(1, 99) for _ in range(rng.randint(2, 4))],
+        lambda value: f"with the ratings {_listed(value)}",
+    ),
+    _Kind(
+        "tags",
+        {"type": "array", "items": {"type": "string"}, "description": "Tags to put on it."},
+        lambda rng: rng.sample(("quiet", "sunny", "cheap", "modern", "central"), rng.randint(2, 3)),
+        lambda value: f"with the tags {_listed([repr(one) for one in value])}",
+    ),
+    _address("delivery"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    function: Function
+    verb: str
+    noun: str
+    kinds: tuple[_Kind, ...]
+
+
+def functions(names: Names = "seen", *, count: int = 50, seed: int = 0) -> list[Function]:
+    """Functions of these names; the same seed gives the same ones."""
+    return [one.function for one in _functions(names, count, seed)]
+
+
+def _functions(names: Names, count: int, seed: int) -> list[_Made]:
+    rng = random.Random(f"{names}/{seed}")
+    verbs, nouns = WORDS[names]
+    pairs = rng.sample([(verb, noun) for verb in verbs for noun in nouns], count)
+    return [_function(verb, noun, rng) for verb, noun in pairs]
+
+
+def _function(verb: str, noun: str, rng: random.Random) -> _Made:
+    kinds = tuple(rng.sample(_KINDS, rng.randint(1, 5)))
+    needed = [one.name for one in kinds[: max(1, rng.randint(1, len(kinds)))]]
+    name = rng.choice((f"{verb}_{noun}", f"{noun}.{verb}", f"{verb}{noun.capitalize()}"))
+    schema = {"type": "object", "properties": {one.name: one.schema for one in kinds}, "required": needed}
+    return _Made(Function(name, schema, f"{verb.capitalize()} a {noun}."), verb, noun, kinds)
+
+
+def call_tasks(
+    count: int, *, names: Names = "seen", functions: int = 50, seed: int = 0, wanted: int | None = None
+) -> list[Task]:
+    """Requests over one set of functions, with the calls that they want as the answer.
+
+    Args:
+        names: which functions; a policy that learned from `seen` has met none of the `unseen` ones.
+        functions: how many there are.
+        seed: of the requests; the functions are always those of seed 0.
+        wanted: calls that each request wants; None for the usual mixture of none, one and two.
+    """
+    made = _functions(names, functions, 0)
+    rng = random.Random(f"requests/{names}/{seed}")
+    return [_task(f"{names}-{seed}-{number}", made, rng, wanted) for number in range(count)]
+
+
+def _task(id: str, made: Sequence[_Made], rng: random.Random, wanted: int | None) -> Task:
+    number = rng.choices((0, 1, 2), (1, 7, 4))[0] if wanted is None else wanted
+    first = rng.choice(made)
+    twice = number == 2 and rng.random() < 0.5
+    others = [one for one in made if one is not first]
+    second = first if twice else rng.choice(others)
+    # What shares a verb or a noun is the harder to tell apart.
+    rng.shuffle(others)
+    others.sort(key=lambda one: not (one.verb == first.verb or one.noun == first.noun))
+    if number == 0:
+        others = [one for one in others if one.verb != first.verb and one.noun != first.noun]
+    offered = list({one.function.name: one for one in ([first, second] if number else [])}.values())
+    size = max(len(offered), rng.randint(1, 4))
+    offered += [one for one in others if one not in offered][: size - len(offered)]
+    rng.shuffle(offered)
+    calls, parts = list[Call](), list[str]()
+    for one in [first, second][: max(1, number)]:
+        call, said = _said(one, rng)
+        calls.append(call)
+        parts.append(said)
+    opening = rng.choice(("Please ", "I would like to ", "Could you ", ""))
+    request = f"{opening}{rng.choice((', and also ', ', then ')).join(parts)}."
+    return Task(
+        id=id,
+        instruction=request[0].upper() + request[1:],
+        initial_state={"tools": [one.function.tool for one in offered]},
+        answer=as_json(calls if number else []),
+        meta={"kind": ("none", "simple", "parallel" if twice else "several")[number]},
+    )
+
+
+def _said(one: _Made, rng: random.Random) -> tuple[Call, str]:
+    """A call of a function, and the words that ask for it."""
+    chosen = [kind for kind in one.kinds if kind.name in one.function.required or rng.random() < 0.6]
+    rng.shuffle(chosen)
+    arguments: dict[str, Json] = {}
+    words = [f"{one.verb} a {one.noun}"]
+    for kind in chosen:
+        arguments[kind.name] = kind.draw(rng)
+        words.append(kind.say(arguments[kind.name]))
+    return Call(one.function.name, arguments), " ".join(words)
+
+
+def as_json(calls: Sequence[Call]) -> list[Json]:
+    """Calls as JSON objects of `name` and `arguments`."""
+    return [{"name": one.name, "arguments": dict(one.arguments)} for one in calls]

@@ -1,0 +1,133 @@
+"""What runs in an agent's own process: it imports the entry and calls it, one input after the other.
+
+The text of this file is handed to `python -c`, so it takes the standard library only and imports nothing of
+whet.  Functions that evolve are not run here: the copy of the repository asks for them through the module
+`whet_pieces`, and they answer from the sandbox.  Messages are lines of JSON on one socket.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import builtins
+import importlib
+import inspect
+import json
+import math
+import socket
+import sys
+import threading
+import types
+from typing import Any
+
+
+class CannotCross(TypeError):
+    """A value that has no form in JSON, so that it comes back as it went."""
+
+
+class Channel:
+    """The line to whoever judges."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._file = socket.socket(fileno=descriptor).makefile("rwb")
+        self._lock = threading.Lock()
+
+    def say(self, message: dict[str, Any]) -> None:
+        self._file.write(json.dumps(message, allow_nan=False).encode() + b"\n")
+        self._file.flush()
+
+    def hear(self) -> Any:
+        line = self._file.readline()
+        return json.loads(line) if line else None
+
+    def ask(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """What a function that evolves answers; agents may ask from several threads."""
+        plain(list(args), f"{name}(...)")
+        plain(kwargs, f"{name}(...)")
+        with self._lock:
+            self.say({"ask": name, "args": list(args), "kwargs": kwargs})
+            answer = self.hear()
+        if answer is None:
+            raise SystemExit(0)
+        if "raised" not in answer:
+            return answer["value"]
+        kind = getattr(builtins, answer["raised"], None)
+        if isinstance(kind, type) and issubclass(kind, Exception):
+            raise kind(answer["message"])
+        raise RuntimeError(f"{answer['raised']}: {answer['message']}")
+
+
+def plain(value: Any, where: str) -> None:
+    """Nothing if a value is the same after a way through JSON.
+
+    Raises:
+        CannotCross: it is not; says where.
+    """
+    if (
+        value is None
+        or isinstance(value, bool | int | str)
+        or (type(value) is float and math.isfinite(value))
+    ):
+        return
+    if type(value) is list:
+        for place, each in enumerate(value):
+            plain(each, f"{where}[{place}]")
+    elif type(value) is dict and all(type(key) is str for key in value):
+        for key, each in value.items():
+            plain(each, f"{where}[{key!r}]")
+    else:
+        raise CannotCross(
+            f"{where} holds a {type(value).__name__}, which cannot cross as JSON: "
+            "let it take and give None, booleans, finite numbers, texts, lists and dicts with text keys"
+        )
+
+
+def found(entry: str, made: dict[str, Any]) -> Any:
+    """The function that `module:qualname` names; of a class, that of an instance made with `made`."""
+    module, _, qualname = entry.partition(":")
+    value: Any = importlib.import_module(module)
+    for part in qualname.split("."):
+        value, owner = getattr(value, part), value
+        static = isinstance(inspect.getattr_static(owner, part), staticmethod | classmethod)
+        if inspect.isclass(owner) and not static:
+            value = getattr(owner(**made), part)
+    return value
+
+
+def answer(entry: str, call: dict[str, Any]) -> dict[str, Any]:
+    """What the entry gives or raises."""
+    try:
+        value = found(entry, call["made"])(*call["args"], **call["kwargs"])
+        if inspect.isawaitable(value):
+            value = asyncio.run(_awaited(value))
+        plain(value, "the answer")
+    except Exception as error:
+        status = getattr(error, "status_code", getattr(error, "code", None))
+        return {
+            "raised": type(error).__name__,
+            "message": str(error)[:2000],
+            "kinds": [each.__name__ for each in type(error).__mro__],
+            "status": status if isinstance(status, int) else None,
+        }
+    return {"value": value}
+
+
+async def _awaited(value: Any) -> Any:
+    return await value
+
+
+def main(descriptor: int, entry: str) -> None:
+    """Answer calls until the line is closed."""
+    channel = Channel(descriptor)
+    pieces = types.ModuleType("whet_pieces")
+
+    async def later(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return await asyncio.to_thread(channel.ask, name, args, kwargs)
+
+    pieces.ask, pieces.later = channel.ask, later  # type: ignore[attr-defined]
+    sys.modules["whet_pieces"] = pieces
+    while (call := channel.hear()) is not None:
+        channel.say(answer(entry, call))
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), sys.argv[2])

@@ -1,0 +1,351 @@
+"""An agent that keeps its network: it runs as its owner does, and what evolves of it stays shut in.
+
+Each candidate gets a copy of the repository and a process of its own there, with the owner's interpreter,
+environment and network.  A text that evolves (a prompt, a tool's description, a skill) is data, written
+into the copy.  A constant may only become another literal.  A function that evolves is replaced in the
+copy by one that asks for it: it is called in the sandbox, by JSON, and what cannot cross is refused with
+the reason.  So nothing that a proposer wrote runs outside of the sandbox, and the scores may prove something.
+
+The agent itself does what it does: its tools reach what they reach, so give it a test account where they
+write.  A failure of its endpoint is the machine's, not the candidate's, and has no score.  Answers are
+asked for once: the same candidate on the same row is the same answer for the rest of the run.
+"""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import contextlib
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from ..data.callee import RUNNER, staged
+from ..data.signatures import Definition, definition
+from ..errors import BudgetExceeded, InputError
+from ..sandbox import Pool, Result, Session
+from ..types import Failure, Fault, Json, digest
+from .agent import Agent
+from .modules import SKIPPED
+from .outside import Target
+from .pieces import Piece, replaced
+from .program import Program
+
+_LARGEST = 256 << 20
+"""Bytes of a repository: it is copied for every candidate."""
+_MACHINE = frozenset(
+    {"ConnectionError", "TimeoutError", "URLError", "HTTPException", "APIConnectionError", "RateLimitError"}
+    | {"InternalServerError", "ServiceUnavailableError", "TransportError", "ClientConnectionError"}
+)
+"""Exceptions, by the names of their classes, that say nothing of a candidate."""
+
+
+class Networked:
+    """Calls the entry of an agent outside; `inside.Pool` answers for its functions that evolve.
+
+    Args:
+        seconds: that one call of the entry may take.
+        most: calls of the entry; None for any number.
+        without: folders that are left out of the copies.
+    """
+
+    varies = True
+
+    def __init__(
+        self,
+        agent: Agent,
+        pool: Pool,
+        *,
+        seconds: float,
+        most: int | None = None,
+        without: Sequence[Path] = (),
+    ) -> None:
+        self.agent, self.pool, self.seconds, self.most = agent, pool, seconds, most
+        self.calls = 0
+        """Of the entry, so far."""
+        self.kept = 0
+        """Calls that the search has to leave for what comes after it."""
+        self.refused = ""
+        """What could not cross, where something could not."""
+        self._known: dict[str, Result] = {}
+        self._without = [path.resolve() for path in without]
+        held = sum(path.stat().st_size for path in self._files())
+        if held > _LARGEST:
+            raise InputError(
+                f"{agent.repository.root} holds {held >> 20} MiB, and is copied for every candidate: give the folder "
+                "of the agent alone as --repository"
+            )
+
+    @property
+    def trusted_only(self) -> bool:
+        """Functions that evolve run without the sandbox."""
+        return self.pool.sandbox.trusted_only and any(piece.code for piece in self.agent.pieces)
+
+    def reserve(
+        self, target: Target, program: Program, args: Sequence[Sequence[Json]], *, spare: bool
+    ) -> None:
+        """See that calls are left for these arguments.
+
+        Raises:
+            BudgetExceeded: they would be more than `most`; a spare one leaves `kept` of them.
+        """
+        if self.most is None:
+            return
+        whole = target.whole(program)
+        new = sum(_key(target, whole, each) not in self._known for each in args)
+        left = self.most - self.calls - (self.kept if spare else 0)
+        if new > left:
+            raise BudgetExceeded(f"{new} calls of {target.name} are needed, and {left} are left")
+
+    @asynccontextmanager
+    async def open(self, target: Target, program: Program) -> AsyncIterator[Caller]:
+        """One candidate, ready to be called; its process starts when an answer is not known yet.
+
+        Raises:
+            InputError: a candidate that cannot be put in place.
+        """
+        whole = target.whole(program)
+        changed = placed(self.agent, whole)
+        async with AsyncExitStack() as stack:
+            caller = Caller(self, target, whole, changed, stack)
+            try:
+                yield caller
+            finally:
+                caller.end()
+
+    def copy(self, folder: Path, changed: Mapping[str, str]) -> None:
+        """The repository in another folder, with these texts in it."""
+        root = self.agent.repository.root
+        for path in self._files():
+            place = folder / path.relative_to(root)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(path, place)
+        for name, text in changed.items():
+            (folder / name).write_text(text, encoding="utf-8")
+
+    def _files(self) -> list[Path]:
+        found = []
+        for above, folders, names in os.walk(self.agent.repository.root):
+            here = Path(above)
+            folders[:] = [
+                each
+                for each in folders
+                if each not in SKIPPED
+                and each not in (".git", ".venv", ".tox", ".mypy_cache")
+                and here / each not in self._without
+            ]
+            found += [here / name for name in names if (here / name).is_file()]
+        return found
+
+
+class Caller:
+    """One candidate's process; started when it is needed, and once more after a call that hung."""
+
+    def __init__(
+        self,
+        host: Networked,
+        target: Target,
+        program: Program,
+        changed: Mapping[str, str],
+        stack: AsyncExitStack,
+    ) -> None:
+        self._host, self._target, self._program, self._changed = host, target, program, changed
+        self._stack = stack
+        self._process: subprocess.Popen[bytes] | None = None
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._said: BinaryIO | None = None
+        self._pieces: dict[str, Session] = {}
+
+    async def call(self, args: Sequence[Json] = (), *, seconds: float | None = None) -> Result:
+        """What the entry makes of one input; `args` are those of `Target.arguments`."""
+        key = _key(self._target, self._program, args)
+        if key not in self._host._known:
+            self._host.calls += 1
+            result = await self._asked(args)
+            if result.killed_by is not None:  # a slow answer is no hang: once more, afresh
+                self._host.calls += 1
+                result = await self._asked(args)
+            if result.failure is not None and result.failure.type == "CannotCross":
+                self._host.refused = result.failure.message
+            if result.failure is not None and result.failure.fault is Fault.SANDBOX:
+                return result
+            self._host._known[key] = result
+        return self._host._known[key]
+
+    async def _asked(self, args: Sequence[Json]) -> Result:
+        given, named, made = args
+        began = time.monotonic()
+        try:
+            async with asyncio.timeout(self._host.seconds):
+                if self._process is None:
+                    await self._start()
+                self._say({"args": given, "kwargs": named, "made": made})
+                while True:
+                    line = await self._reader.readline()
+                    if not line:
+                        return self._ended(began)
+                    heard = json.loads(line)
+                    if "ask" not in heard:
+                        return self._result(heard, began)
+                    self._say(await self._piece(heard["ask"], heard["args"], heard["kwargs"]))
+        except TimeoutError:
+            self.end()
+            said = f"no answer within {self._host.seconds:g} s"
+            failure = Failure(Fault.AGENT, "Timeout", said)
+            return Result(failure=failure, killed_by="wall", seconds=time.monotonic() - began)
+        except (ConnectionError, ValueError):
+            return self._ended(began)
+
+    def _result(self, heard: dict[str, Any], began: float) -> Result:
+        trusted, seconds = self._host.trusted_only, time.monotonic() - began
+        if "raised" not in heard:
+            return Result(value=heard["value"], seconds=seconds, trusted_only=trusted)
+        status = heard["status"]
+        machine = bool(_MACHINE & set(heard["kinds"])) and (status is None or status == 429 or status >= 500)
+        machine = machine or status == 429 or (status is not None and 500 <= status < 600)
+        failure = Failure(Fault.SANDBOX if machine else Fault.AGENT, heard["raised"], heard["message"])
+        return Result(failure=failure, seconds=seconds, trusted_only=trusted)
+
+    async def _piece(self, name: str, args: list[Json], kwargs: dict[str, Json]) -> dict[str, Json]:
+        """What a function that evolves answers, in the sandbox."""
+        session = self._pieces.get(name)
+        if session is None:
+            target = self._host.agent.target(name, [])
+            files = staged(target.build(self._program), target.entry)
+            opened = self._host.pool.open(files, f"{RUNNER}:call")
+            session = self._pieces[name] = await self._stack.enter_async_context(opened)
+        result = await session.call([args, kwargs, {}])
+        if result.failure is None:
+            return {"value": result.value}
+        return {"raised": result.failure.type, "message": f"{name}: {result.failure.message}"}
+
+    async def _start(self) -> None:
+        agent, module = self._host.agent, self._target.entry.partition(":")[0]
+        self._folder = tempfile.TemporaryDirectory(prefix="whet-agent-")
+        folder = Path(self._folder.name)
+        self._host.copy(folder, self._changed)
+        inside = agent.repository.base(agent.repository.root / agent.entry_path(module))
+        base = folder / inside.relative_to(agent.repository.root)
+        paths = dict.fromkeys(map(str, (base, folder, folder / "src")))
+        environment = {key: value for key, value in os.environ.items() if key != "WHET_BUNDLE"}
+        environment["PYTHONPATH"] = os.pathsep.join([*paths, *filter(None, [os.environ.get("PYTHONPATH")])])
+        text = Path(__file__).with_name("agent_process.py").read_text(encoding="utf-8")
+        ours, theirs = socket.socketpair()
+        self._said = tempfile.TemporaryFile()  # noqa: SIM115  closed by end
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", text, str(theirs.fileno()), self._target.entry],
+                cwd=folder,
+                env=environment,
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=self._said,
+                start_new_session=True,
+            )
+        ours.setblocking(False)
+        self._reader, self._writer = await asyncio.open_connection(sock=ours, limit=64 << 20)
+
+    def _say(self, message: dict[str, Json]) -> None:
+        self._writer.write(json.dumps(message).encode() + b"\n")
+
+    def _ended(self, began: float) -> Result:
+        said = b""
+        if self._said is not None:
+            self._said.seek(0)
+            said = self._said.read()[-1500:]
+        code = self._process.wait() if self._process is not None else 0
+        self.end()
+        message = f"the agent's process ended with code {code}: {said.decode('utf-8', 'replace').strip()}"
+        failure = Failure(Fault.AGENT, "Ended", message)
+        return Result(failure=failure, exit_code=code, seconds=time.monotonic() - began)
+
+    def end(self) -> None:
+        """End the process with all that it started, and remove its copy."""
+        self._pieces.clear()  # one that was cancelled in the middle answers no more
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+            self._process = None
+            self._writer.transport.abort()
+        if self._said is not None:
+            self._said.close()
+            self._said = None
+        if self._folder is not None:
+            self._folder.cleanup()
+            self._folder = None
+
+
+def placed(agent: Agent, program: Program) -> dict[str, str]:
+    """Path → text of the files that change in a copy in which the agent runs outside.
+
+    Raises:
+        InputError: a candidate that would run code outside, or whose values cannot cross.
+    """
+    parts = dict(program.parts)
+    for piece in agent.pieces:
+        if piece.code:
+            parts[piece.part] = _outside(piece, parts[piece.part])
+    return replaced(agent.pieces, Program(parts, program.main), agent.text)
+
+
+def _outside(piece: Piece, text: str) -> str:
+    """What stands outside in the place of a piece of code: a literal, or a function that asks."""
+    name = piece.mark.name
+    try:
+        node, _ = definition(ast.parse(text), piece.mark.qualname)
+    except (SyntaxError, ValueError) as error:
+        raise InputError(f"{name} is no Python any more: {error}") from error
+    if isinstance(node, (ast.Assign, ast.AnnAssign)) and node.value is not None:
+        try:
+            ast.literal_eval(node.value)
+        except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+            raise InputError(
+                f"{name} is not a literal: of an agent that keeps its network only literals, texts and functions "
+                "evolve, because all else would run outside of the sandbox"
+            ) from None
+        if len(ast.parse(text).body) != 1:
+            raise InputError(
+                f"{name}: nothing may be added beside a constant that is used outside of the sandbox"
+            )
+        return text
+    if not isinstance(node, Definition):
+        raise InputError(f"{name} cannot be called from outside of the sandbox")
+    if "." in piece.mark.qualname:
+        raise InputError(
+            f"{name} is a method, whose `self` cannot cross as JSON: evolve a function that it calls with plain values"
+        )
+    if any(isinstance(each, (ast.Yield, ast.YieldFrom)) for each in ast.walk(node)):
+        raise InputError(f"{name} yields, and what it yields cannot cross one by one: let it return a list")
+    return _asking(node, name)
+
+
+def _asking(node: ast.FunctionDef | ast.AsyncFunctionDef, name: str) -> str:
+    """The function with a body that asks for it."""
+    given = node.args
+    args = [each.arg for each in (*given.posonlyargs, *given.args)]
+    args += [f"*{given.vararg.arg}"] if given.vararg else []
+    named = [f"{each.arg!r}: {each.arg}" for each in given.kwonlyargs]
+    named += [f"**{given.kwarg.arg}"] if given.kwarg else []
+    called = "".join(f"{each}, " for each in args)
+    later = isinstance(node, ast.AsyncFunctionDef)
+    ask = f"__import__('whet_pieces').{'later' if later else 'ask'}"
+    body = f"return {'await ' if later else ''}{ask}({name!r}, ({called}), {{{', '.join(named)}}})"
+    new = type(node)(**{field: getattr(node, field, None) for field in node._fields})
+    new.body = ast.parse(f"async def f():\n    {body}\n").body[0].body  # type: ignore[attr-defined]
+    return ast.unparse(ast.fix_missing_locations(new)) + "\n"
+
+
+def _key(target: Target, program: Program, args: Sequence[Json]) -> str:
+    return digest([target.name, program.id, list(args)])

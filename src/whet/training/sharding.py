@@ -1,0 +1,146 @@
+"""Weights spread over processes: each holds a share of every layer and of what its optimizer keeps.
+
+PyTorch's `fully_shard` (FSDP2) gathers a layer when it is computed and lets it go again, and leaves on
+each process the sum of the gradients for its own share.  What is outside the layers (embedding, last
+norm, output layer, a value head) stays whole everywhere, and so does the reference of a KL penalty.
+A network is loaded whole by every process before it is spread.
+
+It shards causal LMs of transformers that can be packed, because then each item of a step is one forward
+and one backward pass, which all processes must make together; it moves nothing to main memory, and
+recomputes no activations.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any, Protocol, runtime_checkable
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from ..errors import InputError
+from .processes import place, sharded
+
+_ON = ("1", "true")
+_UNKNOWN = {
+    "FSDP_OFFLOAD_PARAMS": "fsdp_offload_params",
+    "FSDP_ACTIVATION_CHECKPOINTING": "fsdp_activation_checkpointing",
+}
+"""Settings of accelerate that change what is computed where, and that are not followed here."""
+
+
+@runtime_checkable
+class Shardable(Protocol):
+    """A network whose layers can be held in shares."""
+
+    packs: bool
+    """Whether an item is one forward pass, whatever is in it."""
+
+    @property
+    def device(self) -> torch.device:
+        """Where its weights are."""
+        ...
+
+    def layers(self) -> list[nn.Module]:
+        """What is gathered and let go one by one."""
+        ...
+
+    def idle(self) -> None:
+        """A forward and a backward pass that come to nothing."""
+        ...
+
+
+def shard(network: object) -> None:
+    """Spread a network over the processes that train together, in place, where they were launched for that.
+
+    Raises:
+        InputError: this network or this torch cannot be sharded, or a setting is not known.
+    """
+    if not place().sharded:
+        return
+    for name, shown in _UNKNOWN.items():
+        if os.environ.get(name, "").lower() in _ON:
+            raise InputError(f"whet train does not know {shown}; leave it out, or train LoRA factors instead")
+    if not isinstance(network, Shardable):
+        raise InputError("a model of whet's own fits in every process; launch it without FSDP")
+    if not network.packs:
+        raise InputError(
+            "this model's attention cannot be packed, so its processes would not compute in step; train LoRA "
+            "factors, or launch without FSDP"
+        )
+    layers = network.layers()
+    if not layers:
+        raise InputError(
+            "this model does not say what its layers are (_no_split_modules); launch without FSDP"
+        )
+    _spread(layers, network.device.type)
+
+
+def _spread(layers: list[nn.Module], device: str) -> None:
+    try:
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.fsdp import FSDPModule, fully_shard
+    except ImportError as error:
+        raise InputError(f"FSDP2 needs torch 2.8 or newer; this is {torch.__version__}") from error
+    if not hasattr(FSDPModule, "set_force_sum_reduction_for_comms"):
+        raise InputError(f"FSDP2 needs torch 2.8 or newer; this is {torch.__version__}")
+    mesh = init_device_mesh(device, (place().size,))
+    again = os.environ.get("FSDP_RESHARD_AFTER_FORWARD", "true").lower() != "false"
+    for layer in layers:
+        made = fully_shard(layer, mesh=mesh, reshard_after_forward=again)
+        made.set_gradient_divide_factor(1.0)  # losses are sums over the parts of all processes
+        made.set_force_sum_reduction_for_comms(True)  # gloo knows no other
+
+
+def own(tensor: Tensor) -> Tensor:
+    """This process's share, by reference; all of what is not sharded."""
+    found: Tensor = _laid_out(tensor).to_local() if sharded(tensor) else tensor
+    return found
+
+
+def whole(tensor: Tensor) -> Tensor:
+    """All of it.  Every process must ask."""
+    found: Tensor = _laid_out(tensor.detach()).full_tensor() if sharded(tensor) else tensor
+    return found
+
+
+def gathered(share: Tensor, weight: Tensor) -> Tensor:
+    """All of a tensor whose shares are cut as the weight's.  Every process must ask."""
+    if not sharded(weight):
+        return share
+    from torch.distributed.tensor import DTensor  # from torch 2.5 on, and only where something is sharded
+
+    cut = _laid_out(weight)
+    made = DTensor.from_local(share, cut.device_mesh, cut.placements, shape=cut.shape, stride=cut.stride())
+    return made.full_tensor()
+
+
+def share_of(tensor: Tensor, weight: Tensor) -> Tensor:
+    """This process's share of a whole tensor, cut as the weight's; of one that is cut already, its share."""
+    if sharded(tensor) or not sharded(weight):
+        return own(tensor)
+    from torch.distributed.tensor import distribute_tensor  # as above
+
+    cut = _laid_out(weight)
+    return distribute_tensor(tensor, cut.device_mesh, cut.placements, src_data_rank=None).to_local()
+
+
+def _laid_out(tensor: Tensor) -> Any:
+    """A sharded tensor as what it is: torch's DTensor."""
+    return tensor
+
+
+def length(gradients: Mapping[str, Tensor]) -> float:
+    """Euclidean length of all of them together."""
+    norms = [own(gradient).norm() for gradient in gradients.values()]
+    if not norms:
+        return 0.0
+    parts = [norm for norm, one in zip(norms, gradients.values(), strict=True) if sharded(one)]
+    if not parts:
+        return float(torch.stack(norms).norm())
+    squares = torch.stack(parts).square().sum()
+    dist.all_reduce(squares)
+    rest = [norm for norm, one in zip(norms, gradients.values(), strict=True) if not sharded(one)]
+    return float((squares + sum(norm.square() for norm in rest)).sqrt())
