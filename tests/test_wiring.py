@@ -310,6 +310,8 @@ def test_doctor_names_the_patch_once_it_is_written_and_init_where_to_take_it(tmp
     said = whet(tmp_path, "init", "agent").stdout
     assert "git -C agent apply .whet/wiring.patch" in said
     assert "Then record it (in agent): whet run" in said
-    assert "git apply .whet/wiring.patch, or: whet run -- COMMAND" in [one.fix for one in diagnose(scan(agent))]
+    assert "git apply .whet/wiring.patch, or: whet run -- COMMAND" in [
+        one.fix for one in diagnose(scan(agent))
+    ]
     subprocess.run(["git", "-C", "agent", "apply", ".whet/wiring.patch"], cwd=tmp_path, check=True)
     assert "OpenAI is wired: whet is imported" in [one.what for one in diagnose(scan(agent))]
