@@ -181,3 +181,24 @@ def test_ctrl_c_stops_without_a_traceback_and_says_how_to_go_on(tmp_path: Path) 
     assert running.returncode == 130, said
     assert "Traceback" not in said
     assert "--resume" in said
+
+
+def test_a_file_without_a_line_is_no_success(tmp_path: Path) -> None:
+    empty, store = tmp_path / "empty.jsonl", tmp_path / "runs.db"
+    empty.write_text("\n")
+    refused(whet("import", empty, "--store", store), 2, "empty.jsonl", "no trajectory")
+    refused(whet("tasks", "add", empty, "--store", store), 2, "empty.jsonl", "no task")
+    assert not store.exists()
+
+
+def test_fewer_than_one_is_refused_by_name(tmp_path: Path) -> None:
+    store = tmp_path / "runs.db"
+    Store(store).close()
+    for words in (
+        ["show", "trajectories", "--store", store, "--limit", "-1"],
+        ["replay", "a:b", "--store", store, "--limit", "0"],
+        ["work", "a:b", "--url", "http://127.0.0.1:9", "--token", "x", "--limit", "-1"],
+    ):
+        done = whet(*words)
+        assert done.returncode == 2
+        assert "--limit. Must be >= 1" in done.stderr

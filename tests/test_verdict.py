@@ -96,3 +96,12 @@ def test_the_verdict_reads_as_text_and_as_json(tmp_path: Path) -> None:
     assert set(fields) == set(Verdict.__dataclass_fields__)
     assert fields["interval"] == list(found.interval)
     assert render(verdict(a, a, margin=0.1)).startswith("PROMOTE: shown to be not worse by more than 0.1")
+
+
+def test_one_pair_and_a_bar_of_nothing_are_written_as_people_do(tmp_path: Path) -> None:
+    a = write(tmp_path / "a.jsonl", [{"task": "1", "success": False}, {"task": "2", "success": None}])
+    b = write(tmp_path / "b.jsonl", [{"task": "1", "success": True}, {"task": "2", "success": True}])
+    said = render(verdict(a, b))
+    assert "over 1 pair;" in said
+    assert "1 pair left out: success missing" in said
+    assert "not above +0.000" in said

@@ -300,3 +300,18 @@ def test_a_record_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "whet.json").write_text('{"store": "taken/whet.db"}')
     (said,) = [one for one in diagnose(scan(tmp_path)) if one.level == "error"]
     assert "is a file where the folder" in said.what
+
+
+def test_doctor_names_the_patch_once_it_is_written_and_init_where_to_take_it(tmp_path: Path) -> None:
+    agent = tmp_path / "agent"
+    agent.mkdir()
+    repository(agent, "OpenAI")
+    assert "whet init, or: whet run -- COMMAND" in [one.fix for one in diagnose(scan(agent))]
+    said = whet(tmp_path, "init", "agent").stdout
+    assert "git -C agent apply .whet/wiring.patch" in said
+    assert "Then record it (in agent): whet run" in said
+    assert "git apply .whet/wiring.patch, or: whet run -- COMMAND" in [
+        one.fix for one in diagnose(scan(agent))
+    ]
+    subprocess.run(["git", "-C", "agent", "apply", ".whet/wiring.patch"], cwd=tmp_path, check=True)
+    assert "OpenAI is wired: whet is imported" in [one.what for one in diagnose(scan(agent))]

@@ -333,7 +333,7 @@ class Comparison:
         return max(by_betting, math.ceil(self.n * (half / distance) ** 2))
 
     def _reasons(self, proven: bool, needed: int | None) -> Iterable[str]:
-        effect, bar = self._effect.plain, -self.margin
+        effect, bar = self._effect.plain, 0.0 - self.margin  # -self.margin would be written -0.000
         goal = f"better than {self.against}"
         if self.margin:
             goal = f"not worse than {self.against} by more than {self.margin:g}"
@@ -342,7 +342,7 @@ class Comparison:
             where = f" in {self._effect.clusters} groups ({self._effect.mean:+.3f} for a group drawn anew)"
         enough = self.e_value >= 1 / self.alpha
         yield (
-            f"{self.metric} {effect:+.3f} over {self.n} pairs{where}; "
+            f"{self.metric} {effect:+.3f} over {_pairs(self.n)}{where}; "
             f"e-value {self.e_value:.3g}, {'enough' if enough else 'not enough'} "
             f"(it takes {1 / self.alpha:.3g}) to call it {goal}."
         )
@@ -354,9 +354,9 @@ class Comparison:
         if not proven and needed is not None and needed > self.n:
             yield f"An effect of this size would need about {needed} pairs."
         if self._broken:
-            yield f"{self._broken} pairs left out: an infrastructure error on one side."
+            yield f"{_pairs(self._broken)} left out: an infrastructure error on one side."
         if self._unscored:
-            yield f"{self._unscored} pairs left out: {self.metric} missing on one side (missing is not 0)."
+            yield f"{_pairs(self._unscored)} left out: {self.metric} missing on one side (missing is not 0)."
         if self._excluded > MAX_EXCLUDED * len(self._seen):
             yield (
                 f"{self._excluded} of {len(self._seen)} pairs left out is more than {MAX_EXCLUDED:.0%}: "
@@ -403,9 +403,13 @@ class _Rail:
         allowed = f"{rail.margin:.3g}" + (" of the baseline's mean" if rail.relative else "")
         text = (
             f"Guardrail {rail.metric} {'holds' if self.holds() else 'fails'}: {self._raw.mean:+.3g} over "
-            f"{self._slack.n} pairs; worse by at most {allowed} is allowed and must be shown."
+            f"{_pairs(self._slack.n)}; worse by at most {allowed} is allowed and must be shown."
         )
-        return text + (f" {self._missing} pairs have it on one side only." if self._missing else "")
+        return text + (f" On one side only: {_pairs(self._missing)}." if self._missing else "")
+
+
+def _pairs(number: int) -> str:
+    return "1 pair" if number == 1 else f"{number} pairs"
 
 
 def pairs(baseline: Side, candidate: Side) -> list[Pair]:

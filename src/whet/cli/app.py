@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import cyclopts
-from cyclopts import Parameter
+from cyclopts import Parameter, validators
 
 
 def _version() -> str:
@@ -20,6 +22,10 @@ app = cyclopts.App(
     default_parameter=Parameter(negative=()),
     suppress_keyboard_interrupt=False,
 )
+
+
+AtLeastOne = Annotated[int, Parameter(validator=validators.Number(gte=1))]
+"""Of what there is no use in having none: less is refused with the option's name."""
 
 
 def counted(number: int, noun: str) -> str:

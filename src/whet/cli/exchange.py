@@ -138,6 +138,9 @@ def import_(files: Sequence[Path], /, *, store: Path, json: bool = False) -> int
     # All of them first: a bad line records nothing.
     redactor = Redactor()
     found = [redactor.trajectory(run) for file in files for run in read(file)]
+    if not found:
+        named = ", ".join(map(str, files))
+        raise InputError(f"{named}: no trajectory; give one as JSON on each line")
     with Store(store) as opened:
         before = opened.count("trajectories")
         opened.put(*found)

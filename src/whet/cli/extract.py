@@ -56,4 +56,6 @@ def extract_targets(path: Path = HERE, /, *, output: Path | None = None, json: b
     for name, reason in problems.items():
         print(f"{name}: {reason}")
     print(counted(len(marks), "target"))
+    if not marks:
+        print("mark a function with @whet.evolve, or a constant with the comment # whet: evolve kind=prompt")
     return 0

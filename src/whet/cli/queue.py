@@ -9,7 +9,7 @@ from typing import Literal
 import cyclopts
 import msgspec
 
-from .app import app, counted
+from .app import AtLeastOne, app, counted
 
 app.command(cyclopts.App(name="tasks", help="The work that is handed out to workers."))
 app.command(cyclopts.App(name="resources", help="Snapshots of what work is done with: prompts, knobs."))
@@ -22,9 +22,9 @@ def add_tasks(
     *,
     store: Path,
     mode: Literal["train", "val", "test"] = "train",
-    times: int = 1,
+    times: AtLeastOne = 1,
     resources: str | None = None,
-    max_attempts: int = 3,
+    max_attempts: AtLeastOne = 3,
     json: bool = False,
 ) -> int:
     """Record the tasks of a file and queue them, with the server running or not.
@@ -53,8 +53,6 @@ def add_tasks(
     from ..store import Store
     from ..types import Rollout, Split, digest
 
-    if times < 1:
-        raise InputError(f"--times is {times}; give at least 1")
     splits = {"train": Split.TRAIN, "val": Split.VALIDATION, "test": Split.GATE}
     tasks = [task if task.split else replace(task, split=splits[mode]) for task in from_jsonl(file)]
     rollouts = [
@@ -68,6 +66,8 @@ def add_tasks(
         for task in tasks
         for number in range(times)
     ]
+    if not tasks:
+        raise InputError(f"{file} holds no task; give one as JSON on each line")
     with Store(store) as opened:
         if resources is not None:
             opened.resources.get(resources)

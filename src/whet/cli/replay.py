@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from .app import app, counted
+from .app import AtLeastOne, app, counted
 
 
 @app.command
@@ -22,7 +22,7 @@ def replay(
     store: Path,
     reward: tuple[str, ...] = (),
     run: tuple[str, ...] = (),
-    limit: int | None = None,
+    limit: AtLeastOne | None = None,
     nearest: bool = False,
     json: bool = False,
 ) -> int:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import Parameter
 
 from ..errors import InputError
-from .app import app, counted
+from .app import AtLeastOne, app, counted
 
 if TYPE_CHECKING:
     from ..server import Role
@@ -123,7 +123,7 @@ def work(
     processes: int = 1,
     lease: float = 60.0,
     mode: tuple[Literal["train", "val", "test"], ...] = (),
-    limit: int | None = None,
+    limit: AtLeastOne | None = None,
     json: bool = False,
 ) -> int:
     """Run an agent on the rollouts that a server gives out, until Ctrl-C.

@@ -11,7 +11,7 @@ import msgspec
 
 from ..types import Trajectory
 from . import record  # noqa: F401 - `whet show`, which this is a part of
-from .app import app
+from .app import AtLeastOne, app, counted
 
 
 @app["show"].command
@@ -20,7 +20,7 @@ def trajectories(
     store: Path,
     run: str | None = None,
     since: str | None = None,
-    limit: int | None = None,
+    limit: AtLeastOne | None = None,
     json: bool = False,
 ) -> int:
     """Print the trajectories of a store, in the order in which they were recorded.
@@ -80,7 +80,7 @@ def _moment(text: str | None) -> float | None:
 
 def _line(trajectory: Trajectory) -> str:
     begun = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(trajectory.started))
-    asked = " ".join(trajectory.task.instruction.split())
+    asked = " ".join(trajectory.task.instruction.split()) or trajectory.task.id
     shown = asked if len(asked) <= 50 else asked[:47] + "..."
-    steps = f"{len(trajectory.steps):>3} steps"
-    return f"{begun}  {trajectory.id:32}  {trajectory.outcome:20}  {steps}  {shown}"
+    steps = counted(len(trajectory.steps), "step")
+    return f"{begun}  {trajectory.id:32}  {trajectory.outcome:20}  {steps:>9}  {shown}"

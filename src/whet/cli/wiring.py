@@ -24,14 +24,13 @@ def init(path: Path = Path(), /, *, json: bool = False) -> int:
         Print what was found and proposed as one JSON object.
     """
     from ..wiring import propose, scan
-    from ..wiring.propose import FOLDER
+    from ..wiring.propose import PATCH
 
     found = scan(path)
     proposal = propose(found)
     made = proposal.write()
-    patch = path / FOLDER / "wiring.patch"
     if proposal.diff:
-        patch.write_text(proposal.diff, encoding="utf-8", newline="")
+        (path / PATCH).write_text(proposal.diff, encoding="utf-8", newline="")
     if json:
         described = {
             "framework": found.framework,
@@ -46,6 +45,7 @@ def init(path: Path = Path(), /, *, json: bool = False) -> int:
         }
         print(msgspec.json.encode(described).decode())
         return 0
+    there = "" if path.resolve() == Path.cwd() else f"-C {path} "
     print(
         f"{found.framework or 'an agent that calls a model'}: {counted(len(found.entry_points), 'entry point')}, "
         f"{counted(len(found.prompts), 'prompt')}, {counted(len(found.tools), 'tool')} "
@@ -54,12 +54,13 @@ def init(path: Path = Path(), /, *, json: bool = False) -> int:
     for name in made:
         print(f"wrote {name}")
     if proposal.diff:
-        print(f"\n{proposal.diff}\nTo take these lines: git apply {patch.as_posix()}")
+        print(f"\n{proposal.diff}\nTo take these lines: git {there}apply {PATCH}")
     else:
         print("no line has to change")
     for note in proposal.notes:
         print(f"note: {note}")
-    print(f"Then record it: {proposal.command}")
+    where = f" (in {path})" if there else ""
+    print(f"Then record it{where}: {proposal.command}")
     return 0
 
 

@@ -21,10 +21,12 @@ from ..training.batch import Counts, Merged
 from ..training.cloning import (
     Chosen,
     CloneOptions,
+    FromBase,
     clone,
     joined,
     learner_of,
     read_kept,
+    resumed,
     starting,
     write_kept,
 )
@@ -51,15 +53,6 @@ class DAggerOptions(CloneOptions):
         super().__post_init__()
         if self.steps < 1 or self.group_size < 1:
             raise InputError(f"steps and group_size must be 1 or more; got {self}")
-
-
-@dataclass(kw_only=True)
-class _Run:
-    """What goes from round to round; saved as Update.state."""
-
-    base: dict[str, Json]
-    round: int = 0
-    file: str = ""
 
 
 class DAgger:
@@ -91,7 +84,7 @@ class DAgger:
         """
         options = self.options
         version = starting(bundle, options.resource)
-        run = self._begun(context.state, version)
+        run = resumed(context.state, FromBase(base=msgspec.to_builtins(version)), self.name)
         corrections, figures = self._corrections(groups)
         everything = joined(read_kept(context.folder, run.file), corrections)
         if not everything:
@@ -111,14 +104,6 @@ class DAgger:
             done=done,
             reason=f"all {options.steps} rounds done" if done else "",
         )
-
-    def _begun(self, state: Json, version: Version) -> _Run:
-        if state is None:
-            return _Run(base=msgspec.to_builtins(version))
-        try:
-            return msgspec.convert(state, _Run)
-        except msgspec.ValidationError as error:
-            raise InputError(f"this is no state of {self.name}: {error}") from error
 
     def _corrections(self, groups: Sequence[Group]) -> tuple[list[Chosen], dict[str, float]]:
         found: list[Chosen] = []

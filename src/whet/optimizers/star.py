@@ -22,11 +22,13 @@ from ..loop import Context, Update
 from ..training.cloning import (
     Chosen,
     CloneOptions,
+    FromBase,
     choose,
     clone,
     joined,
     learner_of,
     read_kept,
+    resumed,
     starting,
     succeeded,
     write_kept,
@@ -63,17 +65,6 @@ class STaROptions(CloneOptions):
             raise InputError(f"steps and group_size must be 1 or more; got {self}")
 
 
-@dataclass(kw_only=True)
-class _Run:
-    """What goes from round to round; saved as Update.state."""
-
-    base: dict[str, Json]
-    """The Version that every round starts from."""
-    round: int = 0
-    file: str = ""
-    """Successes so far, in the context's folder."""
-
-
 class STaR:
     """STaR as an Optimizer; one `step` is one round, training included.
 
@@ -99,7 +90,7 @@ class STaR:
         """
         options = self.options
         version = starting(bundle, options.resource)
-        run = _begun(context.state, version)
+        run = resumed(context.state, FromBase(base=msgspec.to_builtins(version)), self.name)
         base = msgspec.convert(run.base, Version)
         chosen, figures = self._chosen(groups)
         if options.accumulate:
@@ -140,12 +131,3 @@ class STaR:
     def _passes(self, trajectory: Trajectory) -> bool | None:
         good = succeeded(trajectory, self.options.score, self.options.threshold)
         return None if good is None else good or not self.options.filtered
-
-
-def _begun(state: Json, version: Version) -> _Run:
-    if state is None:
-        return _Run(base=msgspec.to_builtins(version))
-    try:
-        return msgspec.convert(state, _Run)
-    except msgspec.ValidationError as error:
-        raise InputError(f"this is no state of star: {error}") from error

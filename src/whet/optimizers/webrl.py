@@ -21,7 +21,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-import msgspec
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -33,9 +32,11 @@ from ..training.batch import Merged, Part, by_unit, marked, merge, parts
 from ..training.cloning import (
     Chosen,
     CloneOptions,
+    Kept,
     choose,
     joined,
     read_kept,
+    resumed,
     starting,
     succeeded,
     write_kept,
@@ -108,7 +109,7 @@ class WebRL:
         """
         options = self.options
         start = starting(bundle, options.resource)
-        state = _state(context.state)
+        state = resumed(context.state, Kept(), self.name)
         critic = new_scorer(self.models.decoder(start))
         steps, figures = await self._phase(critic, groups, context)
         actor = Learner(
@@ -117,16 +118,16 @@ class WebRL:
             policy_version=int(start.meta.get("policy_version", 0)),
         )
         reference = self.models.decoder(start)
-        before = read_kept(context.folder, state["file"])
+        before = read_kept(context.folder, state.file)
         replayed = self._replayed(before, reference, len(groups) * options.group_size)
         figures |= {"replayed": float(len(replayed))}
         figures |= await self._regress(actor, reference, [*steps, *_as_steps(replayed)], context)
-        done = state["round"] + 1 >= options.steps
-        meta: dict[str, Json] = {"method": self.name, "seed": options.seed, "round": state["round"]}
+        done = state.round + 1 >= options.steps
+        meta: dict[str, Json] = {"method": self.name, "seed": options.seed, "round": state.round}
         version = actor.checkpoint(options.resource, context.folder, start.id, meta)
         return Update(
             bundle=bundle.put(version),
-            state={"round": state["round"] + 1, "file": self._remember(before, groups, context)},
+            state={"round": state.round + 1, "file": self._remember(before, groups, context)},
             metrics=figures,
             done=done,
             reason=f"all {options.steps} phases done" if done else "",
@@ -315,12 +316,3 @@ def _as_steps(replayed: Sequence[Chosen]) -> list[Merged]:
         for one in sequences:
             found.append(Merged(0, one.ids, one.targets, one.logprobs, [0.5] * len(one.targets)))
     return found
-
-
-def _state(state: Json) -> dict[str, Json]:
-    if state is None:
-        return {"round": 0, "file": ""}
-    try:
-        return msgspec.convert(state, dict[str, int | str])
-    except msgspec.ValidationError as error:
-        raise InputError(f"this is no state of webrl: {error}") from error

@@ -13,6 +13,7 @@ import random
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
@@ -52,8 +53,43 @@ class CloneOptions:
     def __post_init__(self) -> None:
         if self.epochs < 1 or self.batch < 1 or self.patience < 1 or not 0 <= self.validation_share < 1:
             raise InputError(
-                f"epochs, batch and patience must be 1 or more, validation_share in [0, 1): {self}"
+                "epochs, batch and patience must be 1 or more and validation_share in [0, 1); they are "
+                f"{self.epochs}, {self.batch}, {self.patience} and {self.validation_share}"
             )
+
+
+@dataclass(kw_only=True)
+class Kept:
+    """How far a method is that learns again from what it kept of earlier rounds; saved as Update.state."""
+
+    round: int = 0
+    file: str = ""
+    """What earlier rounds kept, in the context's folder (`write_kept`)."""
+
+
+@dataclass(kw_only=True)
+class FromBase(Kept):
+    """The same of a method that begins every round with the same weights."""
+
+    base: dict[str, Json]
+    """The Version that they are."""
+
+
+T = TypeVar("T")
+
+
+def resumed(state: Json, begun: T, method: str) -> T:
+    """What a method saved as Update.state; `begun` if it saved nothing yet.
+
+    Raises:
+        InputError: the state is another method's.
+    """
+    if state is None:
+        return begun
+    try:
+        return msgspec.convert(state, type(begun))
+    except msgspec.ValidationError as error:
+        raise InputError(f"this is no state of {method}: {error}") from error
 
 
 Chosen = tuple[str, tuple[list[Merged], Counts]]

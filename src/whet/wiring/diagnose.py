@@ -20,7 +20,7 @@ import msgspec
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
-from .propose import CONFIGURATION, STORE
+from .propose import CONFIGURATION, PATCH, STORE
 from .scan import Repository
 
 LOW_DISK = 1_000_000_000
@@ -114,7 +114,8 @@ def _wired(repository: Repository) -> Iterator[Finding]:
         yield Finding("ok", f"{repository.framework or 'the agent'} is wired: whet is imported")
     else:
         name = repository.framework or "an agent that calls a model"
-        yield Finding("warning", f"{name} is not recorded", "whet init, or: whet run -- COMMAND")
+        wire = f"git apply {PATCH}" if (repository.root / PATCH).is_file() else "whet init"
+        yield Finding("warning", f"{name} is not recorded", f"{wire}, or: whet run -- COMMAND")
     for one in repository.unread:
         yield Finding("warning", f"not read: {one}")
 

@@ -20,6 +20,7 @@ from .scan import FRAMEWORKS, EntryPoint, Repository
 CONFIGURATION = "whet.json"
 FOLDER = ".whet"
 STORE = f"{FOLDER}/whet.db"
+PATCH = f"{FOLDER}/wiring.patch"
 LINES = 3
 """Lines of the user's that may be added."""
 
