@@ -10,8 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from server_world import TOKENS, world
 
 from whet.fakes import ScriptedServer
+from whet.server import Role
+from whet.server.gateway import Upstream
 from whet.store import Store
 from whet.tracing.assemble import Assembler
 from whet.tracing.dialects import trajectory_id
@@ -77,6 +80,38 @@ def test_traced_calls_and_their_model_calls_are_one_trajectory_each(tmp_path: Pa
             assert think.usage is not None
         assert [step.observation[-1]["text"] for step in rest.steps] == ["afterwards"]
         assert rest.meta["source"] == "gateway"
+
+
+def test_behind_a_server_that_runs_they_are_one_trajectory_each_too(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(PROGRAM + "whet.feedback('r1', 1.0, 'well done')\n")
+    with (
+        ScriptedServer("fine", speaks=("chat",)) as upstream,
+        world(
+            tmp_path / "served.db", grace=0.0, upstreams={"default": Upstream(url=upstream.base_url)}
+        ) as here,
+    ):
+        words = ["run", "--url", here.url, "--token", TOKENS[Role.WRITE], "--run-id", "r1", "--"]
+        done = subprocess.run(
+            [sys.executable, "-m", "whet.cli", *words, sys.executable, "program.py", "one"],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            env={**os.environ, "WHET_STORE": str(tmp_path / "elsewhere.db")},
+        )
+        assert done.returncode == 0, done.stderr
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline:
+            found = list(here.store.trajectories(ids=["r1"]))
+            if [len(each.steps) for each in found] == [4]:
+                break
+            time.sleep(0.05)
+        (whole,) = found
+        assert [step.name for step in whole.steps if step.kind == "tool"] == ["look"]
+        assert sum(step.usage is not None for step in whole.steps) == 3
+        assert [said.comment for said in whole.feedback] == ["well done"]
+    assert not (tmp_path / "elsewhere.db").exists()
+    assert not (tmp_path / "whet.db").exists()
 
 
 def called(number: int, at: float, run: str = "r1") -> Span:

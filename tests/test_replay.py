@@ -155,6 +155,42 @@ def test_a_read_may_be_repeated_and_be_answered_by_the_nearest() -> None:
     assert (replay.counts.exact, replay.counts.nearest, replay.counts.unused) == (2, 2, 1)
 
 
+def test_a_read_that_was_not_recorded_may_run_for_real_and_a_write_never_does() -> None:
+    ran: list[str] = []
+
+    @step(kind="tool", effect="read")
+    def find(words: str) -> str:
+        ran.append(words)
+        return f"found {words}"
+
+    @step(kind="tool", effect="read")
+    async def fetch(id: str) -> str:
+        ran.append(id)
+        return f"fetched {id}"
+
+    @step(kind="tool", effect="idempotent")
+    def label(id: str) -> None:
+        ran.append(f"labelled {id}")
+
+    @step(kind="tool")
+    def send(text: str) -> None:
+        ran.append(f"sent {text}")
+
+    recorded = Step(kind="tool", name="find", observation="rent", action="from the record")
+    run = Trajectory(task=Task(instruction="q"), steps=[recorded])
+    with Replay(run, divergence="live") as replay:
+        assert [find("rent"), find("gas"), asyncio.run(fetch("m1"))] == [
+            "from the record",
+            "found gas",
+            "fetched m1",
+        ]
+        for write in (label, send):
+            with pytest.raises(Diverged, match="was not recorded"):
+                write("m1")
+    assert ran == ["gas", "m1"]
+    assert (replay.counts.exact, replay.counts.live, len(replay.counts.diverged)) == (1, 2, 2)
+
+
 def test_a_simulator_answers_what_was_not_recorded() -> None:
     run = Trajectory(task=Task(instruction="q"))
     with Replay(run, divergence=lambda tool, given: {"tool": tool, "given": given}) as replay:
@@ -287,7 +323,7 @@ def test_runs_of_other_functions_and_rollouts_are_not_this_agents() -> None:
 def test_settings_without_a_meaning_are_refused() -> None:
     run = Trajectory(task=Task(instruction="q"))
     with pytest.raises(InputError, match="exclude, nearest"):
-        Replay(run, divergence="live")  # type: ignore[arg-type]
+        Replay(run, divergence="guess")  # type: ignore[arg-type]
     with pytest.raises(InputError, match="read, idempotent, write"):
         step(kind="tool", effect="delete")  # type: ignore[call-overload]
     with pytest.raises(InputError, match="no recorded run"):
@@ -333,6 +369,12 @@ def test_the_command_replays_a_store_and_says_how_faithful_it_is(tmp_path: Path)
     found = json.loads(whet("--json", "--reward", "shop:short").stdout)
     assert (found["rate"], found["exact"], found["diverged"]) == (1.0, 2, 0)
     assert not (tmp_path / "touched").exists()
+    (tmp_path / "shop.py").write_text(AGENT.replace("lookup(name)}", "lookup(name.title())}"))
+    assert json.loads(whet("--json").stdout)["diverged"] == 2
+    assert not (tmp_path / "touched").exists()
+    found = json.loads(whet("--json", "--live").stdout)
+    assert (found["live"], found["diverged"], found["compared"]) == (2, 0, 2)
+    assert (tmp_path / "touched").exists(), "the read ran for real"
     wrong = whet("--reward", "shop:nothing")
     assert wrong.returncode == 2
     assert "shop:nothing" in wrong.stderr

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from whet.errors import ModelError
+from whet.errors import InputError, ModelError
 from whet.store import Store
 from whet.tracing import collecting, feedback, flush, propagate, run, step, trace
 from whet.types import Failure, Fault, Outcome, Step, Tokens, Trajectory, Usage
@@ -285,6 +285,46 @@ def test_async_generators_are_recorded_with_what_they_yield(store: Store) -> Non
     (found,) = recorded(store)
     assert found.output == ["a", "b", "c"]
     assert [s.action for s in found.steps] == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize(
+    ("given", "kind"),
+    [
+        ({"value": -1.0}, "thumb"),
+        ({"value": 3.5}, "rating"),
+        ({"value": 1.0, "kind": "rating"}, "rating"),
+        ({"correction": "noon"}, "correction"),
+        ({"correction": [{"action": "click"}], "kind": "demonstration"}, "demonstration"),
+        ({"correction": {"chosen": "a", "rejected": "b"}, "kind": "preference"}, "preference"),
+        ({"comment": "hm"}, "comment"),
+    ],
+)
+def test_feedback_of_each_kind_is_kept_at_each_level(store: Store, given: dict[str, Any], kind: str) -> None:
+    for whom in ({"run": "r"}, {"run": "r", "step": "2"}, {"session": "s"}):
+        feedback(**whom, **given, store=store)
+    flush()
+    rows = store.rows("SELECT level, run, step, session, kind FROM labels ORDER BY level")
+    assert rows == [
+        ("session", "", None, "s", kind),
+        ("step", "r", "2", None, kind),
+        ("trajectory", "r", None, None, kind),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({"value": 1.0}, "either a run or a session"),
+        ({"run": "r", "session": "s", "value": 1.0}, "either a run or a session"),
+        ({"session": "s", "step": "1", "value": 1.0}, "belongs to a run"),
+        ({"run": "r"}, "no value"),
+        ({"run": "r", "value": 0.5, "kind": "thumb"}, "1 or -1"),
+        ({"run": "r", "correction": "x", "kind": "preference"}, "chosen"),
+    ],
+)
+def test_feedback_that_could_not_be_used_is_refused(store: Store, given: dict[str, Any], why: str) -> None:
+    with pytest.raises(InputError, match=why):
+        feedback(**given, store=store)
 
 
 def test_feedback_refers_to_the_run_whatever_ran_meanwhile(store: Store) -> None:

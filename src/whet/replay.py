@@ -63,6 +63,8 @@ class Fidelity:
     """Tool calls answered as recorded."""
     nearest: int
     simulated: int
+    live: int
+    """Reads that were not recorded and ran for real."""
     differing: Sequence[str]
     """Ids of the runs whose verdict changed."""
     reasons: Mapping[str, int] = field(default_factory=dict)
@@ -251,6 +253,7 @@ def _counted(runs: Sequence[tuple[str, Counts, Json, Json]]) -> Fidelity:
         exact=sum(counts.exact for _, counts, _, _ in runs),
         nearest=sum(counts.nearest for _, counts, _, _ in runs),
         simulated=sum(counts.simulated for _, counts, _, _ in runs),
+        live=sum(counts.live for _, counts, _, _ in runs),
         differing=tuple(id for id, same in judged if not same),
         reasons=dict(first.most_common()),
     )

@@ -24,11 +24,12 @@ def replay(
     run: tuple[str, ...] = (),
     limit: AtLeastOne | None = None,
     nearest: bool = False,
+    live: bool = False,
     json: bool = False,
 ) -> int:
     """Run an agent again on recorded runs, with its tools answered from the record.
 
-    Nothing that the agent does reaches the world: tools (functions marked `@whet.step(kind="tool")`) get their
+    Nothing that the agent does changes the world: tools (functions marked `@whet.step(kind="tool")`) get their
     recorded results, model calls are real. Says how often the replayed verdict equals the recorded one, and how
     many runs left the record and were therefore left out.
 
@@ -47,20 +48,25 @@ def replay(
     nearest
         Answer a read that was not recorded with the most similar recorded read of that tool, instead of
         leaving the run out.
+    live
+        Run a read that was not recorded for real: a tool that declares effect="read". Every other tool is
+        answered from the record or not at all; one that declares no effect counts as a write.
     json
         Print one JSON object.
     """
-    from ..errors import NotFoundError
+    from ..errors import InputError, NotFoundError
     from ..replay import fidelity, runs_of
     from ..store import Store
 
     if not store.exists():
         raise NotFoundError(f"there is no store at {store}")
     function, rewards = _named(agent), [_named(one) for one in reward]
+    if nearest and live:
+        raise InputError("give --nearest or --live: a read that was not recorded has one answer")
     with Store(store) as opened:
         found_runs = opened.trajectories(ids=run or None)
         recorded = (list(found_runs) if run else runs_of(function, found_runs))[:limit]
-    policy: Literal["nearest", "exclude"] = "nearest" if nearest else "exclude"
+    policy: Literal["nearest", "live", "exclude"] = "nearest" if nearest else "live" if live else "exclude"
     found = asyncio.run(fidelity(function, recorded, rewards=rewards, divergence=policy, guard=True))
     if json:
         print(msgspec.json.encode({**msgspec.to_builtins(found), "rate": found.rate}).decode())
@@ -73,7 +79,7 @@ def replay(
     )
     print(
         f"tool calls answered: {found.exact} as recorded, {found.nearest} by the nearest read, "
-        f"{found.simulated} simulated"
+        f"{found.live} by running a read"
     )
     if found.diverged:
         print(f"left out: {found.diverged} runs did what was never recorded")

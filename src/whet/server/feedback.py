@@ -8,21 +8,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import math
 from collections.abc import AsyncIterator, Sequence
-from typing import Annotated, Literal
+from typing import Annotated
 
 import msgspec
 
 from ..errors import InputError
 from ..store import Store
+from ..tracing.labels import Kind, check_feedback
 from ..tracing.redact import Redactor
 from ..types import Feedback, Json, new_id
 from .asgi import Request, Response, Route, answer, reads, writes
 from .ingest import PAGE, Page
 
 Id = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
-Kind = Literal["thumb", "rating", "correction", "demonstration", "preference", "comment"]
 MOST = 10_000
 
 
@@ -113,7 +112,6 @@ class FeedbackPart:
         return answer(FoundFeedback(await asyncio.to_thread(read)))
 
     def _noun(self, number: int, said: Said) -> Feedback:
-        _check(number, said)
         more = {} if said.at is None else {"at": said.at}
         noun = Feedback(
             run=said.run or "",
@@ -126,31 +124,8 @@ class FeedbackPart:
             id=said.id or new_id(),
             **more,
         )
+        try:
+            check_feedback(noun)
+        except InputError as error:
+            raise InputError(f"{number}: {error}") from error
         return noun if self._redactor is None else self._redactor.feedback(noun)
-
-
-def _check(number: int, said: Said) -> None:
-    """Refuse what could not be used later, while whoever sends it can still mend it.
-
-    Raises:
-        InputError: nothing or two things are meant, or the kind lacks what makes it one.
-    """
-    wrong = ""
-    if (said.run is None) == (said.session is None):
-        wrong = "name either a run or a session"
-    elif said.step is not None and said.run is None:
-        wrong = "a step belongs to a run: name the run too"
-    elif said.kind == "thumb" and said.value not in (1, -1):
-        wrong = f"a thumb has the value 1 or -1, not {said.value!r}"
-    elif said.kind == "rating" and (said.value is None or not math.isfinite(said.value)):
-        wrong = "a rating needs a value"
-    elif said.kind == "comment" and not said.comment:
-        wrong = "a comment says something"
-    elif said.kind in ("correction", "demonstration") and said.correction is None:
-        wrong = f"a {said.kind} says in `correction` what should have been"
-    elif said.kind == "preference" and not (
-        isinstance(said.correction, dict) and {"chosen", "rejected"} <= set(said.correction)
-    ):
-        wrong = 'a preference says in `correction` {"chosen": ..., "rejected": ...}'
-    if wrong:
-        raise InputError(f"feedback {number}: {wrong}")

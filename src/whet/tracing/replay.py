@@ -34,7 +34,7 @@ A tool that declares none counts as `write`."""
 
 Simulator: TypeAlias = Callable[[str, Json], Json]
 """(tool, arguments) → what it would have answered."""
-Divergence: TypeAlias = Literal["exclude", "nearest"] | Simulator
+Divergence: TypeAlias = Literal["exclude", "nearest", "live"] | Simulator
 
 
 class Diverged(EnvError):
@@ -54,6 +54,8 @@ class Counts:
     nearest: int = 0
     """A read that was answered with the most similar recorded read of the same tool."""
     simulated: int = 0
+    live: int = 0
+    """Reads that were not recorded and ran for real."""
     diverged: list[str] = field(default_factory=list)
     """The calls that nothing could answer, as text."""
     unused: int = 0
@@ -63,6 +65,8 @@ class Counts:
 HARMLESS = frozenset({"final_answer"})
 """Tools that frameworks bring, nobody can mark, and that do nothing but return what they are given."""
 _ANY = Shape()
+_LIVE = object()
+"""Stands for an answer: the tool itself is to be asked."""
 _marked: set[str] = set()
 """Names of the functions that are marked as tools in this process: what a replay can answer for."""
 _replaying: ContextVar[Replay | None] = ContextVar("whet_replay", default=None)
@@ -75,8 +79,9 @@ class Replay:
     Args:
         trajectory: what was recorded; its steps of kind `tool` answer.
         divergence: for a call that was not recorded: `exclude` refuses it (Diverged), `nearest` answers a
-            read with the most similar recorded read of that tool and refuses everything else, a function
-            simulates the tool.  A write is never run, whatever the policy.
+            read with the most similar recorded read of that tool and refuses everything else, `live` runs a
+            read for real and refuses everything else, a function simulates the tool.  What is not declared a
+            read is never run, whatever the policy.
         guard: refuse tool calls of this process that come from outside of any replay, such as those of a
             thread to which nobody carried the context (`whet.propagate`).  For a process that does nothing
             but replay.
@@ -88,8 +93,8 @@ class Replay:
     def __init__(
         self, trajectory: Trajectory, *, divergence: Divergence = "exclude", guard: bool = False
     ) -> None:
-        if not callable(divergence) and divergence not in ("exclude", "nearest"):
-            raise InputError(f"divergence {divergence!r} is none of exclude, nearest, or a function")
+        if not callable(divergence) and divergence not in ("exclude", "nearest", "live"):
+            raise InputError(f"divergence {divergence!r} is none of exclude, nearest, live, or a function")
         self.counts = Counts()
         self._divergence, self._guard = divergence, guard
         self._by_tool: dict[str, list[Step]] = {}
@@ -119,8 +124,8 @@ class Replay:
         """No call went unanswered: what the run came to may be compared with the recorded one."""
         return not self.counts.diverged
 
-    def answer(self, tool: str, given: Json, effect: Effect | None, shape: Shape = _ANY) -> Json:
-        """What the tool answered; its recorded failure is raised again.
+    def answer(self, tool: str, given: Json, effect: Effect | None, shape: Shape = _ANY) -> Any:
+        """What the tool answered, or that it is to be run (`_LIVE`); its recorded failure is raised again.
 
         Args:
             shape: of the tool's function, where it is known.
@@ -145,6 +150,9 @@ class Replay:
         if self._divergence == "nearest" and effect == "read" and calls:
             self.counts.nearest += 1
             return self._answer(max(calls, key=lambda step: _alike(given, arguments(step))), shape)
+        if self._divergence == "live" and effect == "read":
+            self.counts.live += 1
+            return _LIVE
         return self._refuse(tool, given, effect)
 
     def _answer(self, step: Step, shape: Shape) -> Json:
@@ -191,7 +199,7 @@ def answerable(function: Any, called: Called, effect: Effect | None) -> Any:
     shape = Shape.of(function)
     _marked.add(bare(called.name))
 
-    def recorded(replay: Replay, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Json:
+    def recorded(replay: Replay, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         given = called.observation(called.freeze(args, kwargs), thaw)
         return replay.answer(called.name, given, effect, shape)
 
@@ -200,16 +208,17 @@ def answerable(function: Any, called: Called, effect: Effect | None) -> Any:
         @functools.wraps(function)
         async def asynchronous(*args: Any, **kwargs: Any) -> Any:
             replay = replaying(called.name)
-            return await function(*args, **kwargs) if replay is None else recorded(replay, args, kwargs)
+            found = _LIVE if replay is None else recorded(replay, args, kwargs)
+            return await function(*args, **kwargs) if found is _LIVE else found
 
         return asynchronous
 
     @functools.wraps(function)
     def synchronous(*args: Any, **kwargs: Any) -> Any:
         replay = replaying(called.name)
-        if replay is None:
+        found = _LIVE if replay is None else recorded(replay, args, kwargs)
+        if found is _LIVE:
             return function(*args, **kwargs)
-        found = recorded(replay, args, kwargs)
         if inspect.isgeneratorfunction(function):
             return _each(found)
         return _each_async(found) if inspect.isasyncgenfunction(function) else found

@@ -21,6 +21,7 @@ from typing import Any, ParamSpec, TypeVar, overload
 from ..store import Store
 from ..types import Feedback, Json, Step, Trajectory
 from .encode import freeze, thaw
+from .labels import Kind, check_feedback
 from .record import (
     Called,
     CallNote,
@@ -405,29 +406,47 @@ def run(*, session: str | None = None, subject: str | None = None) -> Iterator[R
 
 
 def feedback(
-    run: str | Run,
+    run: str | Run | None = None,
     value: float | None = None,
     comment: str = "",
     *,
     correction: Json = None,
+    kind: Kind | None = None,
     step: str | None = None,
+    session: str | None = None,
     store: Store | str | None = None,
 ) -> Feedback:
-    """Record what a person said of a run.
+    """Record what a person said of a run, a step of it, or a whole session.
 
     Args:
-        run: a handle, or the id of a run or trajectory.
+        run: a handle, or the id of a run or trajectory; None where a session is meant.
         value: a thumb (1 or -1) or any number; None if there is only a comment or correction.
-        correction: what the answer should have been.
+        correction: what the answer should have been; of a preference `{"chosen": ..., "rejected": ...}`.
+        kind: None takes a value of 1 or -1 for a thumb and any other for a rating, a correction for one,
+            and what has neither for a comment.
         step: id of the step that is meant.
+        session: id of the conversation that is meant, instead of a run.
         store: where it goes; else where this process recorded the run, else the default store.
+
+    Raises:
+        InputError: nothing or two things are meant, or the kind lacks what makes it one.
     """
-    id = run.id if isinstance(run, Run) else run
+    id = run.id if isinstance(run, Run) else run or ""
     sink = sink_for(store) if store is not None else _sink_of_run.get(id) or sink_for(None)
-    kind = "thumb" if value is not None else "correction" if correction is not None else "comment"
+    meant: str | None = kind
+    if meant is None:
+        number = "thumb" if value in (1, -1) else "rating"
+        meant = number if value is not None else "correction" if correction is not None else "comment"
     said = Feedback(
-        run=id, value=value, comment=comment, correction=thaw(freeze(correction)), kind=kind, step=step
+        run=id,
+        value=value,
+        comment=comment,
+        correction=thaw(freeze(correction)),
+        kind=meant,
+        step=step,
+        session=session,
     )
+    check_feedback(said)
     sink.add(said)
     return said
 
