@@ -291,9 +291,9 @@ def _causal(q: Tensor, k: Tensor, v: Tensor, start: int, scale: float | None) ->
     size = _BLOCK if q.device.type == "cpu" else length
     blocks = [(begin, min(begin + size, length)) for begin in range(start, length, size)]
     widths = [end - begin for begin, end in blocks]
-    queries = q.split(widths, dim=1)
+    queries = torch.split(q, widths, dim=1)
     widths[0] += start
-    keys, values = k.split(widths, dim=1), v.split(widths, dim=1)
+    keys, values = torch.split(k, widths, dim=1), torch.split(v, widths, dim=1)
     found = []
     for number, (begin, end) in enumerate(blocks):
         # Joined anew from pieces: the gradient of a slice would be as long as all keys, zeros and all.

@@ -197,7 +197,7 @@ class TinkerLearner(Learner):
         each = [(part, datum) for part in parts for datum in data_of(part)]
         asked = [_datum(types, datum, part, None) for part, datum in each]
         answers = _waited(self.client.forward(asked, "cross_entropy")).loss_fn_outputs
-        found = [
+        found: list[float] = [
             answer["logprobs"].tolist()[position]
             for (_, datum), answer in zip(each, answers, strict=True)
             for position in datum.at
