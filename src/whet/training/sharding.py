@@ -80,18 +80,12 @@ def shard(network: object) -> None:
 
 def _spread(layers: list[nn.Module], device: str) -> None:
     try:
-        from torch.distributed.device_mesh import init_device_mesh
-        from torch.distributed.fsdp import FSDPModule, fully_shard
+        from . import fsdp
     except ImportError as error:
         raise InputError(f"FSDP2 needs torch 2.8 or newer; this is {torch.__version__}") from error
-    if not hasattr(FSDPModule, "set_force_sum_reduction_for_comms"):
+    if not fsdp.COMPLETE:
         raise InputError(f"FSDP2 needs torch 2.8 or newer; this is {torch.__version__}")
-    mesh = init_device_mesh(device, (place().size,))
-    again = os.environ.get("FSDP_RESHARD_AFTER_FORWARD", "true").lower() != "false"
-    for layer in layers:
-        made = fully_shard(layer, mesh=mesh, reshard_after_forward=again)
-        made.set_gradient_divide_factor(1.0)  # losses are sums over the parts of all processes
-        made.set_force_sum_reduction_for_comms(True)  # gloo knows no other
+    fsdp.spread(layers, device, place().size)
 
 
 def own(tensor: Tensor) -> Tensor:
@@ -110,21 +104,18 @@ def gathered(share: Tensor, weight: Tensor) -> Tensor:
     """All of a tensor whose shares are cut as the weight's.  Every process must ask."""
     if not sharded(weight):
         return share
-    from torch.distributed.tensor import DTensor  # from torch 2.5 on, and only where something is sharded
+    from . import fsdp
 
-    cut = _laid_out(weight)
-    made = DTensor.from_local(share, cut.device_mesh, cut.placements, shape=cut.shape, stride=cut.stride())
-    return made.full_tensor()
+    return fsdp.gathered(share, _laid_out(weight))
 
 
 def share_of(tensor: Tensor, weight: Tensor) -> Tensor:
     """This process's share of a whole tensor, cut as the weight's; of one that is cut already, its share."""
     if sharded(tensor) or not sharded(weight):
         return own(tensor)
-    from torch.distributed.tensor import distribute_tensor  # as above
+    from . import fsdp
 
-    cut = _laid_out(weight)
-    return distribute_tensor(tensor, cut.device_mesh, cut.placements, src_data_rank=None).to_local()
+    return fsdp.share_of(tensor, _laid_out(weight))
 
 
 def _laid_out(tensor: Tensor) -> Any:

@@ -1,0 +1,39 @@
+"""The calls of torch's FSDP2: loaded by `sharding.py` where processes hold shares, for it takes a second.
+
+It decides nothing: what is sharded, and whether it may be, is said there.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.tensor import DTensor, distribute_tensor
+
+COMPLETE = hasattr(FSDPModule, "set_force_sum_reduction_for_comms")
+"""Whether this torch has all that is used here: 2.8 does."""
+
+
+def spread(layers: Sequence[nn.Module], device: str, processes: int) -> None:
+    """Leave on each process its share of every layer, in place."""
+    mesh = init_device_mesh(device, (processes,))
+    again = os.environ.get("FSDP_RESHARD_AFTER_FORWARD", "true").lower() != "false"
+    for layer in layers:
+        made = fully_shard(layer, mesh=mesh, reshard_after_forward=again)
+        made.set_gradient_divide_factor(1.0)  # losses are sums over the parts of all processes
+        made.set_force_sum_reduction_for_comms(True)  # gloo knows no other
+
+
+def gathered(share: Tensor, cut: Any) -> Tensor:
+    """All of a tensor whose shares are cut as the DTensor `cut`.  Every process must ask."""
+    made = DTensor.from_local(share, cut.device_mesh, cut.placements, shape=cut.shape, stride=cut.stride())
+    return made.full_tensor()
+
+
+def share_of(whole: Tensor, cut: Any) -> Tensor:
+    """This process's share of a whole tensor, cut as the DTensor `cut`."""
+    return distribute_tensor(whole, cut.device_mesh, cut.placements, src_data_rank=None).to_local()
