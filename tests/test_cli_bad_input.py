@@ -198,7 +198,8 @@ def test_fewer_than_one_is_refused_by_name(tmp_path: Path) -> None:
         ["show", "trajectories", "--store", store, "--limit", "-1"],
         ["replay", "a:b", "--store", store, "--limit", "0"],
         ["work", "a:b", "--url", "http://127.0.0.1:9", "--token", "x", "--limit", "-1"],
+        ["tasks", "add", "a.jsonl", "--store", store, "--times", "0"],
     ):
         done = whet(*words)
         assert done.returncode == 2
-        assert "--limit. Must be >= 1" in done.stderr
+        assert f"{words[-2]}. Must be >= 1" in done.stderr

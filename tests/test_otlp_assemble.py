@@ -307,7 +307,7 @@ def test_show_without_json_is_a_line_for_people(store: Store, capsys: pytest.Cap
     with pytest.raises(SystemExit):
         main(["show", "trajectories", "--store", store.path])
     out = capsys.readouterr().out
-    assert "1 steps" in out
+    assert "1 step " in out
     assert "weather?" in out
     with pytest.raises(SystemExit):
         main(["show", "--store", store.path])

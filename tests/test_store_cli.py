@@ -92,7 +92,6 @@ def test_a_person_is_erased_while_a_server_owns_the_store_and_old_runs_go(
     [
         (["tasks", "add", "{tmp}/none.jsonl"], "none.jsonl"),
         (["tasks", "add", "{tmp}/bad.jsonl"], "line 1"),
-        (["tasks", "add", "{tmp}/good.jsonl", "--times", "0"], "--times"),
         (["tasks", "add", "{tmp}/good.jsonl", "--resources", "never"], "never"),
         (["resources", "put", "p", "{tmp}/none.txt"], "none.txt"),
         (["resources", "put", "p", "{tmp}/bad.json"], "JSON"),
