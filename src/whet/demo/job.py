@@ -8,6 +8,8 @@ is wiring: what is judged is in `scoring.py`, what acts in `agents.py`, what lea
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import random
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -257,6 +259,14 @@ def _problems(reading: Reading) -> str:
     return f" ({'; '.join(notes)})" if notes else ""
 
 
+def give_back() -> None:
+    """Hand what was freed back to the system: glibc keeps what lies between pieces in use, and others need it."""
+    gc.collect()
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
+
+
 class Clock:
     """What a stage takes, from when this was made."""
 
@@ -336,6 +346,7 @@ class Job:
         """Experiments that remember no trajectories: those of one stage would stay in memory to the end."""
         self._experiments: list[Experiment] = []
         self.checked = self.experiment("", scoring.REWARDS)
+        give_back()
 
     def ended(self, name: str) -> bool:
         """Whether that stage's result is in the store."""

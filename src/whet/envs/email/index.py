@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from datetime import date, datetime
 from functools import lru_cache
+from sys import intern
 from typing import Any, Literal
 from weakref import WeakValueDictionary
 
@@ -32,6 +33,8 @@ Match = Literal["all", "any"]
 _WORD = re.compile(r"[^\W_]+")
 _SLACK = 12
 """Hits remembered beyond the ten shown, so that withholding a few mails does not ask SQLite again."""
+_FEW = 16
+"""Mails of a word that are kept as a tuple."""
 _REMEMBERED = 24_000
 """Queries per index; some 2 KB each."""
 
@@ -46,7 +49,24 @@ def _tokens(text: str) -> list[str]:
     if not text.isascii():
         decomposed = unicodedata.normalize("NFKD", text)
         text = "".join(char for char in decomposed if not unicodedata.combining(char))
-    return _WORD.findall(text.lower())
+    return [intern(word) for word in _WORD.findall(text.lower())]  # a mailbox holds each of them many times
+
+
+class Words:
+    """The words of mails, each mail's set kept once for all indexes that hold it."""
+
+    def __init__(self) -> None:
+        self._of: dict[tuple[str, str], tuple[frozenset[str], frozenset[str]]] = {}
+
+    def of(
+        self, mail: Mail, subject: Iterable[str], body: Iterable[str]
+    ) -> tuple[frozenset[str], frozenset[str]]:
+        """Those of the subject, and all of the mail."""
+        key = (mail.mailbox, mail.id)
+        if key not in self._of:
+            heading = frozenset(subject)
+            self._of[key] = heading, heading.union(body)
+        return self._of[key]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +94,11 @@ class Hit:
 class MailIndex:
     """Mails, searchable.  `search` may be called from several threads."""
 
-    def __init__(self, mails: Iterable[Mail]) -> None:
+    def __init__(self, mails: Iterable[Mail], words: Words | None = None) -> None:
         """
+        Args:
+            words: shared with other indexes over the same mails.
+
         Raises:
             InputError: two mails have the same id.
         """
@@ -86,13 +109,18 @@ class MailIndex:
                 "two mails have the same id; give the mails of one Reading, or of several made distinct"
             )
         texts = [(_tokens(mail.subject), _tokens(mail.body)) for mail in self.mails]
-        self.subject_tokens: list[frozenset[str]] = [frozenset(subject) for subject, _ in texts]
-        self.tokens: list[frozenset[str]] = [frozenset(subject).union(body) for subject, body in texts]
+        words = words or Words()
+        held = [words.of(mail, *text) for mail, text in zip(self.mails, texts, strict=True)]
+        self.subject_tokens: list[frozenset[str]] = [subject for subject, _ in held]
+        self.tokens: list[frozenset[str]] = [whole for _, whole in held]
         postings: dict[str, list[int]] = {}
-        for row, words in enumerate(self.tokens):
-            for word in words:
+        for row, whole in enumerate(self.tokens):
+            for word in whole:
                 postings.setdefault(word, []).append(row)
-        self.postings: dict[str, frozenset[int]] = {word: frozenset(rows) for word, rows in postings.items()}
+        # Most words are in few mails, where a set would be six times a tuple.
+        self.postings: dict[str, tuple[int, ...] | frozenset[int]] = {
+            word: tuple(rows) if len(rows) <= _FEW else frozenset(rows) for word, rows in postings.items()
+        }
         self._senders = [f"{mail.sender_name} <{mail.sender}>".lower() for mail in self.mails]
         self._newest = sorted(range(len(self.mails)), key=self._age)
         self._scores: dict[str, dict[int, float]] = {}
@@ -177,8 +205,8 @@ class MailIndex:
     def holding(self, words: Iterable[str]) -> frozenset[int]:
         """Rows of the mails that hold all these tokens; of all mails if there are none."""
         found: frozenset[int] | None = None
-        for posting in sorted((self.postings.get(word, frozenset()) for word in words), key=len):
-            found = posting if found is None else found & posting
+        for posting in sorted((self.postings.get(word, ()) for word in words), key=len):
+            found = frozenset(posting) if found is None else found.intersection(posting)
         return frozenset(range(self.size)) if found is None else found
 
     def missing(self, words: Iterable[str], id: str) -> list[str]:
@@ -363,6 +391,7 @@ class World:
             name: tuple(by_mailbox[name]) for name in sorted(by_mailbox)
         }
         self._indexes: dict[tuple[str, ...], MailIndex] = {}
+        self._words = Words()
         self._lock = threading.Lock()
         self.episodes: WeakValueDictionary[str, Inbox] = WeakValueDictionary()
         """Inboxes of the episodes under way, by the handle in their first observation."""
@@ -390,7 +419,8 @@ class World:
                     if name not in self.mailboxes:
                         there = ", ".join(self.mailboxes) or "none"
                         raise NotFoundError(f"there is no mailbox {name!r} here; there are: {there}")
-                self._indexes[key] = MailIndex(mail for name in key for mail in self.mailboxes[name])
+                mails = (mail for name in key for mail in self.mailboxes[name])
+                self._indexes[key] = MailIndex(mails, self._words)
             return self._indexes[key]
 
     def inbox(self, task: Task) -> Inbox:
