@@ -46,6 +46,7 @@ LEVELS = {
     "fakes": 1,
     "budget": 0.5,
     "stats": 0.5,
+    "faults": 0.5,
     "types": 0,
     "errors": 0,
 }

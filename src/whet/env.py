@@ -15,7 +15,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, runtime_checkable
 
-from .errors import BudgetExceeded, ContractError, EnvError, ModelError
+from .errors import ContractError, EnvError
+from .faults import fault_of
 from .policy import Action, FunctionPolicy, Policy
 from .types import Budget, Failure, Fault, Json, Outcome, Step, Task, Trajectory, canonical, new_id
 
@@ -177,13 +178,13 @@ async def _decided(policy: Policy, observation: Json, seconds: float | None) -> 
         if not isinstance(action, Action):
             raise TypeError(f"act() returned {type(action).__name__}; it must return an Action")
         return action
-    except (ModelError, BudgetExceeded) as exception:
-        # A budget that ran out says as little about the policy as an endpoint that is down.
-        return _Undecided(Outcome.INFRASTRUCTURE_ERROR, _failure(Fault.MODEL, exception))
     except Exception as exception:
         if isinstance(exception, TimeoutError) and limit.expired():
             return _Undecided(Outcome.TIMEOUT)
-        return _Undecided(Outcome.FAILURE, _failure(Fault.AGENT, exception))
+        # A budget that ran out says as little about the policy as an endpoint that is down.
+        fault = fault_of(exception)
+        ended = Outcome.FAILURE if fault is Fault.AGENT else Outcome.INFRASTRUCTURE_ERROR
+        return _Undecided(ended, _failure(fault, exception))
 
 
 def _failure(fault: Fault, exception: Exception) -> Failure:

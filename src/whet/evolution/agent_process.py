@@ -17,6 +17,7 @@ import socket
 import sys
 import threading
 import types
+from collections.abc import Iterator
 from typing import Any
 
 
@@ -101,14 +102,21 @@ def answer(entry: str, call: dict[str, Any]) -> dict[str, Any]:
             value = asyncio.run(_awaited(value))
         plain(value, "the answer")
     except Exception as error:
-        status = getattr(error, "status_code", getattr(error, "code", None))
-        return {
-            "raised": type(error).__name__,
-            "message": str(error)[:2000],
-            "kinds": [each.__name__ for each in type(error).__mro__],
-            "status": status if isinstance(status, int) else None,
-        }
+        return {"raised": type(error).__name__, "message": str(error)[:2000], "faults": list(told(error))}
     return {"value": value}
+
+
+def told(error: BaseException | None) -> Iterator[dict[str, Any]]:
+    """What `whet.faults` tells whose fault it was by, of an exception and of those that it was raised from."""
+    for _ in range(8):
+        if error is None:
+            return
+        kinds = [(kind.__module__.partition(".")[0], kind.__name__) for kind in type(error).__mro__]
+        holders = (error, getattr(error, "response", None))
+        held = [getattr(each, name, None) for each in holders for name in ("status_code", "code", "status")]
+        numbers = [each for each in held if isinstance(each, int) and 100 <= each <= 599]
+        yield {"kinds": kinds, "status": numbers[0] if numbers else None}
+        error = error.__cause__
 
 
 async def _awaited(value: Any) -> Any:

@@ -34,6 +34,7 @@ from typing import Any, BinaryIO
 from ..data.callee import RUNNER, staged
 from ..data.signatures import Definition, definition
 from ..errors import BudgetExceeded, InputError
+from ..faults import fault_by
 from ..sandbox import Pool, Result, Session
 from ..types import Failure, Fault, Json, digest
 from .agent import Agent
@@ -44,11 +45,6 @@ from .program import Program
 
 _LARGEST = 256 << 20
 """Bytes of a repository: it is copied for every candidate."""
-_MACHINE = frozenset(
-    {"ConnectionError", "TimeoutError", "URLError", "HTTPException", "APIConnectionError", "RateLimitError"}
-    | {"InternalServerError", "ServiceUnavailableError", "TransportError", "ClientConnectionError"}
-)
-"""Exceptions, by the names of their classes, that say nothing of a candidate."""
 
 
 class Networked:
@@ -211,10 +207,10 @@ class Caller:
         trusted, seconds = self._host.trusted_only, time.monotonic() - began
         if "raised" not in heard:
             return Result(value=heard["value"], seconds=seconds, trusted_only=trusted)
-        status = heard["status"]
-        machine = bool(_MACHINE & set(heard["kinds"])) and (status is None or status == 429 or status >= 500)
-        machine = machine or status == 429 or (status is not None and 500 <= status < 600)
-        failure = Failure(Fault.SANDBOX if machine else Fault.AGENT, heard["raised"], heard["message"])
+        # Nothing of a candidate is learned where an endpoint was down.
+        faults = {fault_by([(k, n) for k, n in each["kinds"]], each["status"]) for each in heard["faults"]}
+        fault = Fault.AGENT if faults <= {Fault.AGENT} else Fault.SANDBOX
+        failure = Failure(fault, heard["raised"], heard["message"])
         return Result(failure=failure, seconds=seconds, trusted_only=trusted)
 
     async def _piece(self, name: str, args: list[Json], kwargs: dict[str, Json]) -> dict[str, Json]:

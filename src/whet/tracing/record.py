@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from ..errors import EnvError, ModelError
+from ..faults import fault_of
 from ..types import Failure, Fault, Json, Outcome, Step, Task, Tokens, Trajectory, Usage, new_id
 from .encode import IMMUTABLE, clean, freeze, mark, raw, thaw
 
@@ -222,15 +222,12 @@ class Collection:
 
 
 def blame(error: BaseException) -> Failure:
-    """An exception as data; whose it was follows `env.rollout`."""
-    fault = Fault.MODEL if isinstance(error, ModelError) else Fault.AGENT
-    if isinstance(error, EnvError):
-        fault = Fault.ENVIRONMENT
+    """An exception as data."""
     try:
         message = clean(str(error))
     except Exception:
         message = mark(error)["$repr"]
-    return Failure(fault, type(error).__name__, message[:10_000])
+    return Failure(fault_of(error), type(error).__name__, message[:10_000])
 
 
 def outcome(failure: Failure | None) -> Outcome:

@@ -23,6 +23,7 @@ from ..env import rollout
 from ..errors import InputError
 from ..store.codec import encode
 from ..tracing.live import using
+from ..tracing.record import blame, outcome
 from ..types import (
     Failure,
     Fault,
@@ -154,6 +155,6 @@ class _Lit:
                     result = await asyncio.to_thread(getattr(self._agent, name), *given)
             done = trajectory_of(reported(result, id), task, id, versions=bundle.ids)
         except Exception as exception:
-            failure = Failure(Fault.AGENT, type(exception).__name__, str(exception))
-            done = Trajectory(task=task, id=id, outcome=Outcome.FAILURE, error=failure, versions=bundle.ids)
+            failure = blame(exception)
+            done = Trajectory(task=task, id=id, outcome=outcome(failure), error=failure, versions=bundle.ids)
         return _finish(lease, replace(done, started=began, seconds=time.perf_counter() - clock))

@@ -1,0 +1,98 @@
+"""Whose fault an exception was: the agent's, or a machine's that says nothing of the agent.
+
+An agent is an outside program, so what comes out of it is mostly the exceptions of other libraries.  An
+endpoint that is down, a rate limit, a key that has run out and a lost connection are told by the class and
+the HTTP status of the exception, or of the one that it was raised from; no library is imported to tell.
+A request that an endpoint refuses as malformed or too long is the agent's: it wrote it.  So is a plain
+TimeoutError, for which agents have their own reasons.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from .errors import BudgetExceeded, EnvError, ModelError, StoreError
+from .types import Fault
+
+_CLIENTS = frozenset(
+    {"openai", "anthropic", "litellm", "mistralai", "cohere", "groq", "together", "ollama"}
+    | {"google", "botocore", "huggingface_hub", "azure"}
+)
+"""Packages that ask a model and nothing else, or next to nothing."""
+_NETWORK = frozenset({"httpx", "httpx2", "httpcore", "requests", "urllib3", "aiohttp", "urllib", "http"})
+_LOST = frozenset(
+    {"APIConnectionError", "APITimeoutError", "ServiceUnavailableError", "EndpointConnectionError"}
+    | {"TransportError", "NetworkError", "ConnectionError", "Timeout", "ConnectTimeout", "ReadTimeout"}
+    | {"ClientConnectionError", "ServerTimeoutError", "MaxRetryError", "ProtocolError", "RemoteDisconnected"}
+)
+"""Classes of both kinds of package that say that no answer came."""
+_BUSY = frozenset({408, 425, 429, *range(500, 600)})
+_REFUSED = frozenset({401, 402, 403})
+"""Of a model's client: the key, not the request."""
+_DEEP = 8
+"""Exceptions that one may have been raised from; more is a loop."""
+
+
+def fault_of(error: BaseException) -> Fault:
+    """Whose fault it was that an agent raised this.
+
+    Returns:
+        AGENT unless the exception, or one that it was explicitly raised from, is a machine's.
+    """
+    for each in _chain(error):
+        if isinstance(each, (ModelError, BudgetExceeded)):
+            return Fault.MODEL
+        if isinstance(each, EnvError):
+            return Fault.ENVIRONMENT
+        if isinstance(each, StoreError):
+            return Fault.STORE
+        fault = fault_by(kinds_of(each), status_of(each))
+        if fault is not Fault.AGENT:
+            return fault
+    return Fault.AGENT
+
+
+def fault_by(kinds: Iterable[tuple[str, str]], status: int | None) -> Fault:
+    """The same from what an exception in another process was.
+
+    Args:
+        kinds: package and name of its class and of all that this derives from.
+        status: of HTTP, None if it has none.
+    """
+    found = list(kinds)
+    packages = {package for package, _ in found}
+    client = bool(packages & _CLIENTS)
+    if status is not None:
+        if client and status in _BUSY | _REFUSED:
+            return Fault.MODEL
+        return Fault.ENVIRONMENT if packages & _NETWORK and status in _BUSY else Fault.AGENT
+    lost = any(name in _LOST for package, name in found if package in _CLIENTS | _NETWORK)
+    if lost or ("builtins", "ConnectionError") in found or ("socket", "gaierror") in found:
+        return Fault.MODEL if client else Fault.ENVIRONMENT
+    if ("urllib", "URLError") in found:
+        return Fault.ENVIRONMENT
+    return Fault.AGENT
+
+
+def kinds_of(error: BaseException) -> list[tuple[str, str]]:
+    """Package and name of its class and of all that this derives from."""
+    return [(kind.__module__.partition(".")[0], kind.__name__) for kind in type(error).__mro__]
+
+
+def status_of(error: BaseException) -> int | None:
+    """The HTTP status that an exception tells, wherever its library keeps it."""
+    for holder in (error, getattr(error, "response", None)):
+        for name in ("status_code", "code", "status"):
+            value = getattr(holder, name, None)
+            if isinstance(value, int) and 100 <= value <= 599:
+                return value
+    return None
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    each: BaseException | None = error
+    for _ in range(_DEEP):
+        if each is None:
+            return
+        yield each
+        each = each.__cause__
