@@ -40,6 +40,13 @@ def test_ids_may_stand_under_three_names_and_results_under_two(tmp_path: Path) -
     assert found.effect == pytest.approx((0.75 - 1) / 2)
 
 
+def test_a_mark_at_the_beginning_of_a_file_is_no_part_of_it(tmp_path: Path) -> None:
+    plain = write(tmp_path / "a.jsonl", rows(50))
+    marked = tmp_path / "b.jsonl"
+    marked.write_bytes(b"\xef\xbb\xbf" + plain.read_bytes())
+    assert load_outcomes(marked) == load_outcomes(plain)
+
+
 def test_an_infrastructure_error_and_a_null_are_left_out(tmp_path: Path) -> None:
     a = write(tmp_path / "a.jsonl", rows(0, 40))
     changed = rows(40, 40)

@@ -11,6 +11,7 @@ the file's own business.  Nothing is run, and no file but the two is read.
 
 from __future__ import annotations
 
+import codecs
 import math
 from collections.abc import Sequence
 from dataclasses import replace
@@ -35,7 +36,8 @@ def load_outcomes(path: PathLike) -> list[Result]:
         InputError: the file cannot be read or is empty, or a line is not as above; says which line.
     """
     try:
-        lines = Path(path).read_bytes().splitlines()
+        # Programs on Windows begin a text with a mark.
+        lines = Path(path).read_bytes().removeprefix(codecs.BOM_UTF8).splitlines()
     except OSError as error:
         raise InputError(f"cannot read outcomes from {path}: {error.strerror or error}") from error
     results: list[Result] = []

@@ -25,6 +25,7 @@ from .wire import (
     Finish,
     FinishMany,
     Held,
+    Refusal,
     Results,
     Snapshot,
     Withdraw,
@@ -183,11 +184,19 @@ def _unreachable(url: str, exception: Exception) -> StoreError:
     return StoreError(f"the server at {url} cannot be reached: {exception or type(exception).__name__}")
 
 
+def _said(answered: httpx2.Response) -> str:
+    """The message of a refusal; the beginning of the text if it is not one of whet's."""
+    try:
+        return msgspec.json.decode(answered.content, type=Refusal).error.message
+    except msgspec.MsgspecError:
+        return answered.text[:300]
+
+
 def _decoded(answered: httpx2.Response, type: type[T]) -> T:
     if answered.status_code in _AGAIN:
-        raise StoreError(f"the server is busy or failing ({answered.status_code}): {answered.text[:300]}")
+        raise StoreError(f"the server is busy or failing ({answered.status_code}): {_said(answered)}")
     if answered.status_code >= 400:
-        raise InputError(f"the server refused ({answered.status_code}): {answered.text[:300]}")
+        raise InputError(f"the server refused ({answered.status_code}): {_said(answered)}")
     try:
         return msgspec.json.decode(answered.content, type=type)
     except msgspec.MsgspecError as exception:

@@ -23,6 +23,18 @@ class Request(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     """A body that a misspelt field is refused in, rather than ignored."""
 
 
+class Reason(msgspec.Struct):
+    """Why a request was refused."""
+
+    message: str
+
+
+class Refusal(msgspec.Struct):
+    """How every request is refused."""
+
+    error: Reason
+
+
 class NewRollout(Request):
     """A rollout to queue; one whose id is known is left as it is."""
 
