@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -214,6 +215,14 @@ def test_the_command_lists_and_stages(tmp_path: Path, capsys: pytest.CaptureFixt
     kept = json.loads((tmp_path / "choose" / "target.json").read_text())
     assert kept == described(BY_NAME["choose"])
     assert kept["entry"] == "shop.agents.router:choose"
+
+
+def test_what_was_staged_inside_the_repository_is_no_target_of_it(tmp_path: Path) -> None:
+    (tmp_path / "one.py").write_text("import whet\n\n\n@whet.evolve\ndef f():\n    return 1\n")
+    (found,) = extract(tmp_path)[0]
+    stage(found, tmp_path / "staged")
+    shutil.copy(tmp_path / "one.py", tmp_path / "staged" / "f")  # with its mark, as a data file may have one
+    assert [each.entry for each in extract(tmp_path)[0]] == ["one:f"]
 
 
 def test_a_folder_that_is_none_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

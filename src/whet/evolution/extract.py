@@ -17,7 +17,7 @@ from pathlib import Path
 
 from ..errors import InputError, NotFoundError
 from .marks import Mark, is_mark, marks
-from .modules import Module, Repository, installed, strings
+from .modules import STAGED, Module, Repository, installed, strings
 
 _DYNAMIC = {
     "eval": "runs text as code",
@@ -468,6 +468,7 @@ def stage(found: Slice, folder: Path) -> Path:
             path.write_bytes(content)
         else:
             path.write_text(content, encoding="utf-8")
+    (place / STAGED).touch()
     (place / "target.json").write_text(json.dumps(described(found), indent=2), encoding="utf-8")
     return place
 

@@ -14,7 +14,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-SKIPPED = frozenset({"__pycache__", "node_modules", "site-packages", "build", "dist", "venv", "env"})
+SKIPPED = frozenset(
+    {"__pycache__", "node_modules", "site-packages", "build", "dist", "venv", "env", "whet_output"}
+)
+STAGED = ".staged-by-whet"
+"""A file that marks a folder of copies: what is in it is nobody's source."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,11 +229,13 @@ class Repository:
         self._modules: dict[Path, Module | None] = {}
 
     def files(self, *patterns: str) -> list[Path]:
-        """Files whose name fits, in order, without hidden folders and environments."""
+        """Files whose name fits, in order, without hidden folders, environments and staged copies."""
         found = []
+        staged = {each.parent for each in self.root.rglob(STAGED)} - {self.root}
         for path in sorted({each for pattern in patterns for each in self.root.rglob(pattern)}):
             inside = path.relative_to(self.root).parts
-            if path.is_file() and not any(part in SKIPPED or part.startswith(".") for part in inside[:-1]):
+            hidden = any(part in SKIPPED or part.startswith(".") for part in inside[:-1])
+            if path.is_file() and not hidden and staged.isdisjoint(path.parents):
                 found.append(path)
         return found
 
