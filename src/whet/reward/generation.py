@@ -102,12 +102,13 @@ async def generate(
         attempts: calls of the model at most.
 
     Raises:
-        InputError: no rows, or an unknown kind of task.
+        InputError: fewer than two rows, or an unknown kind of task.
         ModelError: the endpoint failed.
     """
-    if not rows:
+    if len(rows) < 2:
         raise InputError(
-            "there are no known answers to make an evaluator from; give rows with expected or output"
+            f"{'one known answer is' if rows else 'no known answers are'} too few to make an evaluator from, for a "
+            "constant would do as well; give rows with expected or output"
         )
     if task is not None and task not in TASKS:
         raise InputError(f"kind {task!r} is unknown; known: {', '.join(TASKS)}")
