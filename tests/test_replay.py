@@ -375,6 +375,9 @@ def test_the_command_replays_a_store_and_says_how_faithful_it_is(tmp_path: Path)
     found = json.loads(whet("--json", "--live").stdout)
     assert (found["live"], found["diverged"], found["compared"]) == (2, 0, 2)
     assert (tmp_path / "touched").exists(), "the read ran for real"
+    gone = whet("--run", "nobody")
+    assert gone.returncode == 2
+    assert "nobody" in gone.stderr
     wrong = whet("--reward", "shop:nothing")
     assert wrong.returncode == 2
     assert "shop:nothing" in wrong.stderr

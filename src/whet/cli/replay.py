@@ -66,6 +66,8 @@ def replay(
     with Store(store) as opened:
         found_runs = opened.trajectories(ids=run or None)
         recorded = (list(found_runs) if run else runs_of(function, found_runs))[:limit]
+    if run and not recorded:
+        raise NotFoundError(f"{store} holds no run or trajectory {', '.join(run)}")
     policy: Literal["nearest", "live", "exclude"] = "nearest" if nearest else "live" if live else "exclude"
     found = asyncio.run(fidelity(function, recorded, rewards=rewards, divergence=policy, guard=True))
     if json:
