@@ -14,12 +14,13 @@ from collections.abc import Iterable, Iterator
 from .errors import BudgetExceeded, EnvError, ModelError, StoreError
 from .types import Fault
 
-_CLIENTS = frozenset(
-    {"openai", "anthropic", "litellm", "mistralai", "cohere", "groq", "together", "ollama"}
-    | {"google", "botocore", "huggingface_hub", "azure"}
-)
+_CLIENTS = frozenset({"openai", "anthropic", "litellm", "mistralai", "cohere", "groq", "together", "ollama"})
 """Packages that ask a model and nothing else, or next to nothing."""
-_NETWORK = frozenset({"httpx", "httpx2", "httpcore", "requests", "urllib3", "aiohttp", "urllib", "http"})
+_NETWORK = frozenset(
+    {"httpx", "httpx2", "httpcore", "requests", "urllib3", "aiohttp", "urllib", "http"}
+    | {"google", "azure", "botocore", "huggingface_hub"}
+)
+"""Packages that ask anything: a model's endpoint, or that of a tool, which may well refuse the agent."""
 _LOST = frozenset(
     {"APIConnectionError", "APITimeoutError", "ServiceUnavailableError", "EndpointConnectionError"}
     | {"TransportError", "NetworkError", "ConnectionError", "Timeout", "ConnectTimeout", "ReadTimeout"}

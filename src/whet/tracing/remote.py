@@ -10,6 +10,8 @@ from __future__ import annotations
 import time
 import urllib.error
 import urllib.request
+from typing import Any
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -19,6 +21,14 @@ from ..types import Feedback
 PAUSES = (0.2, 0.5, 1.0, 2.0, 4.0, 0.0)
 """Seconds between attempts; after the last one what was to be sent is given up."""
 _SPARE = (408, 429, 500, 502, 503, 504)
+_LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+
+class _Straight(urllib.request.HTTPRedirectHandler):
+    """Follows no redirect: the token is for one server."""
+
+    def redirect_request(self, *_: Any) -> None:
+        return None
 
 
 class Remote:
@@ -32,12 +42,17 @@ class Remote:
         self._url, self._headers = url.rstrip("/"), {"content-type": "application/json"}
         if token:
             self._headers["authorization"] = f"Bearer {token}"
+        # A proxy set for the internet must not see what is meant for this machine.
+        own = urlsplit(url).hostname in _LOOPBACK
+        self._opener = urllib.request.build_opener(
+            _Straight, urllib.request.ProxyHandler({} if own else None)
+        )
 
     def send(self, writes: Writes) -> int:
         """Have the server record these; how many it refused.
 
         Raises:
-            OSError: it could not be reached.
+            OSError: it could not be reached, or asked to be spared for as long.
         """
         refused = 0
         for key, rows in writes:
@@ -55,13 +70,15 @@ class Remote:
         for pause in PAUSES:
             request = urllib.request.Request(self._url + path, body, self._headers, method="POST")
             try:
-                with urllib.request.urlopen(request, timeout=10) as answered:
+                with self._opener.open(request, timeout=10) as answered:
                     answered.read()
                 return 0
             except urllib.error.HTTPError as refusal:
                 refusal.close()
                 if refusal.code not in _SPARE:
                     break
+                if not pause:
+                    raise
             except OSError:
                 if not pause:
                     raise
