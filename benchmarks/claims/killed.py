@@ -97,7 +97,8 @@ def _answers(folder: Path) -> Counter[str]:
 def _asked(server: ScriptedServer, since: int) -> Counter[str]:
     found: Counter[str] = Counter()
     for received in server.requests[since:]:
-        if received.method != "POST":
+        # A request without a body was cut off by the kill before all of it was there: nobody was paid for it.
+        if received.method != "POST" or not isinstance(received.body, dict):
             continue
         body = {name: value for name, value in received.body.items() if name not in ("model", "messages")}
         found[Request.of(received.body["messages"], body).key("scripted")] += 1
