@@ -3,8 +3,6 @@
 import asyncio
 import sys
 from collections import Counter
-from dataclasses import replace
-from statistics import fmean
 
 import pytest
 from methods_toys import FAST, SMALL, WORDS, Answer, AnswerPolicy, beginning, context, success, tasks
@@ -207,7 +205,6 @@ def test_rollouts_go_on_while_the_optimizer_learns():
 
 def test_grpo_learns_from_a_policy_server_asynchronously(tmp_path):
     start = beginning(tmp_path)
-    faster = replace(FAST, learning_rate=8e-2)  # every call is a request over HTTP: few, then
 
     async def learn(server):
         async with VLLM(f"{server.url}/v1", "policy", api_key=TOKEN) as client:
@@ -220,14 +217,14 @@ def test_grpo_learns_from_a_policy_server_asynchronously(tmp_path):
                 policy = AnswerPolicy(models.sampler(bundle["policy"]).session(seed))
                 return await rollout(Answer(), policy, task, seed=seed, versions=bundle.ids)
 
-            given = GRPOOptions(steps=8, checkpoint_every=8, kl_every=8, max_staleness=2, optim=faster)
-            wanted = options(workers=24, group_size=8, groups=4)
+            given = GRPOOptions(steps=12, checkpoint_every=12, kl_every=12, max_staleness=2, optim=FAST)
+            wanted = options(workers=24, group_size=8, groups=6)
             async with Pipeline(run, tasks(60), start, wanted) as pipeline:
                 ended = await train(
                     GRPO(given, models=models),
                     pipeline,
                     lambda number, state: context(tmp_path / "run", state=state),
-                    rounds=8,
+                    rounds=12,
                     publish=lambda bundle: models.publish(bundle["policy"]),
                 )
                 groups = await pipeline.round()
@@ -236,11 +233,9 @@ def test_grpo_learns_from_a_policy_server_asynchronously(tmp_path):
     with serving(model.load(tmp_path / "start"), WordText(WORDS), allowed=[tmp_path / "handed"]) as server:
         assert SMALL.max_length
         ended, groups = asyncio.run(learn(server))
-    assert ended.rounds == 8
+    assert ended.rounds == 12
     assert ended.accounts.balanced
     assert ended.accounts.raised > 0
     assert all(round["staleness"] <= 2 for round in ended.metrics)
     assert max(round["staleness"] for round in ended.metrics) > 0
-    assert ended.metrics[0]["success"] < 0.3, "a policy that guesses is right once in eight"
-    late = [*(round["success"] for round in ended.metrics[-2:]), success(groups)]
-    assert fmean(late) > 0.25
+    assert success(groups) > 0.5, "a policy that guesses is right once in eight"
