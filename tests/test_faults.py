@@ -97,6 +97,22 @@ def test_what_a_framework_makes_of_it_is_told_by_what_it_was_raised_from(nowhere
     assert fault_of(raised(framework, nowhere)) is Fault.MODEL
 
 
+def test_an_endpoint_that_never_answers_is_no_fault_of_the_agent_and_its_own_clock_is() -> None:
+    def patient(url: str) -> None:
+        urllib.request.urlopen(f"{url}/models", timeout=0.2)
+
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        error = raised(patient, f"http://127.0.0.1:{silent.getsockname()[1]}/v1")
+    assert type(error) is TimeoutError
+    assert fault_of(error) is Fault.ENVIRONMENT
+
+    async def impatient() -> None:
+        async with asyncio.timeout(0):
+            await asyncio.sleep(1)
+
+    assert fault_of(raised(lambda _: asyncio.run(impatient()), "")) is Fault.AGENT
+
+
 def test_a_loop_of_causes_ends() -> None:
     one, other = RuntimeError("one"), RuntimeError("other")
     one.__cause__, other.__cause__ = other, one

@@ -3,17 +3,23 @@
 An agent is an outside program, so what comes out of it is mostly the exceptions of other libraries.  An
 endpoint that is down, a rate limit, a key that has run out and a lost connection are told by the class and
 the HTTP status of the exception, or of the one that it was raised from; no library is imported to tell.
-A request that an endpoint refuses as malformed or too long is the agent's: it wrote it.  So is a plain
-TimeoutError, for which agents have their own reasons.
+A request that an endpoint refuses as malformed or too long is the agent's: it wrote it.  So is a
+TimeoutError that no socket raised, for which agents have their own reasons.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from .errors import BudgetExceeded, EnvError, ModelError, StoreError
 from .types import Fault
 
+_OWN = {
+    "ModelError": Fault.MODEL,
+    "BudgetExceeded": Fault.MODEL,
+    "EnvError": Fault.ENVIRONMENT,
+    "StoreError": Fault.STORE,
+}
+"""Classes of `whet.errors`."""
 _CLIENTS = frozenset({"openai", "anthropic", "litellm", "mistralai", "cohere", "groq", "together", "ollama"})
 """Packages that ask a model and nothing else, or next to nothing."""
 _NETWORK = frozenset(
@@ -27,6 +33,10 @@ _LOST = frozenset(
     | {"ClientConnectionError", "ServerTimeoutError", "MaxRetryError", "ProtocolError", "RemoteDisconnected"}
 )
 """Classes of both kinds of package that say that no answer came."""
+_LINE = frozenset(
+    {("builtins", "ConnectionError"), ("socket", "gaierror"), ("socket", "timeout"), ("urllib", "URLError")}
+)
+"""The same of the standard library."""
 _BUSY = frozenset({408, 425, 429, *range(500, 600)})
 _REFUSED = frozenset({401, 402, 403})
 """Of a model's client: the key, not the request."""
@@ -41,12 +51,6 @@ def fault_of(error: BaseException) -> Fault:
         AGENT unless the exception, or one that it was explicitly raised from, is a machine's.
     """
     for each in _chain(error):
-        if isinstance(each, (ModelError, BudgetExceeded)):
-            return Fault.MODEL
-        if isinstance(each, EnvError):
-            return Fault.ENVIRONMENT
-        if isinstance(each, StoreError):
-            return Fault.STORE
         fault = fault_by(kinds_of(each), status_of(each))
         if fault is not Fault.AGENT:
             return fault
@@ -61,6 +65,9 @@ def fault_by(kinds: Iterable[tuple[str, str]], status: int | None) -> Fault:
         status: of HTTP, None if it has none.
     """
     found = list(kinds)
+    for package, name in found:
+        if package == "whet" and name in _OWN:
+            return _OWN[name]
     packages = {package for package, _ in found}
     client = bool(packages & _CLIENTS)
     if status is not None:
@@ -68,16 +75,23 @@ def fault_by(kinds: Iterable[tuple[str, str]], status: int | None) -> Fault:
             return Fault.MODEL
         return Fault.ENVIRONMENT if packages & _NETWORK and status in _BUSY else Fault.AGENT
     lost = any(name in _LOST for package, name in found if package in _CLIENTS | _NETWORK)
-    if lost or ("builtins", "ConnectionError") in found or ("socket", "gaierror") in found:
+    if lost or not _LINE.isdisjoint(found):
         return Fault.MODEL if client else Fault.ENVIRONMENT
-    if ("urllib", "URLError") in found:
-        return Fault.ENVIRONMENT
     return Fault.AGENT
 
 
 def kinds_of(error: BaseException) -> list[tuple[str, str]]:
-    """Package and name of its class and of all that this derives from."""
-    return [(kind.__module__.partition(".")[0], kind.__name__) for kind in type(error).__mro__]
+    """Package and name of its class and of all that this derives from.
+
+    A TimeoutError that a socket raised is `socket.timeout` besides, as it was called before Python 3.10.
+    """
+    kinds = [(kind.__module__.partition(".")[0], kind.__name__) for kind in type(error).__mro__]
+    at = error.__traceback__
+    while at is not None and at.tb_next is not None:
+        at = at.tb_next
+    if isinstance(error, TimeoutError) and at and at.tb_frame.f_globals.get("__name__") in ("socket", "ssl"):
+        kinds.append(("socket", "timeout"))
+    return kinds
 
 
 def status_of(error: BaseException) -> int | None:

@@ -112,6 +112,15 @@ def told(error: BaseException | None) -> Iterator[dict[str, Any]]:
         if error is None:
             return
         kinds = [(kind.__module__.partition(".")[0], kind.__name__) for kind in type(error).__mro__]
+        at = error.__traceback__
+        while at is not None and at.tb_next is not None:
+            at = at.tb_next
+        if (
+            isinstance(error, TimeoutError)
+            and at
+            and at.tb_frame.f_globals.get("__name__") in ("socket", "ssl")
+        ):
+            kinds.append(("socket", "timeout"))
         holders = (error, getattr(error, "response", None))
         held = [getattr(each, name, None) for each in holders for name in ("status_code", "code", "status")]
         numbers = [each for each in held if isinstance(each, int) and 100 <= each <= 599]
