@@ -94,25 +94,30 @@ def erase(connection: sqlite3.Connection, id: str, subject: str, at: float, trac
         subject,
     )
     rows = connection.execute(
-        "SELECT id, run, task_id, body FROM trajectories WHERE subject = ? "
+        "SELECT id, run, task_id, body, process_run FROM trajectories WHERE subject = ? "
         "OR (subject IS NULL AND session IN (SELECT value FROM json_each(?)))",
         (subject, _json(sessions)),
     ).fetchall()
     ids = [row[0] for row in rows]
     runs = sorted({row[1] for row in rows if row[1] is not None})
     trace_ids = set(msgspec.json.decode(traces, type=list[str]))
+    taken_over: list[tuple[bytes, bytes]] = []
     for row in rows:
-        trace_ids.update(msgspec.json.decode(row[3]).get("trace_ids", ()))
+        body = msgspec.json.decode(row[3])
+        trace_ids.update(body.get("trace_ids", ()))
+        taken_over += _taken_over(body)
+    programs = sorted({row[4] for row in rows if row[4] is not None})
     names = sorted({*ids, *runs})
     report: dict[str, Any] = {"at": at, "trajectories": len(ids)}
     connection.executemany(
         "INSERT OR IGNORE INTO tombstones VALUES (?, ?, ?)",
         [("run", name, at) for name in names] + [("trace", trace, at) for trace in sorted(trace_ids)],
     )
-    report["spans"] = _erase_spans(connection, sorted(trace_ids), names)
+    report["spans"] = _erase_spans(connection, sorted(trace_ids), names, taken_over)
     for table, column in (("trajectory_revisions", "id"), ("trajectories", "id")):
         count = _delete(connection, f"{table} WHERE {column} IN (SELECT value FROM json_each(?))", _json(ids))
         report["revisions" if table == "trajectory_revisions" else "trajectories"] = count
+    report["revisions"] += _erase_programs(connection, programs)
     report["feedback"] = _delete(
         connection,
         "feedback WHERE run IN (SELECT value FROM json_each(?)) OR session IN (SELECT value FROM json_each(?))",
@@ -124,17 +129,63 @@ def erase(connection: sqlite3.Connection, id: str, subject: str, at: float, trac
     )
     report |= _erase_tasks(connection, ids, sorted({row[2] for row in rows}))
     report |= _mark_versions(connection, ids, at)
-    report["remains"] = _remains(connection, subject, report)
+    report["remains"] = [*_unclaimed(connection, programs), *_remains(connection, subject, report)]
     connection.execute("INSERT INTO erasures VALUES (?, ?, ?)", (id, at, msgspec.json.encode(report)))
 
 
-def _erase_spans(connection: sqlite3.Connection, traces: Sequence[str], runs: Sequence[str]) -> int:
+def _taken_over(body: dict[str, Any]) -> list[tuple[bytes, bytes]]:
+    """Spans of other traces that steps were read from: calls of a whole program's run (`tracing/join.py`)."""
+    own = set(body.get("trace_ids", ()))
+    told = [step.get("info") or {} for step in body.get("steps", ())]
+    return [
+        (bytes.fromhex(info["trace_id"]), bytes.fromhex(id))
+        for info in told
+        if "trace_id" in info and info["trace_id"] not in own
+        for id in info.get("span_ids", ())
+    ]
+
+
+def _erase_programs(connection: sqlite3.Connection, runs: Sequence[str]) -> int:
+    """Take out what the runs of whole programs were before: their model calls may have been there first."""
+    gone = 0
+    for run in runs:
+        mark = b'"run":' + msgspec.json.encode(run)
+        gone += _delete(
+            connection,
+            "trajectory_revisions WHERE id IN (SELECT id FROM trajectory_revisions WHERE instr(body, ?) > 0)",
+            mark,
+        )
+    return gone
+
+
+def _unclaimed(connection: sqlite3.Connection, runs: Sequence[str]) -> list[str]:
+    """Runs of whole programs with model calls that no traced call took over."""
+    found = _column(
+        connection,
+        "SELECT DISTINCT run FROM trajectories WHERE run IN (SELECT value FROM json_each(?)) "
+        "AND instr(body, CAST('\"function\":' AS BLOB)) = 0",
+        _json(runs),
+    )
+    return [
+        f"the run {run!r} of a whole program has model calls that no traced run claimed; some may be this "
+        f"person's: whet show trajectories --run {run}"
+        for run in found
+    ]
+
+
+def _erase_spans(
+    connection: sqlite3.Connection,
+    traces: Sequence[str],
+    runs: Sequence[str],
+    single: Sequence[tuple[bytes, bytes]],
+) -> int:
     keys = [bytes.fromhex(trace) for trace in traces if len(trace) == 32]
     total = 0
     for number in _column(connection, "SELECT number FROM segments"):
         before = connection.total_changes
         connection.executemany(f"DELETE FROM spans_{number} WHERE trace = ?", [(key,) for key in keys])
         connection.executemany(f"DELETE FROM spans_{number} WHERE run = ?", [(run,) for run in runs])
+        connection.executemany(f"DELETE FROM spans_{number} WHERE trace = ? AND id = ?", single)
         gone = connection.total_changes - before
         connection.execute("UPDATE segments SET rows = rows - ? WHERE number = ?", (gone, number))
         total += gone

@@ -331,7 +331,8 @@ class Store:
         """Trajectories in the order in which they were recorded, decoded as they are asked for.
 
         Args:
-            ids: of trajectories, or of runs, whose trajectories come all.
+            ids: of trajectories, or of runs, whose trajectories come all; of a run of `whet run` also those
+                of the runs that its program opened itself.
             since: Unix time in seconds; only what started then or later.
 
         Feedback recorded for a trajectory or its run is joined to it.  What is recorded
