@@ -1,8 +1,8 @@
 """Whose call it is: the run, the trace, the session and the person, as the request says them.
 
-A call belongs to the run that its `x-whet-run` header or else its path (`/run/ID/v1/...`) names, and
-to the span that its `traceparent` names.  The path is one for a whole program; the header is of the call.  One that names neither is a run of its own; it is never
-added to whichever run was seen last.
+A call belongs to the run that its `x-whet-run` header or else its path (`/run/ID/v1/...`) names,
+and to the span that its `traceparent` names.  The path is one for a whole program, the header is of
+the call.  One that names neither is a run of its own; it is never added to whichever run was seen last.
 """
 
 from __future__ import annotations
