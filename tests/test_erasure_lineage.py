@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 import whet
-from whet.cli import main
+from whet.cli import app
 from whet.data.tasks import to_jsonl
+from whet.errors import NotFoundError
 from whet.loop import Context, Update, learned_from
 from whet.store import Store
 from whet.types import Bundle, Group, Outcome, Split, Step, Task, Tokens, Trajectory, Version
@@ -21,11 +22,8 @@ SECRET = "Where does Ann live?"
 
 
 def run(*words: object) -> int:
-    try:
-        main([str(word) for word in words])
-    except SystemExit as ended:
-        return int(ended.code or 0)
-    return 0
+    code: int = app([str(word) for word in words], result_action="return_value")
+    return code
 
 
 def asked(name: str, subject: str, question: str, number: int) -> Trajectory:
@@ -116,7 +114,8 @@ def test_weights_that_a_command_trained_and_files_of_rows_are_found(
         assert set(made.meta["data"]) == {each.id for each in opened.trajectories()}
         to_jsonl(rows / "tasks.jsonl", whet.tasks(opened))
     capsys.readouterr()
-    assert run("erase", "ann", "--store", store, "--data", tmp_path / "missing") != 0
+    with pytest.raises(NotFoundError, match="missing"):
+        run("erase", "ann", "--store", store, "--data", tmp_path / "missing")
     with Store(store) as opened:
         assert len(list(opened.trajectories(subject="ann"))) == 2, "nothing goes before all was found"
     capsys.readouterr()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from .app import app, counted
+from .app import app, counted, existing
 
 if TYPE_CHECKING:
     from ..store import Erased
@@ -36,11 +36,10 @@ def erase(subject: str, /, *, store: Path, data: tuple[Path, ...] = (), json: bo
     from ..errors import NotFoundError
     from ..store import Store
 
-    for path in (store, *data):  # before anything is taken out
+    existing(store)
+    for path in data:  # before anything is taken out
         if not path.exists():
-            raise NotFoundError(
-                f"there is nothing at {path}" if path in data else f"there is no store at {path}"
-            )
+            raise NotFoundError(f"there is nothing at {path}: give a file of rows, or a folder with some")
     with Store(store) as opened:
         found = opened.erase(subject)
         files = forget(data, opened.erased()) if data else []
@@ -75,11 +74,9 @@ def retain(*, store: Path, days: float, keep: str = "feedback,experiment,lineage
     json
         Print one JSON object.
     """
-    from ..errors import NotFoundError
     from ..store import Store
 
-    if not store.exists():
-        raise NotFoundError(f"there is no store at {store}")
+    existing(store)
     with Store(store) as opened:
         found = opened.retain(days=days, keep=[word for word in keep.split(",") if word])
     _say(found, json)

@@ -23,7 +23,7 @@ import msgspec
 from cyclopts import Parameter
 
 from ..errors import InputError
-from .app import app
+from .app import app, existing
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,7 +321,6 @@ def _run(
 
 def _trajectories(data: Path | None, store: Path | None) -> Sequence[Any]:
     from ..data.files import read
-    from ..errors import NotFoundError
     from ..store import Store
 
     if (data is None) == (store is None):
@@ -329,8 +328,7 @@ def _trajectories(data: Path | None, store: Path | None) -> Sequence[Any]:
     if data is not None:
         return read(data)
     assert store is not None
-    if not store.exists():
-        raise NotFoundError(f"there is no store at {store}")
+    existing(store)
     with Store(store) as opened:
         return list(opened.trajectories())
 

@@ -23,6 +23,7 @@ import msgspec
 from ..errors import InputError
 from ..types import Json, new_id
 from .access import Access
+from .subjects import PREFIX
 
 KEYS = ("user.id", "enduser.id", "user_id")
 """Attributes of a span that name its person."""
@@ -119,6 +120,7 @@ def erase(connection: sqlite3.Connection, id: str, subject: str, at: float, trac
     report["preferences"] = _delete(
         connection, "preferences WHERE json_extract(CAST(body AS TEXT), '$.annotator') = ?", subject
     )
+    _delete(connection, "states WHERE key = ?", f"{PREFIX}{subject}")
     report |= _mark_versions(connection, ids, at)
     report["remains"] = [*_unclaimed(connection, sorted(programs)), *_remains(connection, subject, report)]
     connection.execute("INSERT INTO erasures VALUES (?, ?, ?)", (id, at, msgspec.json.encode(report)))
@@ -310,8 +312,8 @@ def _remains(connection: sqlite3.Connection, subject: str, report: dict[str, Any
     said = []
     if report["versions"]:
         said.append(
-            f"{len(report['versions'])} Versions were made from erased trajectories and are marked; what they "
-            "learned from them is still in them. Train them anew, or retire them."
+            f"{len(report['versions'])} of the Versions were made from erased trajectories and are marked; what "
+            "was learned from them is still there. Train anew, or retire them."
         )
     if report["live"]:
         said.append(f"such a Version is live as {', '.join(report['live'])}.")

@@ -52,6 +52,7 @@ from .rollouts import Rollouts
 from .schema import TABLES
 from .segments import SEGMENT
 from .spans import Spans
+from .subjects import Subjects
 from .writer import Link, LinkLost, Value, Writer, Writes
 
 PATIENCE = 30.0
@@ -90,6 +91,7 @@ class Store:
         self.spans = Spans(self)
         self.rollouts = Rollouts(self)
         self.resources = Resources(self)
+        self.subjects = Subjects(self)
         if serve and not self.in_memory:
             self._server = claim(self.path + ".server")
             if self._server is None:

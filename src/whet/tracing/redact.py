@@ -165,6 +165,13 @@ class Redactor:
         self._add(found)
         return redacted
 
+    def json(self, value: Json) -> Any:
+        """A JSON value whose texts, keys too, are without their secrets."""
+        found: Counter[str] = Counter()
+        redacted = self._json(value, found)
+        self._add(found)
+        return redacted
+
     def span(self, span: Span) -> Span:
         """A span, log record or gateway call without its secrets; the very same object if it has none."""
         if not (self._hit(span.body, span.encoding) or self._hit(span.context, span.encoding)):
