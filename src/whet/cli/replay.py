@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import sys
-from collections.abc import Callable
-from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
 from .app import AtLeastOne, app, counted
+from .named import named
 
 
 @app.command
@@ -60,7 +58,7 @@ def replay(
 
     if not store.exists():
         raise NotFoundError(f"there is no store at {store}")
-    function, rewards = _named(agent), [_named(one) for one in reward]
+    function, rewards = named(agent), [named(one) for one in reward]
     if nearest and live:
         raise InputError("give --nearest or --live: a read that was not recorded has one answer")
     with Store(store) as opened:
@@ -92,27 +90,3 @@ def replay(
     for id in found.differing[:10]:
         print(f"differs: {id}")
     return 0
-
-
-def _named(name: str) -> Callable[..., Any]:
-    """The function that the user named on the command line."""
-    from ..errors import InputError
-
-    module, colon, attribute = name.partition(":")
-    if not (module and colon and attribute):
-        raise InputError(f"{name!r} does not name a function: write module:function")
-    sys.path.insert(0, str(Path.cwd()))
-    try:
-        found: Any = import_module(module)
-        for part in attribute.split("."):
-            found = getattr(found, part)
-    except (ImportError, AttributeError) as error:
-        raise InputError(
-            f"{name!r} cannot be loaded: {error}. It is looked for from {Path.cwd()}."
-        ) from error
-    finally:
-        sys.path.remove(str(Path.cwd()))
-    if not callable(found):
-        raise InputError(f"{name!r} is a {type(found).__name__}, not a function")
-    function: Callable[..., Any] = found
-    return function
