@@ -232,7 +232,9 @@ def _shared(
     *,
     output: Annotated[Path, Parameter(help="Folder for the weights, the metrics and what resuming needs.")],
     data: Annotated[Path | None, Parameter(help="Trajectories, one JSON object a line.")] = None,
-    store: Annotated[Path | None, Parameter(help="Trajectories of this store instead.")] = None,
+    store: Annotated[
+        Path | None, Parameter(help="Trajectories of this store instead; what is made is recorded there.")
+    ] = None,
     reward_function: Annotated[
         str | None,
         Parameter(
@@ -280,6 +282,7 @@ def _run(
     json: bool = False,
 ) -> int:
     from ..loop import quiet
+    from ..store import Store
     from ..training import processes, running
     from ..training.dataset import grouped
     from ..training.huggingface import LoRAOptions
@@ -310,6 +313,9 @@ def _run(
         done = asyncio.run(running.run(job, lambda: optimizer(options), resume=resume))
     if not first:
         return 0
+    if store is not None:
+        with Store(store) as opened:  # so that what is erased there later is known to be in them
+            opened.put_versions(*done.bundle.values())
     figures = {key: round(value, 6) for key, value in done.metrics.items()}
     if json:
         versions = {key: version.content for key, version in done.bundle.items()}

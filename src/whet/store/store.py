@@ -272,6 +272,10 @@ class Store:
                 self.queue.cancel(id).result()
         return found
 
+    def erased(self) -> set[str]:
+        """Ids of the trajectories and runs that erasures took out: what a dataset must not hold either."""
+        return {id for (id,) in self.rows("SELECT id FROM tombstones WHERE kind = 'run'")}
+
     def retain(self, *, days: float, keep: Sequence[str] = KEEP) -> Erased:
         """Take out what is older than `days`, in portions between which others write; returns the sums.
 

@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from ..errors import InputError, TrainingRefused
-from ..loop import Context, Optimizer, Progress, Rollout, Update, means, quiet
+from ..loop import Context, Optimizer, Progress, Rollout, Update, learned_from, means, quiet
 from ..types import Bundle, Group, Json, Outcome, Preference, Task, Trajectory, Version, digest, new_id
 from . import templates
 from .capture import Survey, require
@@ -94,6 +94,7 @@ async def run(job: Job, make: Callable[[], Optimizer], *, resume: bool = False) 
     except BaseException as error:
         _replace(job.output / RECORD, {**record, **_ended("failed", repr(error))})
         raise
+    bundle = learned_from(grouped(job.trajectories), bundle, Bundle())
     _replace(job.output / BUNDLE, _versions(bundle))
     status = "collapsed" if "collapse: " in update.reason else "finished"
     _replace(job.output / RECORD, {**record, **_ended(status, update.reason)})
