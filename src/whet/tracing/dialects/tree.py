@@ -82,12 +82,12 @@ def grow(pairs: Iterable[tuple[Content, Reading]]) -> list[Node]:
     nodes = [Node(content, reading, order) for order, (content, reading) in enumerate(pairs)]
     _link(nodes)
     ordered = _downward(nodes)
-    if not any([node.reading.kind in _KNOWN for node in ordered]):
+    if not any(node.reading.kind in _KNOWN for node in ordered):
         for node in ordered:
             if node.reading.kind == OTHER:
                 node.reading.kind = FUNCTION  # nothing here is an agent's: what was traced are functions
     for node in reversed(ordered):
-        node.holds = node.reading.kind in STEPS or any([child.holds for child in node.children])
+        node.holds = node.reading.kind in STEPS or any(child.holds for child in node.children)
     for node in ordered:
         _promote(node)
     for node in ordered:
