@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import sys
-from collections.abc import Callable
-from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from .app import AtLeastOne, app, counted, existing
+from .named import named
 
 if TYPE_CHECKING:
     from ..tracing.replay import Divergence
@@ -66,7 +64,7 @@ def replay(
     from ..store import Store
 
     existing(store)
-    function, rewards = _named(agent), [_named(one) for one in reward]
+    function, rewards = named(agent), [named(one) for one in reward]
     if nearest + live + (simulator is not None) > 1:
         raise InputError(
             "give one of --nearest, --live and --simulator: a call that was not recorded has one answer"
@@ -78,7 +76,7 @@ def replay(
         raise NotFoundError(f"{store} holds no run or trajectory {', '.join(run)}")
     policy: Divergence = "nearest" if nearest else "live" if live else "exclude"
     if simulator is not None:
-        policy = _named(simulator)
+        policy = named(simulator)
     found = asyncio.run(fidelity(function, recorded, rewards=rewards, divergence=policy, guard=True))
     if json:
         print(msgspec.json.encode({**msgspec.to_builtins(found), "rate": found.rate}).decode())
@@ -102,27 +100,3 @@ def replay(
     for id in found.differing[:10]:
         print(f"differs: {id}")
     return 0
-
-
-def _named(name: str) -> Callable[..., Any]:
-    """The function that the user named on the command line."""
-    from ..errors import InputError
-
-    module, colon, attribute = name.partition(":")
-    if not (module and colon and attribute):
-        raise InputError(f"{name!r} does not name a function: write module:function")
-    sys.path.insert(0, str(Path.cwd()))
-    try:
-        found: Any = import_module(module)
-        for part in attribute.split("."):
-            found = getattr(found, part)
-    except (ImportError, AttributeError) as error:
-        raise InputError(
-            f"{name!r} cannot be loaded: {error}. It is looked for from {Path.cwd()}."
-        ) from error
-    finally:
-        sys.path.remove(str(Path.cwd()))
-    if not callable(found):
-        raise InputError(f"{name!r} is a {type(found).__name__}, not a function")
-    function: Callable[..., Any] = found
-    return function

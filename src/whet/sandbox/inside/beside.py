@@ -5,34 +5,20 @@ What comes from here is written where the program could have written it: it stee
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import math
 import os
 import sys
 from typing import Any
 
-from .worker import awaited, stand_in_for_openevolve
+from .worker import awaited, load, stand_in_for_openevolve
 
 _TEXT = 20_000
 """Characters of one artifact that are kept."""
 
 
-def load(path: str, name: str) -> Any:
-    folder = os.path.dirname(os.path.abspath(path))
-    if folder not in sys.path:
-        sys.path.insert(0, folder)
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
 def beside(program: str) -> None:
-    """Let a program import the other files that it consists of."""
+    """Let a program, or an evaluator, import the other files that it consists of."""
     folder = os.path.dirname(program)
     if folder not in sys.path:
         sys.path.insert(0, folder)
@@ -42,7 +28,8 @@ def evaluator_at(path: str) -> Any:
     stand_in_for_openevolve()
     path = os.path.abspath(path)
     os.chdir(os.path.dirname(path))
-    return load(path, "evaluation_module")
+    beside(path)
+    return load("evaluation_module", path)
 
 
 def stages(evaluator: str) -> list[str]:

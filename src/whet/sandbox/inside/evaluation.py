@@ -4,57 +4,25 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import fcntl
 import json
 import os
-import resource
 import select
 import signal
 import sys
 import time
 from collections.abc import Callable
+from importlib import machinery
 from typing import Any
 
-from . import frames, kernel, seccomp, worker
+from . import frames, kernel, worker
+from .walls import SPACES, Walls
 
 _READY = b"ready"
+_SHUT_IN = len(_READY).to_bytes(4, "little") + _READY
 _REQUESTS, _ANSWERS = 3, 4
 _LOOK_SECONDS = 0.05
 """How often the memory of all processes together is looked at: what the limits hold is the kernel's business."""
 _FIRST_TO_DIE = b"1000"
-
-
-def _fresh_namespaces(plan: dict[str, Any], ids: tuple[int, int]) -> None:
-    """In the new namespaces: an identity, an empty folder of limited size, and no /proc."""
-    (uid, gid), box, file_bytes = ids, plan["box"], plan["limits"]["file_bytes"]
-    kernel.map_ids(uid, gid, uid, gid)
-    quiet = kernel.MS_NOSUID | kernel.MS_NODEV | kernel.MS_NOEXEC
-    inodes = max(64, file_bytes // 1024)
-    kernel.mount("box", box, "tmpfs", quiet, f"size={file_bytes},nr_inodes={inodes},mode=0700")
-    for path in ("/proc", *plan["hidden"]):
-        if path == "/proc" or os.path.isdir(path):
-            kernel.mount("none", path, "tmpfs", quiet | kernel.MS_RDONLY, "size=4k,nr_inodes=1,mode=0555")
-
-
-def _limit(limits: dict[str, Any], address_space: int, isolated: bool) -> None:
-    """The inner resource limits; without namespaces the process count is the whole user's, and stays."""
-    cpu = max(1, -int(-limits["cpu_seconds"] // 1))
-    wanted = {
-        resource.RLIMIT_AS: address_space,
-        resource.RLIMIT_CPU: cpu,
-        resource.RLIMIT_FSIZE: limits["file_bytes"],
-        resource.RLIMIT_NOFILE: 64,
-        resource.RLIMIT_CORE: 0,
-        resource.RLIMIT_MEMLOCK: 0,
-        resource.RLIMIT_MSGQUEUE: 0,
-    }
-    if isolated:
-        wanted[resource.RLIMIT_NPROC] = limits["processes"]
-    for which, value in wanted.items():
-        hard = resource.getrlimit(which)[1]
-        if hard != resource.RLIM_INFINITY:
-            value = min(value, hard)
-        resource.setrlimit(which, (value, value))
 
 
 def _stage(files: dict[str, Any], folder: str) -> None:
@@ -70,16 +38,32 @@ def _stage(files: dict[str, Any], folder: str) -> None:
         os.close(descriptor)
 
 
+def settle(folder: str) -> None:
+    """Make this process, and what it forks, a program whose code and temporary files lie below `folder`."""
+    if loaded := sys.modules.get("tempfile"):
+        vars(loaded)["tempdir"] = None
+    os.environ["HOME"] = os.environ["TMPDIR"] = f"{folder}/tmp"
+    code = f"{folder}/code"
+    sys.path.insert(0, code)
+    # Whoever asks for it while it is not there yet would be remembered to have found nothing.
+    sys.path_importer_cache[code] = machinery.FileFinder(
+        code,
+        (machinery.ExtensionFileLoader, machinery.EXTENSION_SUFFIXES),
+        (machinery.SourceFileLoader, machinery.SOURCE_SUFFIXES),
+        (machinery.SourcelessFileLoader, machinery.BYTECODE_SUFFIXES),
+    )
+
+
 class Evaluation:
     """A forked process that waits for staged code, seen from the zygote.
 
     Args:
-        plan: what the sandbox was told, see `Zygote`.
-        address_space: bytes of address space that one process may have.
+        plan: what the sandbox was told, see `Zygote`; who isolates has called `settle` for the box.
+        walls: what it is shut in with.
     """
 
-    def __init__(self, plan: dict[str, Any], address_space: int) -> None:
-        self.plan, self.limits = plan, plan["limits"]
+    def __init__(self, plan: dict[str, Any], walls: Walls) -> None:
+        self.plan, self.limits, self._walls = plan, plan["limits"], walls
         self.folder = plan["box"]
         if not plan["isolate"]:
             self.folder = f"{plan['box']}/{time.monotonic_ns():x}"
@@ -88,11 +72,9 @@ class Evaluation:
         self._answers, answer_end = os.pipe()
         self._out, out_end = os.pipe()
         self._err, err_end = os.pipe()
-        ids = (os.geteuid(), os.getegid())
-        spaces = kernel.NEWUSER | kernel.NEWPID | kernel.NEWNS
-        self.pid = kernel.fork_into(spaces) if plan["isolate"] else os.fork()
+        self.pid = kernel.fork_into(SPACES) if plan["isolate"] else os.fork()
         if self.pid == 0:
-            self._child((request_end, answer_end, out_end, err_end), address_space, ids)
+            self._child(request_end, answer_end, out_end, err_end)
         for descriptor in (request_end, answer_end, out_end, err_end):
             os.close(descriptor)
         for descriptor in (self._requests, self._answers, self._out, self._err):
@@ -107,40 +89,38 @@ class Evaluation:
         self.cpu = 0.0
         self.status: int | None = None
 
-    def _child(self, ends: tuple[int, ...], address_space: int, ids: tuple[int, int]) -> None:
+    def _child(self, *ends: int) -> None:
         """In the fork: shut everything, say that it is ready, then become the staged code."""
         status, victim = 1, -1
+        requests, answers, out, err = ends
+        isolated: bool = self.plan["isolate"]
         try:
             # Out of the zygote's process group first: kill(0, SIGKILL) reaches across namespaces.
             os.setsid()
-            nothing = os.open(os.devnull, os.O_RDONLY)
-            if not self.plan["isolate"]:
+            if not isolated:
                 # No namespace ends with the zygote, so this has to.
                 kernel.die_with_parent()
-            # Copies above the places they go to, so that no dup2 overwrites one that is still needed.
-            wanted = (nothing, ends[2], ends[3], ends[0], ends[1])
-            high = [fcntl.fcntl(end, fcntl.F_DUPFD, 64) for end in wanted]
-            for target, source in enumerate(high):
-                os.dup2(source, target, inheritable=target < 3)
+            os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+            # The zygote holds on to 3 and 4, so no end of a pipe is where another one goes.
+            os.dup2(out, 1)
+            os.dup2(err, 2)
+            os.dup2(requests, _REQUESTS, inheritable=False)
+            os.dup2(answers, _ANSWERS, inheritable=False)
             os.closerange(5, 256)
-            if self.plan["isolate"]:
+            if isolated:
                 victim = os.open("/proc/self/oom_score_adj", os.O_WRONLY)
-                _fresh_namespaces(self.plan, ids)
+                self._walls.enter()
             code, temporary = f"{self.folder}/code", f"{self.folder}/tmp"
             os.mkdir(code)
             os.mkdir(temporary)
-            for place in filter(os.path.isdir, self.plan["temporary"]):
-                kernel.mount(temporary, place, "", kernel.MS_BIND)
+            for place in self.plan["temporary"]:
+                if os.path.isdir(place):
+                    kernel.mount(temporary, place, "", kernel.MS_BIND)
             os.chdir(code)
-            if loaded := sys.modules.get("tempfile"):
-                vars(loaded)["tempdir"] = None
-            os.environ["HOME"] = os.environ["TMPDIR"] = temporary
-            sys.path.insert(0, code)
-            _limit(self.limits, address_space, self.plan["isolate"])
-            if self.plan["isolate"]:
-                kernel.drop_capabilities()
-                seccomp.install(seccomp.FINAL)
-            frames.write(_ANSWERS, _READY)
+            if not isolated:
+                settle(self.folder)
+            self._walls.close()
+            os.write(_ANSWERS, _SHUT_IN)
         except BaseException as error:
             frames.write(_ANSWERS, f"{type(error).__name__}: {error}".encode())
             os._exit(1)
@@ -229,9 +209,7 @@ class Evaluation:
                 if len(self._incoming) >= 4 + length:
                     answer = bytes(self._incoming[4 : 4 + length])
                     del self._incoming[: 4 + length]
-                    for descriptor in self.printed:
-                        while self._hear(descriptor) and self._total_printed <= self.limits["output_bytes"]:
-                            pass
+                    # What was printed before it is here, too: a pipe holds no more than one read takes.
                     return answer, ""
 
     def _send(self, outgoing: memoryview) -> memoryview:
@@ -299,9 +277,10 @@ class Evaluation:
             return False
         self.status = status
         self.cpu = used.ru_utime + used.ru_stime
-        for descriptor in self.printed:
-            while self._hear(descriptor) and self._total_printed <= self.limits["output_bytes"]:
-                pass
+        if wait:  # for what it came to, and not only to be rid of it
+            for descriptor in self.printed:
+                while self._hear(descriptor) and self._total_printed <= self.limits["output_bytes"]:
+                    pass
         for descriptor in (self._requests, self._answers, self._out, self._err):
             os.close(descriptor)
         if not self.plan["isolate"]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import struct
 
 
 def read_exactly(descriptor: int, count: int) -> bytes:
@@ -23,13 +22,13 @@ def read(descriptor: int) -> bytes | None:
     head = read_exactly(descriptor, 4)
     if len(head) < 4:
         return None
-    (length,) = struct.unpack("<I", head)
+    length = int.from_bytes(head, "little")
     body = read_exactly(descriptor, length)
     return body if len(body) == length else None
 
 
 def write(descriptor: int, *bodies: bytes) -> None:
     """Send messages, at once so that the peer wakes once; one that is gone raises BrokenPipeError."""
-    left = memoryview(b"".join(struct.pack("<I", len(body)) + body for body in bodies))
+    left = memoryview(b"".join([len(body).to_bytes(4, "little") + body for body in bodies]))
     while left:
         left = left[os.write(descriptor, left) :]

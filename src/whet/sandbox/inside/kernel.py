@@ -26,6 +26,14 @@ MACHINE = os.uname().machine
 _libc = ctypes.PyDLL(None, use_errno=True)
 _libc.syscall.restype = ctypes.c_long
 
+_FORKS = (
+    ctypes.pythonapi.PyOS_BeforeFork,
+    ctypes.pythonapi.PyOS_AfterFork_Child,
+    ctypes.pythonapi.PyOS_AfterFork_Parent,
+)
+for _hook in _FORKS:
+    _hook.restype = None
+
 
 def _checked(result: int, what: str) -> int:
     if result < 0:
@@ -48,14 +56,14 @@ def fork_into(namespaces: int) -> int:
     One clone is what makes a fresh evaluation cheap: unshare and fork would copy the page tables of
     the imported modules twice.
     """
-    python = ctypes.pythonapi
-    python.PyOS_BeforeFork()
-    pid = int(_libc.syscall(number_of("clone"), namespaces | signal.SIGCHLD, 0, 0, 0, 0))
+    before, in_child, in_parent = _FORKS
+    before()
+    pid: int = _libc.syscall(_NUMBERS[MACHINE]["clone"], namespaces | signal.SIGCHLD, 0, 0, 0, 0)
     if pid == 0:
-        python.PyOS_AfterFork_Child()
+        in_child()
         return 0
     error = ctypes.get_errno()
-    python.PyOS_AfterFork_Parent()
+    in_parent()
     if pid < 0:
         raise OSError(error, f"clone into new namespaces: {os.strerror(error)}")
     return pid
@@ -66,16 +74,26 @@ def unshare(namespaces: int) -> None:
     _checked(_libc.unshare(namespaces), "unshare")
 
 
+class Mount:
+    """A mount(2) that is done when it is called; `kind` is the file system's type, empty for a bind.
+
+    Its arguments are made when it is: whoever calls it in a fork touches no memory for them.
+    """
+
+    __slots__ = ("_given", "_what")
+
+    def __init__(self, source: str, target: str, kind: str, flags: int, options: str = "") -> None:
+        given = source.encode(), target.encode(), kind.encode() or None
+        self._given = (*given, ctypes.c_ulong(flags), options.encode() or None)
+        self._what = f"mount {kind or source} on {target}"
+
+    def __call__(self) -> None:
+        _checked(_libc.mount(*self._given), self._what)
+
+
 def mount(source: str, target: str, kind: str, flags: int, options: str = "") -> None:
-    """mount(2); `kind` is the file system's type, empty for a bind."""
-    result = _libc.mount(
-        source.encode(),
-        target.encode(),
-        kind.encode() or None,
-        ctypes.c_ulong(flags),
-        options.encode() or None,
-    )
-    _checked(result, f"mount {kind or source} on {target}")
+    """The same, at once."""
+    Mount(source, target, kind, flags, options)()
 
 
 def set_mount_attributes(target: str, attributes: int, *, recursive: bool) -> None:
@@ -132,7 +150,10 @@ def become(uid: int) -> None:
     _prctl(_SET_DUMPABLE, 1, "prctl(PR_SET_DUMPABLE)")
 
 
+_ALL_MINE = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
+_NONE = (ctypes.c_uint32 * 6)()
+
+
 def drop_capabilities() -> None:
     """Give up every capability in the current user namespace."""
-    header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
-    _checked(_libc.capset(header, (ctypes.c_uint32 * 6)()), "capset")
+    _checked(_libc.capset(_ALL_MINE, _NONE), "capset")

@@ -17,7 +17,8 @@ import sys
 import types
 from typing import Any
 
-from .beside import beside, evaluator_at, load, measured
+from .beside import beside, evaluator_at, measured
+from .worker import load
 
 _EVENTS = 60_000
 """Calls looked at before the recording ends: a profiled call costs ten plain ones."""
@@ -138,7 +139,9 @@ def behave(program: str, recorded: str) -> str:
     with open(program, "rb") as file:
         if b"random" in file.read():
             importlib.import_module("random")  # so that it is seeded before the first call, too
-    module = load(os.path.abspath(program), "candidate_program")
+    program = os.path.abspath(program)
+    beside(program)
+    module = load("candidate_program", program)
     said = hashlib.blake2b(digest_size=12)
     answered = False
     for name, arguments in calls:

@@ -187,9 +187,19 @@ class _Program(ctypes.Structure):
     _fields_ = [("length", ctypes.c_ushort), ("filter", ctypes.c_void_p)]
 
 
-def install(code: bytes) -> None:
-    """Put the filter on this thread and all that it starts, for good; privileges must be forbidden first."""
-    buffer = ctypes.create_string_buffer(code, len(code))
-    given = _Program(len(code) // 8, ctypes.cast(buffer, ctypes.c_void_p).value)
-    set_seccomp, filter_mode = 22, 2
-    _checked(_libc.prctl(set_seccomp, filter_mode, ctypes.byref(given), 0, 0), "prctl(PR_SET_SECCOMP)")
+class Filter:
+    """A filter in the form that the kernel takes.
+
+    Args:
+        code: `program()`, or `FINAL`.
+    """
+
+    def __init__(self, code: bytes) -> None:
+        self._buffer = ctypes.create_string_buffer(code, len(code))
+        address = ctypes.cast(self._buffer, ctypes.c_void_p).value
+        self._given = ctypes.byref(_Program(len(code) // 8, address))
+
+    def install(self) -> None:
+        """Put it on this thread and all that it starts, for good; privileges must be forbidden first."""
+        set_seccomp, filter_mode = 22, 2
+        _checked(_libc.prctl(set_seccomp, filter_mode, self._given, 0, 0), "prctl(PR_SET_SECCOMP)")

@@ -21,7 +21,8 @@ from collections.abc import Callable
 from typing import Any
 
 from . import frames, kernel, memory, seccomp
-from .evaluation import Evaluation
+from .evaluation import Evaluation, settle
+from .walls import Walls
 
 _READY_SECONDS = 30.0
 """How long an evaluation may take to be shut in; a busy machine is no reason to give up."""
@@ -44,7 +45,7 @@ class Zygote:
 
     def __init__(self, incoming: int, outgoing: int, plan: dict[str, Any]) -> None:
         self.incoming, self.outgoing, self.plan = incoming, outgoing, plan
-        self.address_space = memory.mapped() + plan["limits"]["memory"]
+        self._walls = Walls(plan, memory.mapped() + plan["limits"]["memory"])
         self._warm = memory.proportional_of("self")
         self._spare: Evaluation | None = None
         self._dying: list[Evaluation] = []
@@ -76,7 +77,7 @@ class Zygote:
         for _ in range(2):
             try:
                 if self._spare is None:
-                    self._spare = Evaluation(self.plan, self.address_space)
+                    self._spare = Evaluation(self.plan, self._walls)
             except OSError as error:
                 failed = str(error)
                 continue
@@ -107,7 +108,7 @@ class Zygote:
         """While an evaluation runs: clear away the last one and fork the next, without waiting for it."""
         self._reap()
         with contextlib.suppress(OSError):  # asked again, and then reported, when it is needed
-            self._spare = Evaluation(self.plan, self.address_space)
+            self._spare = Evaluation(self.plan, self._walls)
 
     def _reap(self, *, wait: bool = False) -> None:
         """Clear away what was killed.
@@ -139,7 +140,7 @@ class Zygote:
             request = frames.read(self.incoming)
             if request is None or request[:1] == b"e":
                 break
-            seconds, given = json.loads(request[1:17]), request[17:]
+            seconds, given = float(request[1:17]), request[17:]
             if evaluation is None or over:
                 self._say(**over)
             else:
@@ -206,6 +207,8 @@ def main() -> None:
     for descriptor in {*range(3, 256)} - kept:
         with contextlib.suppress(OSError):
             os.close(descriptor)
+    for standard in (3, 4):  # where an evaluation has its channel: no pipe of the zygote's is to be there
+        os.dup2(0, standard, inheritable=False)
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     sys.path[:] = [*plan["path"], *(place for place in sys.path if place not in ("", plan["library"]))]
     try:
@@ -214,7 +217,7 @@ def main() -> None:
         if plan["isolate"]:
             kernel.die_with_parent()  # a change of user forgets it
             kernel.forbid_new_privileges()
-            seccomp.install(seccomp.program())
+            seccomp.Filter(seccomp.program()).install()
         for name in plan["modules"]:
             importlib.import_module(name)
     except BaseException as error:
@@ -223,6 +226,8 @@ def main() -> None:
         return
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    if plan["isolate"]:
+        settle(plan["box"])
     gc.collect()
     gc.freeze()
     Zygote(incoming, outgoing, plan).serve()
