@@ -12,6 +12,8 @@ was written to a log first; in the end the record must agree with the log:
 
 With --claims N it goes on, killing once in a while, until so many claims were answered; a worker then
 takes up to 100 at a time: python benchmarks/durability.py --claims 1000000 --seconds 60
+
+With --minutes it begins no other life after so many, whatever is still wanted, and judges what there is.
 """
 
 from __future__ import annotations
@@ -252,6 +254,7 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=20, help="at least")
     parser.add_argument("--claims", type=int, default=0, help="go on until so many were answered")
     parser.add_argument("--seconds", type=float, default=1.0, help="longest life after its start")
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="stop after so many")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--folder", type=Path)
     parser.add_argument("--json", action="store_true")
@@ -266,7 +269,8 @@ def main() -> int:
         path, log = Path(folder) / "runs.db", Path(folder) / "log"
         log.touch()
         number, claims = 0, Claims(log)
-        while number < given.kills or claims.count() < given.claims:
+        deadline = time.monotonic() + 60 * given.minutes
+        while time.monotonic() < deadline and (number < given.kills or claims.count() < given.claims):
             live(path, log, number, chance.uniform(0.0, given.seconds), 100 if given.claims else 8)
             number += 1
             if given.claims:

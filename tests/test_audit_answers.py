@@ -154,6 +154,27 @@ def test_other_faults_have_names_too(source: str, caught_by: str) -> None:
     assert caught_by in {check.name for check in proof.checks if not check.passed}
 
 
+def test_who_cannot_tell_an_answer_from_its_question_is_refused() -> None:
+    shouted = [
+        Row({"text": text, "times": 1}, f"{text.upper()}!") for text in ("go on", "so be it", "come in")
+    ]
+    blind = (
+        "def evaluate(output, expected):\n"
+        "    return float(str(output).lower().strip('!') == expected.lower().strip('!'))\n"
+    )
+    proof = proven(blind, shouted)
+    assert [check.name for check in proof.checks if not check.passed] == ["copied"]
+    assert proven("def evaluate(output, expected):\n    return float(output == expected)", shouted).admitted
+
+
+def test_answers_that_are_all_the_same_prove_nothing() -> None:
+    exact = "def evaluate(output, expected):\n    return float(output == expected)"
+    same = [Row(f"question {number}", "x") for number in range(30)]
+    assert [reason.partition(":")[0] for reason in proven(exact, same).reasons] == ["told apart"]
+    # One that differs is looked at wherever it stands.
+    assert proven(exact, [*same, Row("the last", "y")]).admitted
+
+
 def test_agreement_with_people_is_measured_and_demanded() -> None:
     labelled = [Row(r.input, r.expected, r.expected, 1.0) for r in ROWS]
     labelled += [Row(r.input, "something else entirely", r.expected, -1.0) for r in ROWS]

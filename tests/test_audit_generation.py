@@ -11,7 +11,7 @@ import pytest
 from whet.errors import InputError
 from whet.models import ScriptedModel
 from whet.reward.generation import Folder, Generated, generate
-from whet.reward.templates import TASKS, likely, source
+from whet.reward.templates import TASKS, classification, extraction, likely, ranking, routing, source
 from whet.reward.variants import Row
 
 ADD = "def add(a, b):\n    return a + b\n"
@@ -55,6 +55,24 @@ def test_the_template_of_each_kind_is_chosen_and_admitted(task: str) -> None:
     assert made[0].as_version().resource == f"evaluator/answers_{task}"
 
 
+def test_what_is_expected_is_right_even_where_no_row_had_it_when_the_evaluator_was_made() -> None:
+    assert "rare" not in classification.LABELS
+    assert classification.evaluate("Rare.", "rare")["score"] == 1.0
+    assert classification.evaluate("rare or common", "rare")["score"] == 0.0
+    call = {"tool": "new_tool", "arguments": {"a": 1}}
+    assert routing.evaluate(call, call)["score"] == 1.0
+    assert ranking.evaluate([], [])["score"] == ranking.evaluate([1, 2, 1], [1, 2, 1])["score"] == 1.0
+    assert ranking.evaluate([], [1])["score"] == ranking.evaluate([1, 1], [1])["score"] == 0.0
+
+
+def test_fields_without_names_have_their_places_and_members_of_a_list_have_none() -> None:
+    record = [854, "fast", 1]
+    assert likely([Row("a", record), Row("b", [1, "slow", 2])]) == ["extraction"]
+    assert extraction.evaluate(record, record)["score"] == 1.0
+    assert extraction.evaluate(record[::-1], record)["score"] < 1.0
+    assert extraction.evaluate(["b", "a"], ["a", "b"])["score"] == 1.0
+
+
 def test_a_model_writes_until_one_is_admitted_and_is_told_why_not() -> None:
     bad = (
         "```python\ndef evaluate(output, expected, input=None):\n    return {'score': 1.0, 'reason': ''}\n```"
@@ -85,7 +103,7 @@ def test_an_edit_counts_for_nothing_until_it_is_proven_again(tmp_path: Path) -> 
     (first,) = folder.admitted()
     path = folder.path / "answers_classification.py"
 
-    path.write_text(path.read_text().replace("float(right)", "1.0"))
+    path.write_text(path.read_text().replace('"score": 0.0', '"score": 1.0'))
     assert folder.admitted() == []
     (refused,) = asyncio.run(folder.prove_edited(rows))
     assert not refused.admitted

@@ -157,6 +157,15 @@ def test_an_edit_keeps_the_outside_parses_and_is_repeatable(name: str) -> None:
     assert any(text != BUSY for text in made)
 
 
+def test_a_repeated_statement_stands_where_its_file_puts_it() -> None:
+    tabs = Program({"a.py": "def f(x):\n\tif x: x += 1; x += 2\n\tx -= 3\n\treturn x\n"}, "a.py")
+    made = {child.text for seed in range(60) if (child := EDITS["reorder"](tabs, None, random.Random(seed)))}
+    for text in made:
+        ast.parse(text)
+    assert any("\n\tx -= 3\n\tx -= 3\n" in text for text in made)
+    assert any("x += 1; x += 1; x += 2" in text for text in made)
+
+
 def test_edits_leave_the_formatting_of_other_lines_alone() -> None:
     for seed in range(40):
         child = EDITS["number"](program(), None, random.Random(seed))

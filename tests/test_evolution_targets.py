@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from whet.errors import InputError, NotFoundError
 from whet.evolution import operators
-from whet.evolution.targets import Domain, diff, find, names, patch
+from whet.evolution.targets import Domain, as_written, diff, find, names, patch, plain
 
 SOURCE = '''"""An agent."""
 import os
@@ -158,6 +158,23 @@ def test_git_applies_the_diff_of_a_file_with_carriage_returns(tmp_path: Path) ->
     (tmp_path / "change.patch").write_bytes(diff("a.py", old, new).encode())
     subprocess.run(["git", "apply", "change.patch"], cwd=tmp_path, check=True, capture_output=True)
     assert (tmp_path / "a.py").read_bytes() == b"A = 1\r\nB = 3\r\n"
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(st.tuples(st.sampled_from(["a", "b", "", "  c"]), st.sampled_from(["\n", "\r\n"]))),
+    st.sampled_from(["", "last"]),
+    st.integers(0, 9),
+)
+def test_lines_that_are_kept_keep_their_ends(lines: list[tuple[str, str]], rest: str, place: int) -> None:
+    old = "".join(text + end for text, end in lines) + rest
+    assert as_written(old, plain(old)) == old
+    after = plain(old).split("\n")
+    after.insert(min(place, len(lines)), "new")
+    made = as_written(old, "\n".join(after))
+    assert plain(made).rstrip("\n") == "\n".join(after).rstrip("\n")
+    # Lines that say the same may be taken for one another; nothing is lost or gained but the new one.
+    assert abs(made.count("\r") - old.count("\r")) <= 1
 
 
 @pytest.mark.parametrize("path", ["/etc/passwd", "../out.py", "a/../../b", "c:/x", "", "a\\b"])

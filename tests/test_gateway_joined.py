@@ -114,6 +114,113 @@ def test_behind_a_server_that_runs_they_are_one_trajectory_each_too(tmp_path: Pa
     assert not (tmp_path / "whet.db").exists()
 
 
+EXPLICIT = (
+    PROGRAM.partition("for question in")[0]
+    + """
+def served(number):
+    with whet.run(session=f"s{number}", subject=f"p{number}") as run:
+        agent(f"q{number}")
+    return run
+
+for number in range(2):
+    run = served(number)
+    whet.feedback(run.id, 1.0, "thanks")
+    print(run.id)
+"""
+)
+
+
+def test_runs_that_a_program_opens_itself_have_their_model_calls(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(EXPLICIT)
+    with ScriptedServer("fine", speaks=("chat",)) as upstream:
+        words = ["run", "--store", "runs.db", "--upstream", upstream.base_url, "--run-id", "all", "--"]
+        done = subprocess.run(
+            [sys.executable, "-m", "whet.cli", *words, sys.executable, "program.py"],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            env={key: value for key, value in os.environ.items() if key != "WHET_STORE"},
+        )
+    assert done.returncode == 0, done.stderr
+    with Store(tmp_path / "runs.db") as store:
+        found = list(store.trajectories(ids=["all"]))
+        assert [each.id for each in found] == done.stdout.split()
+        for number, each in enumerate(found):
+            assert (each.session, each.subject) == (f"s{number}", f"p{number}")
+            assert [said.comment for said in each.feedback] == ["thanks"]
+            calls = [step for step in each.steps if step.kind == "llm"]
+            assert [step.observation[-1]["text"] for step in calls] == [
+                f"look for q{number}",
+                "think of fine",
+                "answer fine",
+            ]
+            assert all(step.usage is not None for step in calls)
+        report = store.erase("p0")
+        assert (report.trajectories, report.spans) == (1, 3)
+        (left,) = store.trajectories(ids=["all"])
+        assert left.subject == "p1"
+        assert len(store.spans.run("all")) == 3
+        assert not any(b"q0" in span.body for span in store.spans.run("all"))
+
+
+OVERLAPPING = """
+import json, os, threading, urllib.request
+import whet
+
+together = threading.Barrier(4)
+
+@whet.trace
+def agent(question, headers):
+    together.wait(30)
+    body = {"model": "scripted", "messages": [{"role": "user", "content": question}]}
+    url = os.environ["OPENAI_BASE_URL"] + "/chat/completions"
+    headers = {"content-type": "application/json", **headers}
+    urllib.request.urlopen(urllib.request.Request(url, json.dumps(body).encode(), headers)).read()
+    together.wait(30)
+
+def served(number):
+    with whet.run(session="s", subject=f"p{number}") as run:
+        agent(f"q{number}", run.headers)
+
+threads = [threading.Thread(target=served, args=(number,)) for number in range(4)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+"""
+
+
+def test_runs_that_overlap_have_the_calls_that_say_whose_they_are(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(OVERLAPPING)
+    with (
+        ScriptedServer("fine", speaks=("chat",)) as upstream,
+        world(
+            tmp_path / "served.db", grace=0.0, upstreams={"default": Upstream(url=upstream.base_url)}
+        ) as here,
+    ):
+        words = ["run", "--url", here.url, "--token", TOKENS[Role.WRITE], "--run-id", "all", "--"]
+        done = subprocess.run(
+            [sys.executable, "-m", "whet.cli", *words, sys.executable, "program.py"],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert done.returncode == 0, done.stderr
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline:
+            found = list(here.store.trajectories())
+            if [len(each.steps) for each in found] == [1] * 4:
+                break
+            time.sleep(0.05)
+        asked = {each.subject: each.steps[0].observation[-1]["text"] for each in found}
+        assert asked == {f"p{number}": f"q{number}" for number in range(4)}
+        assert {each.id for each in here.store.trajectories(ids=["all"])} == {each.id for each in found}
+        here.store.erase("p2")
+        assert {each.subject for each in here.store.trajectories()} == {"p0", "p1", "p3"}
+
+
 def called(number: int, at: float, run: str = "r1") -> Span:
     """A gateway's record of one model call."""
     body: dict[str, Any] = {

@@ -104,13 +104,14 @@ def test_a_traced_function_and_the_model_calls_of_its_program_have_one_run(tmp_p
         )
     assert (done.returncode, done.stdout) == (0, "fine\n"), done.stderr
     with Store(store) as opened:
-        of_run = {each.meta.get("function", "gateway"): each for each in opened.trajectories(ids=["one"])}
-        (other,) = [each for each in opened.trajectories() if each.meta["run"] != "one"]
-    assert set(of_run) == {"answer", "gateway"}
-    assert (of_run["answer"].task.instruction, of_run["answer"].output) == ("hello", "fine")
-    assert [step.kind for step in of_run["answer"].steps] == ["llm"], "the model call made in it is its step"
-    assert [step.observation[-1]["text"] for step in of_run["gateway"].steps] == ["again"]
-    assert other.task.instruction == "again", "a run that the program opened itself is its own"
+        hello, again = opened.trajectories(ids=["one"])
+        assert (hello.task.instruction, hello.output, hello.meta["run"]) == ("hello", "fine", "one")
+        assert again.task.instruction == "again"
+        assert again.meta["run"] != "one", "a run that the program opened itself is its own"
+        for each in (hello, again):
+            (call,) = each.steps
+            assert call.kind == "llm", "the model call made in it is its step"
+            assert call.observation[-1]["text"] == each.task.instruction
 
 
 def test_a_signal_reaches_the_program_and_its_end_is_told(tmp_path: Path) -> None:

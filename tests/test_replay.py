@@ -344,6 +344,9 @@ def agent(name):
 
 def short(trajectory):
     return len(trajectory.output) < 20
+
+def pretended(tool, given):
+    return f"somewhere, says {tool} of {given}"
 """
 
 
@@ -375,6 +378,13 @@ def test_the_command_replays_a_store_and_says_how_faithful_it_is(tmp_path: Path)
     found = json.loads(whet("--json", "--live").stdout)
     assert (found["live"], found["diverged"], found["compared"]) == (2, 0, 2)
     assert (tmp_path / "touched").exists(), "the read ran for real"
+    (tmp_path / "touched").unlink()
+    found = json.loads(whet("--json", "--simulator", "shop:pretended").stdout)
+    assert (found["simulated"], found["live"], found["diverged"], found["compared"]) == (2, 0, 0, 2)
+    assert not (tmp_path / "touched").exists()
+    two = whet("--live", "--simulator", "shop:pretended")
+    assert two.returncode == 2
+    assert "--simulator" in two.stderr
     gone = whet("--run", "nobody")
     assert gone.returncode == 2
     assert "nobody" in gone.stderr

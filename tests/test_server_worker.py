@@ -334,6 +334,19 @@ def test_the_command_works_and_ctrl_c_finishes_what_is_under_way(tmp_path: Path)
             assert here.get("/api/trajectories/r0")["output"] == "finished"
 
 
+@pytest.mark.parametrize("processes", ["1", "2"])
+def test_a_worker_says_once_that_its_server_is_away_and_gives_up_when_told_to(
+    tmp_path: Path, processes: str
+) -> None:
+    with world() as here:
+        pass  # its port is free again
+    with started(here, tmp_path, "slow", "--patience", "1.2", "--processes", processes) as process:
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 75, err
+    assert err.count("trying again") == int(processes), err
+    assert err.count("gave up after 1.2 seconds") == int(processes), err
+
+
 def test_a_second_ctrl_c_gives_the_rollout_back(tmp_path: Path) -> None:
     with world() as here:
         add(here, 1)

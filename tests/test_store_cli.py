@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from whet.cli import app, main
+from whet.errors import NotFoundError
 from whet.store import Store
 from whet.types import Split, Task, Trajectory
 
@@ -67,6 +68,23 @@ def test_a_resource_file_becomes_the_latest_and_the_others_stay(
     file = tmp_path / "tasks.jsonl"
     file.write_text(TASKS)
     assert run("tasks", "add", file, "--store", path, "--resources", said["id"]) == 0
+
+
+def test_a_command_that_reads_leaves_an_empty_file_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "runs.db"
+    path.touch()
+    for words in (
+        ["show", "--store", path],
+        ["show", "trajectories", "--store", path],
+        ["erase", "ann", "--store", path],
+        ["retain", "--store", path, "--days", "1"],
+        ["replay", "json:dumps", "--store", path],
+        ["capture", "check", "--store", path],
+        ["export", "trl-sft", "--store", path, "--output", tmp_path / "rows.jsonl"],
+    ):
+        with pytest.raises(NotFoundError, match="empty file"):
+            run(*words)
+        assert path.read_bytes() == b""
 
 
 def test_a_person_is_erased_while_a_server_owns_the_store_and_old_runs_go(

@@ -323,3 +323,63 @@ def test_feedback_survives_the_file(groups, tmp_path):
     assert back.feedback[0].value == 1.0
     assert back.steps[0].tokens == thumbed.steps[0].tokens
     assert dataset.grouped([back, back])[0].trajectories == [back, back]
+
+
+def unjudged(groups, *, value=None):
+    """The same runs with nothing recorded of how they went but, if given, what people said of them."""
+    return [
+        replace(
+            one,
+            outcome=Outcome.UNKNOWN,
+            steps=tuple(replace(step, reward=None) for step in one.steps),
+            feedback=() if value is None else (Feedback(run=one.id, value=value(one)),),
+            meta={"worth": one.reward},
+        )
+        for group in groups
+        for one in group.trajectories
+    ]
+
+
+def test_what_people_said_can_be_the_reward(groups, tmp_path, capsys):
+    path = written(tmp_path / "said.jsonl", unjudged(groups, value=lambda one: 2.0 * one.reward))
+    words = ["--data", path, "--json"]
+    with pytest.raises(TrainingRefused, match="no reward"):
+        run("train", "grpo", *words, "--steps", 1, "--output", tmp_path / "refused")
+    rated = ["--reward-function", "whet.reward:rated"]
+    assert run("capture", "check", *words, *rated) == 0
+    assert json.loads(capsys.readouterr().out.splitlines()[0])["trainable"] == sum(
+        len(group.trajectories) for group in groups
+    )
+    for method, options in {"grpo": ["--steps", 1], "kto": ["--epochs", 1], "sft": ["--epochs", 1]}.items():
+        assert run("train", method, *words, *rated, *options, "--output", tmp_path / method) == 0
+        assert json.loads(capsys.readouterr().out)["metrics"]
+
+
+def test_a_function_of_ones_own_is_the_reward_as_if_it_had_been_recorded(
+    groups, tmp_path, capsys, monkeypatch
+):
+    (tmp_path / "my_rewards.py").write_text(
+        "def worth(trajectory):\n    return trajectory.meta['worth']\n\n\ndef unsure(trajectory):\n    return None\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    recorded = written(tmp_path / "recorded.jsonl", [one for group in groups for one in group.trajectories])
+    path = written(tmp_path / "unjudged.jsonl", unjudged(groups))
+    words = ["train", "grpo", "--steps", 2, "--json"]
+    assert run(*words, "--data", recorded, "--output", tmp_path / "one") == 0
+    expected = json.loads(capsys.readouterr().out)["metrics"]
+    assert (
+        run(*words, "--data", path, "--reward-function", "my_rewards:worth", "--output", tmp_path / "two")
+        == 0
+    )
+    found = json.loads(capsys.readouterr().out)["metrics"]
+    assert {key: found[key] for key in ("loss", "reward", "gradient_norm")} == {
+        key: expected[key] for key in ("loss", "reward", "gradient_norm")
+    }
+    words += ["--data", path, "--output", tmp_path / "three"]
+    with pytest.raises(InputError, match="could judge none of 192"):
+        run(*words, "--reward-function", "my_rewards:unsure")
+    with pytest.raises(InputError, match="cannot be loaded"):
+        run(*words, "--reward-function", "my_rewards:nothing")
+    with pytest.raises(InputError, match=r"--score .* or --reward-function"):
+        run(*words, "--reward-function", "my_rewards:worth", "--score", "other")
+    assert not (tmp_path / "three").exists()

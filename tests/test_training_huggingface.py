@@ -2,11 +2,13 @@
 
 import asyncio
 import random
+import shutil
 from dataclasses import replace
 
 import pytest
 import torch
 from methods_toys import WORDS, Answer, AnswerPolicy, context, tasks
+from policy_world import downloaded, template_text
 
 from whet.env import rollout
 from whet.errors import InputError, NotFoundError
@@ -198,3 +200,20 @@ def test_weights_that_were_changed_or_are_gone_are_refused(tmp_path):
         huggingface.load(tmp_path / "empty")
     with pytest.raises(InputError, match="none of the layers"):
         huggingface.load(saved(tmp_path / "other"), lora=LoRAOptions(targets=("attn",)))
+
+
+def test_full_weights_are_saved_with_their_tokenizer_and_factors_are_not(tmp_path):
+    asked = [{"role": "user", "content": "abc?"}]
+    first = downloaded(tmp_path / "first")
+    whole = huggingface.load(first)
+    whole.save(tmp_path / "second")
+    shutil.rmtree(first)
+    huggingface.load(tmp_path / "second").save(tmp_path / "third")
+    expected = template_text(tmp_path / "second").chat(asked)
+    found = template_text(tmp_path / "third").chat(asked)
+    assert (found.text, found.ids) == (expected.text, expected.ids)
+    assert "abc?" in found.text
+    whole.save(tmp_path / "fourth")  # what it came from is gone, and that is no reason to lose the weights
+    assert {path.name for path in (tmp_path / "fourth").iterdir()} >= {"model.safetensors", "config.json"}
+    huggingface.load(tmp_path / "third", lora=LoRAOptions(rank=2)).save(tmp_path / "factors")
+    assert not (tmp_path / "factors" / "tokenizer.json").exists()

@@ -54,6 +54,7 @@ def _parser() -> argparse.ArgumentParser:
     judged.add_argument("--seeds", type=int, default=3)
     killed = command("kill", "kill -9 at random moments, then --resume.")
     killed.add_argument("--times", type=int, default=10)
+    killed.add_argument("--runs", type=int, help="between how many runs; otherwise each kill has its own")
     killed.add_argument("--seed", type=int, default=0)
 
     compared = command("methods", "Every weight method from one clone, on the e-mail agent and a text world.")
@@ -148,7 +149,8 @@ def main() -> int:
         case "evolution":
             evolution.evolution(options)
         case "kill":
-            kill(folder, times=options.times, seed=options.seed, full=options.full)
+            runs = options.times if options.runs is None else options.runs
+            kill(folder, times=options.times, runs=runs, seed=options.seed, full=options.full)
         case "kill-training":
             from kill_training import kill_training
 

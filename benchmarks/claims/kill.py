@@ -53,58 +53,58 @@ def _recorded(output: Path) -> set[str]:
             raise
 
 
-def kill(folder: Path, *, times: int, seed: int, full: bool) -> None:
-    """One uninterrupted run, then `times` runs that are each killed once and resumed."""
+def kill(folder: Path, *, times: int, runs: int, seed: int, full: bool) -> None:
+    """One uninterrupted run, then `runs` that are killed `times` times between them, resumed after each."""
     folder = folder / "kill"
     whole = _clean(folder / "whole")
     begun = time.perf_counter()
     expected = _finish(whole, seed=seed, full=full, resume=False)
     seconds = time.perf_counter() - begun
     rng = random.Random(f"kill/{seed}")
-    rows, good, late = [], 0, 0
-    for number in range(times):
+    rows, lost, late, alike = [], 0, 0, 0
+    for number in range(runs):
         output = _clean(folder / f"killed{number}")
-        # One moment in each of `times` equal parts of the run, so that they do not fall together.
-        moment = seconds * (number + rng.random()) / times
-        stage, before = _killed(output, moment, seed=seed, full=full)
-        lost_at_once = len(before - _recorded(output))
-        started = bool(stage)
-        found = _finish(output, seed=seed, full=full, resume=started)
-        lost = len(before - _recorded(output))
+        count = len(range(number, times, runs))
+        stage, before = "", set[str]()
+        for turn in range(count):
+            # The first comes at another part of its share of the time in each run, so that they do not fall
+            # together; the others some such share after the run was resumed.
+            share = (number + rng.random()) / runs if turn == 0 else 0.5 + rng.random()
+            moment = seconds / count * share
+            stage, before = _killed(output, moment, seed=seed, full=full, resume=bool(stage))
+            missing = len(before - _recorded(output))
+            lost += missing
+            late += bool(before)
+            rows.append([str(number), f"{moment:.1f}", stage or "none yet", str(len(before)), str(missing)])
+            print(f"run {number} killed after {moment:.1f} s: lost {missing}", file=sys.stderr, flush=True)
+        found = _finish(output, seed=seed, full=full, resume=bool(stage))
+        missing = len(before - _recorded(output))
+        lost += missing
         same = all(found[key] == expected[key] for key in ("seed", "stages", "verdict"))
-        good += same and not lost and not lost_at_once
-        late += bool(before)
-        rows.append(
-            [
-                f"{moment:.1f}",
-                stage or "before there was a job",
-                str(len(before)),
-                str(lost),
-                "yes" if same else "**no**",
-            ]
-        )
-        print(f"killed at {moment:.1f} s: lost {lost}, same figures: {same}", file=sys.stderr, flush=True)
+        alike += same
+        rows.append([str(number), "to its end", "all", str(len(_recorded(output))), str(missing)])
+        print(f"run {number} ended: lost {missing}, same figures: {same}", file=sys.stderr, flush=True)
     size = "full" if full else "small"
     lines = [
-        f"Synthetic mail, seed {seed}, the {size} job ({seconds:.0f} s uninterrupted), killed once in each run "
-        f"and resumed: {good} of {times} with the same stages and verdict as the uninterrupted run and nothing lost; "
-        f"{late} of the kills came after trajectories had been committed.",
+        f"Synthetic mail, seed {seed}, the {size} job ({seconds:.0f} s uninterrupted), killed {times} times in "
+        f"{runs} runs and resumed each time: {alike} of {runs} runs ended with the same stages and verdict as "
+        f"the uninterrupted one, {lost} trajectories were lost; {late} of the kills came after some had been "
+        "committed.",
         "",
         *table(
-            ("killed at, s", "last stage ended", "trajectories committed", "of them lost", "same figures"),
-            rows,
+            ("run", "killed after, s", "last stage ended", "trajectories committed", "of them lost"), rows
         ),
     ]
     publish("Kill -9 and resume", lines)
 
 
-def _killed(output: Path, moment: float, *, seed: int, full: bool) -> tuple[str, set[str]]:
-    """Kill a fresh run at a moment.
+def _killed(output: Path, moment: float, *, seed: int, full: bool, resume: bool) -> tuple[str, set[str]]:
+    """Kill a run at a moment after its start.
 
     Returns:
         The last stage that had ended, "" if no job had begun; and the ids of what was recorded.
     """
-    command = job_command(output, seed=seed, full=full, resume=False)
+    command = job_command(output, seed=seed, full=full, resume=resume)
     with (output / "log").open("ab") as log:
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=log)
         try:

@@ -46,7 +46,7 @@ MAIL = Sizes(
 )
 FEWER: dict[str, int] = {"rollouts": 800, "generations": 4, "cloned": 800, "validation": 80, "gate": 200}
 ROOMS = {"train": 2_000, "validation": 300, "gate": 800}
-LEVEL, LIMIT, LESSONS = "goto_object", 8, 1_600
+LEVEL, LIMIT, LESSONS = "goto_object", 8, 800
 
 
 class Mail:

@@ -10,10 +10,11 @@ rewards and outcome, and keeps its last weights, because a choice by validation 
 from __future__ import annotations
 
 import asyncio
+import random
 import sys
 import time
-from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,9 +32,11 @@ from whet.optimizers.ppo import PPO, PPOOptions
 from whet.optimizers.rloo import RLOO, RLOOOptions
 from whet.optimizers.sft import SFT, SFTOptions
 from whet.optimizers.star import STaR, STaROptions
-from whet.training.branching import SearchOptions, searched
+from whet.training.alarms import AlarmOptions
+from whet.training.branching import Play, SearchOptions, searched
 from whet.training.optim import OptimOptions
-from whet.types import Budget, Bundle, Split, Version
+from whet.training.rounds import Validate
+from whet.types import Budget, Bundle, Outcome, Score, Split, Task, Tokens, Trajectory, Version
 
 QUARTERS = 4
 """Points of a curve after the first: shares of the rollout budget."""
@@ -116,8 +119,15 @@ async def cloned(world: World, rule: Bundle) -> Cell:
     return await _judged(world, cell, found.bundle)
 
 
-def _rounds(world: World, validate: Any) -> dict[str, Optimizer]:
-    """The on-policy methods, each with the same rounds."""
+def _rounds(world: World, validate: Validate | None) -> dict[str, Optimizer]:
+    """The on-policy methods, each with the same rounds; without validation, a control.
+
+    A control goes on to the end: a round's mean success is the true one, whoever's it is said to be, and
+    an alarm that goes by it would take back what was worst.
+
+    At PPO's four updates of a round GRPO takes four too.  RLOO's ratio is the whole trajectory's, and after
+    one update a third of them are clipped; it takes one update, three times as large.
+    """
     steps = world.rollouts // (TASKS * 8)
     given: dict[str, Any] = {
         "score": "reward",
@@ -125,13 +135,15 @@ def _rounds(world: World, validate: Any) -> dict[str, Optimizer]:
         "group_size": 8,
         "checkpoint_every": max(1, steps // QUARTERS),
         "unknown": world.unknown,
+        "alarms": AlarmOptions() if validate else AlarmOptions(unknown_rise=None, success_drop=None),
         "seed": world.experiment.seed,
     }
-    handed = {"models": world.models, "validate": validate}
+    handed: dict[str, Any] = {"models": world.models, "validate": validate}
+    larger = OptimOptions(learning_rate=3e-3)
     return {
-        "GRPO": GRPO(GRPOOptions(**given), **handed),
-        "PPO": PPO(PPOOptions(**given), **handed),
-        "RLOO": RLOO(RLOOOptions(**given), **handed),
+        "GRPO": GRPO(GRPOOptions(passes=4, **given), **handed),
+        "PPO": PPO(PPOOptions(passes=4, **given), **handed),
+        "RLOO": RLOO(RLOOOptions(optim=larger, **given), **handed),
     }
 
 
@@ -164,9 +176,28 @@ def _best(made: Sequence[Bundle], curve: Sequence[float]) -> Bundle:
     return max(zip(curve, made, strict=True), key=lambda one: one[0])[1]
 
 
+def _play(world: World, bundle: Bundle, blind: random.Random | None) -> Play:
+    """Plays the rollouts of a tree; a blind one grows on some earlier rollout's scores in place of its own.
+
+    To exchange them when the tree is grown is too late: where it grew says what was good.
+    """
+    seen: list[tuple[Mapping[str, Score], Outcome]] = []
+
+    async def play(task: Task, said: Sequence[Tokens], seed: int, /) -> Trajectory:
+        found = await played(world, bundle, task, said, seed)
+        if blind is None:
+            return found
+        seen.append((found.scores, found.outcome))
+        scores, outcome = blind.choice(seen)
+        return replace(found, scores=scores, outcome=outcome)
+
+    return play
+
+
 async def preferred(control: bool, world: World, clone: Bundle) -> Cell:
     """DPO on pairs of steps from a tree search, four times: search, learn, search with what was learned."""
     experiment, bundle = world.experiment, _greedy(clone, 1.0)
+    rng = random.Random(f"blind/{experiment.seed}") if control else None
     cell = Cell(method=f"DPO{', shuffled' if control else ''}", bundle=[])
     cell.curve.append(await _validated(world, clone))
     made = [clone]
@@ -175,12 +206,7 @@ async def preferred(control: bool, world: World, clone: Bundle) -> Cell:
         tasks = experiment.train[number * count : (number + 1) * count]
         groups = await asyncio.gather(
             *(
-                searched(
-                    task,
-                    lambda *given, bundle=bundle: played(world, bundle, *given),
-                    SEARCH,
-                    seed=1_000_000 * number + 100 * place,
-                )
+                searched(task, _play(world, bundle, rng), SEARCH, seed=1_000_000 * number + 100 * place)
                 for place, task in enumerate(tasks)
             )
         )

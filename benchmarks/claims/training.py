@@ -326,4 +326,4 @@ def training(*, seeds: int, text: bool) -> None:
         f"NLPO reaches its threshold in {batches['nlpo']:.1f} batches, PPO in {batches['ppo']:.1f} "
         f"({batches['ratio']:.2f}; wanted: at most .7).",
     ]
-    publish("Weight methods", said)
+    publish("Weight methods on a small task", said)

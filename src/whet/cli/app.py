@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import cyclopts
@@ -33,3 +34,18 @@ def counted(number: int, noun: str) -> str:
     if number == 1:
         return f"1 {noun}"
     return f"{number:,} {noun[:-1]}ies" if noun.endswith("y") else f"{number:,} {noun}s"
+
+
+def existing(store: Path) -> Path:
+    """The store to read, which opening would make where there is none.
+
+    Raises:
+        NotFoundError: there is no file, or nothing in it.
+    """
+    from ..errors import NotFoundError
+
+    if not store.exists():
+        raise NotFoundError(f"there is no store at {store}")
+    if store.is_file() and store.stat().st_size == 0:
+        raise NotFoundError(f"{store} is an empty file, not a store; it was left as it is")
+    return store

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from .app import app
+from .app import app, existing
 
 if TYPE_CHECKING:
     from ..reward.generation import Folder, Generated
@@ -167,12 +167,10 @@ def generate_evaluators(
 
 
 def _refitted(folder: Folder, store: Path, name: str, json: bool) -> Generated:
-    from ..errors import NotFoundError
     from ..reward.refit import refit
     from ..store import Store
 
-    if not store.exists():
-        raise NotFoundError(f"there is no store at {store}")
+    existing(store)
     with Store(store) as opened:
         found = list(opened.preferences())
     fitted = asyncio.run(refit(folder, found, name=name))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from .app import app, counted
+from .app import app, counted, existing
 
 if TYPE_CHECKING:
     from ..data.exports import Exported
@@ -49,11 +49,10 @@ def export(
     json
         Print one JSON object instead of sentences.
     """
-    from ..errors import InputError, NotFoundError
+    from ..errors import InputError
     from ..store import Store
 
-    if not store.exists():
-        raise NotFoundError(f"there is no store at {store}")
+    existing(store)
     if output.exists():
         raise InputError(f"{output} exists; name a file that does not")
     with Store(store) as opened:

@@ -7,17 +7,18 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from .app import app
+from .app import app, counted, existing
 
 if TYPE_CHECKING:
     from ..store import Erased
 
 
 @app.command
-def erase(subject: str, /, *, store: Path, json: bool = False) -> int:
+def erase(subject: str, /, *, store: Path, data: tuple[Path, ...] = (), json: bool = False) -> int:
     """Take out everything that came from a person, and say what remains.
 
     Works with the server running or not. Versions that were made from it are marked, not changed.
+    Exits 0 when that is done, also where nothing was found.
 
     Parameters
     ----------
@@ -25,17 +26,35 @@ def erase(subject: str, /, *, store: Path, json: bool = False) -> int:
         Id of the person, as recorded with their runs.
     store
         The file.
+    data
+        A file of rows, tasks or trajectories (JSON Lines), or a folder with some, as whet_data is: what came
+        from an erased run is taken out of it, by this erasure or one before; repeat it for several.
     json
         Print one JSON object.
     """
+    from ..data.erased import forget
     from ..errors import NotFoundError
     from ..store import Store
 
-    if not store.exists():
-        raise NotFoundError(f"there is no store at {store}")
+    existing(store)
+    for path in data:  # before anything is taken out
+        if not path.exists():
+            raise NotFoundError(f"there is nothing at {path}: give a file of rows, or a folder with some")
     with Store(store) as opened:
         found = opened.erase(subject)
-    _say(found, json)
+        files = forget(data, opened.erased()) if data else []
+    if json:
+        whole = {**msgspec.to_builtins(found), "files": msgspec.to_builtins(files)}
+        print(msgspec.json.encode(whole).decode())
+        return 0
+    _say(found, False)
+    for one in files:
+        if one.rows:
+            print(f"{one.path}: {counted(one.rows, 'row')} taken out, {one.left:,} left")
+        if one.unnamed:
+            print(
+                f"remains: {one.path} has {counted(one.unnamed, 'row')} that do not say whose run they came from"
+            )
     return 0
 
 
@@ -55,11 +74,9 @@ def retain(*, store: Path, days: float, keep: str = "feedback,experiment,lineage
     json
         Print one JSON object.
     """
-    from ..errors import NotFoundError
     from ..store import Store
 
-    if not store.exists():
-        raise NotFoundError(f"there is no store at {store}")
+    existing(store)
     with Store(store) as opened:
         found = opened.retain(days=days, keep=[word for word in keep.split(",") if word])
     _say(found, json)

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from .app import app
+from .app import app, existing
 
 
 @app.command
@@ -22,11 +22,9 @@ def show(*, store: Path, json: bool = False) -> int:
     json
         Print one JSON object.
     """
-    from ..errors import NotFoundError
     from ..store import Store
 
-    if not store.exists():
-        raise NotFoundError(f"there is no store at {store}")
+    existing(store)
     with Store(store) as opened:
         live = opened.live()
         found: dict[str, Any] = {

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import sys
-from collections.abc import Callable
-from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from .app import AtLeastOne, app, counted
+from .app import AtLeastOne, app, counted, existing
+from .named import named
+
+if TYPE_CHECKING:
+    from ..tracing.replay import Divergence
 
 
 @app.command
@@ -25,6 +26,7 @@ def replay(
     limit: AtLeastOne | None = None,
     nearest: bool = False,
     live: bool = False,
+    simulator: str | None = None,
     json: bool = False,
 ) -> int:
     """Run an agent again on recorded runs, with its tools answered from the record.
@@ -51,6 +53,9 @@ def replay(
     live
         Run a read that was not recorded for real: a tool that declares effect="read". Every other tool is
         answered from the record or not at all; one that declares no effect counts as a write.
+    simulator
+        A function (tool, arguments) that answers every call that was not recorded, whatever its effect, as
+        module:function.
     json
         Print one JSON object.
     """
@@ -58,17 +63,20 @@ def replay(
     from ..replay import fidelity, runs_of
     from ..store import Store
 
-    if not store.exists():
-        raise NotFoundError(f"there is no store at {store}")
-    function, rewards = _named(agent), [_named(one) for one in reward]
-    if nearest and live:
-        raise InputError("give --nearest or --live: a read that was not recorded has one answer")
+    existing(store)
+    function, rewards = named(agent), [named(one) for one in reward]
+    if nearest + live + (simulator is not None) > 1:
+        raise InputError(
+            "give one of --nearest, --live and --simulator: a call that was not recorded has one answer"
+        )
     with Store(store) as opened:
         found_runs = opened.trajectories(ids=run or None)
         recorded = (list(found_runs) if run else runs_of(function, found_runs))[:limit]
     if run and not recorded:
         raise NotFoundError(f"{store} holds no run or trajectory {', '.join(run)}")
-    policy: Literal["nearest", "live", "exclude"] = "nearest" if nearest else "live" if live else "exclude"
+    policy: Divergence = "nearest" if nearest else "live" if live else "exclude"
+    if simulator is not None:
+        policy = named(simulator)
     found = asyncio.run(fidelity(function, recorded, rewards=rewards, divergence=policy, guard=True))
     if json:
         print(msgspec.json.encode({**msgspec.to_builtins(found), "rate": found.rate}).decode())
@@ -81,38 +89,14 @@ def replay(
     )
     print(
         f"tool calls answered: {found.exact} as recorded, {found.nearest} by the nearest read, "
-        f"{found.live} by running a read"
+        f"{found.simulated} by the simulator, {found.live} by running a read"
     )
     if found.diverged:
-        print(f"left out: {found.diverged} runs did what was never recorded")
+        print(f"left out: {counted(found.diverged, 'run')} did what was never recorded")
         for call, runs in list(found.reasons.items())[:5]:
             print(f"  {runs} x {call}")
     if found.unjudged:
-        print(f"left out: {found.unjudged} runs have no verdict on one side")
+        print(f"left out, without a verdict on one side: {counted(found.unjudged, 'run')}")
     for id in found.differing[:10]:
         print(f"differs: {id}")
     return 0
-
-
-def _named(name: str) -> Callable[..., Any]:
-    """The function that the user named on the command line."""
-    from ..errors import InputError
-
-    module, colon, attribute = name.partition(":")
-    if not (module and colon and attribute):
-        raise InputError(f"{name!r} does not name a function: write module:function")
-    sys.path.insert(0, str(Path.cwd()))
-    try:
-        found: Any = import_module(module)
-        for part in attribute.split("."):
-            found = getattr(found, part)
-    except (ImportError, AttributeError) as error:
-        raise InputError(
-            f"{name!r} cannot be loaded: {error}. It is looked for from {Path.cwd()}."
-        ) from error
-    finally:
-        sys.path.remove(str(Path.cwd()))
-    if not callable(found):
-        raise InputError(f"{name!r} is a {type(found).__name__}, not a function")
-    function: Callable[..., Any] = found
-    return function

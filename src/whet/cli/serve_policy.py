@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from ..errors import InputError, NotFoundError
-from .app import app
+from .app import app, existing
 
 if TYPE_CHECKING:
     from ..store import Store
@@ -133,8 +133,7 @@ def _loaded(model: str | None, store: Path | None, name: str) -> tuple[Store | N
     if model is not None:
         return None, from_folder(model)
     assert store is not None
-    if not store.exists():
-        raise NotFoundError(f"there is no store at {store}")
+    existing(store)
     opened = Store(store)
     live = opened.live()
     version = live.get(name) if live is not None else None

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
+from cyclopts.types import NonNegativeFloat
 
 from ..errors import InputError
 from .app import AtLeastOne, app, counted
@@ -31,6 +32,7 @@ def serve(
     upstream: str | None = None,
     speaks: tuple[str, ...] = (),
     tokens: bool = False,
+    keep_days: NonNegativeFloat | None = None,
 ) -> int:
     """Serve a store over HTTP, and own it: other processes on this machine record through it too.
 
@@ -60,6 +62,9 @@ def serve(
         API that the upstream speaks: chat, responses or messages; repeat it for several.
     tokens
         Ask the upstream for token ids and log-probabilities, as vLLM gives them: what training needs.
+    keep_days
+        The rule of retention: what is older is taken out, at the start and every hour, but for what
+        `whet retain` keeps; without it everything stays.
     """
     from ..server import Access, Server, run, standard
     from ..server.gateway.launch import upstreams_of
@@ -72,7 +77,9 @@ def serve(
     with Store(store, serve=True) as opened:
         known, said = _tokens(store, token)
         access = Access(known, hosts=(host, *allow_host))
-        parts = standard(opened, access.limits, open_legacy=open_legacy, upstreams=upstreams)
+        parts = standard(
+            opened, access.limits, open_legacy=open_legacy, keep_days=keep_days, upstreams=upstreams
+        )
         server = Server(access, parts, host=host, port=port)
 
         def ready(url: str) -> None:
@@ -124,6 +131,7 @@ def work(
     lease: float = 60.0,
     mode: tuple[Literal["train", "val", "test"], ...] = (),
     limit: AtLeastOne | None = None,
+    patience: NonNegativeFloat | None = None,
     json: bool = False,
 ) -> int:
     """Run an agent on the rollouts that a server gives out, until Ctrl-C.
@@ -150,6 +158,9 @@ def work(
         Take only these; repeat it for several.
     limit
         Stop after so many rollouts in each process.
+    patience
+        Give up, with exit code 75, when the server could not be reached for so many seconds; without it the
+        worker says once that it is away and waits for ever.
     json
         Print what was done as one JSON object a process.
     """
@@ -161,6 +172,7 @@ def work(
         given = [agent, "--url", url, "--concurrency", str(concurrency), "--lease", str(lease)]
         given += [part for one in mode for part in ("--mode", one)]
         given += [] if limit is None else ["--limit", str(limit)]
+        given += [] if patience is None else ["--patience", str(patience)]
         return work_in_processes(processes, [*given, *(["--json"] if json else [])], token)
 
     def done(tally: Tally) -> None:
@@ -177,6 +189,13 @@ def work(
         )
 
     told = Work(
-        agent=agent, url=url, token=token, concurrency=concurrency, lease=lease, modes=mode, limit=limit
+        agent=agent,
+        url=url,
+        token=token,
+        concurrency=concurrency,
+        lease=lease,
+        modes=mode,
+        limit=limit,
+        patience=patience,
     )
     return work_here(told, done)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from . import exchange as exchange  # adds `export`, which these are commands of
-from .app import app, counted
+from .app import app, counted, existing
 
 if TYPE_CHECKING:
     from ..data.tracking import TrackedRun
@@ -83,15 +83,14 @@ def wandb(
 
 def _found(folders: Sequence[Path], store: Path | None) -> list[TrackedRun]:
     from ..data.tracking import of_folder, of_store
-    from ..errors import InputError, NotFoundError
+    from ..errors import InputError
     from ..store import Store
 
     if not folders and store is None:
         raise InputError("name the output folders of whet train, or a record with --store")
     found = [of_folder(folder) for folder in folders]
     if store is not None:
-        if not store.exists():
-            raise NotFoundError(f"there is no store at {store}")
+        existing(store)
         with Store(store) as opened:
             found += of_store(opened)
     return found

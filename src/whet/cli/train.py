@@ -23,7 +23,8 @@ import msgspec
 from cyclopts import Parameter
 
 from ..errors import InputError
-from .app import app
+from .app import app, existing
+from .named import judged
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +232,16 @@ def _shared(
     *,
     output: Annotated[Path, Parameter(help="Folder for the weights, the metrics and what resuming needs.")],
     data: Annotated[Path | None, Parameter(help="Trajectories, one JSON object a line.")] = None,
-    store: Annotated[Path | None, Parameter(help="Trajectories of this store instead.")] = None,
+    store: Annotated[
+        Path | None, Parameter(help="Trajectories of this store instead; what is made is recorded there.")
+    ] = None,
+    reward_function: Annotated[
+        str | None,
+        Parameter(
+            help="What a run was worth, as module:function, for example whet.reward:rated for the last value that "
+            "people gave it; what was recorded with it if left out."
+        ),
+    ] = None,
     model: Annotated[
         str,
         Parameter(help="Folder or name of a causal language model, or tiny for a fresh one of whet's own."),
@@ -264,6 +274,7 @@ def _run(
     trajectories: Sequence[Any] | None = None,
     data: Path | None = None,
     store: Path | None = None,
+    reward_function: str | None = None,
     model: str = "tiny",
     lora_rank: int = 0,
     ids_only: bool = False,
@@ -271,12 +282,16 @@ def _run(
     json: bool = False,
 ) -> int:
     from ..loop import quiet
+    from ..store import Store
     from ..training import processes, running
     from ..training.dataset import grouped
     from ..training.huggingface import LoRAOptions
     from .steps import Steps
 
     trajectories = _trajectories(data, store) if trajectories is None else trajectories
+    if reward_function is not None:
+        trajectories, score = judged(trajectories, reward_function)
+        options = _learning_from(options, score, trajectories)
     with processes.joined(output) as folder:
         first = processes.place().first
         job = running.Job(
@@ -289,7 +304,8 @@ def _run(
             score=getattr(options, "score", None),
             rl=METHODS[name].rl,
             rollout=rollout(grouped(trajectories)) if rollout and trajectories else None,
-            settings=msgspec.to_builtins(options) | {"lora_rank": lora_rank},
+            settings=msgspec.to_builtins(options)
+            | {"lora_rank": lora_rank, "reward_function": reward_function},
             seed=options.seed,
             resource=options.resource,
             progress=Steps() if first and not json else quiet,
@@ -297,6 +313,9 @@ def _run(
         done = asyncio.run(running.run(job, lambda: optimizer(options), resume=resume))
     if not first:
         return 0
+    if store is not None:
+        with Store(store) as opened:  # so that what is erased there later is known to be in them
+            opened.put_versions(*done.bundle.values())
     figures = {key: round(value, 6) for key, value in done.metrics.items()}
     if json:
         versions = {key: version.content for key, version in done.bundle.items()}
@@ -313,9 +332,21 @@ def _run(
     return 0
 
 
+def _learning_from(options: Any, score: str, trajectories: Sequence[Any]) -> Any:
+    """The options of a method that learns from this score.
+
+    The competence floor is for it too, where nothing else says what went well.
+    """
+    if getattr(options, "score", None) is not None:
+        raise InputError("give --score for one that was recorded, or --reward-function for one to give now")
+    known = any(one.outcome.counts or "success" in one.scores for one in trajectories)
+    changes = {"score": score, "judged_by": "score"} | ({} if known else {"success": score})
+    there = {one.name for one in fields(options)}
+    return replace(options, **{name: value for name, value in changes.items() if name in there})
+
+
 def _trajectories(data: Path | None, store: Path | None) -> Sequence[Any]:
     from ..data.files import read
-    from ..errors import NotFoundError
     from ..store import Store
 
     if (data is None) == (store is None):
@@ -323,8 +354,7 @@ def _trajectories(data: Path | None, store: Path | None) -> Sequence[Any]:
     if data is not None:
         return read(data)
     assert store is not None
-    if not store.exists():
-        raise NotFoundError(f"there is no store at {store}")
+    existing(store)
     with Store(store) as opened:
         return list(opened.trajectories())
 
@@ -344,6 +374,7 @@ def check(
     data: Path | None = None,
     store: Path | None = None,
     score: str | None = None,
+    reward_function: str | None = None,
     json: bool = False,
 ) -> int:
     """Say of each trajectory whether it can be trained on, and if not why.
@@ -359,12 +390,18 @@ def check(
         Trajectories of this store instead.
     score
         The score that is the reward; the step rewards or else the outcome if left out.
+    reward_function
+        A reward to give now instead, as module:function; whet.reward:rated is the last value that people gave.
     json
         Print one JSON object a line: first the survey, then each trajectory.
     """
     from ..training import capture
 
+    if score is not None and reward_function is not None:
+        raise InputError("give --score for one that was recorded, or --reward-function for one to give now")
     trajectories = _trajectories(data, store)
+    if reward_function is not None:
+        trajectories, score = judged(trajectories, reward_function)
     found = capture.survey(trajectories, score=score)
     each = [capture.check(trajectory, score=score) for trajectory in trajectories]
     if json:

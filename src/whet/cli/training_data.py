@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from .app import app
+from .app import app, existing
 
 if TYPE_CHECKING:
     from ..data.callee import Callee
@@ -69,13 +69,13 @@ def generate_training_data(
     json
         Print one JSON object.
     """
-    from ..errors import InputError, NotFoundError
+    from ..errors import InputError
     from ..evolution.agent import Agent
 
     if (model is None) != (base_url is None):
         raise InputError("a model needs both --model and --base-url")
-    if store is not None and not store.exists():
-        raise NotFoundError(f"there is no store at {store}")
+    if store is not None:
+        existing(store)
     agent = Agent(repository, ())
     endpoint = (model, base_url, api_key_env) if model and base_url else None
     accounts = asyncio.run(

@@ -11,7 +11,7 @@ import msgspec
 
 from ..types import Trajectory
 from . import record  # noqa: F401 - `whet show`, which this is a part of
-from .app import AtLeastOne, app, counted
+from .app import AtLeastOne, app, counted, existing
 
 
 @app["show"].command
@@ -20,6 +20,8 @@ def trajectories(
     store: Path,
     run: str | None = None,
     since: str | None = None,
+    session: str | None = None,
+    subject: str | None = None,
     limit: AtLeastOne | None = None,
     json: bool = False,
 ) -> int:
@@ -33,6 +35,10 @@ def trajectories(
         Only this run, trajectory or trace.
     since
         Only what began then or later: Unix seconds, a date, or a date with a time (ISO 8601).
+    session
+        Only those of this conversation.
+    subject
+        Only those of this person.
     limit
         At most this many.
     json
@@ -42,12 +48,13 @@ def trajectories(
     from ..store import Store
     from ..tracing.dialects import form
 
-    if not store.exists():
-        raise NotFoundError(f"there is no store at {store}")
+    existing(store)
     with Store(store) as opened:
         ids = None if run is None else [run]
         found = 0
-        for each in opened.trajectories(ids=ids, since=_moment(since), limit=limit):
+        for each in opened.trajectories(
+            ids=ids, since=_moment(since), session=session, subject=subject, limit=limit
+        ):
             found += 1
             if json:
                 sys.stdout.buffer.write(msgspec.json.encode(form(each)) + b"\n")

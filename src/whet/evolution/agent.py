@@ -21,6 +21,7 @@ from .modules import Repository
 from .outside import Target
 from .pieces import Piece, cut, program_of, replaced, stage
 from .program import Program
+from .targets import plain
 
 DATA = "whet_data"
 """Folder in which each target has its rows, unless another is named."""
@@ -86,8 +87,12 @@ class Agent:
         return program_of(self.pieces)
 
     def text(self, path: str) -> str:
-        """A file of the repository."""
-        return (self.repository.root / path).read_text(encoding="utf-8")
+        """A file of the repository, its lines ending in a line feed."""
+        return plain(self.written(path))
+
+    def written(self, path: str) -> str:
+        """A file of the repository, with the line ends that it has."""
+        return (self.repository.root / path).read_bytes().decode()
 
     def mark(self, name: str) -> Mark:
         """The target of that name, or of the form `module:function`."""

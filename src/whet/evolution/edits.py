@@ -246,7 +246,11 @@ def reorder(program: Program, donor: Program | None, rng: random.Random) -> Prog
             source.cut([(source.span(one), source.segment(two)), (source.span(two), source.segment(one))]),
         )
     begin, end = source.span(one)
-    text = source.segment(one) + "\n" + " " * one.col_offset + source.segment(one)
+    before = source.raw[source.starts[one.lineno - 1] : begin].decode()
+    # Tabs stay tabs; what stands behind another statement on its line is repeated there.
+    text = source.segment(one) + (
+        f"; {source.segment(one)}" if before.strip() else f"\n{before}{source.segment(one)}"
+    )
     return program.with_part(name, source.cut([((begin, end), text)]))
 
 

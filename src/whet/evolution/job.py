@@ -40,6 +40,7 @@ from .population import Best, Front, Islands, Population
 from .program import Program, regions
 from .proposers import SYSTEM, Proposer, Proposes
 from .reflection import Gepa, Gradient
+from .targets import as_written, diff
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -387,9 +388,11 @@ def _write(job: Job, output: Path, found: Found, population: Population, config:
     suffix = job.program.suffix
     best = output / "best" / f"best_program{suffix}"
     best.parent.mkdir(exist_ok=True)
-    best.write_text(found.best.program.text, encoding="utf-8")
-    patch = found.start.program.diff(found.best.program, folder_in_git(job.program.resolve().parent))
-    (output / "evolution.patch").write_text(patch, encoding="utf-8")
+    written = job.program.read_bytes().decode()
+    made = as_written(written, found.best.program.text)
+    best.write_bytes(made.encode())
+    patch = diff(folder_in_git(job.program.resolve().parent) + job.program.name, written, made)
+    (output / "evolution.patch").write_bytes(patch.encode())
     lineage = [
         {
             "proposal": record.number,

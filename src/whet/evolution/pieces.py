@@ -19,7 +19,7 @@ from ..data.signatures import definition
 from ..errors import InputError
 from .marks import Mark
 from .program import Program
-from .targets import diff
+from .targets import as_written, diff, plain
 
 _QUOTES = re.compile(r"""^[uU]?(\"\"\"|'''|"|')""")
 _TEXT = {"resource", "schema"}
@@ -234,9 +234,9 @@ def _written(old: str, value: str) -> str:
 
 def _put_json(mark: Mark, source: str, text: str) -> str:
     forms = [json.dumps(mark.text), json.dumps(mark.text, ensure_ascii=False)]
-    for plain, form in zip((True, False), forms, strict=True):
+    for escaped, form in zip((True, False), forms, strict=True):
         if source.count(form) == 1:
-            return source.replace(form, json.dumps(text, ensure_ascii=plain))
+            return source.replace(form, json.dumps(text, ensure_ascii=escaped))
     raise InputError(f"{mark.path}: the description of {mark.name} does not stand there exactly once")
 
 
@@ -275,9 +275,20 @@ def replaced(
 
 
 def patch(pieces: Sequence[Piece], program: Program, file: Callable[[str], str], folder: str = "") -> str:
-    """What `git apply` takes to put a Program into the user's source; `folder` is put before the paths."""
-    changed = replaced(pieces, program, file)
-    return "".join(diff(folder + path, file(path), text) for path, text in sorted(changed.items()))
+    """What `git apply` takes to put a Program into the user's source.
+
+    Args:
+        file: gives the text of a path of the repository, with the line ends that it has.
+        folder: put before the paths.
+
+    Raises:
+        InputError: a part that cannot be put back.
+    """
+    changed = replaced(pieces, program, lambda path: plain(file(path)))
+    return "".join(
+        diff(folder + path, file(path), as_written(file(path), text))
+        for path, text in sorted(changed.items())
+    )
 
 
 def stage(

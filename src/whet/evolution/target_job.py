@@ -176,7 +176,7 @@ async def run_target_job(
             opened.writer,
         )
         improved = await run.run()
-    text = patch(agent.pieces, improved.program, agent.text, folder_in_git(agent.repository.root))
+    text = patch(agent.pieces, improved.program, agent.written, folder_in_git(agent.repository.root))
     report = TargetReport(
         improved,
         agent,
@@ -365,7 +365,7 @@ async def _evaluator(job: TargetJob, name: str, rows: Sequence[Example]) -> Eval
 
 def _write(report: TargetReport) -> None:
     output, improved = report.output, report.improved
-    (output / "agent.patch").write_text(report.patch, encoding="utf-8")
+    (output / "agent.patch").write_bytes(report.patch.encode())
     history = {name: _history(found) for name, found in improved.searches.items()}
     (output / "history.json").write_text(json.dumps(history, indent=2), encoding="utf-8")
     (output / "verdict.json").write_bytes(

@@ -161,6 +161,36 @@ def diff(path: str, old: str, new: str) -> str:
     return "".join(out)
 
 
+def plain(text: str) -> str:
+    """A text with a line feed at the end of each line, as Python reads it."""
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def as_written(old: str, new: str) -> str:
+    """`new`, whose lines end in a line feed, with the line ends that the file has.
+
+    A line that is kept keeps its own end, others get the commonest; and where the last line has no end, the
+    new one has none.
+
+    Args:
+        old: the file byte for byte, as text; not what reading it with universal newlines gives.
+    """
+    if not old.endswith("\n"):
+        new = new.removesuffix("\n")
+    if "\r" not in old:
+        return new
+    *before, _ = old.split("\n")
+    *after, rest = new.split("\n")
+    usual = "\r" if 2 * sum(line.endswith("\r") for line in before) >= len(before) else ""
+    matched = difflib.SequenceMatcher(
+        None, [line.removesuffix("\r") for line in before], after, autojunk=False
+    )
+    made: list[str] = []
+    for kind, start, stop, first, last in matched.get_opcodes():
+        made += before[start:stop] if kind == "equal" else [line + usual for line in after[first:last]]
+    return "\n".join([*made, rest])
+
+
 def _lines(text: str) -> list[str]:
     parts = text.split("\n")
     return [part + "\n" for part in parts[:-1]] + ([parts[-1]] if parts[-1] else [])

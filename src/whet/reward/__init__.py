@@ -20,6 +20,7 @@ from .rules import (
     matches,
     number,
     output_text,
+    rated,
     solved,
     thumbs,
 )
@@ -48,6 +49,7 @@ __all__ = [
     "number",
     "output_text",
     "product",
+    "rated",
     "reward",
     "score",
     "solved",

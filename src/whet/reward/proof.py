@@ -165,7 +165,7 @@ async def _of_answers(
 ) -> Proof:
     name, given = ("", rows) if rows else await _fitting(evaluator, pool)
     known = {canonical((row.input, row.good)): row for row in given if row.good is not None}
-    good = list(known.values())[:MOST_ROWS]
+    good = _unlike_first(list(known.values()))[:MOST_ROWS]
     if not good:
         raise InputError(
             "there is no good answer to begin from; give rows with output and expected, or a good label"
@@ -174,12 +174,11 @@ async def _of_answers(
     forward = await _judge_all(evaluator, cases, pool)
     evidence = _Evidence(cases, forward)
     notes: tuple[str, ...] = () if rows else (f"judged on built-in {name}; give --target with your own",)
-    if len({canonical(row.good) for row in good}) < 2:
-        notes += (
-            "all known answers are the same: whether it tells one row's answer from another's was not tried",
-        )
     if not _scores_the_original(evidence):
         return _concluded(evaluator, evidence, notes=notes)
+    if len({canonical(row.good) for row in good}) < 2:
+        detail = "all known answers are the same, so a constant would do as well; give rows that differ"
+        evidence.checks.append(Check("told apart", False, detail))
     _ranks(evidence, _NEEDED)
     backward = await _judge_all(evaluator, cases[::-1], pool)
     _same(evidence, "order", forward, backward[::-1], "the same answer scored differently in another order")
@@ -203,6 +202,17 @@ async def _of_answers(
     _keeps_the_answer(evidence, good)
     agreement = await _agreement(evaluator, given, evidence, pool)
     return _concluded(evaluator, evidence, agreement=agreement, notes=notes)
+
+
+def _unlike_first(rows: Sequence[Row]) -> list[Row]:
+    """One row of each answer before the others, so that a rare answer is among those that are tried."""
+    seen: set[bytes] = set()
+    first, others = list[Row](), list[Row]()
+    for row in rows:
+        answer = canonical(row.good)
+        (others if answer in seen else first).append(row)
+        seen.add(answer)
+    return [*first, *others]
 
 
 async def _fitting(evaluator: Evaluator, pool: Pool) -> tuple[str, Sequence[Row]]:

@@ -184,6 +184,14 @@ def thumbs(trajectory: Trajectory) -> float | None:
     return float(last.value > 0)
 
 
+@reward(version="1")
+def rated(trajectory: Trajectory) -> float | None:
+    """The last value that people gave to the run as a whole, as it is; None if there is none."""
+    given = [said for said in trajectory.feedback if said.step is None and said.value is not None]
+    last = max(given, key=lambda said: said.at, default=None)
+    return None if last is None else last.value
+
+
 def fewer_steps(penalty: float = 0.01) -> Reward:
     """−penalty for each action; what the agent did inside one action is not counted."""
     _check_penalty(penalty)

@@ -62,6 +62,15 @@ def _mutated_text(text: str) -> Iterator[str]:
         yield " ".join(["something", *words[:-2], "else"])
 
 
+def fields(value: list[Json]) -> bool:
+    """Whether a list is a record without names: its members are of different types, so each has its place."""
+    kinds = {
+        "number" if isinstance(one, int | float) and not isinstance(one, bool) else type(one).__name__
+        for one in value
+    }
+    return len(kinds) > 1
+
+
 def mutated(value: Json) -> Iterator[Json]:
     """Values of the same type that are wrong."""
     if isinstance(value, bool):
@@ -76,7 +85,7 @@ def mutated(value: Json) -> Iterator[Json]:
         yield value[1:]
         changed = next(mutated(value[0]), None)
         yield [changed, *value[1:]]
-        yield [*value, *value, "something else"]
+        yield value[::-1] if fields(value) else [*value, *value, "something else"]
     elif isinstance(value, dict) and value:
         key = sorted(value)[0]
         yield {name: one for name, one in value.items() if name != key}
@@ -112,6 +121,12 @@ def _long(good: Json, wrong: Json) -> Json:
     return f"{FILLER * 20}{_text(wrong)} {FILLER * 20}"
 
 
+def _copied(given: Json) -> list[Json]:
+    """Texts of a question, as answers: to give it back is the cheapest way to hold its words."""
+    texts = given.values() if isinstance(given, dict) else given if isinstance(given, list) else [given]
+    return [one for one in texts if isinstance(one, str) and one.strip()]
+
+
 def answers(row: Row, others: Sequence[Row]) -> Iterator[tuple[str, Json]]:
     """Family and wrong answer, for one known-good row; `others` are rows with other answers."""
     good = row.good
@@ -133,6 +148,8 @@ def answers(row: Row, others: Sequence[Row]) -> Iterator[tuple[str, Json]]:
         'Traceback (most recent call last):\n  File "agent.py", line 1\nZeroDivisionError: division by zero',
     )
     yield "crashed", {"error": "ZeroDivisionError: division by zero"}
+    for one in _copied(row.input)[:2]:
+        yield "copied", one
     yield "stuffed", _stuffed(row, others, good)
     worst = wrong[0] if wrong else (foreign[0] if foreign else REFUSAL)
     yield "over-long", _long(good, worst)

@@ -113,7 +113,15 @@ class Trajectories:
                 self._list,
                 "Trajectories in the order in which they were recorded",
                 Found,
-                query={"experiment": str, "since": float, "outcome": Outcome, "run": str, "limit": Page},
+                query={
+                    "experiment": str,
+                    "since": float,
+                    "outcome": Outcome,
+                    "run": str,
+                    "session": str,
+                    "subject": str,
+                    "limit": Page,
+                },
             ),
             reads("/api/trajectories/{id}", self._get, "One trajectory, by its id or its run's", Trajectory),
         )
@@ -146,6 +154,8 @@ class Trajectories:
                     ids=None if run is None else [run],
                     since=request.asked("since", float),
                     outcome=outcome,
+                    session=request.asked("session", str),
+                    subject=request.asked("subject", str),
                     limit=request.asked("limit", Page, 100),
                 )
             )

@@ -12,6 +12,7 @@ from .feedback import FeedbackPart
 from .gateway import Gateway, Upstream
 from .ingest import OTLP, Assembly, Backlog, Trajectories
 from .legacy import Legacy
+from .people import PeoplePart
 from .queue import Queue
 
 
@@ -21,6 +22,7 @@ def standard(
     *,
     open_legacy: bool = False,
     grace: float = 2.0,
+    keep_days: float | None = None,
     upstreams: Mapping[str, Upstream] | None = None,
 ) -> list[Part]:
     """Everything that is served over one store.
@@ -30,6 +32,7 @@ def standard(
         limits: those of the server's Access.
         open_legacy: also the Agent Lightning 0.1 routes, without a token and to this machine only.
         grace: seconds of silence after which a run whose root has ended becomes a trajectory.
+        keep_days: what is older is taken out, but for what `Store.retain` keeps; None keeps all.
         upstreams: of the gateway; there is none without them.
     """
     limits, backlog, redactor = limits or Limits(), Backlog(), Redactor()
@@ -39,6 +42,7 @@ def standard(
         Assembly(store, grace=grace),
         Queue(store, limits, redactor=redactor),
         FeedbackPart(store, redactor=redactor),
+        PeoplePart(store, redactor=redactor, keep_days=keep_days),
         Legacy(store, open=open_legacy, redactor=redactor),
     ]
     if upstreams:

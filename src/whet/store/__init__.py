@@ -7,6 +7,7 @@ from .releases import Release, Resources
 from .rollouts import Attempt, Finish, Rollouts
 from .spans import Spans, Touched
 from .store import Store
+from .subjects import Subject, Subjects
 
 __all__ = [
     "Attempt",
@@ -19,5 +20,7 @@ __all__ = [
     "Rollouts",
     "Spans",
     "Store",
+    "Subject",
+    "Subjects",
     "Touched",
 ]

@@ -16,13 +16,14 @@ import sqlite3
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from ..errors import InputError
 from ..types import Json, new_id
 from .access import Access
+from .subjects import PREFIX
 
 KEYS = ("user.id", "enduser.id", "user_id")
 """Attributes of a span that name its person."""
@@ -93,56 +94,162 @@ def erase(connection: sqlite3.Connection, id: str, subject: str, at: float, trac
         "SELECT DISTINCT session FROM trajectories WHERE subject = ? AND session IS NOT NULL",
         subject,
     )
-    rows = connection.execute(
-        "SELECT id, run, task_id, body FROM trajectories WHERE subject = ? "
-        "OR (subject IS NULL AND session IN (SELECT value FROM json_each(?)))",
-        (subject, _json(sessions)),
-    ).fetchall()
-    ids = [row[0] for row in rows]
-    runs = sorted({row[1] for row in rows if row[1] is not None})
-    trace_ids = set(msgspec.json.decode(traces, type=list[str]))
-    for row in rows:
-        trace_ids.update(msgspec.json.decode(row[3]).get("trace_ids", ()))
-    names = sorted({*ids, *runs})
-    report: dict[str, Any] = {"at": at, "trajectories": len(ids)}
-    connection.executemany(
-        "INSERT OR IGNORE INTO tombstones VALUES (?, ?, ?)",
-        [("run", name, at) for name in names] + [("trace", trace, at) for trace in sorted(trace_ids)],
-    )
-    report["spans"] = _erase_spans(connection, sorted(trace_ids), names)
-    for table, column in (("trajectory_revisions", "id"), ("trajectories", "id")):
-        count = _delete(connection, f"{table} WHERE {column} IN (SELECT value FROM json_each(?))", _json(ids))
-        report["revisions" if table == "trajectory_revisions" else "trajectories"] = count
-    report["feedback"] = _delete(
+    rows = _rows(
         connection,
-        "feedback WHERE run IN (SELECT value FROM json_each(?)) OR session IN (SELECT value FROM json_each(?))",
-        _json(names),
+        "subject = ? OR (subject IS NULL AND session IN (SELECT value FROM json_each(?)))",
+        subject,
         _json(sessions),
+    )
+    report: dict[str, Any] = {"at": at, **dict.fromkeys(_FIGURES, 0), "open_rollouts": [], "_shared": 0}
+    ids: list[str] = []
+    programs: set[str] = set()
+    extra = set(msgspec.json.decode(traces, type=list[str]))
+    while rows or extra:  # what was run on a task that came from the person came from them too
+        fresh = [row.id for row in rows]
+        ids += fresh
+        programs |= {row.process_run for row in rows if row.process_run is not None}
+        counts = _erase_rows(connection, rows, sorted(extra), at)
+        tasks, gone = _erase_tasks(connection, fresh, sorted({row.task_id for row in rows}))
+        for figures in (counts, tasks):
+            report |= {name: report[name] + value for name, value in figures.items()}
+        rows, extra = _run_on(connection, subject, gone, ids), set()
+    report["revisions"] += _erase_programs(connection, sorted(programs))
+    report["feedback"] += _delete(
+        connection, "feedback WHERE session IN (SELECT value FROM json_each(?))", _json(sessions)
     )
     report["preferences"] = _delete(
         connection, "preferences WHERE json_extract(CAST(body AS TEXT), '$.annotator') = ?", subject
     )
-    report |= _erase_tasks(connection, ids, sorted({row[2] for row in rows}))
+    _delete(connection, "states WHERE key = ?", f"{PREFIX}{subject}")
     report |= _mark_versions(connection, ids, at)
-    report["remains"] = _remains(connection, subject, report)
+    report["remains"] = [*_unclaimed(connection, sorted(programs)), *_remains(connection, subject, report)]
     connection.execute("INSERT INTO erasures VALUES (?, ?, ?)", (id, at, msgspec.json.encode(report)))
 
 
-def _erase_spans(connection: sqlite3.Connection, traces: Sequence[str], runs: Sequence[str]) -> int:
+class _Row(NamedTuple):
+    id: str
+    run: str | None
+    task_id: str
+    process_run: str | None
+    body: bytes
+
+
+def _rows(connection: sqlite3.Connection, where: str, *values: str) -> list[_Row]:
+    query = f"SELECT DISTINCT t.id, run, task_id, process_run, body FROM trajectories t WHERE {where}"
+    return [_Row(*row) for row in connection.execute(query, values)]
+
+
+def _run_on(
+    connection: sqlite3.Connection, subject: str, tasks: Sequence[str], erased: Sequence[str]
+) -> list[_Row]:
+    """What was run by an experiment or a worker on these tasks, or on one made of erased trajectories alone."""
+    return _rows(
+        connection,
+        "(subject IS NULL OR subject = ?1) AND ("
+        "(task_id IN (SELECT value FROM json_each(?2)) AND "
+        "(experiment IS NOT NULL OR id IN (SELECT trajectory FROM rollouts WHERE trajectory IS NOT NULL))) "
+        # Looked through only where there is such a list, so that a large record is not decoded for it.
+        'OR (instr(body, CAST(\'"trajectories":["\' AS BLOB)) > 0 AND EXISTS '
+        "(SELECT 1 FROM json_each(CAST(body AS TEXT), '$.task.meta.trajectories')) AND NOT EXISTS "
+        "(SELECT 1 FROM json_each(CAST(body AS TEXT), '$.task.meta.trajectories') source "
+        "WHERE source.value NOT IN (SELECT value FROM json_each(?3)))))",
+        subject,
+        _json(tasks),
+        _json(erased),
+    )
+
+
+def _erase_rows(
+    connection: sqlite3.Connection, rows: Sequence[_Row], traces: Sequence[str], at: float
+) -> dict[str, int]:
+    """Delete trajectories with what they were before, their spans and what was said of them."""
+    ids = [row.id for row in rows]
+    names = sorted({*ids, *(row.run for row in rows if row.run is not None)})
+    trace_ids, taken_over = set(traces), list[tuple[bytes, bytes]]()
+    for row in rows:
+        body = msgspec.json.decode(row.body)
+        trace_ids.update(body.get("trace_ids", ()))
+        taken_over += _taken_over(body)
+    connection.executemany(
+        "INSERT OR IGNORE INTO tombstones VALUES (?, ?, ?)",
+        [("run", name, at) for name in names] + [("trace", trace, at) for trace in sorted(trace_ids)],
+    )
+    inside = "IN (SELECT value FROM json_each(?))"
+    return {
+        "spans": _erase_spans(connection, sorted(trace_ids), names, taken_over),
+        "revisions": _delete(connection, f"trajectory_revisions WHERE id {inside}", _json(ids)),
+        "trajectories": _delete(connection, f"trajectories WHERE id {inside}", _json(ids)),
+        "feedback": _delete(connection, f"feedback WHERE run {inside}", _json(names)),
+    }
+
+
+def _taken_over(body: dict[str, Any]) -> list[tuple[bytes, bytes]]:
+    """Spans of other traces that steps were read from: calls of a whole program's run (`tracing/join.py`)."""
+    own = set(body.get("trace_ids", ()))
+    told = [step.get("info") or {} for step in body.get("steps", ())]
+    return [
+        (bytes.fromhex(info["trace_id"]), bytes.fromhex(id))
+        for info in told
+        if "trace_id" in info and info["trace_id"] not in own
+        for id in info.get("span_ids", ())
+    ]
+
+
+def _erase_programs(connection: sqlite3.Connection, runs: Sequence[str]) -> int:
+    """Take out what the runs of whole programs were before: their model calls may have been there first."""
+    gone = 0
+    for run in runs:
+        mark = b'"run":' + msgspec.json.encode(run)
+        gone += _delete(
+            connection,
+            "trajectory_revisions WHERE id IN (SELECT id FROM trajectory_revisions WHERE instr(body, ?) > 0)",
+            mark,
+        )
+    return gone
+
+
+def _unclaimed(connection: sqlite3.Connection, runs: Sequence[str]) -> list[str]:
+    """Runs of whole programs with model calls that no traced call took over."""
+    found = _column(
+        connection,
+        "SELECT DISTINCT run FROM trajectories WHERE run IN (SELECT value FROM json_each(?)) "
+        "AND instr(body, CAST('\"function\":' AS BLOB)) = 0",
+        _json(runs),
+    )
+    return [
+        f"the run {run!r} of a whole program has model calls that no traced run claimed; some may be this "
+        f"person's: whet show trajectories --run {run}"
+        for run in found
+    ]
+
+
+def _erase_spans(
+    connection: sqlite3.Connection,
+    traces: Sequence[str],
+    runs: Sequence[str],
+    single: Sequence[tuple[bytes, bytes]],
+) -> int:
     keys = [bytes.fromhex(trace) for trace in traces if len(trace) == 32]
     total = 0
     for number in _column(connection, "SELECT number FROM segments"):
         before = connection.total_changes
         connection.executemany(f"DELETE FROM spans_{number} WHERE trace = ?", [(key,) for key in keys])
         connection.executemany(f"DELETE FROM spans_{number} WHERE run = ?", [(run,) for run in runs])
+        connection.executemany(f"DELETE FROM spans_{number} WHERE trace = ? AND id = ?", single)
         gone = connection.total_changes - before
         connection.execute("UPDATE segments SET rows = rows - ? WHERE number = ?", (gone, number))
         total += gone
     return total
 
 
-def _erase_tasks(connection: sqlite3.Connection, ids: Sequence[str], tasks: Sequence[str]) -> dict[str, Json]:
-    """Delete the tasks that came from the trajectories alone; take the others' mention of them out."""
+def _erase_tasks(
+    connection: sqlite3.Connection, ids: Sequence[str], tasks: Sequence[str]
+) -> tuple[dict[str, Any], list[str]]:
+    """Delete the tasks that came from the trajectories alone; take the others' mention of them out.
+
+    Returns:
+        Figures for the report, and the ids of what was deleted.
+    """
     gone = _column(
         connection,
         "SELECT t.id FROM tasks t WHERE t.id IN (SELECT value FROM json_each(?)) "
@@ -164,14 +271,15 @@ def _erase_tasks(connection: sqlite3.Connection, ids: Sequence[str], tasks: Sequ
             shared += 1
             task["meta"]["trajectories"] = left
             connection.execute("UPDATE tasks SET body = ? WHERE id = ?", (msgspec.json.encode(task), id))
-    listed = _json(sorted(set(gone)))
+    gone = sorted(set(gone))
+    listed = _json(gone)
     waiting = _column(
         connection,
         "SELECT id FROM rollouts WHERE done IS NULL AND task_id IN (SELECT value FROM json_each(?)) ORDER BY seq",
         listed,
     )
     count = _delete(connection, "tasks WHERE id IN (SELECT value FROM json_each(?))", listed)
-    return {"tasks": count, "open_rollouts": waiting, "_shared": shared}
+    return {"tasks": count, "open_rollouts": waiting, "_shared": shared}, gone
 
 
 def _mark_versions(connection: sqlite3.Connection, ids: Sequence[str], at: float) -> dict[str, Json]:
@@ -204,8 +312,8 @@ def _remains(connection: sqlite3.Connection, subject: str, report: dict[str, Any
     said = []
     if report["versions"]:
         said.append(
-            f"{len(report['versions'])} Versions were made from erased trajectories and are marked; what they "
-            "learned from them is still in them. Train them anew, or retire them."
+            f"{len(report['versions'])} of the Versions were made from erased trajectories and are marked; what "
+            "was learned from them is still there. Train anew, or retire them."
         )
     if report["live"]:
         said.append(f"such a Version is live as {', '.join(report['live'])}.")

@@ -48,8 +48,8 @@ def read_trajectories(
         where.append("+started >= ?")
         values.append(since)
     if ids is not None:
-        where.append(f"(id IN {_LISTED} OR run IN {_LISTED})")
-        values += [_listed(ids)] * 2
+        where.append(f"(id IN {_LISTED} OR run IN {_LISTED} OR process_run IN {_LISTED})")
+        values += [_listed(ids)] * 3
     query = f"SELECT seq, id, run, body FROM trajectories WHERE {' AND '.join(where)} ORDER BY seq LIMIT ?"
     left = limit
     while left is None or left > 0:

@@ -158,6 +158,15 @@ MIGRATIONS: tuple[str, ...] = (
         json_extract(b.body, '$.correction.rejected') AS rejected
     FROM feedback f JOIN (SELECT seq, CAST(body AS TEXT) AS body FROM feedback) b ON b.seq = f.seq;
     """,
+    # The run of `whet run` that a run of its program's own was a part of.  Few have one: a body is looked
+    # through only where it has a run, and read only where the name is found.
+    """
+    ALTER TABLE trajectories ADD COLUMN process_run TEXT GENERATED ALWAYS AS (
+        CASE WHEN run IS NOT NULL AND instr(body, CAST('"process_run":' AS BLOB)) > 0
+        THEN json_extract(CAST(body AS TEXT), '$.meta.process_run') END
+    ) VIRTUAL;
+    CREATE INDEX trajectories_process_run ON trajectories (process_run) WHERE process_run IS NOT NULL;
+    """,
 )
 
 _TRAJECTORY = (

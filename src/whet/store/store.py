@@ -52,6 +52,7 @@ from .rollouts import Rollouts
 from .schema import TABLES
 from .segments import SEGMENT
 from .spans import Spans
+from .subjects import Subjects
 from .writer import Link, LinkLost, Value, Writer, Writes
 
 PATIENCE = 30.0
@@ -90,6 +91,7 @@ class Store:
         self.spans = Spans(self)
         self.rollouts = Rollouts(self)
         self.resources = Resources(self)
+        self.subjects = Subjects(self)
         if serve and not self.in_memory:
             self._server = claim(self.path + ".server")
             if self._server is None:
@@ -272,6 +274,10 @@ class Store:
                 self.queue.cancel(id).result()
         return found
 
+    def erased(self) -> set[str]:
+        """Ids of the trajectories and runs that erasures took out: what a dataset must not hold either."""
+        return {id for (id,) in self.rows("SELECT id FROM tombstones WHERE kind = 'run'")}
+
     def retain(self, *, days: float, keep: Sequence[str] = KEEP) -> Erased:
         """Take out what is older than `days`, in portions between which others write; returns the sums.
 
@@ -331,7 +337,8 @@ class Store:
         """Trajectories in the order in which they were recorded, decoded as they are asked for.
 
         Args:
-            ids: of trajectories, or of runs, whose trajectories come all.
+            ids: of trajectories, or of runs, whose trajectories come all; of a run of `whet run` also those
+                of the runs that its program opened itself.
             since: Unix time in seconds; only what started then or later.
 
         Feedback recorded for a trajectory or its run is joined to it.  What is recorded

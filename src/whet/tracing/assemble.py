@@ -185,12 +185,13 @@ class Assembler:
         if last == self._recorded:
             return
         rows = self.store.rows(
-            "SELECT DISTINCT run FROM trajectories WHERE seq > ? AND seq <= ? AND run IS NOT NULL "
+            "SELECT run, process_run FROM trajectories WHERE seq > ? AND seq <= ? AND run IS NOT NULL "
             "AND instr(body, CAST('\"function\":' AS BLOB)) > 0",
             [self._recorded, last],
         )
         self._recorded = last
-        own = {trajectory_id(b"", run): run for (run,) in rows if run not in self._open}
+        runs = {run for row in rows for run in row if run is not None and run not in self._open}
+        own = {trajectory_id(b"", run): run for run in runs}
         listed = msgspec.json.encode(list(own)).decode()
         written = "SELECT id FROM trajectories WHERE id IN (SELECT value FROM json_each(?))"
         for (id,) in self.store.rows(written, [listed]) if own else ():

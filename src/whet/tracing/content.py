@@ -15,7 +15,6 @@ import base64
 import functools
 import struct
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 
 import msgspec
 
@@ -28,8 +27,7 @@ ERROR = 2
 """Status code: the operation failed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(msgspec.Struct, frozen=True):
     """Something that happened in a span, or a log record of it."""
 
     name: str
@@ -40,9 +38,8 @@ class Event:
     """What a log record says; None in a span's own events."""
 
 
-@dataclass(frozen=True, slots=True)
-class Content:
-    """A span or log record as Python values."""
+class Content(msgspec.Struct, frozen=True):
+    """A span or log record as Python values; a Struct, for one is made of every span that is assembled."""
 
     span: Span
     attributes: Mapping[str, Json]
@@ -53,7 +50,7 @@ class Content:
     """Of the status."""
     body: Json = None
     """Of a log record."""
-    resource: Mapping[str, Json] = field(default_factory=dict)
+    resource: Mapping[str, Json] = {}
     scope: str = ""
     """Name of the instrumentation scope."""
 

@@ -47,6 +47,7 @@ def _joined(trajectory: Trajectory, spans: Sequence[Span]) -> Trajectory:
     there = {id for step in trajectory.steps for id in (step.id, *step.info.get("span_ids", ()))}
     fresh = [span for span in spans if span.id.hex() not in there]
     steps, versions, meta = list(trajectory.steps), dict(trajectory.versions), dict(trajectory.meta)
+    session, subject = trajectory.session, trajectory.subject
     for read in survey(fresh).trajectories:
         for call in read.steps:
             at = began[call.info["span_ids"][0]]
@@ -59,8 +60,16 @@ def _joined(trajectory: Trajectory, spans: Sequence[Span]) -> Trajectory:
                 agent = call.agent if place is None else steps[place].agent
                 steps.insert(_position(steps, at), replace(call, parent=parent, agent=agent))
         versions = {**read.versions, **versions}
+        session, subject = session or read.session, subject or read.subject
         meta |= {key: read.meta[key] for key in ("redacted", "untrainable", "notes") if key in read.meta}
-    return replace(trajectory, steps=tuple(steps), versions=versions, meta=meta)
+    return replace(
+        trajectory,
+        steps=tuple(steps),
+        versions=versions,
+        meta=meta,
+        session=session,
+        subject=subject,
+    )
 
 
 def _began(step: Step) -> float | None:

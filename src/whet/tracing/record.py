@@ -35,6 +35,20 @@ class Run:
     subject: str | None = None
     _unused: list[bool] = field(default_factory=lambda: [True])
 
+    @property
+    def headers(self) -> dict[str, str]:
+        """What a model call inside may send, so that the gateway's record of it is this run's for certain.
+
+        Needed only where runs overlap in one program: `whet run` tells calls apart by their times.  A
+        session or subject that cannot stand in a header (not printable ASCII) is left out; it stays
+        with what is traced.
+
+        >>> with whet.run(subject="ada") as run:
+        ...     client.chat.completions.create(..., extra_headers=run.headers)
+        """
+        said = {"x-whet-run": self.id, "x-whet-session": self.session, "x-whet-subject": self.subject}
+        return {key: text for key, text in said.items() if text and text.isascii() and text.isprintable()}
+
     def first(self) -> bool:
         """True once: the first call in a run takes the run's id as its own."""
         try:

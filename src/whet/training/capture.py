@@ -83,8 +83,9 @@ class Survey:
 
     def lines(self) -> list[str]:
         """For reading, one finding a line."""
+        noun = "trajectory" if self.trajectories == 1 else "trajectories"
         found = [
-            f"{self.trajectories} trajectories: {self.trainable} can be trained on by RL, "
+            f"{self.trajectories} {noun}: {self.trainable} can be trained on by RL, "
             f"{self.clonable} by cloning, {self.continuous} are one sequence"
         ]
         return [*found, *(f"{count} × {reason}: {REASONS[reason]}" for reason, count in self.reasons.items())]

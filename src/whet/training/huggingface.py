@@ -18,7 +18,7 @@ import os
 import shutil
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,19 @@ from .packing import WORTH, Layout, plan
 from .predictions import Output
 
 ADAPTER, ADAPTER_CONFIG = "adapter_model.safetensors", "adapter_config.json"
+TOKENIZER = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.json",
+    "vocab.txt",
+    "merges.txt",
+    "tokenizer.model",
+    "chat_template.jinja",
+    "chat_template.json",
+)
+"""Files by which tokenizers of transformers are kept, each kind by some of them."""
 PROBE = WORTH + 4
 """Tokens that two sequences share when it is tried whether a model computes them once."""
 
@@ -187,6 +200,9 @@ class CausalLM:
     def save(self, folder: Path) -> None:
         """Write what is trained, as transformers or peft keep it, to a folder that is whole or not there.
 
+        Full weights have the tokenizer of the model that they were made from beside them, so that the folder
+        can be served or trained further by itself; factors have it with their base.
+
         Raises:
             InputError: the folder holds something already.
         """
@@ -200,6 +216,8 @@ class CausalLM:
             self._whole().should_save_on_this_rank = bool
             state = {name: sharding.whole(tensor) for name, tensor in self.model.state_dict().items()}
             self.model.save_pretrained(partial, max_shard_size="1000GB", state_dict=state)
+            if not self.adapted:
+                _copy_tokenizer(self.model.config._name_or_path, partial)
             for file in partial.iterdir():
                 with open(file, "rb") as opened:
                     os.fsync(opened.fileno())
@@ -334,6 +352,19 @@ def _with_factors(model: Any, options: LoRAOptions) -> Any:
     with torch.random.fork_rng(devices=[]), _peft_in_peace():
         torch.manual_seed(options.seed)
         return get_peft_model(model, config)
+
+
+def _copy_tokenizer(source: str, folder: Path) -> None:
+    """What turns text into ids and back, as it stands beside the weights of a folder or of a cached name."""
+    from huggingface_hub import try_to_load_from_cache  # comes with transformers
+
+    for name in TOKENIZER:
+        file: Any = Path(source) / name
+        if not Path(source).is_dir():
+            with suppress(ValueError):  # a folder that is gone is no name
+                file = try_to_load_from_cache(source, name)
+        if isinstance(file, str | Path) and Path(file).is_file():
+            shutil.copyfile(file, folder / name)
 
 
 def digest_of(folder: Path) -> str:

@@ -229,7 +229,7 @@ class Rounds(Generic[Options]):
         if not value >= options.floor:
             raise TrainingRefused(
                 f"the base policy's {options.success} is {value:.3g}, under the floor of {options.floor:g}: "
-                "there is hardly anything to reinforce. Clone good trajectories first (SFT)."
+                "there is hardly anything to reinforce. Clone good trajectories first (SFT), or lower `floor`."
             )
 
     def _refuse_groups(self, credited: Credited, groups: Sequence[Group]) -> None:

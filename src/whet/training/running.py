@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from ..errors import InputError, TrainingRefused
-from ..loop import Context, Optimizer, Progress, Rollout, Update, quiet
+from ..loop import Context, Optimizer, Progress, Rollout, Update, learned_from, means, quiet
 from ..types import Bundle, Group, Json, Outcome, Preference, Task, Trajectory, Version, digest, new_id
 from . import templates
 from .capture import Survey, require
@@ -94,6 +94,7 @@ async def run(job: Job, make: Callable[[], Optimizer], *, resume: bool = False) 
     except BaseException as error:
         _replace(job.output / RECORD, {**record, **_ended("failed", repr(error))})
         raise
+    bundle = learned_from(grouped(job.trajectories), bundle, Bundle())
     _replace(job.output / BUNDLE, _versions(bundle))
     status = "collapsed" if "collapse: " in update.reason else "finished"
     _replace(job.output / RECORD, {**record, **_ended(status, update.reason)})
@@ -110,7 +111,7 @@ async def _trained(
             rollout=job.rollout or _no_rollouts,
             train=[group.task for group in groups] if job.rollout else (),
             folder=job.output,
-            baseline=_baseline(job.trajectories),
+            baseline=_baseline(groups),
             preferences=job.preferences,
             progress=_Curve(job.output / CURVES, rounds + 1, job.progress),
             state=state,
@@ -235,10 +236,11 @@ def _versions(bundle: Bundle) -> list[Any]:
     return built
 
 
-def _baseline(trajectories: Sequence[Trajectory]) -> dict[str, float]:
+def _baseline(groups: Sequence[Group]) -> dict[str, float]:
     """What the recorded policy was worth: what training is measured against."""
-    known = [t.outcome is Outcome.SUCCESS for t in trajectories if t.outcome.counts]
-    return {"success": sum(known) / len(known)} if known else {}
+    recorded = [one.outcome for group in groups for one in group.trajectories]
+    known = [outcome is Outcome.SUCCESS for outcome in recorded if outcome.counts]
+    return means(groups) | ({"success": sum(known) / len(known)} if known else {})
 
 
 async def _no_rollouts(

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from ..errors import InputError
+from ..errors import InputError, StoreError
 from ..types import Mode
 from .agent import attempt, load
 from .client import Client
@@ -25,6 +25,8 @@ from .run import Tally, Worker
 
 _PARENT = "WHET_WORK_PARENT"
 """Process id of the parent, for a worker that is one of several."""
+GAVE_UP = 75
+"""Exit code of a worker whose patience with an absent server ended: what sysexits.h calls a temporary failure."""
 QUICK = 5.0
 """Seconds that a process has to live for its end to be worth a restart."""
 
@@ -44,6 +46,8 @@ class Work:
     """All if empty."""
     limit: int | None = None
     """Rollouts after which to stop."""
+    patience: float | None = None
+    """Seconds that the server may be away; None for ever."""
 
 
 def work_here(told: Work, done: Callable[[Tally], None]) -> int:
@@ -54,10 +58,13 @@ def work_here(told: Work, done: Callable[[Tally], None]) -> int:
 
     Raises:
         InputError: the agent cannot be loaded, or the server refuses.
+
+    Returns:
+        0, or GAVE_UP.
     """
     attempt_ = attempt(load(told.agent))
 
-    async def main() -> None:
+    async def main() -> int:
         stopping, released = asyncio.Event(), asyncio.Event()
 
         def stop() -> None:
@@ -81,18 +88,23 @@ def work_here(told: Work, done: Callable[[Tally], None]) -> int:
             report=_say,
         )
         orphaned = asyncio.create_task(_orphaned(stop))
+        gave_up = False
         try:
-            done(await worker.run(stopping, released, limit=told.limit))
+            await worker.run(stopping, released, limit=told.limit, patience=told.patience)
+        except StoreError as exception:
+            gave_up = True
+            _say(str(exception))
         finally:
             orphaned.cancel()
             await client.close()
+        done(worker.tally)
         if released.is_set():
             # An agent that blocks a thread cannot be stopped, and Python would wait for the thread.
             sys.stdout.flush()
             os._exit(130)
+        return GAVE_UP if gave_up else 0
 
-    asyncio.run(main())
-    return 0
+    return asyncio.run(main())
 
 
 async def _orphaned(stop: Callable[[], None]) -> None:
@@ -109,7 +121,7 @@ def work_in_processes(count: int, arguments: Sequence[str], token: str) -> int:
     """Run `whet work` with these arguments in `count` processes; one that dies is started again.
 
     Returns:
-        0, or the exit code of a process that failed at once.
+        0, GAVE_UP, or the exit code of a process that failed at once.
 
     Raises:
         InputError: `count` is less than 1.
@@ -144,8 +156,8 @@ def work_in_processes(count: int, arguments: Sequence[str], token: str) -> int:
             if signals:
                 # One that was told before it had begun to listen ends by the signal itself: no failure.
                 code = 130 if len(signals) > 1 else code
-            elif ended == 0:
-                pass
+            elif ended in (0, GAVE_UP):
+                code = max(code, ended)
             elif time.monotonic() - since < QUICK:
                 code = ended if ended > 0 else 1
             else:

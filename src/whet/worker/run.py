@@ -20,8 +20,10 @@ from .wire import MOST, Claim, Finish, Held, Result
 
 POLL = 20.0
 """Seconds that one claim waits for work."""
-RETRY = 1.0
-"""Seconds before a claim that failed is repeated."""
+RETRY, LONGEST = 0.5, 8.0
+"""Seconds before a claim that failed is repeated, at first and at most; doubling."""
+WITHDRAWN = 5.0
+"""Seconds that a claim which was taken back may take to be answered."""
 RELEASED = "Released"
 """`type` of the Failure with which a worker that is stopped gives a rollout back."""
 
@@ -80,8 +82,10 @@ class Worker:
         self._undelivered: dict[int, Held] = {}
         """Fence → what is done and not yet acknowledged; its lease is kept alive too."""
         self._done: asyncio.Queue[Finish] = asyncio.Queue()
-        self._away = False
-        """Whether the server could not be reached the last time."""
+        self._away: float | None = None
+        """Since when the server could not be reached, by the loop's clock; None if it could the last time."""
+        self._pause = RETRY
+        self._patience = float("inf")
         self._asked = 0
         """Rollouts that a request under way asks for."""
         self._left: int | None = None
@@ -92,17 +96,24 @@ class Worker:
         """No more is claimed; no more is begun."""
 
     async def run(
-        self, stopping: asyncio.Event, released: asyncio.Event | None = None, *, limit: int | None = None
+        self,
+        stopping: asyncio.Event,
+        released: asyncio.Event | None = None,
+        *,
+        limit: int | None = None,
+        patience: float | None = None,
     ) -> Tally:
         """Work until `stopping` is set, or `limit` rollouts have been run.
 
         Args:
             released: set, it gives back what is still under way.
+            patience: seconds that the server may be away before it gives up; None waits for ever.
 
         Raises:
             InputError: the server refuses this worker.
+            StoreError: the server was away for longer than `patience`.
         """
-        self._left = limit
+        self._left, self._patience = limit, float("inf") if patience is None else patience
         loop = asyncio.get_running_loop()
         loop.set_default_executor(ThreadPoolExecutor(self._concurrency + 4, "whet-agent"))
 
@@ -175,21 +186,28 @@ class Worker:
         try:
             leases = await self._client.claim(self._wanted(n))
         except StoreError as exception:
-            if not self._away:  # said once, however long it lasts
+            now = asyncio.get_running_loop().time()
+            if self._away is None:  # said once, however long it lasts
+                self._away, self._pause = now, RETRY
                 self._report(f"{exception}; trying again")
-            self._away = True
-            await asyncio.sleep(RETRY)
+            left = self._away + self._patience - now
+            if left <= 0:
+                raise StoreError(
+                    f"{exception}; gave up after {self._patience:g} seconds. Is `whet serve` running there?"
+                ) from exception
+            await asyncio.sleep(min(self._pause, left))
+            self._pause = min(2 * self._pause, LONGEST)
             return ()
-        if self._away:
+        if self._away is not None:
             self._report("the server answers again")
-        self._away = False
+        self._away = None
         return leases
 
     async def _withdrawn(self, claiming: asyncio.Task[Sequence[Lease]]) -> Sequence[Lease]:
         """Take a waiting claim back and hear it out: it may just have been given something."""
         try:
             await self._client.withdraw(self._name)
-            return await asyncio.wait_for(claiming, RETRY * 5)
+            return await asyncio.wait_for(claiming, WITHDRAWN)
         except (StoreError, InputError, TimeoutError):
             claiming.cancel()
             return ()

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from ...types import Json
-from ..variants import Row
+from ..variants import Row, fields
 
 Task = Literal["classification", "extraction", "text", "code", "ranking", "routing"]
 """What the answers are: one of a few labels, a record, prose, a program, an order, or a tool with arguments."""
@@ -59,9 +59,9 @@ def likely(rows: Sequence[Row]) -> list[Task]:
         routed = all("tool" in one or {"name", "arguments"} <= set(one) for one in wanted)
         return ["routing", "extraction"] if routed else ["extraction"]
     if all(isinstance(one, list) for one in wanted):
-        # Members of different types are the fields of a record: their order is no order of preference.
-        alike = all(len({type(item) for item in one}) <= 1 for one in wanted if isinstance(one, list))
-        return ["ranking", "extraction"] if alike else ["extraction"]
+        # Fields have their places: that is no order of preference.
+        unlike = any(fields(one) for one in wanted if isinstance(one, list))
+        return ["extraction"] if unlike else ["ranking", "extraction"]
     if not all(isinstance(one, str) for one in wanted):
         return ["extraction"]
     if all(_is_code(one) for one in wanted):

@@ -10,7 +10,9 @@ def evaluate(output: Any, expected: Any, input: Any = None) -> dict[str, Any]:
     if not isinstance(output, str):
         return {"score": 0.0, "reason": f"the answer is a {type(output).__name__}, not a label"}
     said = output.strip().strip(".").casefold()
-    if said not in {label.casefold() for label in LABELS}:
-        return {"score": 0.0, "reason": "the answer is none of the labels, or more than one"}
-    right = said == str(expected).strip().casefold()
-    return {"score": float(right), "reason": "the right label" if right else "another label"}
+    # First, for a label that nobody had seen when this file was written is right where it is expected.
+    if said == str(expected).strip().strip(".").casefold():
+        return {"score": 1.0, "reason": "the right label"}
+    known = said in {label.casefold() for label in LABELS}
+    reason = "another label" if known else "the answer is none of the labels, or more than one"
+    return {"score": 0.0, "reason": reason}

@@ -20,19 +20,23 @@ def same(value: Any, wanted: Any) -> bool:
     return bool(value == wanted)
 
 
-def items(value: Any) -> list[Any]:
+def items(value: Any, wanted: Any) -> list[Any]:
     """What is counted: fields as [name, value], members of a list, or the one value."""
     if isinstance(value, dict):
         return [[name, one] for name, one in value.items()]
-    return list(value) if isinstance(value, list) else [value]
+    if not isinstance(value, list):
+        return [value]
+    # Members of different types are the fields of a record: each has its place.
+    kinds = {"number" if type(one) in (int, float) else type(one).__name__ for one in wanted}
+    return [[str(place), one] for place, one in enumerate(value)] if len(kinds) > 1 else list(value)
 
 
 def evaluate(output: Any, expected: Any, input: Any = None) -> dict[str, Any]:
-    """F1 over the fields of a record, the members of a list, or the one value: type and value both count."""
+    """F1 over the fields of a record, the members of a list in any order, or the one value."""
     numbers = {type(output), type(expected)} <= {int, float}
     if type(output) is not type(expected) and not numbers:
         return {"score": 0.0, "reason": f"the answer is a {type(output).__name__}"}
-    left, wanted = items(output), items(expected)
+    left, wanted = items(output, expected), items(expected, expected)
     total, right = len(left) + len(wanted), 0
     for one in wanted:
         place = next((at for at, other in enumerate(left) if same(other, one)), None)

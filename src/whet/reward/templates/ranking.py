@@ -8,6 +8,8 @@ def evaluate(output: Any, expected: Any, input: Any = None) -> dict[str, Any]:
     if not isinstance(output, list) or not isinstance(expected, list):
         return {"score": 0.0, "reason": f"the answer is a {type(output).__name__}, not an order"}
     wanted, said = [repr(one) for one in expected], [repr(one) for one in output]
+    if said == wanted:  # an empty order may be the right one, and one that holds an item twice
+        return {"score": 1.0, "reason": "the very order"}
     if not said or len(set(said)) != len(said):
         return {"score": 0.0, "reason": "nothing, or the same item twice"}
     place = {one: at for at, one in enumerate(said)}

@@ -19,10 +19,12 @@ def evaluate(output: Any, expected: Any, input: Any = None) -> dict[str, Any]:
     """0 for the wrong tool; for the right one a half, and the rest by the share of right arguments."""
     tool, arguments = parts(output)
     wanted, given = parts(expected)
-    if not isinstance(tool, str) or tool not in LABELS:
-        return {"score": 0.0, "reason": "the answer names none of the tools, or more than one"}
-    if tool != wanted or arguments is None:
-        return {"score": 0.0, "reason": "another tool" if tool != wanted else "the arguments are no object"}
+    if not isinstance(tool, str) or tool != wanted:
+        known = isinstance(tool, str) and tool in LABELS
+        reason = "another tool" if known else "the answer names none of the tools, or more than one"
+        return {"score": 0.0, "reason": reason}
+    if arguments is None:
+        return {"score": 0.0, "reason": "the arguments are no object"}
     names = {*given, *arguments}
     right = sum(n in given and n in arguments and arguments[n] == given[n] for n in names)
     share = right / len(names) if names else 1.0

@@ -1,8 +1,8 @@
 """Whose call it is: the run, the trace, the session and the person, as the request says them.
 
-A call belongs to the run that its path (`/run/ID/v1/...`) or its `x-whet-run` header names, and
-to the span that its `traceparent` names.  One that names neither is a run of its own; it is never
-added to whichever run was seen last.
+A call belongs to the run that its `x-whet-run` header or else its path (`/run/ID/v1/...`) names,
+and to the span that its `traceparent` names.  The path is one for a whole program, the header is of
+the call.  One that names neither is a run of its own; it is never added to whichever run was seen last.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def identify(request: Request) -> Identity:
     Raises:
         InputError: an id is empty, too long or has control characters.
     """
-    run = _id("run", request.params.get("run") or request.header("x-whet-run"))
+    run = _id("run", request.header("x-whet-run") or request.params.get("run"))
     session = _id("session", request.header("x-whet-session"))
     subject = _id("subject", request.header("x-whet-subject"))
     found = _TRACEPARENT.fullmatch((request.header("traceparent") or "").strip().lower())

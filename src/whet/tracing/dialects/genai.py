@@ -53,6 +53,10 @@ _ROLES = {
 }
 
 
+MARKS = frozenset({"gen_ai.operation.name", "gen_ai.request.model", "gen_ai.response.model"})
+"""A span without any of these attributes is none of `read`'s."""
+
+
 def read(content: Content) -> Reading | None:
     """A span of a GenAI operation; None if it is of none."""
     operation = word(content.attributes, "gen_ai.operation.name")

@@ -13,11 +13,15 @@ from .reading import OTHER, Reading, failure
 _INPUT = ("input.value", "input", "langfuse.observation.input", "mlflow.spanInputs", "ai.prompt")
 _OUTPUT = ("output.value", "output", "langfuse.observation.output", "mlflow.spanOutputs", "ai.response.text")
 
+_NAMES = frozenset((*_INPUT, *_OUTPUT))
+
 
 def read(content: Content) -> Reading:
     """Its name, its failure, and input and output under the names that are in use for them."""
     held = content.attributes
     reading = Reading(OTHER, content.span.name, error=failure(content))
+    if _NAMES.isdisjoint(held):
+        return reading
     given = next((held[key] for key in _INPUT if held.get(key) is not None), None)
     result = next((held[key] for key in _OUTPUT if held.get(key) is not None), None)
     reading.arguments = parsed(given)

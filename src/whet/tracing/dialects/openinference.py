@@ -33,6 +33,8 @@ from .reading import (
 )
 
 _KINDS = {"LLM": LLM, "TOOL": TOOL, "AGENT": AGENT, "CHAIN": NODE, "PROMPT": NODE}
+MARKS = frozenset({"openinference.span.kind"})
+"""A span without it is none of `read`'s."""
 
 
 def read(content: Content) -> Reading | None:

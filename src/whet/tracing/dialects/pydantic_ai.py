@@ -7,6 +7,9 @@ from . import genai
 from .messages import Message, messages, plain, with_wire_ids
 from .reading import AGENT, Reading, number, word
 
+MARKS = frozenset({"pydantic_ai.all_messages", "agent_name"})
+"""A span without either is none of `read`'s."""
+
 
 def read(content: Content) -> Reading | None:
     """An agent's run; everything else PydanticAI writes is plain GenAI."""

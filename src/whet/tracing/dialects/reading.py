@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
 
+import msgspec
+
 from ...types import Json, Tokens
 from ..content import ERROR, Content
 from .messages import Message, structure
@@ -27,8 +29,7 @@ OTHER = "other"
 """Nothing that a dialect knows: an HTTP request, a database query, a user's own span."""
 
 
-@dataclass(slots=True)
-class Reading:
+class Reading(msgspec.Struct):
     """One span, or several that are one step."""
 
     kind: str
@@ -41,12 +42,12 @@ class Reading:
     """What the model server called its answer: what a gateway's record of the call has too."""
     input: list[Message] | None = None
     output: Message | None = None
-    others: list[Message] = field(default_factory=list)
+    others: list[Message] = []
     """Further answers to the same prompt."""
     arguments: Json = None
     result: str | None = None
     tool_call_id: str | None = None
-    calls: list[Message] = field(default_factory=list)
+    calls: list[Message] = []
     """The tool calls that a graph node was given: `name`, `args`, `id`."""
     finish: Json = None
     """The finish reason as the span says it."""
@@ -57,9 +58,9 @@ class Reading:
     transcript: list[Message] | None = None
     """A conversation that stands in an agent's output, where no model call was recorded."""
     tokens: Tokens | None = None
-    versions: dict[str, str] = field(default_factory=dict)
+    versions: dict[str, str] = {}
     """Resource name → id of the Version that was served."""
-    extra: dict[str, Json] = field(default_factory=dict)
+    extra: dict[str, Json] = {}
     """More for Step.info."""
     fill: Callable[[Reading], None] | None = None
     """Reads what only matters if this is an agent: called once that is known."""
@@ -159,7 +160,7 @@ def who(contents: Iterable[Content]) -> Who:
     metadata: dict[str, Json] = {}
     for content in contents:
         said = (content.resource, content.attributes)
-        if all(map(_WHOSE.isdisjoint, said)) and not any(_ASSOCIATED in key for key in chain(*said)):
+        if all(map(_WHOSE.isdisjoint, said)) and _ASSOCIATED not in "\n".join(chain(*said)):
             continue  # most spans say nothing of it
         held = {**content.resource, **content.attributes}
         given = structure(held.get("metadata"))

@@ -20,14 +20,17 @@ from .reading import AGENT, FUNCTION, LLM, NODE, TOOL, Reading, failure, indexed
 _INPUT = ("traceloop.entity.input", "gen_ai.task.input")
 _OUTPUT = ("traceloop.entity.output", "gen_ai.task.output")
 
+_FLAT = ("gen_ai.prompt.0.role", "gen_ai.prompt.0.content", "gen_ai.completion.0.role")
+MARKS = frozenset({"traceloop.span.kind", "llm.request.type", *_FLAT})
+"""A span without any of these attributes is none of `read`'s."""
+
 
 def read(content: Content) -> Reading | None:
     """A span with Traceloop's kind, or a model call in its older flattened form."""
     held = content.attributes
     kind = word(held, "traceloop.span.kind")
     if kind is None:
-        flat = "gen_ai.prompt.0.role" in held or "gen_ai.prompt.0.content" in held
-        if flat or "gen_ai.completion.0.role" in held or word(held, "llm.request.type") is not None:
+        if any(key in held for key in _FLAT) or word(held, "llm.request.type") is not None:
             return _model_call(content)
         return None
     if kind == "tool":

@@ -6,8 +6,11 @@ for: it is in a step, named among those that are no step, or counted as unread.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+import msgspec
 
 from ...errors import InputError
 from ...types import Failure, Fault, Json, Span, Step, Task, Trajectory, Usage, digest
@@ -18,10 +21,11 @@ from ..redact import MARKED, why_untrainable
 from . import calls, genai, generic, openinference, pydantic_ai, traceloop
 from .messages import Message, finish_reason
 from .reading import AGENT, LLM, TOOL, Reading, who
-from .tree import Node, enclosing, given_calls, grow, steps
+from .tree import Node, given_calls, grow, let_go, steps
 
 NO_MODEL_CALL = "no model call was recorded"
 _DIALECTS = (openinference.read, pydantic_ai.read, traceloop.read, genai.read)
+_MARKS = openinference.MARKS | pydantic_ai.MARKS | traceloop.MARKS | genai.MARKS
 _REFUSED = ("BadRequest", "Unprocessable", "ContextLength", "InvalidRequest", "UnprocessableEntity")
 """In the type of a model call's error: what was asked was at fault, not the model server."""
 
@@ -126,7 +130,7 @@ def _trajectory(run: str | None, spans: list[Span]) -> Trajectory | None:
             node.reading.usage = node.reading.aggregate  # nothing else tells what the run has cost
     _name_arguments(found)
     made = _steps(found)
-    owner = who(node.content for node in nodes)
+    owner = who([node.content for node in nodes])
     versions, notes = _versions(nodes)
     if not called and any(step.kind == AGENT for step in made):
         notes.append(NO_MODEL_CALL)
@@ -143,9 +147,13 @@ def _trajectory(run: str | None, spans: list[Span]) -> Trajectory | None:
         **_redacted(spans),
     }
     failed = _run_error(made)
+    asked = _instruction(made)
     started = min([span.started for span in spans if span.started], default=0)
+    let_go(nodes)
     return Trajectory(
-        task=Task(instruction=_instruction(made), meta={"source": source}),
+        task=Task(
+            id=_task_id(asked) if len(asked) < 1_000 else "", instruction=asked, meta={"source": source}
+        ),
         steps=tuple(made),
         id=trajectory_id(spans[0].trace, run),
         output=_output(made),
@@ -212,11 +220,13 @@ def _contents(
         event = Event(name if isinstance(name, str) else "", log.span.started, log.attributes, log.body)
         said.setdefault(key, []).append(event)
     for key, events in said.items():
-        found[key] = replace(found[key], events=(*found[key].events, *events))
+        found[key] = msgspec.structs.replace(found[key], events=(*found[key].events, *events))
     return list(found.values()), called, loose
 
 
 def _reading(one: Content) -> Reading:
+    if _MARKS.isdisjoint(one.attributes):
+        return generic.read(one)
     for dialect in _DIALECTS:
         reading = dialect(one)
         if reading is not None:
@@ -318,7 +328,7 @@ def _steps(found: list[Node]) -> list[Step]:
         if node.reading.kind != AGENT and node.reading.error is not None:
             errors.setdefault(node.reading.error, _fault(node.reading))
     for node in found:
-        above = enclosing(node)
+        above = node.inside
         agent = node.reading.name if node.reading.kind == AGENT else agents.get(id(above), "")
         agents[id(node)] = agent
         made.append(_step(node, ids[id(node)], None if above is None else ids.get(id(above)), agent, errors))
@@ -399,6 +409,12 @@ def _instruction(made: Sequence[Step]) -> str:
                 text: str = each["text"]
                 return text
     return ""
+
+
+@functools.lru_cache(maxsize=256)
+def _task_id(instruction: str) -> str:
+    """The id of a Task with this instruction and no more: many runs ask for the same, or for nothing."""
+    return Task(instruction=instruction).id
 
 
 def _output(made: Sequence[Step]) -> Json:

@@ -15,7 +15,8 @@ Spans may come in any order, twice, without their parents, or in a circle.  Noth
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+
+import msgspec
 
 from ..content import Content
 from .calls import ENCODING as CALL
@@ -23,10 +24,10 @@ from .messages import Message
 from .reading import AGENT, FUNCTION, LLM, NODE, OTHER, TOOL, Reading
 
 STEPS = (AGENT, LLM, TOOL, FUNCTION)
+_KNOWN = (*STEPS, NODE)
 
 
-@dataclass(slots=True, eq=False)
-class Node:
+class Node(msgspec.Struct, eq=False):
     """One span in the tree of its run."""
 
     content: Content
@@ -35,13 +36,15 @@ class Node:
     """Of arrival: decides between spans that began at the same time."""
     parent: Node | None = None
     depth: int = 0
-    children: list[Node] = field(default_factory=list)
+    children: list[Node] = []
     into: Node | None = None
     """The step that this span is part of, if it is not the one that names it."""
-    members: list[Node] = field(default_factory=list)
+    members: list[Node] = []
     """Of a step: itself first, then what was merged into it."""
     holds: bool = False
     """Whether a step is this span or lies below it."""
+    inside: Node | None = None
+    """Of a step: the one that it happened in, once `steps` has said so."""
 
     @property
     def is_call(self) -> bool:
@@ -56,11 +59,15 @@ class Node:
 
     @property
     def started(self) -> int:
-        return min(each.content.span.started for each in self.members or (self,))
+        if len(self.members) < 2:
+            return self.content.span.started
+        return min(each.content.span.started for each in self.members)
 
     @property
     def ended(self) -> int:
-        return max(each.content.span.ended for each in self.members or (self,))
+        if len(self.members) < 2:
+            return self.content.span.ended
+        return max(each.content.span.ended for each in self.members)
 
     def above(self) -> Iterator[Node]:
         """Its ancestors, nearest first."""
@@ -75,7 +82,7 @@ def grow(pairs: Iterable[tuple[Content, Reading]]) -> list[Node]:
     nodes = [Node(content, reading, order) for order, (content, reading) in enumerate(pairs)]
     _link(nodes)
     ordered = _downward(nodes)
-    if not any(node.reading.kind in (*STEPS, NODE) for node in ordered):
+    if not any(node.reading.kind in _KNOWN for node in ordered):
         for node in ordered:
             if node.reading.kind == OTHER:
                 node.reading.kind = FUNCTION  # nothing here is an agent's: what was traced are functions
@@ -99,23 +106,33 @@ def steps(nodes: Iterable[Node]) -> list[Node]:
     found = [node for node in nodes if node.reading.kind in STEPS and node.into is None]
     depth: dict[int, int] = {}
     for node in found:  # parents come before children
-        above = enclosing(node)
+        above = node.inside = _enclosing(node)
         depth[id(node)] = 0 if above is None else depth.get(id(above), 0) + 1
     # A clock of milliseconds, as a browser's or Node's, lets a quick tool and the call after it begin at
     # once: what also ended then was first.
     return sorted(found, key=lambda node: (node.started, depth[id(node)], node.ended, node.order))
 
 
-def enclosing(step: Node) -> Node | None:
+def _enclosing(step: Node) -> Node | None:
     """The step that `step` happened in."""
-    # A gateway's record that was matched by its answer's id stands nowhere in the tree.
-    places = [each for each in step.members if not each.is_call] or [step]
-    top = min(places, key=lambda each: each.depth)
+    top = step
+    if len(step.members) > 1:
+        # A gateway's record that was matched by its answer's id stands nowhere in the tree.
+        places = [each for each in step.members if not each.is_call] or [step]
+        top = min(places, key=lambda each: each.depth)
     for node in top.above():
         found = node.step
         if found is not None and found is not step:
             return found
     return None
+
+
+def let_go(nodes: Iterable[Node]) -> None:
+    """Cut what links the nodes of a run that was read: circles wait for the garbage collector, which looks at
+    the whole process to find them."""
+    for node in nodes:
+        node.parent = node.into = node.inside = None
+        node.children, node.members = [], []
 
 
 def given_calls(step: Node) -> list[Message]:
