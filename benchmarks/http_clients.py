@@ -1,8 +1,6 @@
 """Per-request overhead of the HTTP clients that could sit under OpenAIModel, on loopback.
 
-    python benchmarks/http_clients.py [--requests 400] [--rounds 5] [--clients httpx httpx2 loopback]
-
-`loopback` is whet's own, for plain answers of a server on this machine.
+    python benchmarks/http_clients.py [--requests 400] [--rounds 5]
 
 The server is a bare asyncio socket in a process of its own, so the CPU-seconds are the client's
 alone.  Clients take turns within each round, because the machine's load drifts.
@@ -17,11 +15,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
 from typing import Any
-
-from whet.models.loopback import Loopback
 
 ANSWER = (
     b'{"choices": [{"message": {"content": "fine"}}], "usage": {"prompt_tokens": 5, "completion_tokens": 1}}'
@@ -46,41 +40,16 @@ async def serve() -> None:
     await server.serve_forever()
 
 
-@asynccontextmanager
-async def poster(name: str, url: str) -> AsyncIterator[Callable[[], Awaitable[bytes]]]:
-    """What posts the request once and gives the body of its answer."""
-    if name == "loopback":
-        near = Loopback(url, {"content-type": "application/json"}, seconds=60)
-
-        async def nearby() -> bytes:
-            answer = await near.post("", BODY)
-            assert answer.status == 200
-            return answer.body
-
-        try:
-            yield nearby
-        finally:
-            await near.aclose()
-        return
+async def measure(name: str, url: str, requests: int, clients: int) -> tuple[float, float]:
+    """(requests per second, client CPU-microseconds per request)."""
     module: Any = __import__(name)
     async with module.AsyncClient(trust_env=False) as client:
 
-        async def post() -> bytes:
-            response = await client.post(url, content=BODY)
-            assert response.status_code == 200
-            found: bytes = response.content
-            return found
-
-        yield post
-
-
-async def measure(name: str, url: str, requests: int, clients: int) -> tuple[float, float]:
-    """(requests per second, client CPU-microseconds per request)."""
-    async with poster(name, url) as post:
-
         async def ask(count: int) -> None:
             for _ in range(count):
-                json.loads(await post())
+                response = await client.post(url, content=BODY)
+                assert response.status_code == 200
+                json.loads(response.content)
 
         await asyncio.gather(*(ask(2) for _ in range(clients)))
         wall, cpu = time.perf_counter(), time.process_time()
@@ -93,7 +62,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--requests", type=int, default=400)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--clients", nargs="*", default=["httpx2", "loopback"])
+    parser.add_argument("--clients", nargs="*", default=["httpx", "httpx2"])
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.serve:

@@ -1,8 +1,7 @@
 """The HTTP client under an Endpoint: one connection pool per event loop.
 
 This is the only module of the core that loads the HTTP client, and it is itself loaded by
-the first call.  It knows nothing of models; it turns what may go wrong into Refusals.  Plain answers
-of a server on this machine come through `loopback.py`, at a fraction of the cost.
+the first call.  It knows nothing of models; it turns what may go wrong into Refusals.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import math
 import weakref
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -18,7 +17,6 @@ from email.utils import parsedate_to_datetime
 
 import httpx2
 
-from .loopback import Loopback
 from .wire import Refusal
 
 RETRYABLE = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
@@ -42,13 +40,6 @@ class Transport:
         if api_key is not None:
             self._headers["authorization"] = f"Bearer {api_key}"
         self._timeout = httpx2.Timeout(seconds, connect=min(seconds, 10.0), pool=None)
-        url = httpx2.URL(base_url)
-        self._here = url.host in _LOOPBACK
-        self._near = (
-            Loopback(base_url, self._headers, seconds=seconds)
-            if self._here and url.scheme == "http"
-            else None
-        )
         # Connections belong to the loop they were opened on, and users call asyncio.run more than once.
         self._clients: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, httpx2.AsyncClient]
         self._clients = weakref.WeakKeyDictionary()
@@ -62,14 +53,12 @@ class Transport:
                 timeout=self._timeout,
                 limits=httpx2.Limits(max_connections=None, max_keepalive_connections=100),
                 # A proxy set for the internet must not see what is meant for this machine.
-                trust_env=not self._here,
+                trust_env=httpx2.URL(self._base_url).host not in _LOOPBACK,
             )
         return client
 
     async def aclose(self) -> None:
         """Close the pool of the running loop; the next post opens a new one."""
-        if self._near is not None:
-            await self._near.aclose()
         client = self._clients.pop(asyncio.get_running_loop(), None)
         if client is not None:
             await client.aclose()
@@ -80,13 +69,9 @@ class Transport:
         Raises:
             Refusal: anything else.
         """
-        if self._near is not None:
-            near = await self._near.post(path, body)
-            _check(near.status, near.headers, near.body)
-            return near.body
         async with self._translated():
             response = await self._client().post(self._base_url + path, content=body)
-        _check(response.status_code, response.headers, response.content)
+        _check(response)
         return response.content
 
     async def open(self, path: str, body: bytes) -> Opened:
@@ -104,7 +89,7 @@ class Transport:
                     await response.aread()
                 finally:
                     await response.aclose()
-                _check(response.status_code, response.headers, response.content)
+        _check(response)
         return Opened(self._lines(response), response)
 
     async def close(self, opened: Opened) -> None:
@@ -134,15 +119,16 @@ class Transport:
             ) from error
 
 
-def _check(status: int, headers: Mapping[str, str], body: bytes) -> None:
-    if status == 200:
+def _check(response: httpx2.Response) -> None:
+    if response.status_code == 200:
         return
+    status = response.status_code
     raise Refusal(
         f"HTTP {status}",
         status=status,
         retryable=status in RETRYABLE,
-        retry_after=_retry_after(headers.get("retry-after")),
-        body=body.decode("utf-8", "replace"),
+        retry_after=_retry_after(response.headers.get("retry-after")),
+        body=response.text,
         advice=_advice(status),
     )
 
