@@ -19,7 +19,7 @@ from .batch import merge
 
 REASONS = {
     "no calls": "no model call was recorded; run the agent behind the gateway, or trace its model",
-    "no token ids": "model calls without token ids; text is not tokenised again, so capture through the gateway, with --tokens",
+    "no token ids": "model calls without token ids; text is not tokenised again, so capture with --tokens",
     "bad mask": "a mask or log-probabilities that do not fit the output ids",
     "nothing chosen": "the masks leave no token that the policy chose",
     "no log-probabilities": "the calls have no log-probabilities; good for cloning and pairs, not for RL",
