@@ -92,6 +92,28 @@ def test_run_again_it_goes_on_where_it_ended(tmp_path: Path, capsys: pytest.Capt
     }
 
 
+def test_begun_anew_it_says_which_file_is_another_and_its_own_results_are_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    program, evaluator = write(tmp_path)
+
+    def again(folder: str) -> tuple[object, str]:
+        with pytest.raises(SystemExit):
+            words = ["--output", str(tmp_path / folder), "--iterations", "12"]
+            main(["evolve", str(program), str(evaluator), *words, *OPTIONS])
+        said = capsys.readouterr()
+        return json.loads(said.out)["resumed"], said.err
+
+    assert again("out") == (0, "")
+    assert again("other") == (0, "")
+    assert again("out") == (12, "")
+    (tmp_path / "run.log").write_text("beside it")
+    assert again("out") == (
+        0,
+        "program.py: begins anew, for this is not what it was: run.log beside the evaluator\n",
+    )
+
+
 def test_in_the_sandbox_the_program_sees_no_files_of_the_host(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

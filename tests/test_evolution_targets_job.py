@@ -95,6 +95,31 @@ def test_the_same_command_goes_on_where_it_ended(
     assert (tmp_path / "one/agent.patch").read_text() == (tmp_path / "two/agent.patch").read_text()
 
 
+def test_what_was_judged_with_other_code_or_other_goals_is_judged_anew(
+    desk: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = tmp_path / "rush.jsonl"
+    agent_toys.rows(rows, 12, lambda rng: ((n := rng.randint(0, 60)), n > 16))
+    words = ("desk.rush:Clock.rush", "--data", rows, "--unsafe-local", "--iterations", "2", *FAST)
+
+    def again() -> tuple[int, str]:
+        with pytest.raises(SystemExit):
+            main(["evolve", *map(str, words), "--output", str(tmp_path / "out")])
+        said = capsys.readouterr()
+        return json.loads(said.out)["resumed"], said.err
+
+    assert again() == (0, "")
+    assert again() == (2, "")
+    # An answer that was wrong is mended, its question is as it was.
+    known = lines(rows)
+    known[0]["expected"] = not known[0]["expected"]
+    rows.write_text("".join(json.dumps(row) + "\n" for row in known))
+    assert again() == (0, "rush: begins anew, for this is not what it was: rows\n")
+    source = (desk / "desk/rush.py").read_text()
+    (desk / "desk/rush.py").write_text(source.replace("hours: int = 8", "hours: int = 4"))
+    assert again() == (0, "rush: begins anew, for this is not what it was: the code around them\n")
+
+
 def test_what_runs_without_the_sandbox_is_never_promoted(
     desk: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

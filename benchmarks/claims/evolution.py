@@ -243,6 +243,10 @@ def evolution(options: argparse.Namespace) -> None:
             print(", ".join(said), file=sys.stderr, flush=True)
         kept = {"date": date.today().isoformat(), "rows": rows}
         (folder / f"{name}.json").write_text(json.dumps(kept, indent=1), encoding="utf-8")
+    _publish(folder)
+
+
+def _publish(folder: Path) -> None:
     lines = []
     for name in PROBLEMS:  # those measured before stay in the table, with their own date
         path = folder / f"{name}.json"
@@ -266,7 +270,7 @@ _READING = (
 def _line(problem: str, rows: list[dict[str, Any]]) -> list[str]:
     values = [row["unseen"] for row in rows]
     worst = max(values) if problem == "packing" else min(values)
-    start = f"{rows[0]['start']:.4g}" if "start" in rows[0] else "–"
+    start = f"{median(row['start'] for row in rows):.4g}" if "start" in rows[0] else "–"
     return [problem, str(len(rows)), f"{median(values):.4g}", f"{worst:.4g}", start, _more(rows)]
 
 

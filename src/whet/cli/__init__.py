@@ -48,13 +48,14 @@ def main(argv: Annotated[Sequence[str] | None, Parameter(parse=False)] = None) -
         terminal.leave_unread()
         sys.exit(WhetError.exit_code)
     except KeyboardInterrupt:
-        goes_on = " Go on with the same command and --resume" if _resumes(argv) else ""
-        print(f"stopped; what was acknowledged is kept.{goes_on}", file=sys.stderr)
+        print(f"stopped; what was acknowledged is kept.{_goes_on(argv)}", file=sys.stderr)
         sys.exit(130)
     sys.exit(code if isinstance(code, int) else 0)
 
 
-def _resumes(argv: Sequence[str] | None) -> bool:
-    """Whether the command that was asked for has an option --resume."""
+def _goes_on(argv: Sequence[str] | None) -> str:
+    """How the command that was asked for is gone on with, where it can be."""
     command, _, _ = app.parse_args(argv)
-    return "resume" in inspect.signature(command).parameters
+    if "resume" in inspect.signature(command).parameters:
+        return " Go on with the same command and --resume"
+    return " The same command goes on where it ended" if command.__name__ == "evolve" else ""

@@ -93,7 +93,7 @@ def table(proof: Proof) -> str:
     return "\n".join(lines)
 
 
-@app.command
+@app.command(alias="generate_evaluators")
 def generate_evaluators(
     *,
     target: str | None = None,

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 HERE = Path()
 
 
-@app.command
+@app.command(alias="run_openevolve")
 def evolve(
     program: str | None = None,
     evaluator: Path | None = None,
@@ -200,7 +200,7 @@ def evolve(
         )
         if dry_run:
             return _say_estimate(asyncio.run(estimate_target_job(asked)), json)
-        made = asyncio.run(run_target_job(asked, progress=None if json else _progress))
+        made = asyncio.run(run_target_job(asked, progress=None if json else _progress, notice=_notice))
         return _say(made.json(), json, lambda: _print_targets(made))
     if program is None or evaluator is None:
         raise InputError("nothing to improve: give --target NAME, module:function, or PROGRAM and EVALUATOR")
@@ -214,7 +214,8 @@ def evolve(
     )
     if dry_run:
         return _say_estimate(asyncio.run(estimate_job(job)), json)
-    report = asyncio.run(run_job(job, progress=None if json else lambda record: _progress("", record)))
+    progress = None if json else lambda record: _progress("", record)
+    report = asyncio.run(run_job(job, progress=progress, notice=_notice))
     return _say(report.json(), json, lambda: _print(report))
 
 
@@ -228,6 +229,10 @@ def _config(path: Path | None, model: str | None, base_url: str | None) -> Confi
     if model is None or base_url is None:
         return found
     return replace(found or Config(iterations=100), models=(ModelConfig(name=model, api_base=base_url),))
+
+
+def _notice(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
 
 
 def _progress(name: str, record: Record) -> None:
@@ -323,4 +328,5 @@ def _print_targets(report: TargetReport) -> None:
     if report.agent_calls:
         print(f"\nthe agent was called {report.agent_calls} times")
     print(f"\n{report.patch}" if report.patch else "\nnothing changed")
-    print(f"patch: {report.output / 'agent.patch'} (git apply), rows: {report.output / 'examples.jsonl'}")
+    where = f"patch: {report.output / 'agent.patch'} (git apply), " if report.patch else ""
+    print(f"{where}rows: {report.output / 'examples.jsonl'}")

@@ -11,7 +11,7 @@ from .app import app, counted
 HERE = Path()
 
 
-@app.command
+@app.command(alias="extract_targets")
 def extract_targets(path: Path = HERE, /, *, output: Path | None = None, json: bool = False) -> int:
     """List what can be improved in a repository, and stage each target so that it runs alone.
 

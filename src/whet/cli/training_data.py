@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 HERE = Path()
 
 
-@app.command
+@app.command(alias="generate_training_data")
 def generate_training_data(
     *,
     target: tuple[str, ...],

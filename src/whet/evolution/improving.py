@@ -81,7 +81,7 @@ class Improvement:
         judges: function → judge of its training rows, with all its rows.
         proposers: models that propose beside the edits.
         options: of each search; its iterations are shared out among the searches.
-        journal: name of a search → where it is recorded.
+        journal: function, and what its search depends on → where it is recorded.
         shown: function → rated runs that a prompt may show; where there are none, a fifth of the
             training rows is set aside for it.
         writer: a model that writes rules from what failures share.
@@ -91,7 +91,7 @@ class Improvement:
     judges: Mapping[str, Outside]
     proposers: Sequence[Proposes]
     options: SearchOptions
-    journal: Callable[[str], Journal]
+    journal: Callable[[str, Mapping[str, str]], Journal]
     progress: Callable[[str, Record], None] | None = None
     population: str = "auto"
     meter: Meter = field(default_factory=Meter)
@@ -145,6 +145,13 @@ class Improvement:
             self._aside[name] = frozenset(each.id for each in shown)
         return Outside(self.agent.target(name, pieces, rest), train, known.way, known.comparer), shown
 
+    def _around(self, judge: Outside, start: Program) -> str:
+        """Digest of what runs with a candidate: an answer of other code is none of this one."""
+        files = dict(judge.target.build(start))
+        if judge.way.varies:  # it runs in a copy of the repository
+            files |= self.agent.texts()
+        return digest({name: text if isinstance(text, str) else text.hex() for name, text in files.items()})
+
     def _arms(
         self, pieces: Sequence[Piece], rows: Sequence[Example], shown: Sequence[Demonstration]
     ) -> tuple[dict[str, Move], list[Proposes]]:
@@ -175,7 +182,14 @@ class Improvement:
         moves, proposers = self._arms(pieces, judge.rows, shown)
         said = [[each.identity for each in proposers], {arm: each.identity for arm, each in moves.items()}]
         decides = [self.population, options.seed, options.in_flight, list(options.edits), judge.way.varies]
-        key = digest([name, start.id, [row.id for row in judge.rows], judge.comparer.name, said, decides])
+        made_of = {
+            "the targets": start.id,
+            "the code around them": self._around(judge, start),
+            "rows": digest([[row.id, row.wanted, row.label] for row in judge.rows]),
+            "how answers are compared": judge.comparer.name,
+            "who proposes": digest(said),
+            "options": digest(decides),
+        }
         search = Search(
             start,
             judge,
@@ -183,7 +197,7 @@ class Improvement:
             options=options,
             proposers=proposers,
             moves=moves,
-            journal=self.journal(key),
+            journal=self.journal(name, made_of),
             progress=partial(self.progress, name) if self.progress else None,
             meter=self.meter,
         )
@@ -373,11 +387,12 @@ def mean(trials: Sequence[Trial]) -> float:
 def _without_one(old: str, new: str) -> list[str]:
     """The new text with one change of lines taken back, for each of them."""
     before, after = old.splitlines(keepends=True), new.splitlines(keepends=True)
-    changes = [
-        each
-        for each in difflib.SequenceMatcher(None, before, after, autojunk=False).get_opcodes()
-        if each[0] != "equal"
-    ]
-    if not changes:
-        return []
-    return ["".join([*after[:c], *before[a:b], *after[d:]]) for _, a, b, c, d in changes]
+    changes: list[tuple[int, int, int, int]] = []
+    for kind, a, b, c, d in difflib.SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
+        if kind != "equal":
+            changes.append((a, b, c, d))
+        if (
+            kind == "replace" and b - a == d - c > 1
+        ):  # neighbouring lines may have changed for no common reason
+            changes += [(a + line, a + line + 1, c + line, c + line + 1) for line in range(b - a)]
+    return ["".join([*after[:c], *before[a:b], *after[d:]]) for a, b, c, d in changes]

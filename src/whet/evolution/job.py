@@ -33,7 +33,8 @@ from .commands import Agent, Command
 from .edits import EDITS
 from .engine import Found, Search, SearchOptions
 from .estimate import Estimate, estimated
-from .journal import Journal, Record
+from .journal import Record
+from .journal import opened as opened_journal
 from .judging import WARM, Evaluator, Judge
 from .openevolve import Config, ModelConfig, read_checkpoint, write_checkpoint
 from .population import Best, Front, Islands, Population
@@ -119,12 +120,17 @@ class Report:
 
 
 async def run_job(
-    job: Job, *, models: Sequence[Model] | None = None, progress: Callable[[Record], None] | None = None
+    job: Job,
+    *,
+    models: Sequence[Model] | None = None,
+    progress: Callable[[Record], None] | None = None,
+    notice: Callable[[str], None] | None = None,
 ) -> Report:
     """Run a Job.
 
     Args:
         models: asked instead of those of the config.
+        notice: told why a search begins anew where there is an earlier one in the folder.
 
     Raises:
         InputError: a file, option or config that cannot be used.
@@ -140,14 +146,14 @@ async def run_job(
         seeds = read_checkpoint(job.checkpoint, start.main) if job.checkpoint else []
         population = _population(job, config, start)
         decides = [options, judge.options, config.islands, job.population, seeds]
-        run = _run_id(start, judge.evaluator, decides, proposers)
+        made_of = _made_of(start, judge.evaluator, decides, proposers)
         search = Search(
             start,
             judge,
             population,
             options=options,
             proposers=proposers,
-            journal=Journal(store, run),
+            journal=opened_journal(store, digest(made_of), job.program.name, made_of, notice),
             meter=opened.meter,
             progress=progress,
             seeds=seeds,
@@ -367,10 +373,10 @@ def modules_of(texts: Iterable[str], beside: Collection[str] = ()) -> tuple[str,
     return tuple(dict.fromkeys(found))
 
 
-def _run_id(
+def _made_of(
     start: Program, evaluator: Evaluator, decides: Sequence[object], proposers: Sequence[Proposes]
-) -> str:
-    """Name of the search: equal for all that finds the same, so the number of workers is not in it."""
+) -> dict[str, str]:
+    """What a search depends on: equal for all that finds the same, so the number of workers is not in it."""
     plain = []
     for each in decides:
         if isinstance(each, SearchOptions):
@@ -379,9 +385,17 @@ def _run_id(
         elif isinstance(each, list):
             each = [program.id for program in each]
         plain.append(msgspec.to_builtins(each))
-    said = [each.identity for each in proposers]
-    texts = {name: text if isinstance(text, str) else text.hex() for name, text in evaluator.parts.items()}
-    return digest([start.id, evaluator.main, texts, plain, said])
+    found = {
+        "the program": start.id,
+        "its evaluator": evaluator.main,
+        "options": digest(plain),
+        "who proposes": digest([each.identity for each in proposers]),
+    }
+    for name, text in evaluator.parts.items():
+        found[f"{name} beside the evaluator" if name != evaluator.main else name] = digest(
+            text if isinstance(text, str) else text.hex()
+        )
+    return found
 
 
 def _write(job: Job, output: Path, found: Found, population: Population, config: Config) -> tuple[Path, str]:

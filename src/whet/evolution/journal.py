@@ -8,7 +8,7 @@ what would have followed.  Nothing else of a search has to be saved.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
@@ -99,6 +99,31 @@ class Journal:
 
     def _key(self, number: int | str) -> str:
         return f"evolution/{self.run}/{number}"
+
+
+def opened(
+    store: Store,
+    run: str,
+    subject: str,
+    made_of: Mapping[str, str],
+    notice: Callable[[str], None] | None = None,
+) -> Journal:
+    """The journal of a search, which says why where it does not go on with the last one about the same subject.
+
+    Args:
+        subject: what is made better, in a user's words.
+        made_of: what the search depends on → its digest; kept for the next time.
+        notice: told, in one line.
+    """
+    journal, key = Journal(store, run), f"made of/{subject}"
+    before = store.state(key, {})
+    if before and 0 not in journal and notice is not None:
+        changed = [name for name in {**before, **made_of} if before.get(name) != made_of.get(name)]
+        notice(
+            f"{subject}: begins anew, for this is not what it was: {', '.join(changed) or 'nothing was judged'}"
+        )
+    store.put_state(key, dict(made_of))
+    return journal
 
 
 def as_version(run: str, program: Program, parent: str | None) -> Version:

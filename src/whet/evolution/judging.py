@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import ast
 import warnings
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -91,7 +91,8 @@ class Evaluator:
         """The evaluator in a file, with the files of its folder, which it may read and import.
 
         Args:
-            without: a folder to leave out: the one that results are written to.
+            without: a folder to leave out: the one that results are written to. Others that hold results of ours
+                are left out by themselves.
             limit: bytes; a folder with more is taken without its subfolders.
 
         Raises:
@@ -99,7 +100,9 @@ class Evaluator:
         """
         if not path.is_file():
             raise InputError(f"there is no evaluator at {path}")
-        left_out = without.resolve() if without else None
+        left_out = {each.parent.resolve() for each in path.parent.glob("**/evolution.db")}
+        if without is not None:
+            left_out.add(without.resolve())
         for pattern in ("**/*", "*"):
             beside = [
                 each for each in sorted(path.parent.glob(pattern)) if _taken(each, path.parent, left_out)
@@ -118,12 +121,12 @@ class Evaluator:
         return cls(parts, path.name)
 
 
-def _taken(path: Path, folder: Path, without: Path | None) -> bool:
+def _taken(path: Path, folder: Path, without: Collection[Path]) -> bool:
     names = path.relative_to(folder).parts
     hidden = any(name.startswith(".") or name == "__pycache__" for name in names)
     if hidden or path.is_symlink() or not path.is_file():
         return False
-    return without is None or without not in path.resolve().parents
+    return not set(without) & set(path.resolve().parents)
 
 
 def _defined(node: ast.stmt) -> list[str]:

@@ -28,7 +28,7 @@ from ..reward.generation import Folder
 from ..reward.proof import prove
 from ..sandbox import Limits, Local, Pool, Sandbox
 from ..store import Store
-from ..types import Budget, Json, Split
+from ..types import Budget, Json, Split, digest
 from .agent import DATA, Agent
 from .blocks import BLOCKS
 from .demonstrations import Demonstration, pool_of
@@ -37,7 +37,8 @@ from .engine import Found, SearchOptions
 from .estimate import Estimate, estimated
 from .improving import FINALISTS, Improved, Improvement, mean
 from .job import command_of, folder_in_git, modules_of, names_of, proposers_of
-from .journal import Journal, Record
+from .journal import Record
+from .journal import opened as opened_journal
 from .networked import Networked
 from .openevolve import Config
 from .outside import Comparer, Inside, Outside, Trial, Way
@@ -147,11 +148,13 @@ async def run_target_job(
     *,
     models: Sequence[Model] | None = None,
     progress: Callable[[str, Record], None] | None = None,
+    notice: Callable[[str], None] | None = None,
 ) -> TargetReport:
     """Run a TargetJob.
 
     Args:
         models: asked instead of those of the config.
+        notice: told why a search begins anew where there is an earlier one in the folder.
 
     Raises:
         InputError: a target, row or option that cannot be used.
@@ -168,7 +171,7 @@ async def run_target_job(
             opened.judges,
             opened.proposers,
             opened.options,
-            lambda key: Journal(store, key),
+            lambda name, made_of: opened_journal(store, digest([name, made_of]), name, made_of, notice),
             progress,
             job.population,
             opened.meter,

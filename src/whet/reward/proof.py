@@ -207,7 +207,8 @@ async def _of_answers(
 def _unlike_first(rows: Sequence[Row]) -> list[Row]:
     """One row of each answer before the others, so that a rare answer is among those that are tried."""
     seen: set[bytes] = set()
-    first, others = list[Row](), list[Row]()
+    first: list[Row] = []
+    others: list[Row] = []
     for row in rows:
         answer = canonical(row.good)
         (others if answer in seen else first).append(row)
