@@ -43,9 +43,9 @@ def describe(found: Mapping[str, Cells]) -> list[str]:
         "rollouts. Curves are greedy success on validation, in percent, at each quarter of that budget; success",
         "is on the gate's tasks with the decoding that validation chose, for the clone too. Differences are over",
         "all seeds, task by task, clustered by mailbox within a seed (rooms stand alone). A control is the same",
-        "run with every trajectory given another one's rewards; DPO's trees grow on such rewards too. GRPO and",
-        "PPO make four updates of each round's rollouts; RLOO makes one, at three times their learning rate,",
-        "because four would find its ratio, the whole trajectory's, clipped.",
+        "run with every trajectory given another one's rewards; DPO's trees grow on such rewards too. GRPO,",
+        "PPO and RLOO make four updates of each round's rollouts, at one learning rate, each token's ratio",
+        "clipped.",
         "",
     ]
     for world, cells in found.items():

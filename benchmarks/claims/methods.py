@@ -125,25 +125,25 @@ def _rounds(world: World, validate: Validate | None) -> dict[str, Optimizer]:
     A control goes on to the end: a round's mean success is the true one, whoever's it is said to be, and
     an alarm that goes by it would take back what was worst.
 
-    At PPO's four updates of a round GRPO takes four too.  RLOO's ratio is the whole trajectory's, and after
-    one update a third of them are clipped; it takes one update, three times as large.
+    All make four updates of a round, as PPO does: one apiece leaves the others a quarter of its learning.
+    RLOO's ratio is a token's here and not the trajectory's, of which a third are clipped after one update.
     """
     steps = world.rollouts // (TASKS * 8)
     given: dict[str, Any] = {
         "score": "reward",
         "steps": steps,
         "group_size": 8,
+        "passes": 4,
         "checkpoint_every": max(1, steps // QUARTERS),
         "unknown": world.unknown,
         "alarms": AlarmOptions() if validate else AlarmOptions(unknown_rise=None, success_drop=None),
         "seed": world.experiment.seed,
     }
     handed: dict[str, Any] = {"models": world.models, "validate": validate}
-    larger = OptimOptions(learning_rate=3e-3)
     return {
-        "GRPO": GRPO(GRPOOptions(passes=4, **given), **handed),
-        "PPO": PPO(PPOOptions(passes=4, **given), **handed),
-        "RLOO": RLOO(RLOOOptions(optim=larger, **given), **handed),
+        "GRPO": GRPO(GRPOOptions(**given), **handed),
+        "PPO": PPO(PPOOptions(**given), **handed),
+        "RLOO": RLOO(RLOOOptions(ratio="token", **given), **handed),
     }
 
 
