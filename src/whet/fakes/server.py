@@ -8,6 +8,7 @@ nothing and serves no one else.
 from __future__ import annotations
 
 import asyncio
+import inspect
 import select
 import socket
 import sys
@@ -140,19 +141,30 @@ class ScriptedServer:
         model = received.body["model"]
         try:
             request = _REQUESTS[api](received.body)
-            found = asyncio.run(self._script.next(request))
+            found = self._next(request)
             reply = found if isinstance(found, Reply) else Reply(answer=found)
             if isinstance(reply.answer, Exception):
                 return Reply(status=500, body=_error(str(reply.answer))), []
             answers = [reply.answer, *reply.samples]
             while not isinstance(found, Reply) and len(answers) < (received.body.get("n") or 1):
-                further = asyncio.run(self._script.next(request))
+                further = self._next(request)
                 answers.append(further.answer if isinstance(further, Reply) else further)
             return reply, [as_completion(each, request, model) for each in answers]
         except Exception as error:
             # 400, not 500: a client that retries would hide that the script ran out or is broken.
             what = str(error) if isinstance(error, ModelError) else f"the script raised {error!r}"
             return Reply(status=400, body=_error(what)), []
+
+    def _next(self, request: Request) -> Answer | Reply:
+        """The script's next answer; an event loop costs more than most, and only some need one."""
+        found: Any = self._script.take(request)
+        if not inspect.isawaitable(found):
+            return found  # type: ignore[no-any-return]
+
+        async def come() -> Any:
+            return await found
+
+        return asyncio.run(come())  # type: ignore[no-any-return]
 
     def refusal(self, received: Received) -> Reply | None:
         """The error for a request that no script is asked about, None if it is in order."""

@@ -54,15 +54,17 @@ class Script(Generic[Entry]):
         Raises:
             ModelError: the script has no answer left, or none that fits.
         """
-        found: Any
+        found = self.take(request)
+        if inspect.isawaitable(found):
+            found = await found
+        return found  # type: ignore[no-any-return]
+
+    def take(self, request: Request) -> Any:
+        """The same where there may be no event loop: the answer, or what has to be awaited for it."""
         with self._lock:
             found = self._look_up(request)
             self._asked += 1
-        if found is _END:
-            found = self._source(request)
-            if inspect.isawaitable(found):
-                found = await found
-        return found  # type: ignore[no-any-return]
+        return self._source(request) if found is _END else found
 
     def _look_up(self, request: Request) -> Any:
         if isinstance(self._source, str):
