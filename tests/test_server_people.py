@@ -109,6 +109,40 @@ def test_model_calls_of_a_person_through_the_gateway_go_with_them(tmp_path: Path
     assert b"I am ann" not in (tmp_path / "runs.db").read_bytes()
 
 
+def test_of_a_run_that_served_several_only_the_persons_own_calls_go_and_it_goes_on(tmp_path: Path) -> None:
+    with (
+        ScriptedServer("fine", speaks=("chat",)) as upstream,
+        world(
+            tmp_path / "runs.db", grace=0.0, upstreams={"default": Upstream(url=upstream.base_url)}
+        ) as here,
+    ):
+
+        def call(subject: str) -> None:
+            body = {"model": "scripted", "messages": [{"role": "user", "content": f"I am {subject}"}]}
+            headers = {**bearer(Role.WRITE), "x-whet-subject": subject, "x-whet-run": "program"}
+            assert here.http.post("/v1/chat/completions", json=body, headers=headers).status_code == 200
+
+        def told(count: int) -> list[str]:
+            deadline, found = time.monotonic() + 30, list[str]()
+            while len(found) != count and time.monotonic() < deadline:
+                runs = here.store.trajectories()
+                found = [step.observation[-1]["text"] for run in runs for step in run.steps]
+                time.sleep(0.05)
+            return found
+
+        call("ann")
+        call("bob")
+        assert told(2) == ["I am ann", "I am bob"]
+        said = here.post("/api/erase", {"subject": "bob"}, Role.ADMIN)
+        assert (said["trajectories"], said["spans"]) == (1, 1)
+        assert any("served several people" in line for line in said["remains"])
+        call("cyd")
+        assert told(2) == ["I am ann", "I am cyd"]
+        assert here.post("/api/erase", {"subject": "ann"}, Role.ADMIN)["spans"] == 1
+        assert [span.body.count(b"I am cyd") for span in here.store.spans.run("program")] == [1]
+    assert b"I am bob" not in (tmp_path / "runs.db").read_bytes()
+
+
 def test_retention_is_a_rule_of_the_server(tmp_path: Path) -> None:
     path = tmp_path / "runs.db"
     with Store(path) as store:

@@ -1,4 +1,4 @@
-"""Erasure of a person, and retention: what is taken out of the record, what is marked, what remains.
+"""Erasure of a person: what is taken out of the record, what is marked, what remains.
 
 Erasing deletes what came from the person (trajectories and what they were before, spans, feedback,
 tasks made of them, preferences that they gave) and leaves tombstones, ids without content, so that
@@ -7,7 +7,7 @@ unlearned: a Version whose `meta["data"]` names an erased trajectory is marked i
 report says so.  Deleted content is overwritten in the file.
 
 It cannot reach what left the record: exports, backups, weights, the files of an upstream model.
-The functions here run in the owner's transaction; `Store.erase` and `Store.retain` call them.
+`erase` runs in the owner's transaction; `Store.erase` calls it.  `retain.py` takes out what is old.
 """
 
 from __future__ import annotations
@@ -27,10 +27,6 @@ from .subjects import PREFIX
 
 KEYS = ("user.id", "enduser.id", "user_id")
 """Attributes of a span that name its person."""
-KEEP = ("feedback", "experiment", "lineage")
-"""What retention can leave alone."""
-_CHUNK = 1_000
-"""Trajectories, and spans of a segment, that one transaction of retention takes out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,8 +52,23 @@ class Erased:
     """What could not be taken out, in words."""
 
 
-_PORTION = "retain-"
-_FIGURES = ("trajectories", "revisions", "spans", "feedback", "tasks", "preferences", "rollouts")
+FIGURES = ("trajectories", "revisions", "spans", "feedback", "tasks", "preferences", "rollouts")
+
+
+class Naming(msgspec.Struct):
+    """Spans that say that they are of a person; ids in hexadecimal."""
+
+    traces: list[str]
+    """Theirs as a whole."""
+    calls: list[tuple[str, str]] = []
+    """Trace and id of model calls of theirs in traces that are other people's too."""
+    runs: list[str] = []
+    """The runs of those calls."""
+
+    @property
+    def shared(self) -> set[str]:
+        """The traces that are other people's too."""
+        return {trace for trace, _ in self.calls}
 
 
 def needles(subject: str) -> list[bytes]:
@@ -81,15 +92,15 @@ def _varint(number: int) -> bytes:
     return bytes(out)
 
 
-def erase(connection: sqlite3.Connection, id: str, subject: str, at: float, traces: str) -> None:
+def erase(connection: sqlite3.Connection, id: str, subject: str, at: float, naming: str) -> None:
     """Take a person out and keep the report under `id`; doing it again under that id does nothing.
 
     Args:
-        traces: JSON list of the traces, in hexadecimal, whose spans name the person.
+        naming: `Naming` as JSON.
     """
     if connection.execute("SELECT 1 FROM erasures WHERE id = ?", (id,)).fetchone():
         return
-    sessions = _column(
+    sessions = column(
         connection,
         "SELECT DISTINCT session FROM trajectories WHERE subject = ? AND session IS NOT NULL",
         subject,
@@ -98,31 +109,39 @@ def erase(connection: sqlite3.Connection, id: str, subject: str, at: float, trac
         connection,
         "subject = ? OR (subject IS NULL AND session IN (SELECT value FROM json_each(?)))",
         subject,
-        _json(sessions),
+        listed(sessions),
     )
-    report: dict[str, Any] = {"at": at, **dict.fromkeys(_FIGURES, 0), "open_rollouts": [], "_shared": 0}
+    report: dict[str, Any] = {"at": at, **dict.fromkeys(FIGURES, 0), "open_rollouts": [], "_shared": 0}
     ids: list[str] = []
     programs: set[str] = set()
-    extra = set(msgspec.json.decode(traces, type=list[str]))
-    while rows or extra:  # what was run on a task that came from the person came from them too
+    named = msgspec.json.decode(naming, type=Naming)
+    mixed = _mixed(connection, named)
+    rows += [row for row in mixed if row not in rows]
+    first = True
+    while rows or first:  # what was run on a task that came from the person came from them too
         fresh = [row.id for row in rows]
         ids += fresh
         programs |= {row.process_run for row in rows if row.process_run is not None}
-        counts = _erase_rows(connection, rows, sorted(extra), at)
+        counts, shared = _erase_rows(connection, rows, named, at, {row.id for row in mixed})
+        programs |= shared
         tasks, gone = _erase_tasks(connection, fresh, sorted({row.task_id for row in rows}))
         for figures in (counts, tasks):
             report |= {name: report[name] + value for name, value in figures.items()}
-        rows, extra = _run_on(connection, subject, gone, ids), set()
+        rows, first = _run_on(connection, subject, gone, ids), False
     report["revisions"] += _erase_programs(connection, sorted(programs))
-    report["feedback"] += _delete(
-        connection, "feedback WHERE session IN (SELECT value FROM json_each(?))", _json(sessions)
+    report["feedback"] += delete(
+        connection, "feedback WHERE session IN (SELECT value FROM json_each(?))", listed(sessions)
     )
-    report["preferences"] = _delete(
+    report["preferences"] = delete(
         connection, "preferences WHERE json_extract(CAST(body AS TEXT), '$.annotator') = ?", subject
     )
-    _delete(connection, "states WHERE key = ?", f"{PREFIX}{subject}")
+    delete(connection, "states WHERE key = ?", f"{PREFIX}{subject}")
     report |= _mark_versions(connection, ids, at)
-    report["remains"] = [*_unclaimed(connection, sorted(programs)), *_remains(connection, subject, report)]
+    report["remains"] = [
+        *_unclaimed(connection, sorted(programs)),
+        *_went_along(mixed),
+        *_remains(connection, subject, report),
+    ]
     connection.execute("INSERT INTO erasures VALUES (?, ?, ?)", (id, at, msgspec.json.encode(report)))
 
 
@@ -154,33 +173,78 @@ def _run_on(
         "(SELECT 1 FROM json_each(CAST(body AS TEXT), '$.task.meta.trajectories') source "
         "WHERE source.value NOT IN (SELECT value FROM json_each(?3)))))",
         subject,
-        _json(tasks),
-        _json(erased),
+        listed(tasks),
+        listed(erased),
     )
 
 
+def _mixed(connection: sqlite3.Connection, named: Naming) -> list[_Row]:
+    """Trajectories of runs that are other people's too, with a step that was read from a call of this person."""
+    found = _rows(
+        connection,
+        "run IN (SELECT value FROM json_each(?1)) OR id IN (SELECT value FROM json_each(?2))",
+        listed(named.runs),
+        listed(sorted(named.shared)),
+    )
+    own = {id for _, id in named.calls}
+    return [
+        row
+        for row in found
+        for body in [msgspec.json.decode(row.body)]
+        if any(own & set((step.get("info") or {}).get("span_ids", ())) for step in body.get("steps", ()))
+    ]
+
+
+def _went_along(mixed: Sequence[_Row]) -> list[str]:
+    if not mixed:
+        return []
+    return [
+        f"of runs that served several people {len(mixed)} trajectories went as a whole; the others' model "
+        "calls stay, and are read again when the run's next call arrives. Give each request a run: whet.run()."
+    ]
+
+
 def _erase_rows(
-    connection: sqlite3.Connection, rows: Sequence[_Row], traces: Sequence[str], at: float
-) -> dict[str, int]:
-    """Delete trajectories with what they were before, their spans and what was said of them."""
+    connection: sqlite3.Connection, rows: Sequence[_Row], named: Naming, at: float, again: set[str]
+) -> tuple[dict[str, int], set[str]]:
+    """Delete trajectories with what they were before, their spans and what was said of them.
+
+    Args:
+        again: those of which the calls of others stay, to be read again under the same id.
+
+    Returns:
+        Figures for the report, and the runs that go on, because they are other people's too.
+    """
     ids = [row.id for row in rows]
-    names = sorted({*ids, *(row.run for row in rows if row.run is not None)})
-    trace_ids, taken_over = set(traces), list[tuple[bytes, bytes]]()
+    runs = sorted({row.run for row in rows if row.run is not None})
+    inside = "IN (SELECT value FROM json_each(?))"
+    shared = set(named.runs).intersection(runs) | set(
+        column(
+            connection,
+            f"SELECT DISTINCT run FROM trajectories WHERE run {inside} AND id NOT {inside}",
+            listed(runs),
+            listed(ids),
+        )
+    )
+    trace_ids = set(named.traces)
+    single = [(bytes.fromhex(trace), bytes.fromhex(id)) for trace, id in named.calls]
     for row in rows:
-        body = msgspec.json.decode(row.body)
-        trace_ids.update(body.get("trace_ids", ()))
-        taken_over += _taken_over(body)
+        if row.id not in again:
+            body = msgspec.json.decode(row.body)
+            trace_ids.update(body.get("trace_ids", ()))
+            single += _taken_over(body)
+    trace_ids -= named.shared
+    names = sorted({*ids, *runs} - shared - again)
     connection.executemany(
         "INSERT OR IGNORE INTO tombstones VALUES (?, ?, ?)",
         [("run", name, at) for name in names] + [("trace", trace, at) for trace in sorted(trace_ids)],
     )
-    inside = "IN (SELECT value FROM json_each(?))"
     return {
-        "spans": _erase_spans(connection, sorted(trace_ids), names, taken_over),
-        "revisions": _delete(connection, f"trajectory_revisions WHERE id {inside}", _json(ids)),
-        "trajectories": _delete(connection, f"trajectories WHERE id {inside}", _json(ids)),
-        "feedback": _delete(connection, f"feedback WHERE run {inside}", _json(names)),
-    }
+        "spans": _erase_spans(connection, sorted(trace_ids), names, single),
+        "revisions": delete(connection, f"trajectory_revisions WHERE id {inside}", listed(ids)),
+        "trajectories": delete(connection, f"trajectories WHERE id {inside}", listed(ids)),
+        "feedback": delete(connection, f"feedback WHERE run {inside}", listed(sorted({*names, *ids}))),
+    }, shared
 
 
 def _taken_over(body: dict[str, Any]) -> list[tuple[bytes, bytes]]:
@@ -200,7 +264,7 @@ def _erase_programs(connection: sqlite3.Connection, runs: Sequence[str]) -> int:
     gone = 0
     for run in runs:
         mark = b'"run":' + msgspec.json.encode(run)
-        gone += _delete(
+        gone += delete(
             connection,
             "trajectory_revisions WHERE id IN (SELECT id FROM trajectory_revisions WHERE instr(body, ?) > 0)",
             mark,
@@ -210,11 +274,11 @@ def _erase_programs(connection: sqlite3.Connection, runs: Sequence[str]) -> int:
 
 def _unclaimed(connection: sqlite3.Connection, runs: Sequence[str]) -> list[str]:
     """Runs of whole programs with model calls that no traced call took over."""
-    found = _column(
+    found = column(
         connection,
         "SELECT DISTINCT run FROM trajectories WHERE run IN (SELECT value FROM json_each(?)) "
         "AND instr(body, CAST('\"function\":' AS BLOB)) = 0",
-        _json(runs),
+        listed(runs),
     )
     return [
         f"the run {run!r} of a whole program has model calls that no traced run claimed; some may be this "
@@ -231,7 +295,7 @@ def _erase_spans(
 ) -> int:
     keys = [bytes.fromhex(trace) for trace in traces if len(trace) == 32]
     total = 0
-    for number in _column(connection, "SELECT number FROM segments"):
+    for number in column(connection, "SELECT number FROM segments"):
         before = connection.total_changes
         connection.executemany(f"DELETE FROM spans_{number} WHERE trace = ?", [(key,) for key in keys])
         connection.executemany(f"DELETE FROM spans_{number} WHERE run = ?", [(run,) for run in runs])
@@ -250,16 +314,16 @@ def _erase_tasks(
     Returns:
         Figures for the report, and the ids of what was deleted.
     """
-    gone = _column(
+    gone = column(
         connection,
         "SELECT t.id FROM tasks t WHERE t.id IN (SELECT value FROM json_each(?)) "
         "AND NOT EXISTS (SELECT 1 FROM trajectories WHERE task_id = t.id)",
-        _json(tasks),
+        listed(tasks),
     )
     derived = connection.execute(
         "SELECT DISTINCT t.id, t.body FROM tasks t, json_each(CAST(t.body AS TEXT), '$.meta.trajectories') AS source "
         "WHERE source.value IN (SELECT value FROM json_each(?))",
-        (_json(ids),),
+        (listed(ids),),
     ).fetchall()
     shared = 0
     for id, body in derived:
@@ -272,13 +336,13 @@ def _erase_tasks(
             task["meta"]["trajectories"] = left
             connection.execute("UPDATE tasks SET body = ? WHERE id = ?", (msgspec.json.encode(task), id))
     gone = sorted(set(gone))
-    listed = _json(gone)
-    waiting = _column(
+    inside = listed(gone)
+    waiting = column(
         connection,
         "SELECT id FROM rollouts WHERE done IS NULL AND task_id IN (SELECT value FROM json_each(?)) ORDER BY seq",
-        listed,
+        inside,
     )
-    count = _delete(connection, "tasks WHERE id IN (SELECT value FROM json_each(?))", listed)
+    count = delete(connection, "tasks WHERE id IN (SELECT value FROM json_each(?))", inside)
     return {"tasks": count, "open_rollouts": waiting, "_shared": shared}, gone
 
 
@@ -288,7 +352,7 @@ def _mark_versions(connection: sqlite3.Connection, ids: Sequence[str], at: float
     marked = connection.execute(
         "SELECT DISTINCT v.id, v.body FROM versions v, json_each(CAST(v.body AS TEXT), '$.meta.data') AS source "
         "WHERE source.value IN (SELECT value FROM json_each(?)) ORDER BY v.seq",
-        (_json(ids),),
+        (listed(ids),),
     ).fetchall()
     for id, body in marked:
         version = msgspec.json.decode(body)
@@ -336,114 +400,30 @@ def _remains(connection: sqlite3.Connection, subject: str, report: dict[str, Any
     return said
 
 
-def retain(connection: sqlite3.Connection, id: str, before: float, keep: str, at: float) -> None:
-    """Take out one portion of what is older than `before` (Unix seconds), and keep the count under `id`."""
-    if connection.execute("SELECT 1 FROM erasures WHERE id = ?", (id,)).fetchone():
-        return
-    connection.execute("DELETE FROM erasures WHERE id LIKE ? AND at < ?", (_PORTION + "%", at - 3_600))
-    kept = msgspec.json.decode(keep, type=list[str])
-    where = ["started < ?"]
-    if "experiment" in kept:
-        where.append("experiment IS NULL")
-    if "feedback" in kept:
-        where.append("NOT EXISTS (SELECT 1 FROM feedback f WHERE f.run IN (t.id, t.run))")
-    if "lineage" in kept:
-        where.append(
-            "id NOT IN (SELECT source.value FROM versions v, json_each(CAST(v.body AS TEXT), '$.meta.data') AS source)"
-        )
-    ids = _column(
-        connection,
-        f"SELECT id FROM trajectories t WHERE {' AND '.join(where)} ORDER BY seq LIMIT {_CHUNK}",
-        before,
-    )
-    listed = _json(ids)
-    inside = "IN (SELECT value FROM json_each(?))"
-    connection.execute("PRAGMA secure_delete = FAST")  # to overwrite whole segments would hold up who writes
-    report = {
-        "at": at,
-        "feedback": _delete(connection, f"feedback WHERE run {inside}", listed),
-        "revisions": _delete(connection, f"trajectory_revisions WHERE id {inside}", listed),
-        "trajectories": _delete(connection, f"trajectories WHERE id {inside}", listed),
-        "spans": _retain_spans(connection, before),
-        "rollouts": _delete(
-            connection,
-            f"rollouts WHERE seq IN (SELECT seq FROM rollouts WHERE done IS NOT NULL AND created < ? LIMIT {_CHUNK})",
-            before,
-        ),
-    }
-    _delete(
-        connection,
-        "attempts WHERE ended < ? AND NOT EXISTS (SELECT 1 FROM rollouts WHERE id = attempts.rollout)",
-        before,
-    )
-    connection.execute("PRAGMA secure_delete = ON")
-    connection.execute("INSERT INTO erasures VALUES (?, ?, ?)", (id, at, msgspec.json.encode(report)))
-
-
-def _retain_spans(connection: sqlite3.Connection, before: float) -> int:
-    """Old segments go whole; of the two that spans are still compared with, a portion of the rows."""
-    numbers = _column(connection, "SELECT number FROM segments ORDER BY number")
-    total = 0
-    for number in numbers[:-2]:
-        newest, rows = connection.execute(
-            "SELECT newest, rows FROM segments WHERE number = ?", (number,)
-        ).fetchone()
-        if newest < before:
-            connection.execute(f"DROP TABLE spans_{number}")
-            connection.execute("DELETE FROM segments WHERE number = ?", (number,))
-            connection.execute("DELETE FROM contexts WHERE segment <= ?", (number,))
-            total += rows
-    for number in numbers[-2:]:
-        oldest = connection.execute(f"SELECT arrived FROM spans_{number} ORDER BY seq LIMIT 1").fetchone()
-        if oldest and oldest[0] < before:
-            gone = _delete(
-                connection,
-                f"spans_{number} WHERE seq IN "
-                f"(SELECT seq FROM spans_{number} WHERE arrived < ? ORDER BY seq LIMIT {_CHUNK})",
-                before,
-            )
-            connection.execute("UPDATE segments SET rows = rows - ? WHERE number = ?", (gone, number))
-            total += gone
-    return total
-
-
-def erase_subject(store: Access, subject: str, traces: Sequence[bytes]) -> Erased:
-    """See `Store.erase`; `traces` have spans that name the person."""
+def erase_subject(store: Access, subject: str, naming: Naming) -> Erased:
+    """See `Store.erase`; `naming` says which spans name the person."""
     if not subject:
         raise InputError("erase needs the id of a subject.")
-    return _taken_out(
-        store, "erase", new_id(), subject, time.time(), _json([trace.hex() for trace in traces])
-    )
+    return taken_out(store, "erase", new_id(), subject, time.time(), listed(msgspec.to_builtins(naming)))
 
 
-def erase_old(store: Access, days: float, keep: Sequence[str]) -> Erased:
-    """See `Store.retain`."""
-    if not days >= 0:
-        raise InputError(f"days is {days}; give 0 or more.")
-    if unknown := sorted(set(keep) - set(KEEP)):
-        raise InputError(f"retention cannot keep {unknown[0]!r}; it knows {', '.join(KEEP)}.")
-    now = time.time()
-    sums = dict.fromkeys(_FIGURES, 0)
-    while True:
-        part = _taken_out(store, "retain", _PORTION + new_id(), now - days * 86_400, _json(list(keep)), now)
-        if not (part.trajectories or part.spans or part.rollouts):
-            return msgspec.convert({"at": now, **sums}, Erased)
-        sums = {name: count + getattr(part, name) for name, count in sums.items()}
-
-
-def _taken_out(store: Access, key: str, id: str, *row: str | float) -> Erased:
+def taken_out(store: Access, key: str, id: str, *row: str | float) -> Erased:
+    """Have the owner do it, and read the report that it kept under `id`."""
     store.write([(key, [(id, *row)])]).result()
     ((body,),) = store.rows("SELECT body FROM erasures WHERE id = ?", [id])
     return msgspec.json.decode(body, type=Erased)
 
 
-def _delete(connection: sqlite3.Connection, what: str, *values: Any) -> int:
+def delete(connection: sqlite3.Connection, what: str, *values: Any) -> int:
+    """Delete from `what`, a table and its condition; how many rows."""
     return connection.execute(f"DELETE FROM {what}", values).rowcount
 
 
-def _column(connection: sqlite3.Connection, query: str, *values: Any) -> list[Any]:
+def column(connection: sqlite3.Connection, query: str, *values: Any) -> list[Any]:
+    """The first column of a query's rows."""
     return [row[0] for row in connection.execute(query, values).fetchall()]
 
 
-def _json(value: Json) -> str:
+def listed(value: Json) -> str:
+    """Any number of values as the one parameter of a `json_each`."""
     return msgspec.json.encode(value).decode()

@@ -28,8 +28,9 @@ import msgspec
 
 from ..errors import StoreError
 from ..types import Mode
-from .erase import erase, retain
+from .erase import erase
 from .gathered import Gathered
+from .retain import retain
 from .schema import STATEMENTS, WIDTHS, migrate
 from .segments import SEGMENT, Segments
 from .totals import settle

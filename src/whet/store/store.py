@@ -42,12 +42,13 @@ from . import spool, totals
 from .batch import Batch
 from .client import Client, ask_for
 from .codec import decode
-from .erase import KEEP, Erased, erase_old, erase_subject
+from .erase import Erased, erase_subject
 from .owner import Owner, claim, failure
 from .queue import Queue
 from .reader import Readers
 from .reading import read_all, read_feedback, read_trajectories
 from .releases import Release, Resources, history, release_before
+from .retain import KEEP, erase_old
 from .rollouts import Rollouts
 from .schema import TABLES
 from .segments import SEGMENT

@@ -1,0 +1,110 @@
+"""Retention: what is older than a number of days goes, in portions between which others write.
+
+Trajectories go with their feedback and what they were before, unless a rule keeps them; old spans and
+ended rollouts go all the same.  Nothing is marked: what was learned from old runs stays learned.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Sequence
+
+import msgspec
+
+from ..errors import InputError
+from ..types import new_id
+from .access import Access
+from .erase import FIGURES, Erased, column, delete, listed, taken_out
+
+KEEP = ("feedback", "experiment", "lineage")
+"""What retention can leave alone."""
+_CHUNK = 1_000
+"""Trajectories, and spans of a segment, that one transaction of retention takes out."""
+_PORTION = "retain-"
+
+
+def retain(connection: sqlite3.Connection, id: str, before: float, keep: str, at: float) -> None:
+    """Take out one portion of what is older than `before` (Unix seconds), and keep the count under `id`."""
+    if connection.execute("SELECT 1 FROM erasures WHERE id = ?", (id,)).fetchone():
+        return
+    connection.execute("DELETE FROM erasures WHERE id LIKE ? AND at < ?", (_PORTION + "%", at - 3_600))
+    kept = msgspec.json.decode(keep, type=list[str])
+    where = ["started < ?"]
+    if "experiment" in kept:
+        where.append("experiment IS NULL")
+    if "feedback" in kept:
+        where.append("NOT EXISTS (SELECT 1 FROM feedback f WHERE f.run IN (t.id, t.run))")
+    if "lineage" in kept:
+        where.append(
+            "id NOT IN (SELECT source.value FROM versions v, json_each(CAST(v.body AS TEXT), '$.meta.data') AS source)"
+        )
+    ids = column(
+        connection,
+        f"SELECT id FROM trajectories t WHERE {' AND '.join(where)} ORDER BY seq LIMIT {_CHUNK}",
+        before,
+    )
+    old = listed(ids)
+    inside = "IN (SELECT value FROM json_each(?))"
+    connection.execute("PRAGMA secure_delete = FAST")  # to overwrite whole segments would hold up who writes
+    report = {
+        "at": at,
+        "feedback": delete(connection, f"feedback WHERE run {inside}", old),
+        "revisions": delete(connection, f"trajectory_revisions WHERE id {inside}", old),
+        "trajectories": delete(connection, f"trajectories WHERE id {inside}", old),
+        "spans": _retain_spans(connection, before),
+        "rollouts": delete(
+            connection,
+            f"rollouts WHERE seq IN (SELECT seq FROM rollouts WHERE done IS NOT NULL AND created < ? LIMIT {_CHUNK})",
+            before,
+        ),
+    }
+    delete(
+        connection,
+        "attempts WHERE ended < ? AND NOT EXISTS (SELECT 1 FROM rollouts WHERE id = attempts.rollout)",
+        before,
+    )
+    connection.execute("PRAGMA secure_delete = ON")
+    connection.execute("INSERT INTO erasures VALUES (?, ?, ?)", (id, at, msgspec.json.encode(report)))
+
+
+def _retain_spans(connection: sqlite3.Connection, before: float) -> int:
+    """Old segments go whole; of the two that spans are still compared with, a portion of the rows."""
+    numbers = column(connection, "SELECT number FROM segments ORDER BY number")
+    total = 0
+    for number in numbers[:-2]:
+        newest, rows = connection.execute(
+            "SELECT newest, rows FROM segments WHERE number = ?", (number,)
+        ).fetchone()
+        if newest < before:
+            connection.execute(f"DROP TABLE spans_{number}")
+            connection.execute("DELETE FROM segments WHERE number = ?", (number,))
+            connection.execute("DELETE FROM contexts WHERE segment <= ?", (number,))
+            total += rows
+    for number in numbers[-2:]:
+        oldest = connection.execute(f"SELECT arrived FROM spans_{number} ORDER BY seq LIMIT 1").fetchone()
+        if oldest and oldest[0] < before:
+            gone = delete(
+                connection,
+                f"spans_{number} WHERE seq IN "
+                f"(SELECT seq FROM spans_{number} WHERE arrived < ? ORDER BY seq LIMIT {_CHUNK})",
+                before,
+            )
+            connection.execute("UPDATE segments SET rows = rows - ? WHERE number = ?", (gone, number))
+            total += gone
+    return total
+
+
+def erase_old(store: Access, days: float, keep: Sequence[str]) -> Erased:
+    """See `Store.retain`."""
+    if not days >= 0:
+        raise InputError(f"days is {days}; give 0 or more.")
+    if unknown := sorted(set(keep) - set(KEEP)):
+        raise InputError(f"retention cannot keep {unknown[0]!r}; it knows {', '.join(KEEP)}.")
+    now = time.time()
+    sums = dict.fromkeys(FIGURES, 0)
+    while True:
+        part = taken_out(store, "retain", _PORTION + new_id(), now - days * 86_400, listed(list(keep)), now)
+        if not (part.trajectories or part.spans or part.rollouts):
+            return msgspec.convert({"at": now, **sums}, Erased)
+        sums = {name: count + getattr(part, name) for name, count in sums.items()}
