@@ -53,7 +53,7 @@ SWITCH = 0.0005
 each of its wake-ups, and the writer for the loop at each statement.  Python's own is ten times as long."""
 COLLECT = (10_000, 20, 50)
 """How seldom the garbage collector looks for circles (`gc.set_threshold`): a request makes a thousand objects
-and no circle, and Python's own 700 had it look at them for a sixth of the CPU."""
+and no circle, and with Python's own 700 it looked through them all the time."""
 PATIENCE = 10.0
 """Seconds that requests under way have to end when the server stops."""
 

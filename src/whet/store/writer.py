@@ -135,7 +135,7 @@ class Writer:
     def _gather(self) -> None:
         """Wait until something is there to commit, and as long as the last commit took for what is likely to come.
 
-        Who was just answered is likely to ask again, and a commit costs half as much for eight as eight do: so
+        Who was just answered is likely to ask again, and a commit costs little more for eight than for one: so
         those are waited for, besides who came meanwhile.  One who writes alone never waits.
         """
         expected = self._committed + len(self._waiting)
