@@ -181,6 +181,21 @@ def test_trajectories_are_found_by_experiment_id_run_time_and_outcome_in_order(t
             store.trajectory("t9")
 
 
+def test_more_rows_than_one_statement_takes_are_all_written_in_their_order(tmp_path: Path) -> None:
+    with Store(tmp_path / "runs.db") as store:
+        rollouts = [Rollout(id=f"r{n}", task=Task(instruction=f"{n}")) for n in range(120)]
+        store.add_rollouts(rollouts[70], *rollouts, rollouts[3])
+        leases = store.queue.claim("w", n=200).result()
+        assert [each.rollout.id for each in leases] == ["r70", *(f"r{n}" for n in range(120) if n != 70)]
+        assert store.count("rollouts") == store.count("tasks") == 120
+        runs = [Trajectory(task=Task(instruction="x"), id=f"t{n}", output=n, started=1.0) for n in range(120)]
+        store.put(*runs)
+        store.put(*(replace(each, output="again") for each in runs[:110]), replace=True)
+        assert [each.output for each in store.trajectories()] == ["again"] * 110 + list(range(110, 120))
+        assert store.revisions("t109") == [runs[109]]
+        assert store.revisions("t110") == []
+
+
 def test_the_counts_are_those_of_the_rows_whatever_was_written_again_changed_or_taken_out(
     tmp_path: Path,
 ) -> None:

@@ -13,8 +13,9 @@ import sqlite3
 from collections.abc import Sequence
 from functools import lru_cache
 from itertools import chain
+from typing import Any
 
-from .schema import NEW_TRAJECTORIES, QUEUE_STATEMENTS
+from .schema import QUEUE_STATEMENTS, STATEMENTS, WIDTHS
 from .segments import Segments
 from .writer import Value
 
@@ -61,7 +62,7 @@ class Gathered:
     def write(self, connection: sqlite3.Connection) -> None:
         """Run the statements, and begin anew."""
         if self._trajectories:
-            _run(connection, "trajectory", self._trajectories)
+            run(connection, "trajectory", self._trajectories)
             self._trajectories = []
         if self._spans:
             self._segments.insert(self._spans)
@@ -69,17 +70,24 @@ class Gathered:
         if self._rows:
             for key in QUEUE_STATEMENTS:
                 if key in self._rows:
-                    _run(connection, key, list(self._rows.pop(key).values()))
+                    run(connection, key, list(self._rows.pop(key).values()))
 
 
-def _run(connection: sqlite3.Connection, key: str, rows: Sequence[Sequence[Value]]) -> None:
+def run(connection: sqlite3.Connection, key: str, rows: Sequence[Sequence[Value]]) -> list[Any]:
+    """Write rows of one kind, in their order; what the statement returns of each.
+
+    Fifty at a time: sqlite3 gives up the interpreter lock at each statement's step, and getting it back from
+    a busy server takes longer than the step.
+    """
+    returned: list[Any] = []
     for start in range(0, len(rows), _TOGETHER):
         part = rows[start : start + _TOGETHER]
-        connection.execute(_statement(key, len(part)), tuple(chain.from_iterable(part)))
+        returned += connection.execute(_statement(key, len(part)), tuple(chain.from_iterable(part)))
+    return returned
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=512)
 def _statement(key: str, rows: int) -> str:
-    width, statement = NEW_TRAJECTORIES if key == "trajectory" else QUEUE_STATEMENTS[key]
+    width, statement = QUEUE_STATEMENTS[key] if key in QUEUE_STATEMENTS else (WIDTHS[key], STATEMENTS[key])
     row = f"({', '.join('?' * width)})"
     return statement.format(", ".join([row] * rows))

@@ -29,24 +29,22 @@ import msgspec
 from ..errors import StoreError
 from ..types import Mode
 from .erase import erase
-from .gathered import Gathered
+from .gathered import Gathered, run
 from .retain import retain
-from .schema import STATEMENTS, WIDTHS, migrate
+from .schema import WIDTHS, migrate
 from .segments import SEGMENT, Segments
 from .totals import settle
 from .writer import LinkLost, Submission, Writes
 
 FRAME = 512 * 1024 * 1024
 """Bytes that a frame may have."""
+STATEMENTS_KEPT = 256
+"""Prepared statements: several kinds, each for up to fifty rows."""
 _ADDRESS = 100
 """Bytes that an AF_UNIX address may have, with room to spare (108 on Linux, 104 on macOS)."""
 
 YIELD = "yield"
 """The frame that asks the owner to let go of the file."""
-_ROLLOUT = (
-    "INSERT INTO rollouts (id, task_id, mode, resources, max_attempts, created, meta) VALUES (?, ?, ?, ?, ?, ?, ?) "
-    "ON CONFLICT (id) DO NOTHING RETURNING seq, id, mode, max_attempts"
-)
 Arrival = tuple[int, str, Mode, int]
 """seq, id, mode and max_attempts of a rollout that was not known before."""
 _request = msgspec.msgpack.Decoder(list[list[tuple[str, list[list[Any]]]]] | str)
@@ -215,7 +213,9 @@ class Owner:
                 # Private from the start: it holds what users said.  Never opened raw once it
                 # exists: closing such a descriptor would drop SQLite's own locks.
                 os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-            self.connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+            self.connection = sqlite3.connect(
+                path, isolation_level=None, check_same_thread=False, cached_statements=STATEMENTS_KEPT
+            )
             try:
                 self._prepare()
                 self._segments = Segments(self.connection, segment)
@@ -286,8 +286,7 @@ class Owner:
                     if gathered.takes(key, rows):
                         continue
                     if key == "rollout":
-                        for row in rows:
-                            self._arrivals += connection.execute(_ROLLOUT, row).fetchall()
+                        self._arrivals += sorted(run(connection, key, rows))
                         continue
                     gathered.write(connection)  # what came before, for these may change it
                     if key == "withdraw":
@@ -299,7 +298,7 @@ class Owner:
                         self._take_out(erase if key == "erase" else retain, rows)
                         tasks = None
                         continue
-                    connection.executemany(STATEMENTS[key], rows)
+                    run(connection, key, rows)
                     if key == "task" and tasks is not None:
                         tasks += [str(row[0]) for row in rows]
             gathered.write(connection)

@@ -173,29 +173,27 @@ _TRAJECTORY = (
     "INSERT INTO trajectories (id, run, task_id, experiment, bundle, outcome, started, session, subject, body) "
     "VALUES {0} ON CONFLICT (id) DO "
 )
-NEW_TRAJECTORIES = (10, _TRAJECTORY + "NOTHING")
-"""Columns of a row, and the statement for any number of rows, as in `QUEUE_STATEMENTS`."""
-_ONE = f"({', '.join('?' * 10)})"
 STATEMENTS: dict[str, str] = {
-    "trajectory": NEW_TRAJECTORIES[1].format(_ONE),
-    "trajectory_again": _TRAJECTORY.format(_ONE)
+    "trajectory": _TRAJECTORY + "NOTHING",
+    "trajectory_again": _TRAJECTORY
     + "UPDATE SET run = excluded.run, experiment = coalesce(excluded.experiment, experiment), "
     "bundle = excluded.bundle, outcome = excluded.outcome, session = excluded.session, "
     "subject = excluded.subject, body = excluded.body",
-    "feedback": "INSERT INTO feedback (id, run, at, session, body) VALUES (?, ?, ?, ?, ?) "
-    "ON CONFLICT (id) DO NOTHING",
-    "task": "INSERT INTO tasks (id, split, grp, body) VALUES (?, ?, ?, ?) "
+    "feedback": "INSERT INTO feedback (id, run, at, session, body) VALUES {0} ON CONFLICT (id) DO NOTHING",
+    "task": "INSERT INTO tasks (id, split, grp, body) VALUES {0} "
     "ON CONFLICT (id) DO UPDATE SET split = excluded.split, grp = excluded.grp, body = excluded.body",
-    "version": "INSERT INTO versions (id, resource, kind, body) VALUES (?, ?, ?, ?) "
+    "version": "INSERT INTO versions (id, resource, kind, body) VALUES {0} ON CONFLICT (id) DO NOTHING",
+    "bundle": "INSERT INTO bundles (id, name, bundle, previous, at, reason, body) VALUES {0} "
     "ON CONFLICT (id) DO NOTHING",
-    "bundle": "INSERT INTO bundles (id, name, bundle, previous, at, reason, body) VALUES (?, ?, ?, ?, ?, ?, ?) "
-    "ON CONFLICT (id) DO NOTHING",
-    "state": "INSERT INTO states (key, at, body) VALUES (?, ?, ?) "
+    "state": "INSERT INTO states (key, at, body) VALUES {0} "
     "ON CONFLICT (key) DO UPDATE SET at = excluded.at, body = excluded.body",
-    "preference": "INSERT INTO preferences (id, body) VALUES (?, ?) ON CONFLICT (id) DO NOTHING",
+    "preference": "INSERT INTO preferences (id, body) VALUES {0} ON CONFLICT (id) DO NOTHING",
+    "rollout": "INSERT INTO rollouts (id, task_id, mode, resources, max_attempts, created, meta) VALUES {0} "
+    "ON CONFLICT (id) DO NOTHING RETURNING seq, id, mode, max_attempts",
 }
 """What any process can have written.  Each may be repeated without effect, so a write whose
-acknowledgement was lost is simply sent again; a client names a key and never sends SQL."""
+acknowledgement was lost is simply sent again; a client names a key and never sends SQL.  {0} stands for
+any number of rows; a row has a value for each column that is named."""
 
 QUEUE_STATEMENTS: dict[str, tuple[int, str]] = {
     "attempt": (
@@ -231,10 +229,10 @@ QUEUE_STATEMENTS: dict[str, tuple[int, str]] = {
 a row, and the statement for any number of rows: sqlite3 gives up the interpreter lock at every step, and
 getting it back from a busy server costs up to 5 ms.  In the order in which a transaction has them."""
 
-HANDLED = {"span": 10, "rollout": 7, "withdraw": 1, "erase": 4, "retain": 4}
+HANDLED = {"span": 10, "withdraw": 1, "erase": 4, "retain": 4}
 """What is written by more than one statement (`owner.py`): key → columns of a row."""
 
-WIDTHS = {key: sql.count("?") for key, sql in STATEMENTS.items()} | HANDLED
+WIDTHS = {key: sql.partition(")")[0].count(",") + 1 for key, sql in STATEMENTS.items()} | HANDLED
 """Key → values in a row, for all that another process may send."""
 
 TABLES = ("trajectories", "feedback", "tasks", "versions", "bundles", "states", "preferences", "rollouts")

@@ -263,8 +263,8 @@ class Redactor:
     def _screened(self, data: bytes) -> bool:
         """Whether anything in it is like the beginning of a secret.
 
-        Going from one occurrence of a letter to the next costs a tenth of a pattern's walk over every byte,
-        as long as it is rare; where it is not, the pattern walks.
+        Going from one occurrence of a letter to the next costs little beside a pattern's walk over every
+        byte, as long as it is rare; where it is not, the pattern walks.
         """
         often = len(data) // _RARELY
         for pivot, pattern in self._screens:
