@@ -15,6 +15,7 @@ from pathlib import Path
 import evolution
 import folds
 from kill import kill
+from record import PARTS, record
 
 from whet.demo.job import FOLDS, SMALL, Sizes
 from whet.demo.main import run_demo
@@ -79,6 +80,10 @@ def _parser() -> argparse.ArgumentParser:
     methods = command("training", "Every weight method on a small task, with its control.")
     methods.add_argument("--seeds", type=int, default=3)
     methods.add_argument("--text", action="store_true", help="GLAM in the text world instead (minutes)")
+    kept = command("record", "A benchmark of the record, with its own options: what it prints.")
+    kept.add_argument("--heading", default="", help="of the section, for a second one of the same benchmark")
+    kept.add_argument("part", choices=PARTS)
+    kept.add_argument("options", nargs=argparse.REMAINDER, help="of benchmarks/PART.py")
     small = commands.add_parser("small")  # what `kill` kills
     small.add_argument("--seed", type=int, default=0)
     small.add_argument("--output", type=Path, required=True)
@@ -159,6 +164,9 @@ def main() -> int:
             from training import training
 
             training(seeds=options.seeds, text=options.text)
+        case "record":
+            place = folder / options.part
+            return int(not record(options.part, options.options, folder=place, heading=options.heading))
         case "small":
             return run_demo(
                 mail=None,

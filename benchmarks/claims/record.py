@@ -1,0 +1,38 @@
+"""What the record promises, by the benchmarks beside this folder: their own tables, dated."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from page import publish
+
+PARTS = {
+    "durability": "Kill -9 under load",
+    "store": "The record as it grows",
+    "phoenix": "Visible spans beside Phoenix",
+    "soak": "The soak",
+    "gateway": "What the gateway adds",
+}
+"""Benchmark → heading of its section."""
+
+
+def record(part: str, options: Sequence[str], *, folder: Path, heading: str = "") -> bool:
+    """Run a benchmark with these options and publish what it prints; whether it found what it promises.
+
+    Args:
+        folder: where it works, on the disk that is measured.
+        heading: of the section, for a second one of the same benchmark.
+    """
+    script = Path(__file__).resolve().parents[1] / f"{part}.py"
+    folder.mkdir(parents=True, exist_ok=True)
+    words = [sys.executable, str(script), *options, "--folder", str(folder)]
+    done = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=False)
+    said = done.stdout.rstrip() or "It printed nothing."
+    ended = [] if done.returncode == 0 else ["", f"It ended with exit code {done.returncode}."]
+    command = shlex.join(["python", f"benchmarks/{part}.py", *options])
+    publish(heading or PARTS[part], [f"What `{command}` prints:", "", "```", said, "```", *ended])
+    return done.returncode == 0
