@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import importlib
-import inspect
 import json
 import math
 import os
@@ -29,7 +28,8 @@ _BYTES = 300_000
 
 def record(evaluator: str, function: str, program: str) -> dict[str, Any]:
     """As `evaluate`, and the calls that the evaluator made of the program's functions: `"calls"`."""
-    # A module with a hook for forks costs every evaluation; this runs once in a search.
+    # What only this needs, which runs once in a search, would be copied for every evaluation.
+    import inspect
     import random
     import threading
 

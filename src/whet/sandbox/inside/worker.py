@@ -8,13 +8,13 @@ list, and numpy's float is not a float.
 from __future__ import annotations
 
 import importlib
-import inspect
 import json
 import math
 import os
 import sys
 import traceback
 import types
+from collections.abc import Awaitable
 from importlib import machinery
 from typing import Any
 
@@ -187,7 +187,7 @@ def call(function: Any, given: bytes, pair: bool) -> bytes:
 
 def awaited(value: Any) -> Any:
     """A value, or what it comes to in an event loop where it is awaitable."""
-    if not inspect.isawaitable(value):
+    if not isinstance(value, Awaitable):
         return value
     # Loaded before the fork where the staged code says `async`; everywhere it would cost each fork a fifth.
     import asyncio
