@@ -6,6 +6,7 @@ import asyncio
 import json
 import sys
 import time
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from evolution_toys import LINE, search, write
 from whet.errors import InputError, ModelError
 from whet.evolution.commands import Agent, Command, changed
 from whet.evolution.engine import SearchOptions
-from whet.evolution.job import Job, run_job
+from whet.evolution.job import Job, command_of, run_job
 from whet.evolution.population import Draw, Judged
 from whet.evolution.program import Program, apply_patch
 from whet.models import Recorded
@@ -188,3 +189,15 @@ def test_whet_evolve_takes_a_command_and_does_not_start_it_again_when_it_goes_on
     assert (tmp_path / "count").read_text() == "xxx"
     with pytest.raises(InputError, match="--command"):
         asyncio.run(run_job(replace(job, command="agent 'unclosed")))
+    with pytest.raises(InputError, match="no program no-such-agent"):
+        asyncio.run(run_job(replace(job, command="no-such-agent fix.py")))
+
+
+def test_a_file_in_the_command_is_the_one_beside_the_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mend.py").write_text("print('from here')")
+    with ExitStack() as stack:
+        command = command_of(f"'{sys.executable}' mend.py --style mend", 5.0, tmp_path, stack)
+    assert command.identity[1] == [sys.executable, str(tmp_path / "mend.py"), "--style", "mend"]

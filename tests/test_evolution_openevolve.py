@@ -98,9 +98,9 @@ def test_begun_anew_it_says_which_file_is_another_and_its_own_results_are_none(
     program, evaluator = write(tmp_path)
 
     def again(folder: str) -> tuple[object, str]:
-        words = ["--output", str(tmp_path / folder), "--iterations", "12"]
+        words = ["--output", str(tmp_path / folder), "--iterations", "12", *OPTIONS]
         with pytest.raises(SystemExit):
-            main(["evolve", str(program), str(evaluator), *words, *OPTIONS])
+            main(["evolve", str(program), str(evaluator), *words])
         said = capsys.readouterr()
         return json.loads(said.out)["resumed"], said.err
 

@@ -66,7 +66,7 @@ def test_rules_and_examples_repair_a_prompt_offline_and_are_seen_in_the_table(
 ) -> None:
     folder = tmp_path / "desk"
     shutil.copytree(DESK, folder)
-    traffic.write_rows(folder / "rows.jsonl", 1)
+    traffic.write_rows(folder / "rows.jsonl", 1, 140)
     store = traffic.record(tmp_path / "runs.db", 2)
     found = evolve(capsys, folder, "--store", store, "--output", tmp_path / "out")
     gate = found["scores"]["sort"]["gate"]

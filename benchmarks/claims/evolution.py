@@ -262,8 +262,10 @@ def _publish(folder: Path) -> None:
 _READING = (
     "packing: excess over the lower bound in per cent, less is better; retry: worth of a request; router: share of "
     "questions; modules: score, and how many runs found the optimum; demonstrations, rules: share of messages sorted "
-    "right by a stand-in for a model; each on instances that no search saw, without a model. reflection, bug, gepa: "
-    "a scripted model. killed: 1 where the archive is the undisturbed one to the byte."
+    "right by a stand-in for a model; each on instances that no search saw, without a model. With the ratings "
+    "shuffled half of what is shown is right all the same, and the search keeps what helps: that control asks what "
+    "the ratings add. reflection, bug, gepa: a scripted model. killed: 1 where the archive is the undisturbed one "
+    "to the byte."
 )
 
 

@@ -35,7 +35,7 @@ def messages(count: int, seed: int) -> list[tuple[str, str]]:
     return found
 
 
-def write_rows(path: Path, seed: int, count: int = 140) -> Path:
+def write_rows(path: Path, seed: int, count: int = 240) -> Path:
     """What is known to be right."""
     lines = [json.dumps({"input": text, "expected": team}) + "\n" for text, team in messages(count, seed)]
     path.write_text("".join(lines), encoding="utf-8")

@@ -298,6 +298,10 @@ def _print_operators(found: Found) -> None:
             f"{row['name']:24} {row['tried']:>7} {row['evaluated']:>7} {row['improved']:>7} "
             f"{row['records']:>8} {row['gain']:>10.4g}"
         )
+        if row["tried"] and not row["evaluated"]:
+            failures = [one.failure for one in found.records if one.operator == row["name"] and one.failure]
+            if failures:
+                print(f"    none of them could be judged, the last: {failures[-1]}"[:400])
 
 
 def _print_targets(report: TargetReport) -> None:

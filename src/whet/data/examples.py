@@ -195,6 +195,9 @@ def _file(path: Path, part: Split | None) -> Iterable[Example]:
             id=str(given.get("id") or ""),
         )
         if found.id in seen:
-            raise InputError(f"{where}: the same row, or id, as on line {seen[found.id]}")
+            raise InputError(
+                f"{where}: the same input, or id, as on line {seen[found.id]}; take one out, for a row that is "
+                "there twice cannot be held back"
+            )
         seen[found.id] = number
         yield found

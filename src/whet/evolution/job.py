@@ -13,6 +13,7 @@ import importlib.util
 import json
 import os
 import shlex
+import shutil
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import AsyncExitStack
@@ -319,13 +320,19 @@ def names_of(proposers: Sequence[Proposes]) -> list[str]:
 def command_of(command: str, seconds: float, output: Path, stack: AsyncExitStack) -> Command:
     """A command as a proposer whose answers are kept.
 
+    It runs in a folder of its own, so words that name a file from here are made absolute.
+
     Raises:
-        InputError: no command, or quotes that are not closed.
+        InputError: no command, no such program, or quotes that are not closed.
     """
     try:
         words = shlex.split(command)
     except ValueError as error:
         raise InputError(f"--command {command!r}: {error}") from error
+    # Not resolved: the link of a virtual environment to its interpreter is what makes it one.
+    words = [str(Path(word).absolute()) if Path(word).is_file() else word for word in words]
+    if words and shutil.which(words[0]) is None:
+        raise InputError(f"--command {command!r}: there is no program {words[0]} that can be run")
     return Command(stack.enter_context(Recorded(Agent(words, seconds=seconds), output / "answers.db")))
 
 

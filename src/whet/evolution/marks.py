@@ -158,7 +158,7 @@ def _of_comments(module: Module) -> Iterator[Mark]:
         text = ast.get_source_segment(module.text, statement) or ""
         yield Mark(
             given.get("name", name.lower()),
-            given.get("kind", "prompt"),
+            given.get("kind", "flow" if _plain_value(statement.value) else "prompt"),
             module.path.as_posix(),
             statement.lineno,
             name,
@@ -166,6 +166,15 @@ def _of_comments(module: Module) -> Iterator[Mark]:
             "comment",
             text,
         )
+
+
+def _plain_value(node: ast.expr | None) -> bool:
+    """A number, a table or a list: no text that a model reads."""
+    if isinstance(node, ast.UnaryOp):
+        node = node.operand
+    if isinstance(node, ast.Constant):
+        return not isinstance(node.value, str)
+    return isinstance(node, (ast.Dict, ast.List, ast.Tuple, ast.Set))
 
 
 def _of_schema(module: Module, node: ast.Dict) -> Iterator[Mark]:
