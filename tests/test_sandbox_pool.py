@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from whet.cli.sandbox import run as run_script
 from whet.errors import InputError, SandboxError
 from whet.sandbox import Limits, Local, Pool, Result, Sandbox, exact
 from whet.types import Fault
@@ -441,3 +442,11 @@ def test_a_program_can_be_let_go_of_with_its_last_call() -> None:
         return [*said, (await pool.call(source, "f")).value]
 
     assert within(use) == [1, 2, 1, 1]
+
+
+@pytest.mark.parametrize("given", [{"seconds": -1.0}, {"seconds": float("nan")}, {"memory": 0}])
+def test_a_script_is_refused_a_limit_by_the_name_of_its_option(tmp_path: Path, given: dict[str, Any]) -> None:
+    script = tmp_path / "script.py"
+    script.write_text("print(1)\n")
+    with pytest.raises(InputError, match=f"--{next(iter(given))}"):
+        run_script(script, **given)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -97,11 +98,15 @@ def run(
     unsafe_local
         Run it without the sandbox, with all that you may do yourself. For code that you trust.
     """
-    from ..errors import NotFoundError
+    from ..errors import InputError, NotFoundError
     from ..sandbox import Limits, Local, Sandbox
 
     if not file.is_file():
         raise NotFoundError(f"there is no script at {file}")
+    if not 0 < seconds < math.inf:
+        raise InputError(f"--seconds {seconds:g}: it must be a number above 0")
+    if memory < 1:
+        raise InputError(f"--memory {memory}: it must be at least 1 MiB")
     limits = Limits(memory=memory * _MIB, cpu_seconds=seconds, wall_seconds=seconds)
     paths = tuple(str(one) for one in path)
     shut_in = Sandbox(limits=limits, paths=paths, image=docker)
