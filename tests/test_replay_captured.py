@@ -150,7 +150,7 @@ def test_an_agent_whose_tools_are_not_marked_is_not_run_and_the_fix_is_named(tmp
         assert len(upstream.requests) == asked
     assert (tmp_path / "world").read_text() == world
     assert "seats: not marked with @whet.step(kind='tool')" in said
-    assert "left out: 1 runs" in said
+    assert "left out: 1 run did" in said
 
 
 def spans_of(question: str) -> dict[str, Any]:

@@ -19,6 +19,7 @@ import re
 import tokenize
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 
 from ..errors import InputError, NotFoundError
 from ..types import Json
@@ -182,13 +183,22 @@ def as_written(old: str, new: str) -> str:
     *before, _ = old.split("\n")
     *after, rest = new.split("\n")
     usual = "\r" if 2 * sum(line.endswith("\r") for line in before) >= len(before) else ""
-    matched = difflib.SequenceMatcher(
-        None, [line.removesuffix("\r") for line in before], after, autojunk=False
-    )
-    made: list[str] = []
-    for kind, start, stop, first, last in matched.get_opcodes():
-        made += before[start:stop] if kind == "equal" else [line + usual for line in after[first:last]]
-    return "\n".join([*made, rest])
+    said = [line.removesuffix("\r") for line in before]
+    # What begins and ends alike first: the matcher takes long runs, and lines that say the same for one another.
+    head = _alike(said, after)
+    tail = _alike(said[head:][::-1], after[head:][::-1])
+    stop, last = len(said) - tail, len(after) - tail
+    matched = difflib.SequenceMatcher(None, said[head:stop], after[head:last], autojunk=False)
+    made = before[:head]
+    for kind, *places in matched.get_opcodes():
+        start, end, new_start, new_end = (head + place for place in places)
+        made += before[start:end] if kind == "equal" else [line + usual for line in after[new_start:new_end]]
+    return "\n".join([*made, *before[stop:], rest])
+
+
+def _alike(one: Sequence[str], other: Sequence[str]) -> int:
+    """How many lines they begin with in common."""
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
 
 
 def _lines(text: str) -> list[str]:

@@ -364,8 +364,8 @@ class Owner:
         if self.on_rollouts is not None:
             send(peer, Reply(refused="it hands out work"))
             return
+        self.gave_way = True  # before the answer, which is a promise about the next commit
         send(peer, Reply())
-        self.gave_way = True
         with contextlib.suppress(StoreError):
             self._submit([])  # the writer finds out at its next commit, which is this one
 
