@@ -10,7 +10,6 @@ without effect (`schema.STATEMENTS`).
 from __future__ import annotations
 
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -25,8 +24,6 @@ Writes = Sequence[tuple[str, Sequence[Sequence[Value]]]]
 
 GROUP = 2_000
 """Rows that one commit gathers at most; beyond this a group gains nothing and delays its first."""
-GATHERING = 0.005
-"""Seconds that a commit waits at most for those who are likely to come."""
 WAITING = 64 * 1024 * 1024
 """Bytes that may wait; a submitter beyond this waits too, which bounds memory on a slow disk."""
 
@@ -72,12 +69,6 @@ class Writer:
         self._size = 0
         self._closed = False
         self._changed = threading.Condition()
-        self._wanted = 1
-        """Submissions that the thread waits for; it is not woken for fewer."""
-        self._committed = 0
-        """Submissions of the last group."""
-        self._until = 0.0
-        """When the thread stops waiting for more than one, on the monotonic clock."""
         self.link = connect(self)
         self._thread = threading.Thread(target=self._run, name="whet-store-writer", daemon=True)
         self._thread.start()
@@ -108,8 +99,7 @@ class Writer:
                 raise StoreError("the store is closed. Open it again with whet.Store(path).")
             self._waiting.append(submission)
             self._size += size
-            if len(self._waiting) >= self._wanted:
-                self._changed.notify_all()
+            self._changed.notify_all()
         return submission.future
 
     def close(self) -> None:
@@ -122,7 +112,8 @@ class Writer:
 
     def _take(self) -> list[Submission]:
         with self._changed:
-            self._gather()
+            while not self._waiting and not self._closed:
+                self._changed.wait()
             group: list[Submission] = []
             rows = 0
             while self._waiting and (not group or rows + self._waiting[0].rows <= GROUP):
@@ -132,33 +123,13 @@ class Writer:
             self._changed.notify_all()
             return group
 
-    def _gather(self) -> None:
-        """Wait until something is there to commit, and as long as the last commit took for what is likely to come.
-
-        Who was just answered is likely to ask again, and a commit costs little more for eight than for one: so
-        those are waited for, besides who came meanwhile.  One who writes alone never waits.
-        """
-        expected = self._committed + len(self._waiting)
-        while not self._waiting and not self._closed:
-            self._wanted = 1
-            self._changed.wait()
-        while len(self._waiting) < expected and not self._closed and self._size <= WAITING:
-            left = self._until - time.monotonic()
-            if left <= 0:
-                break
-            self._wanted = expected
-            self._changed.wait(left)
-
     def _run(self) -> None:
         while group := self._take():
             errors: list[Exception | None]
-            began = time.monotonic()
             try:
                 errors = self._commit(group)
             except Exception as exception:  # whatever it was, nobody may wait for ever
                 errors = [exception] * len(group)
-            ended = time.monotonic()
-            self._committed, self._until = len(group), ended + min(ended - began, GATHERING)
             for submission, error in zip(group, errors, strict=True):
                 if error is None:
                     submission.future.set_result(None)
