@@ -378,8 +378,19 @@ def test_a_function_of_ones_own_is_the_reward_as_if_it_had_been_recorded(
     words += ["--data", path, "--output", tmp_path / "three"]
     with pytest.raises(InputError, match="could judge none of 192"):
         run(*words, "--reward-function", "my_rewards:unsure")
-    with pytest.raises(InputError, match="cannot be loaded"):
+    with pytest.raises(InputError, match="my_rewards has no 'nothing'"):
         run(*words, "--reward-function", "my_rewards:nothing")
+    with pytest.raises(InputError, match="rlhf takes no reward function"):
+        run(
+            "train",
+            "rlhf",
+            "--data",
+            path,
+            "--output",
+            tmp_path / "three",
+            "--reward-function",
+            "my_rewards:worth",
+        )
     with pytest.raises(InputError, match=r"--score .* or --reward-function"):
         run(*words, "--reward-function", "my_rewards:worth", "--score", "other")
     assert not (tmp_path / "three").exists()

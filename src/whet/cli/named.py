@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Callable, Sequence
-from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import InputError
@@ -22,35 +19,24 @@ def named(name: str) -> Callable[..., Any]:
     """The function of `module:function`; the current folder is searched first.
 
     Raises:
-        InputError: there is none.
+        InputError: there is none, or its module cannot be imported.
     """
-    module, colon, attribute = name.partition(":")
-    if not (module and colon and attribute):
-        raise InputError(f"{name!r} does not name a function: write module:function")
-    sys.path.insert(0, str(Path.cwd()))
-    try:
-        found: Any = import_module(module)
-        for part in attribute.split("."):
-            found = getattr(found, part)
-    except (ImportError, AttributeError) as error:
-        raise InputError(
-            f"{name!r} cannot be loaded: {error}. It is looked for from {Path.cwd()}."
-        ) from error
-    finally:
-        sys.path.remove(str(Path.cwd()))
+    from ..worker.agent import load
+
+    found: Any = load(name)
     if not callable(found):
         raise InputError(f"{name!r} is a {type(found).__name__}, not a function")
     function: Callable[..., Any] = found
     return function
 
 
-def judged(trajectories: Sequence[Trajectory], name: str) -> tuple[list[Trajectory], str]:
-    """The trajectories with the score that a reward gives them, and that score's name.
+def judged(trajectories: Sequence[Trajectory], name: str) -> tuple[list[Trajectory], str, str]:
+    """The trajectories with the score that a reward gives them, that score's name, and the reward's version.
 
     Raises:
         InputError: there is no such function, or it could judge none of them.
     """
-    from ..reward import ascore, name_of
+    from ..reward import ascore, name_of, version_of
 
     reward = named(name)
 
@@ -70,4 +56,4 @@ def judged(trajectories: Sequence[Trajectory], name: str) -> tuple[list[Trajecto
         raise InputError(
             f"{name} could judge none of {len(found)} trajectories: {'; '.join(reasons) or 'None'}"
         )
-    return found, score
+    return found, score, version_of(reward)

@@ -289,9 +289,13 @@ def _run(
     from .steps import Steps
 
     trajectories = _trajectories(data, store) if trajectories is None else trajectories
+    rewarded: list[str] = []
     if reward_function is not None:
-        trajectories, score = judged(trajectories, reward_function)
+        if not any(one.name == "score" for one in fields(options)):
+            raise InputError(f"{name} takes no reward function: it learns its reward, from labels or pairs")
+        trajectories, score, reward_version = judged(trajectories, reward_function)
         options = _learning_from(options, score, trajectories)
+        rewarded = [reward_function, reward_version]  # a resumed run must have the same
     with processes.joined(output) as folder:
         first = processes.place().first
         job = running.Job(
@@ -304,8 +308,7 @@ def _run(
             score=getattr(options, "score", None),
             rl=METHODS[name].rl,
             rollout=rollout(grouped(trajectories)) if rollout and trajectories else None,
-            settings=msgspec.to_builtins(options)
-            | {"lora_rank": lora_rank, "reward_function": reward_function},
+            settings=msgspec.to_builtins(options) | {"lora_rank": lora_rank, "reward_function": rewarded},
             seed=options.seed,
             resource=options.resource,
             progress=Steps() if first and not json else quiet,
@@ -401,7 +404,7 @@ def check(
         raise InputError("give --score for one that was recorded, or --reward-function for one to give now")
     trajectories = _trajectories(data, store)
     if reward_function is not None:
-        trajectories, score = judged(trajectories, reward_function)
+        trajectories, score, _ = judged(trajectories, reward_function)
     found = capture.survey(trajectories, score=score)
     each = [capture.check(trajectory, score=score) for trajectory in trajectories]
     if json:

@@ -51,7 +51,7 @@ def load(spec: str) -> Any:
     """
     module, _, name = spec.partition(":")
     if not module or not name:
-        raise InputError(f"{spec!r} names no agent. Write MODULE:NAME, for example my_agent:answer")
+        raise InputError(f"{spec!r} names nothing. Write MODULE:NAME, for example my_agent:answer")
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)
@@ -63,7 +63,7 @@ def load(spec: str) -> Any:
         ) from exception
     for part in name.split("."):
         if not hasattr(found, part):
-            raise InputError(f"{module} has no {name!r}")
+            raise InputError(f"{spec!r} cannot be loaded: {module} has no {name!r}")
         found = getattr(found, part)
     return found
 
