@@ -49,7 +49,10 @@ class CandidateOptions(ActorCriticOptions):
     minibatch: int | None = 256
     """Steps in one update; None for all."""
     normalised: bool = False
-    """Score actions by their mean log-likelihood instead of the sum, which favours short ones."""
+    """Score actions by the mean of their tokens' log-likelihoods, as a `Chooser(normalised=True)` samples them.
+
+    The paper's sum favours short actions; where lengths differ, an untrained policy hardly says the others.
+    """
     ratio: Ratio = "token"
     """The choice is one decision whatever its tokens; leave it."""
     aggregation: Aggregation = "dapo"

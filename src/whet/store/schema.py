@@ -229,8 +229,8 @@ QUEUE_STATEMENTS: dict[str, tuple[int, str]] = {
 a row, and the statement for any number of rows: sqlite3 gives up the interpreter lock at every step, and
 getting it back from a busy server costs up to 5 ms.  In the order in which a transaction has them."""
 
-HANDLED = {"span": 10, "withdraw": 1, "erase": 4, "retain": 4}
-"""What is written by more than one statement (`owner.py`): key → columns of a row."""
+HANDLED = {"span": 10, "withdraw": 1, "erase": 4, "retain": 4, "as_of": 1}
+"""What is not written by one statement (`owner.py`): key → columns of a row."""
 
 WIDTHS = {key: sql.partition(")")[0].count(",") + 1 for key, sql in STATEMENTS.items()} | HANDLED
 """Key → values in a row, for all that another process may send."""
