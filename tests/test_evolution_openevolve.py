@@ -149,6 +149,20 @@ def test_an_evaluator_reads_and_imports_what_lies_beside_it(
     assert found["evaluations"] > 1  # type: ignore[operator]
 
 
+def test_what_an_evaluator_imports_is_loaded_once_for_all_candidates(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = CURVE.replace(
+        'return {"combined_score"',
+        'import sys\n    warm = {"xml.etree.ElementTree", "concurrent.futures"} <= set(sys.modules)\n'
+        "    import xml.etree.ElementTree\n    from concurrent import futures\n"
+        '    return {"warm": float(warm), "combined_score"',
+    )
+    program, evaluator = write(tmp_path, evaluator=text)
+    found = run(capsys, program, evaluator, "--output", tmp_path / "out", *OPTIONS)
+    assert found["metrics"]["warm"] == 1.0  # type: ignore[index]
+
+
 @pytest.mark.parametrize(
     ("words", "expected"),
     [

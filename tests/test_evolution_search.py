@@ -190,6 +190,24 @@ def test_a_stage_runs_only_if_the_one_before_reached_its_threshold() -> None:
     assert found.best.metrics["deep"] == 1.0
 
 
+ONCE = """\
+from pathlib import Path
+before = len(list(Path(".").glob("loaded*")))
+Path(f"loaded{before}").touch()
+
+def evaluate_stage1(path):
+    return {"combined_score": 1.0 if Path(path).read_text() else 0.0}
+
+def evaluate_stage2(path):
+    return {"times": float(len(list(Path(".").glob("loaded*")))), "combined_score": 2.0}
+"""
+
+
+def test_the_stages_of_a_candidate_share_the_evaluator_as_it_was_loaded_and_no_other_candidate_does() -> None:
+    found = search(evaluator=ONCE, options=SearchOptions(iterations=3), judging=JudgeOptions(timeout=20))
+    assert {record.metrics.get("times") for record in found.records if record.metrics} == {1.0}
+
+
 def test_without_a_combined_score_the_mean_of_what_is_no_feature_counts() -> None:
     text = CURVE.replace(
         '{"combined_score": 1 / (1 + wrong), "wrong": wrong}',

@@ -102,7 +102,11 @@ def test_a_person_is_erased_while_a_server_owns_the_store_and_old_runs_go(
         assert "trajectories              1" in capsys.readouterr().out
         assert [each.id for each in server.trajectories()] == ["new"]
         assert run("erase", "ann", "--store", path) == 0
-        assert "remains: copies outside" in capsys.readouterr().out
+        said = capsys.readouterr().out
+        assert "holds nothing that came from 'ann'" in said
+        assert "remains: copies outside" in said
+        assert run("retain", "--store", path, "--days", "30") == 0
+        assert "nothing that may go is older than 30 days" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -97,6 +97,8 @@ def replay(
             print(f"  {runs} x {call}")
     if found.unjudged:
         print(f"left out, without a verdict on one side: {counted(found.unjudged, 'run')}")
+        for failure, runs in list(found.broken.items())[:5]:
+            print(f"  {runs} x {failure[:300]}")
     for id in found.differing[:10]:
         print(f"differs: {id}")
     return 0

@@ -42,7 +42,8 @@ def trajectories(
     limit
         At most this many.
     json
-        Print one JSON object a line: id, outcome, error and steps, with everything that was captured.
+        Print one JSON object a line: what was asked, outcome, error, feedback and steps, with everything
+        that was captured.
     """
     from ..errors import NotFoundError
     from ..store import Store

@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
+from importlib.machinery import PathFinder
 from pathlib import Path
 
 import msgspec
@@ -360,24 +361,32 @@ def modules_of(texts: Iterable[str], beside: Collection[str] = ()) -> tuple[str,
     Args:
         beside: modules that are staged with them.
     """
-    roots: dict[str, None] = {}
+    named: list[str] = []
     for text in texts:
         for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.Import):
-                roots.update(dict.fromkeys(alias.name.split(".")[0] for alias in node.names))
+                named += [alias.name for alias in node.names]
             elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-                roots[node.module.split(".")[0]] = None
-    found = list(WARM)
-    for root in roots:
-        if root in beside or root in ("openevolve", "__future__", "whet"):
-            continue
-        try:
-            known = importlib.util.find_spec(root) is not None
-        except (ImportError, ValueError):
-            known = False
-        if known:
-            found.append(root)
-    return tuple(dict.fromkeys(found))
+                # `from scipy import optimize`: a module, or a name in one.
+                named += [f"{node.module}.{alias.name}" for alias in node.names]
+    left_out = {*beside, "openevolve", "__future__", "whet"}
+    found = [_installed(name) for name in named if name.partition(".")[0] not in left_out]
+    return tuple(dict.fromkeys([*WARM, *filter(None, found)]))
+
+
+def _installed(name: str) -> str:
+    """As much of a dotted name as is a module; "" for nothing.  Nothing of it is imported to see."""
+    root, *parts = name.split(".")
+    try:
+        spec = importlib.util.find_spec(root)
+    except (ImportError, ValueError):
+        spec = None
+    found = ""
+    while spec is not None:
+        found = spec.name
+        inside = spec.submodule_search_locations
+        spec = PathFinder.find_spec(f"{found}.{parts.pop(0)}", inside) if inside and parts else None
+    return found
 
 
 def _made_of(

@@ -24,12 +24,18 @@ def beside(program: str) -> None:
         sys.path.insert(0, folder)
 
 
+_evaluators: dict[str, Any] = {}
+
+
 def evaluator_at(path: str) -> Any:
-    stand_in_for_openevolve()
+    """The evaluator in a file, loaded once for all that one candidate is asked."""
     path = os.path.abspath(path)
     os.chdir(os.path.dirname(path))
-    beside(path)
-    return load("evaluation_module", path)
+    if path not in _evaluators:
+        stand_in_for_openevolve()
+        beside(path)
+        _evaluators[path] = load("evaluation_module", path)
+    return _evaluators[path]
 
 
 def stages(evaluator: str) -> list[str]:
