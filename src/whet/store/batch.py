@@ -93,7 +93,9 @@ class Batch:
         self._add("trajectory", [row])
 
     def _add(self, key: str, rows: list[tuple[Value, ...]]) -> None:
-        if rows:
+        if rows and self._writes and self._writes[-1][0] == key:
+            self._writes[-1][1].extend(rows)  # one statement writes them all
+        elif rows:
             self._writes.append((key, rows))
 
     def put(self, *trajectories: Trajectory, experiment: str | None = None, replace: bool = False) -> None:

@@ -234,8 +234,6 @@ class Owner:
         # For a new file: five spans of 1.4 KB to a page, where the usual 4 KB take two and waste a third.
         self.connection.execute("PRAGMA page_size = 8192")
         self.connection.execute("PRAGMA cache_size = -32768")  # KiB: two segments' indexes
-        # What a statement could have to undo would else go to a file of its own, opened and removed each time.
-        self.connection.execute("PRAGMA temp_store = MEMORY")
         self.connection.execute(
             "PRAGMA secure_delete = ON"
         )  # what is overwritten or erased is gone from the file
