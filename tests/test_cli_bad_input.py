@@ -203,3 +203,12 @@ def test_fewer_than_one_is_refused_by_name(tmp_path: Path) -> None:
         done = whet(*words)
         assert done.returncode == 2
         assert f"{words[-2]}. Must be >= 1" in done.stderr
+
+
+@pytest.mark.parametrize("target", ["price.py", "price.py:price"])
+def test_a_program_is_no_answer_to_audit_by(target: str, tmp_path: Path) -> None:
+    (tmp_path / "price.py").write_text("def price(x):\n    return x\n")
+    judge = tmp_path / "judge.py"
+    judge.write_text("def evaluate(output, expected, input):\n    return float(output == expected)\n")
+    done = whet("audit", judge, "--target", tmp_path / target)
+    refused(done, 2, "is a program", "judges answers")

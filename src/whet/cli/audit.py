@@ -54,6 +54,7 @@ def audit(
     json
         Print one JSON object.
     """
+    from ..errors import InputError
     from ..reward import evaluator as evaluators
     from ..reward.proof import prove
     from ..reward.rows import read_rows
@@ -67,6 +68,11 @@ def audit(
     if target is not None and found.kind == "program":
         program = evaluators.program_text(target)
     elif target is not None:
+        if target.endswith(".py") or ":" in Path(target).name:
+            raise InputError(
+                f"{target} is a program, and {evaluator} judges answers: give --target a file of JSON Lines "
+                "with input, output and expected"
+            )
         rows += read_rows(Path(target))
     if labels is not None:
         rows += read_rows(labels)
