@@ -300,6 +300,12 @@ async def _ways(
     network.kept = (FINALISTS + 1) * validation + 2 * sum(
         row.split is Split.GATE or not row.goal for row in mine
     )
+    least = network.kept + sum(row.goal and row.split is Split.TRAIN for row in mine)
+    if job.agent_calls is not None and job.agent_calls < least:
+        raise InputError(
+            f"--agent-calls {job.agent_calls}: for these {len(mine)} rows the start, the finalists and the gate take "
+            f"{least}, so none are left to search with: give more calls, or fewer rows"
+        )
     return Inside(pool), network, bench
 
 
