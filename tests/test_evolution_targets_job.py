@@ -95,6 +95,18 @@ def test_the_same_command_goes_on_where_it_ended(
     assert (tmp_path / "one/agent.patch").read_text() == (tmp_path / "two/agent.patch").read_text()
 
 
+def test_a_search_that_had_nothing_to_climb_says_what_would_help(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "price.py").write_text("def price(weight: float) -> float:\n    return 3.0 * weight\n")
+    rows = [{"input": float(n), "expected": 2.5 * n + 4.25} for n in range(1, 11)]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    monkeypatch.chdir(tmp_path)
+    found = run(capsys, "price:price", "--data", "rows.jsonl", "--unsafe-local", "--iterations", 6)
+    assert found["patch"] is None
+    assert "--evaluators" in found["why_no_verdict"]
+
+
 def test_what_was_judged_with_other_code_or_other_goals_is_judged_anew(
     desk: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

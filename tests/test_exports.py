@@ -174,6 +174,22 @@ def test_trl_reads_what_is_exported(
     assert all(is_conversational(row) for row in rows)
 
 
+def test_runs_that_nobody_judged_are_judged_by_a_function(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "my_worth.py").write_text(
+        "def worth(trajectory):\n    return float(trajectory.output == 'shipped')\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    with Store("runs.db") as store:
+        store.put(*(replace(run("where?", said), outcome=Outcome.UNKNOWN) for said in ("shipped", "lost")))
+    words = ("export", "trl-sft", "--store", "runs.db", "--output")
+    assert whet(*words, "none.jsonl") == 1
+    assert whet(*words, "new/rows.jsonl", "--reward-function", "my_worth:worth") == 0
+    (row,) = (tmp_path / "new/rows.jsonl").read_text().splitlines()
+    assert "shipped" in row
+
+
 def test_verls_file_is_parquet(tmp_path: Path) -> None:
     import pyarrow.parquet
 

@@ -6,16 +6,19 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import msgspec
 from server_world import TOKENS, world
 
+from whet.errors import StoreError
 from whet.fakes import ScriptedServer
 from whet.server import Role
 from whet.server.gateway import Upstream
 from whet.store import Store
+from whet.store.batch import Batch
 from whet.tracing.assemble import Assembler
 from whet.tracing.dialects import trajectory_id
 from whet.types import Outcome, Score, Span, Step, Task, Trajectory
@@ -306,3 +309,53 @@ def test_a_call_that_comes_late_is_added_and_what_was_judged_stays() -> None:
     assert found.versions == {"prompt": "v1"}
     assert found.steps[1].tokens is not None
     assert found.outcome is Outcome.UNKNOWN
+
+
+class Interleaved(Store):
+    """A store in which something happens between what is read and what is written because of it."""
+
+    between: Callable[[], object] | None = None
+
+    def batch(self) -> Batch:
+        happens, self.between = self.between, None
+        if happens is not None:
+            happens()
+        return super().batch()
+
+
+def asked_by(number: int, subject: str) -> Span:
+    """A call of a run that serves several people."""
+    one = called(number, 100.0 + number, "program")
+    return one._replace(body=one.body[:-1] + b',"subject":"%b"}' % subject.encode())
+
+
+def test_who_is_erased_while_their_run_is_being_written_does_not_come_back(tmp_path: Path) -> None:
+    with Interleaved(tmp_path / "runs.db") as store:
+        assembler = Assembler(store, grace=0.0)
+        store.spans.put([asked_by(1, "ann"), asked_by(2, "bob")]).result()
+        store.between = lambda: store.erase("bob")
+        assert assembler.step(time.time() + 5) == 1
+        (whole,) = store.trajectories()
+        assert [step.observation[-1]["text"] for step in whole.steps] == ["call 1"]
+        store.spans.put([asked_by(3, "cyd")]).result()
+        store.between = lambda: store.erase("ann")
+        assert assembler.step(time.time() + 5) == 1
+        (whole,) = store.trajectories()
+        assert [step.observation[-1]["text"] for step in whole.steps] == ["call 3"]
+        assert store.revisions(whole.id) == []
+    assert b"call 1" not in (tmp_path / "runs.db").read_bytes()
+
+
+def test_what_was_read_before_an_erasure_is_refused_and_nothing_beside_it(tmp_path: Path) -> None:
+    with Store(tmp_path / "runs.db") as store:
+        stale = store.batch()
+        stale.as_of(0)
+        stale.put(traced("a", 100.0, 10.0))
+        fresh = store.batch()
+        fresh.put(traced("b", 100.0, 10.0))
+        store.erase("ann")
+        futures = [fresh.submit(), stale.submit(), store.submit(traced("c", 100.0, 10.0))]
+        problems = [future.exception() for future in futures]
+        assert [type(problem) for problem in problems] == [type(None), StoreError, type(None)]
+        assert "Read it again" in str(problems[1])
+        assert {each.id for each in store.trajectories()} == {"b", "c"}

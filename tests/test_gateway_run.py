@@ -114,6 +114,17 @@ def test_a_traced_function_and_the_model_calls_of_its_program_have_one_run(tmp_p
             assert call.observation[-1]["text"] == each.task.instruction
 
 
+@pytest.mark.parametrize("own", ["runs.db", "others.db"])
+def test_a_program_that_traces_into_another_store_is_told(tmp_path: Path, own: str) -> None:
+    (tmp_path / "agent.py").write_text(
+        f"import whet\n@whet.trace({own!r})\ndef answer(question):\n    return question\nanswer('hello')\n"
+    )
+    command = whet("run", "--store", "runs.db", "--", sys.executable, "agent.py")
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert ("they are not put together" in done.stderr) is (own == "others.db"), done.stderr
+
+
 def test_a_signal_reaches_the_program_and_its_end_is_told(tmp_path: Path) -> None:
     code = (
         "import signal, sys, time\n"

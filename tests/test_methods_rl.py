@@ -26,7 +26,7 @@ from whet.optimizers.grpo import GRPO, GRPOOptions
 from whet.optimizers.ppo import PPO, PPOOptions
 from whet.optimizers.reinforce import REINFORCE, REINFORCEOptions
 from whet.optimizers.rloo import RLOO, RLOOOptions
-from whet.training.actor_critic import Episode, Estimates, estimate
+from whet.training.actor_critic import ActorCriticOptions, Episode, estimate
 from whet.training.alarms import AlarmOptions
 from whet.training.assignment import decompose
 from whet.training.batch import merge
@@ -141,7 +141,7 @@ def estimated(trajectory, folder, *, bias=0.0, **options):
         head.out.bias.fill_(bias)
     sequences, _ = merge(trajectory)
     episode = Episode(trajectory, sequences, [step.reward or 0.0 for step in trajectory.steps])
-    estimate([episode], network, head, None, Estimates(whitened=False, **options))
+    estimate([episode], network, head, None, ActorCriticOptions(whiten=False, **options))
     return [a for s in sequences for a in s.advantages], [r for s in sequences for r in s.extra["returns"]]
 
 

@@ -9,7 +9,7 @@ import pytest
 from otlp_spans import CHAT, PARIS, START, SUNNY, TRACE, agent, call, decoded, kinds, named, one, only, pairs
 
 from whet.tracing.dialects import NO_MODEL_CALL, form, messages, survey
-from whet.types import Fault, Outcome, Step, Trajectory
+from whet.types import Fault, Feedback, Outcome, Score, Step, Task, Trajectory
 
 
 def inference(kind: str, name: str, attributes: dict[str, Any] | None = None, **how: Any) -> dict[str, Any]:
@@ -350,7 +350,16 @@ def test_the_form_of_a_decorated_run_is_the_same() -> None:
         Step(kind="agent", id="0", name="a", observation="q", action="out"),
         Step(kind="tool", id="1", parent="0", name="get", observation={"city": "Paris"}, action="sunny"),
     )
-    shown = form(Trajectory(task=only([call()]).task, steps=steps, outcome=Outcome.SUCCESS))
+    said = Feedback(run="r", value=1.0, comment="thumbs up")
+    task = Task(instruction="What is it like?", initial_state={"city": "Paris"})
+    shown = form(
+        Trajectory(
+            task=task, steps=steps, outcome=Outcome.SUCCESS, feedback=[said], scores={"ok": Score("ok", None)}
+        )
+    )
+    assert (shown["instruction"], shown["initial_state"]) == ("What is it like?", {"city": "Paris"})
+    assert [each["comment"] for each in shown["feedback"]] == ["thumbs up"]
+    assert shown["scores"] == [{"name": "ok", "value": None, "reason": "", "evaluator": ""}]
     assert (shown["outcome"], shown["error"]) == ("success", None)
     assert shown["steps"][1]["parent"] == 0
     assert shown["steps"][1]["arguments"] == {"city": "Paris"}

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from whet import Outcome, Score, Store, propagate, step, trace
-from whet.errors import InputError
+from whet.errors import InputError, ModelError
 from whet.replay import again, fidelity, runs_of
 from whet.tracing import Diverged, Replay, ReplayedError, flush
 from whet.types import Failure, Fault, Step, Task, Trajectory
@@ -266,6 +266,20 @@ def test_fidelity_names_the_runs_whose_verdict_changed_and_leaves_out_what_diver
     assert (found.compared, found.equal, found.diverged) == (2, 1, 1)
     assert found.differing == (runs[0].id,)
     assert (unjudged.rate, unjudged.unjudged) == (None, 3)
+
+
+def test_what_kept_a_replay_from_a_verdict_is_told() -> None:
+    def agent(question: str) -> str:
+        return question
+
+    def unreachable(question: str) -> str:
+        raise ModelError("no route to the endpoint")
+
+    with Store(":memory:") as store:
+        runs = recorded(store, agent, "Lisbon", "Oslo")
+        found = asyncio.run(fidelity(unreachable, runs))
+    assert (found.compared, found.unjudged) == (0, 2)
+    assert found.broken == {"ModelError: no route to the endpoint": 2}
 
 
 def test_a_guarded_replay_refuses_tools_in_a_thread_that_it_does_not_reach() -> None:

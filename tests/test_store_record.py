@@ -319,6 +319,23 @@ def test_a_batch_commits_everything_or_nothing(tmp_path: Path) -> None:
         assert [each.id for each in store.trajectories()] == ["one", "three"]
 
 
+def test_a_row_that_a_table_does_not_take_undoes_its_own_writes_and_nobody_elses(tmp_path: Path) -> None:
+    def rows(name: str, worst: int | None = None) -> list[tuple[str | None, ...]]:
+        return [(f"{name}{n}", None, None if n == worst else "g", "{}") for n in range(60)]
+
+    with Store(tmp_path / "runs.db") as store:
+        writes = [
+            [("task", rows("a"))],
+            [("task", rows("b", 55)), ("task", rows("c"))],
+            [("task", rows("d"))],
+        ]
+        told = [future.exception() for future in [store.write(each) for each in writes]]
+        assert [type(each) for each in told] == [type(None), StoreError, type(None)]
+        found = store.rows("SELECT substr(id, 1, 1), count(*) FROM tasks GROUP BY 1")
+        assert found == [("a", 60), ("d", 60)]
+        assert store.count("tasks") == 120
+
+
 def test_a_store_of_a_newer_whet_is_refused_unchanged(tmp_path: Path) -> None:
     path = tmp_path / "runs.db"
     Store(path).close()

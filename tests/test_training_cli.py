@@ -213,7 +213,7 @@ def test_killed_in_training_it_goes_on_to_the_same_bits(recorded, tmp_path):
     assert weights(tmp_path / "killed") == weights(tmp_path / "whole")
     rows = (tmp_path / "killed" / "metrics.jsonl").read_bytes().splitlines()
     assert [json.loads(row)["round"] for row in rows] == list(range(1, 31))
-    with pytest.raises(InputError, match="other settings"):
+    with pytest.raises(InputError, match=r"a run with other seed \(0\); give the same"):
         run(*words("killed"), "--resume", "--seed", 3)
 
 
@@ -391,6 +391,9 @@ def test_a_function_of_ones_own_is_the_reward_as_if_it_had_been_recorded(
             "--reward-function",
             "my_rewards:worth",
         )
+    kto = ["train", "kto", "--data", path, "--output", tmp_path / "three", "--judged-by", "thumbs"]
+    with pytest.raises(InputError, match="--judged-by thumbs, or --reward-function"):
+        run(*kto, "--reward-function", "my_rewards:worth")
     with pytest.raises(InputError, match=r"--score .* or --reward-function"):
         run(*words, "--reward-function", "my_rewards:worth", "--score", "other")
     assert not (tmp_path / "three").exists()

@@ -4,6 +4,7 @@ import json
 import pickle
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -12,8 +13,12 @@ from training_toys import SMALL
 from whet.errors import InputError, NotFoundError
 from whet.training import model
 from whet.training.forward import logits
+from whet.training.learner import Learner
 from whet.training.local import LocalModels, fresh
 from whet.training.model import ModelOptions, build, load, save, to_transformers, weights_version
+from whet.training.network import copied
+from whet.training.optim import OptimOptions
+from whet.training.serving.text import WordText, text_of
 from whet.training.vocabulary import Vocabulary
 from whet.types import Version
 
@@ -174,3 +179,15 @@ except MissingExtra as error:
 def test_what_is_no_weights_gets_no_sampler():
     with pytest.raises(InputError, match="of kind prompt"):
         LocalModels().sampler(Version(resource="policy", kind="prompt", content="hello"))
+
+
+def test_weights_have_the_words_of_those_they_were_trained_from_beside_them(tmp_path):
+    words = Vocabulary(["search", "read"])
+    start = fresh("policy", tmp_path / "start", options=SMALL, vocab_size=len(words), seed=0)
+    words.save(tmp_path / "start" / "vocabulary.json")
+    learner = Learner(copied(LocalModels().decoder(start)), OptimOptions())
+    version = learner.checkpoint("policy", tmp_path / "trained", start.id, {})
+    text = text_of(Path(version.content["path"]))
+    assert isinstance(text, WordText)
+    assert text.vocabulary == words
+    assert version.id == start.id  # words are no part of what the weights are

@@ -176,6 +176,25 @@ def test_the_proposal_is_at_most_three_lines_that_git_takes_and_python_accepts(
     assert propose(scan(tmp_path)).diff == "", "it is wired already"
 
 
+@pytest.mark.parametrize(
+    ("source", "wired"),
+    [
+        ("from whet.fakes import ScriptedServer\n", False),
+        ("import whet\n\n\ndef worth(run: whet.Trajectory) -> float:\n    return 1.0\n", False),
+        ("import whet as w\n\nwith w.run():\n    pass\n", True),
+        ("from whet import trace\n", True),
+    ],
+)
+def test_a_file_that_only_takes_something_from_whet_wires_nothing(
+    tmp_path: Path, source: str, wired: bool
+) -> None:
+    repository(tmp_path, "OpenAI")
+    (tmp_path / "beside.py").write_text(source)
+    found = scan(tmp_path)
+    assert found.wired == ("beside.py" if wired else "")
+    assert bool(propose(found).diff) is not wired
+
+
 def test_line_endings_and_a_missing_last_newline_survive(tmp_path: Path) -> None:
     path = tmp_path / "agent.py"
     source = "from openai import OpenAI\r\n\r\ndef ask(q):\r\n    return OpenAI().responses.create(input=q)"
@@ -314,4 +333,4 @@ def test_doctor_names_the_patch_once_it_is_written_and_init_where_to_take_it(tmp
         one.fix for one in diagnose(scan(agent))
     ]
     subprocess.run(["git", "-C", "agent", "apply", ".whet/wiring.patch"], cwd=tmp_path, check=True)
-    assert "OpenAI is wired: whet is imported" in [one.what for one in diagnose(scan(agent))]
+    assert "OpenAI is wired: app/orders.py records with whet" in [one.what for one in diagnose(scan(agent))]

@@ -79,7 +79,8 @@ def _parser() -> argparse.ArgumentParser:
     trained.add_argument("--seed", type=int, default=0)
     methods = command("training", "Every weight method on a small task, with its control.")
     methods.add_argument("--seeds", type=int, default=3)
-    methods.add_argument("--text", action="store_true", help="GLAM in the text world instead (minutes)")
+    told = command("glam", "A policy over admissible actions in BabyAI's GoTo, told in words.")
+    told.add_argument("--seeds", type=int, default=3)
     kept = command("record", "A benchmark of the record, with its own options: what it prints.")
     kept.add_argument("--heading", default="", help="of the section, for a second one of the same benchmark")
     kept.add_argument("part", choices=PARTS)
@@ -163,7 +164,11 @@ def main() -> int:
         case "training":
             from training import training
 
-            training(seeds=options.seeds, text=options.text)
+            training(seeds=options.seeds)
+        case "glam":
+            from glam import glam
+
+            glam(seeds=options.seeds)
         case "record":
             place = folder / options.part
             return int(not record(options.part, options.options, folder=place, heading=options.heading))

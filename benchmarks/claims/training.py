@@ -1,12 +1,11 @@
 """Every weight method on one small task, three seeds, with its negative control: one table.
 
-    scripts/claims training [--seeds 3] [--text]
+    scripts/claims training [--seeds 3]
 
 The task is `tests/methods_toys.py`'s: which answer each of four digits wants, from random weights.
 The control is the same run with the trajectories' rewards and outcomes exchanged (DAgger's with an
 expert who guesses).  Reward models are measured by the share of unseen pairs that they rank rightly,
-NLPO by its reward.  `--text` adds GLAM in BabyAI's GoTo red ball, told in words (minutes; needs
-minigrid), beside a policy that chooses at random.
+NLPO by its reward.  GLAM has a command of its own, `glam`.
 """
 
 from __future__ import annotations
@@ -30,9 +29,7 @@ import nlpo
 import torch
 from page import publish, table
 
-from whet.env import rollout
 from whet.optimizers.awr import AWR, AWROptions
-from whet.optimizers.candidates import CandidateOptions, Candidates
 from whet.optimizers.dagger import DAgger, DAggerOptions
 from whet.optimizers.dpo import DPO, DPOOptions
 from whet.optimizers.grpo import GRPO, GRPOOptions
@@ -45,13 +42,9 @@ from whet.optimizers.sft import SFT, SFTOptions
 from whet.optimizers.star import STaR, STaROptions
 from whet.optimizers.webrl import WebRL, WebRLOptions
 from whet.training.alarms import AlarmOptions
-from whet.training.choice import ChoicePolicy, Chooser
-from whet.training.local import LocalModels, fresh
-from whet.training.model import ModelOptions
+from whet.training.local import LocalModels
 from whet.training.optim import OptimOptions
 from whet.training.scorer import LearnedReward
-from whet.training.vocabulary import Vocabulary
-from whet.types import Bundle, Group, Outcome
 
 FAST, SLOW = toys.FAST, OptimOptions(learning_rate=1e-2, schedule="constant")
 NEVER = AlarmOptions(success_drop=None, min_entropy=None, max_no_signal=None)
@@ -209,103 +202,9 @@ def methods(seeds: int) -> dict[str, dict[str, float]]:
     return found
 
 
-def text_world(seeds: int, rounds: int = 60) -> list[dict[str, float]]:
-    """GLAM in GoTo red ball: success of chance, after training, and with the ball under another name."""
-    from whet.envs.text import ACTIONS, TextWorld, text_tasks
-
-    words = Vocabulary(
-        [
-            *(
-                "go",
-                "to",
-                "the",
-                "a",
-                "red",
-                "ball",
-                "sphere",
-                "You",
-                "see",
-                "wall",
-                "step",
-                "steps",
-                "and",
-                ".",
-            ),
-            *("forward", "left", "right", "turn", "pick", "up", "drop", "toggle"),
-            *map(str, range(1, 9)),
-        ]
-    )
-
-    def prompt(seen: Any) -> list[int]:
-        told = [word for one in seen[-3:] for line in (*one["seen"], ".") for word in line.split()]
-        return [words.bos, *words.encode([*seen[-1]["mission"].split(), ".", *told]), words.act]
-
-    def admissible(_: Any) -> list[tuple[str, list[int]]]:
-        return [(action, words.encode(action.split())) for action in ACTIONS]
-
-    async def play(bundle: Bundle, models: LocalModels, todo: Any, n: int, seed: int) -> list[Group]:
-        chooser = Chooser(models.decoder(bundle["policy"]))
-        runs = [
-            rollout(
-                TextWorld(24),
-                ChoicePolicy(chooser, admissible, prompt, seed * 9973 + k * n + i),
-                task,
-                seed=i,
-            )
-            for k, task in enumerate(todo)
-            for i in range(n)
-        ]
-        done = await asyncio.gather(*runs)
-        return [Group(task, done[k * n : (k + 1) * n]) for k, task in enumerate(todo)]
-
-    def rate(groups: list[Group]) -> float:
-        return fmean([float(t.outcome is Outcome.SUCCESS) for g in groups for t in g.trajectories])
-
-    async def run(seed: int) -> dict[str, float]:
-        with tempfile.TemporaryDirectory() as path:
-            folder, models = Path(path), LocalModels()
-            size = ModelOptions(
-                hidden=48, layers=2, heads=4, kv_heads=2, ffn=96, max_length=160, init_std=0.08
-            )
-            start = fresh("policy", folder / "start", options=size, vocab_size=len(words), seed=seed)
-            options = CandidateOptions(
-                steps=rounds,
-                checkpoint_every=rounds,
-                floor=0.0,
-                alarms=NEVER,
-                optim=OptimOptions(learning_rate=3e-3),
-            )
-            optimizer = Candidates(admissible, options, models=models)
-            bundle, state = Bundle([start]), None
-            chance = rate(await play(bundle, models, text_tasks(60, seed=7), 1, 1))
-            for number in range(rounds):
-                groups = await play(bundle, models, text_tasks(24, seed=100 + number), 1, number)
-                update = await optimizer.step(bundle, groups, toys.context(folder, state=state))
-                bundle, state = update.bundle, update.state
-                print(f"round {number} {update.metrics['success']:.2f}", file=sys.stderr, flush=True)
-            held = rate(await play(bundle, models, text_tasks(100, seed=7), 1, 2))
-            renamed = text_tasks(100, seed=8, names={"ball": "sphere"})
-            return {
-                "chance": chance,
-                "after": held,
-                "renamed": rate(await play(bundle, models, renamed, 1, 3)),
-            }
-
-    return [asyncio.run(run(seed)) for seed in range(seeds)]
-
-
-def training(*, seeds: int, text: bool) -> None:
-    """Measure and publish: the methods and NLPO's batches, or with `text` GLAM in the text world."""
+def training(*, seeds: int) -> None:
+    """Measure and publish: the methods and NLPO's batches."""
     torch.set_num_threads(1)
-    if text:
-        runs = text_world(seeds)
-        rows = [
-            [str(seed), *(f"{run[name]:.2f}" for name in ("chance", "after", "renamed"))]
-            for seed, run in enumerate(runs)
-        ]
-        heads = ["seed", "chance", "trained", "the ball under another name"]
-        publish("GLAM in the text world", ["Success in BabyAI's GoTo red ball.", "", *table(heads, rows)])
-        return
     found, batches = methods(seeds), batches_to_threshold(seeds)
     rows = [
         [

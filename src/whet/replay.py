@@ -69,6 +69,8 @@ class Fidelity:
     """Ids of the runs whose verdict changed."""
     reasons: Mapping[str, int] = field(default_factory=dict)
     """First call of a diverged run that nothing could answer → how many runs it ended, most frequent first."""
+    broken: Mapping[str, int] = field(default_factory=dict)
+    """What kept replays from a verdict, a model that could not be asked for instance → how many, likewise."""
 
     @property
     def rate(self) -> float | None:
@@ -200,7 +202,7 @@ async def fidelity(
     runs = await asyncio.gather(*(one(each) for each in recorded))
     if not runs:
         raise InputError("there is no recorded run to replay. Trace the agent first (`@whet.trace`).")
-    return _counted([(done.recorded.id, done.counts, old, new) for done, old, new in runs])
+    return _counted([(done.recorded.id, done.counts, done.again.error, old, new) for done, old, new in runs])
 
 
 async def fidelity_of(
@@ -215,13 +217,14 @@ async def fidelity_of(
         rewards: as in `fidelity`.
     """
     known = {each.id: each for each in recorded}
-    runs: list[tuple[str, Counts, Json, Json]] = []
+    runs: list[_Pair] = []
     for each in replayed:
         told = replay_of(each)
         before = known.get(str(told.get("of"))) if told else None
         if told is not None and before is not None:
             counts = msgspec.convert({**told, "unused": told.get("unused", 0)}, Counts)
-            runs.append((before.id, counts, await _verdict(before, rewards), await _verdict(each, rewards)))
+            old, new = await _verdict(before, rewards), await _verdict(each, rewards)
+            runs.append((before.id, counts, each.error, old, new))
     return _counted(runs)
 
 
@@ -237,12 +240,19 @@ def replay_of(trajectory: Trajectory) -> Mapping[str, Json] | None:
     return None
 
 
-def _counted(runs: Sequence[tuple[str, Counts, Json, Json]]) -> Fidelity:
-    """The sum of replays: each the id of what was recorded, its counts, and the verdict before and after."""
+_Pair: TypeAlias = tuple[str, Counts, Failure | None, Json, Json]
+"""One replay: the id of what was recorded, its counts, what it failed with, and the verdict before and after."""
+
+
+def _counted(runs: Sequence[_Pair]) -> Fidelity:
+    """The sum of replays."""
     faithful = [run for run in runs if not run[1].diverged]
-    judged = [(id, old == new) for id, _, old, new in faithful if old is not None and new is not None]
+    judged = [(id, old == new) for id, _, _, old, new in faithful if old is not None and new is not None]
+    broken = Counter(
+        f"{error.type}: {error.message}" for _, _, error, _, new in faithful if new is None and error
+    )
     equal = sum(same for _, same in judged)
-    first = Counter(counts.diverged[0] for _, counts, _, _ in runs if counts.diverged)
+    first = Counter(counts.diverged[0] for _, counts, *_ in runs if counts.diverged)
     return Fidelity(
         runs=len(runs),
         compared=len(judged),
@@ -250,12 +260,13 @@ def _counted(runs: Sequence[tuple[str, Counts, Json, Json]]) -> Fidelity:
         interval=wilson(equal, len(judged)),
         diverged=len(runs) - len(faithful),
         unjudged=len(faithful) - len(judged),
-        exact=sum(counts.exact for _, counts, _, _ in runs),
-        nearest=sum(counts.nearest for _, counts, _, _ in runs),
-        simulated=sum(counts.simulated for _, counts, _, _ in runs),
-        live=sum(counts.live for _, counts, _, _ in runs),
+        exact=sum(counts.exact for _, counts, *_ in runs),
+        nearest=sum(counts.nearest for _, counts, *_ in runs),
+        simulated=sum(counts.simulated for _, counts, *_ in runs),
+        live=sum(counts.live for _, counts, *_ in runs),
         differing=tuple(id for id, same in judged if not same),
         reasons=dict(first.most_common()),
+        broken=dict(broken.most_common()),
     )
 
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from .app import app, counted, existing
+from .app import Record, app, counted, existing
+from .named import judged
 
 if TYPE_CHECKING:
     from ..data.exports import Exported
+    from ..types import Preference, Trajectory
 
 Format = Literal["whet", "published", "trl-sft", "trl-kto", "trl-dpo", "trl-prompts", "verl"]
 
@@ -22,9 +24,10 @@ def export(
     format: Format,
     /,
     *,
-    store: Path,
+    store: Record,
     output: Path,
     score: str | None = None,
+    reward_function: str | None = None,
     source: str = "whet",
     json: bool = False,
 ) -> int:
@@ -44,6 +47,8 @@ def export(
         The file to write: .jsonl, or .parquet for verl (needs the extra parquet).
     score
         The score that says whether a run went well, from 0.5; by default its outcome, else its thumbs.
+    reward_function
+        A reward to say so instead, as module:function; whet.reward:rated is the last value that people gave.
     source
         For verl: the data_source by which its reward function is found.
     json
@@ -55,8 +60,14 @@ def export(
     existing(store)
     if output.exists():
         raise InputError(f"{output} exists; name a file that does not")
+    if score is not None and reward_function is not None:
+        raise InputError("give --score for one that was recorded, or --reward-function for one to give now")
     with Store(store) as opened:
-        made = _made(format, opened, score, source)
+        runs = list(opened.trajectories())
+        if reward_function is not None:
+            runs, score, _ = judged(runs, reward_function)
+        made = _made(format, runs, opened.preferences(), score=score, source=source)
+    output.parent.mkdir(parents=True, exist_ok=True)
     if output.suffix == ".parquet":
         _parquet(made.rows, output)
     else:
@@ -72,12 +83,19 @@ def export(
     return 0 if made.rows else 1
 
 
-def _made(format: Format, store: Any, score: str | None, source: str) -> Exported:
+def _made(
+    format: Format,
+    runs: Sequence[Trajectory],
+    preferences: Iterable[Preference],
+    *,
+    score: str | None,
+    source: str,
+) -> Exported:
     from ..data import exports
     from ..data.formats import trajectory_to_json
     from ..store.codec import encode
 
-    runs, worth = store.trajectories(), exports.worth_of(score)
+    worth = exports.worth_of(score)
     match format:
         case "whet":
             return exports.Exported([encode(run) for run in runs])  # type: ignore[misc]
@@ -88,7 +106,7 @@ def _made(format: Format, store: Any, score: str | None, source: str) -> Exporte
         case "trl-kto":
             return exports.kto(runs, worth)
         case "trl-dpo":
-            return exports.dpo(runs, worth, store.preferences())
+            return exports.dpo(runs, worth, preferences)
         case "trl-prompts":
             return exports.prompts(runs)
         case "verl":
@@ -112,7 +130,7 @@ def _parquet(rows: Sequence[Any], output: Path) -> None:
 
 
 @app.command(name="import")
-def import_(files: Sequence[Path], /, *, store: Path, json: bool = False) -> int:
+def import_(files: Sequence[Path], /, *, store: Record, json: bool = False) -> int:
     """Record the trajectories of files, one JSON object a line, in our own or in the published form.
 
     One whose id is stored already is left as it is, so importing a file twice changes nothing. Secrets are taken

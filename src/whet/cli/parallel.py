@@ -80,6 +80,7 @@ def parallel(
     if cpu and how == "deepspeed":
         raise InputError("accelerate starts DeepSpeed on GPUs alone; on the processor use fsdp")
     counts = _weights(model) if model is not None else None
+    output.parent.mkdir(parents=True, exist_ok=True)
     output.write_text(_yaml(_settings(how, processes, cpu)), encoding="utf-8")
     needed = None if counts is None else _needed(how, *counts, processes)
     if json:

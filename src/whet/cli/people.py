@@ -47,7 +47,7 @@ def erase(subject: str, /, *, store: Path, data: tuple[Path, ...] = (), json: bo
         whole = {**msgspec.to_builtins(found), "files": msgspec.to_builtins(files)}
         print(msgspec.json.encode(whole).decode())
         return 0
-    _say(found, False)
+    _say(found, f"{store} holds nothing that came from {subject!r}")
     for one in files:
         if one.rows:
             print(f"{one.path}: {counted(one.rows, 'row')} taken out, {one.left:,} left")
@@ -79,17 +79,20 @@ def retain(*, store: Path, days: float, keep: str = "feedback,experiment,lineage
     existing(store)
     with Store(store) as opened:
         found = opened.retain(days=days, keep=[word for word in keep.split(",") if word])
-    _say(found, json)
+    if json:
+        print(msgspec.json.encode(found).decode())
+        return 0
+    _say(found, f"nothing that may go is older than {days:g} days")
     return 0
 
 
-def _say(found: Erased, as_json: bool) -> None:
-    if as_json:
-        print(msgspec.json.encode(found).decode())
-        return
-    for name, value in msgspec.to_builtins(found).items():
-        if isinstance(value, int) and value:
+def _say(found: Erased, nothing: str) -> None:
+    figures = {name: value for name, value in msgspec.to_builtins(found).items() if isinstance(value, int)}
+    for name, value in figures.items():
+        if value:
             print(f"{name:16} {value:>10,}")
+    if not any(figures.values()):
+        print(nothing)
     for version in found.versions:
         print(f"marked version {version}")
     for line in found.remains:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from .app import AtLeastOne, app, counted, existing
+from .app import AtLeastOne, Record, app, counted, existing
 from .named import named
 
 if TYPE_CHECKING:
@@ -20,7 +19,7 @@ def replay(
     agent: str,
     /,
     *,
-    store: Path,
+    store: Record,
     reward: tuple[str, ...] = (),
     run: tuple[str, ...] = (),
     limit: AtLeastOne | None = None,
@@ -97,6 +96,8 @@ def replay(
             print(f"  {runs} x {call}")
     if found.unjudged:
         print(f"left out, without a verdict on one side: {counted(found.unjudged, 'run')}")
+        for failure, runs in list(found.broken.items())[:5]:
+            print(f"  {runs} x {failure[:300]}")
     for id in found.differing[:10]:
         print(f"differs: {id}")
     return 0

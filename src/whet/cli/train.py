@@ -331,7 +331,8 @@ def _run(
     for key, value in figures.items():
         print(f"  {key:28} {value:>14g}")
     for resource, version in done.bundle.items():
-        print(f"{resource}: {version.id} {version.content.get('path', '')}")
+        where = version.content.get("network", version.content).get("path", "")
+        print(f"{resource}: {version.id} {where}")
     return 0
 
 
@@ -342,6 +343,8 @@ def _learning_from(options: Any, score: str, trajectories: Sequence[Any]) -> Any
     """
     if getattr(options, "score", None) is not None:
         raise InputError("give --score for one that was recorded, or --reward-function for one to give now")
+    if getattr(options, "judged_by", "outcome") == "thumbs":
+        raise InputError("give --judged-by thumbs, or --reward-function, which judges instead of them")
     known = any(one.outcome.counts or "success" in one.scores for one in trajectories)
     changes = {"score": score, "judged_by": "score"} | ({} if known else {"success": score})
     there = {one.name for one in fields(options)}

@@ -337,6 +337,13 @@ class Improvement:
             improved.trusted_only |= judge.trusted_only
         if improved.program.parts == improved.start.parts:
             improved.why = "nothing better was found, so there is nothing to judge"
+            if improved.decisions and all(
+                (each.own or each.end_to_end) == (0, 0) for each in improved.decisions
+            ):
+                improved.why += (
+                    "; every candidate was worth 0 on every row, so a search had nothing to climb: "
+                    "an evaluator that values what is nearly right gives it a slope (--evaluators)"
+                )
             return
         pairs = [(name, *pair) for name in self._judged_by() for pair in improved.trials[name]]
         held = [each for each in pairs if each[1].row.split is Split.GATE and each[1].row.goal]

@@ -119,9 +119,8 @@ def opened(
     before = store.state(key, {})
     if before and 0 not in journal and notice is not None:
         changed = [name for name in {**before, **made_of} if before.get(name) != made_of.get(name)]
-        notice(
-            f"{subject}: begins anew, for this is not what it was: {', '.join(changed) or 'nothing was judged'}"
-        )
+        if changed:  # else the last one ended before anything was judged, and nothing is lost
+            notice(f"{subject}: begins anew, for this is not what it was: {', '.join(changed)}")
     store.put_state(key, dict(made_of))
     return journal
 

@@ -12,59 +12,54 @@ How it is sampled from is `training/choice.py`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..errors import InputError
+from ..training.actor_critic import ActorCritic, ActorCriticOptions, ValueLoss
 from ..training.assignment import step_rewards
 from ..training.batch import Counts, Merged, Part, parts
 from ..training.choice import Admissible, choice_logprobs, sequences_of
 from ..training.credit import Credited, reward_of, summary
-from ..training.learner import Learner, Updated
 from ..training.local import LocalModels
 from ..training.losses import Aggregation, Ratio, clipped, gae, value_loss, whiten
-from ..training.network import Head, Network, target_outputs, width
+from ..training.network import Network, target_outputs
 from ..training.policy_gradient import PolicyLoss
-from ..training.rounds import RoundOptions, Rounds, Run, Validate
+from ..training.rounds import Run, Validate
 from ..types import Group, Outcome, Step, Trajectory
 
 
 @dataclass(frozen=True, kw_only=True)
-class CandidateOptions(RoundOptions):
+class CandidateOptions(ActorCriticOptions):
     """How to train a policy over admissible actions."""
 
-    group_size: int = 1
-    """Trajectories per task; the baseline is the value head's, so one is enough."""
     gamma: float = 0.99
     """Discount from step to step."""
     lam: float = 0.99
     """λ of the generalised advantage."""
-    clip_high: float = 0.2
-    """How far a probability ratio may rise above 1."""
-    value_clip: float | None = 0.2
-    """How far a value may move from the old one in one round; None for no limit."""
     value_coefficient: float = 0.5
     """Weight of the value loss."""
     value_width: int | None = 32
     """Units of the layer between state and value; None for a linear head."""
     entropy_bonus: float = 0.01
     """Weight of the mean entropy of the choices; falls to zero over the steps."""
-    passes: int = 4
-    """Times each round's steps are learned from."""
     minibatch: int | None = 256
     """Steps in one update; None for all."""
     normalised: bool = False
-    """Score actions by their mean log-likelihood instead of the sum, which favours short ones."""
+    """Score actions by the mean of their tokens' log-likelihoods, as a `Chooser(normalised=True)` samples them.
+
+    The paper's sum favours short actions; where lengths differ, an untrained policy hardly says the others.
+    """
     ratio: Ratio = "token"
     """The choice is one decision whatever its tokens; leave it."""
     aggregation: Aggregation = "dapo"
     """The mean over choices; leave it."""
 
 
-class Candidates(Rounds[CandidateOptions]):
+class Candidates(ActorCritic[CandidateOptions]):
     """GLAM as an Optimizer; one `step` is one round of trajectories.
 
     Args:
@@ -74,8 +69,6 @@ class Candidates(Rounds[CandidateOptions]):
     """
 
     name = "candidates"
-    needs_groups = False
-    penalises_loss = False
     whole_units = True
 
     def __init__(
@@ -88,16 +81,6 @@ class Candidates(Rounds[CandidateOptions]):
     ) -> None:
         super().__init__(options or CandidateOptions(), models=models, validate=validate)
         self._admissible = admissible
-
-    def _heads(self, network: Network) -> Mapping[str, nn.Module]:
-        return {"value": Head(width(network), self.options.value_width, seed=self.options.seed)}
-
-    @property
-    def _head(self) -> Head:
-        assert self._learner is not None
-        head = self._learner.heads["value"]
-        assert isinstance(head, Head)
-        return head
 
     def _credit(self, groups: Sequence[Group]) -> Credited:
         options = self.options
@@ -167,7 +150,8 @@ class Candidates(Rounds[CandidateOptions]):
             last = own[-1] if cut and own else 0.0
             found, wanted = gae(rewards, own, gamma=options.gamma, lam=options.lam, last_value=last)
             advantages[numbers], returns[numbers] = torch.tensor(found), torch.tensor(wanted)
-        advantages = whiten(advantages)
+        if options.whiten:
+            advantages = whiten(advantages)
         for number, sequences in enumerate(decisions):
             place, logprob = chosen[number]
             fixed = {
@@ -183,28 +167,14 @@ class Candidates(Rounds[CandidateOptions]):
         return {"value": float(values.mean())}
 
     def _loss(self, cut: Sequence[Part], run: Run, measures: bool) -> PolicyLoss:
-        base = super()._loss(cut, run, False)
-        return ChoiceLoss(
-            **{one.name: getattr(base, one.name) for one in fields(base)},
-            head=self._head,
-            value_coefficient=self.options.value_coefficient,
-            value_clip=self.options.value_clip,
-            normalised=self.options.normalised,
-        )
-
-    def _update(self, learner: Learner, cut: Sequence[Part], loss: PolicyLoss, rate: float) -> Updated:
-        assert isinstance(loss, ChoiceLoss)
-        total, norm = learner.descend(cut, lambda part: loss.joint(learner.decoder, part), rate=rate)
-        return Updated(total, norm, rate, sum(part.tokens for part in cut))
+        found = self._with_value(super()._loss(cut, run, False))
+        return ChoiceLoss(**found, normalised=self.options.normalised)
 
 
 @dataclass(kw_only=True)
-class ChoiceLoss(PolicyLoss):
+class ChoiceLoss(ValueLoss):
     """PPO's loss of the choices in one optimizer step, with the value head's."""
 
-    head: Head
-    value_coefficient: float = 0.5
-    value_clip: float | None = 0.2
     normalised: bool = False
 
     def __post_init__(self) -> None:

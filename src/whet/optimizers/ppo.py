@@ -13,58 +13,32 @@ where it was cut, one that ended is not.  No groups are needed, and none is skip
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from torch import nn
-
-from ..errors import InputError
-from ..training.actor_critic import ActorCriticLoss, Episode, Estimates, estimate
+from ..training.actor_critic import ActorCritic, ActorCriticLoss, ActorCriticOptions, Episode, estimate
 from ..training.assignment import step_rewards
 from ..training.batch import Counts, Part, merge
 from ..training.credit import Credited, require_logprobs, reward_of, summary, tokens_of
-from ..training.learner import Learner, Updated
 from ..training.local import LocalModels
-from ..training.network import Head, Network, width
 from ..training.policy_gradient import PolicyLoss
-from ..training.rounds import RoundOptions, Rounds, Run, Validate
+from ..training.rounds import Run, Validate
 from ..types import Group
 
 
 @dataclass(frozen=True, kw_only=True)
-class PPOOptions(RoundOptions):
+class PPOOptions(ActorCriticOptions):
     """How to train from rewards against a value head."""
 
-    group_size: int = 1
-    """Trajectories per task; the baseline is the value head's, so one is enough."""
     gamma: float = 1.0
     """Discount from token to token."""
-    lam: float = 0.95
-    """λ of the generalised advantage: 1 trusts returns, 0 the value head."""
-    clip_high: float = 0.2
-    """How far a probability ratio may rise above 1."""
-    value_clip: float | None = 0.2
-    """How far a value may move from the old one in one round; None for no limit."""
-    value_coefficient: float = 0.1
-    """Weight of the value loss."""
-    value_width: int | None = None
-    """Units of a layer between states and value; None for a linear head."""
     value_trains_trunk: bool = True
     """Whether the value loss reaches the policy's own layers."""
     kl_coefficient: float = 0.0
     """Times log π − log π_ref, taken off the reward of each token (TRL's default is 0.05)."""
-    whiten: bool = True
-    """Advantages with mean 0 and deviation 1 over the round."""
-    passes: int = 4
-    """Times each round's trajectories are learned from."""
     entropy_bonus: float = 0.0
     """Weight of the mean token entropy at first; falls to zero over the steps."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not (0 <= self.gamma <= 1 and 0 <= self.lam <= 1):
-            raise InputError(f"gamma and lam lie in [0, 1]; got {self.gamma} and {self.lam}")
 
     @classmethod
     def a2c(cls, **changes: Any) -> PPOOptions:
@@ -73,7 +47,7 @@ class PPOOptions(RoundOptions):
         return cls(**{**settings, "entropy_bonus": 0.01, **changes})
 
 
-class PPO(Rounds[PPOOptions]):
+class PPO(ActorCritic[PPOOptions]):
     """PPO as an Optimizer; one `step` is one round of trajectories.
 
     Args:
@@ -82,8 +56,6 @@ class PPO(Rounds[PPOOptions]):
     """
 
     name = "ppo"
-    needs_groups = False
-    penalises_loss = False
 
     def __init__(
         self,
@@ -93,16 +65,6 @@ class PPO(Rounds[PPOOptions]):
         validate: Validate | None = None,
     ) -> None:
         super().__init__(options or PPOOptions(), models=models, validate=validate)
-
-    def _heads(self, network: Network) -> Mapping[str, nn.Module]:
-        return {"value": Head(width(network), self.options.value_width, seed=self.options.seed)}
-
-    @property
-    def _head(self) -> Head:
-        assert self._learner is not None
-        head = self._learner.heads["value"]
-        assert isinstance(head, Head)
-        return head
 
     def _credit(self, groups: Sequence[Group]) -> Credited:
         options = self.options
@@ -130,30 +92,10 @@ class PPO(Rounds[PPOOptions]):
             **summary(groups, options.score, options.unknown),
         }
         if episodes:
-            estimates = Estimates(
-                gamma=options.gamma,
-                lam=options.lam,
-                kl_coefficient=options.kl_coefficient,
-                whitened=options.whiten,
-                part_tokens=options.part_tokens,
-                temperature=options.temperature,
-            )
             reference = self._reference if options.kl_coefficient else None
-            metrics |= estimate(episodes, self._learner.decoder, self._head, reference, estimates)
+            metrics |= estimate(episodes, self._learner.decoder, self._head, reference, options)
         return Credited([s for episode in episodes for s in episode.sequences], counts, metrics)
 
     def _loss(self, cut: Sequence[Part], run: Run, measures: bool) -> PolicyLoss:
-        options = self.options
-        base = super()._loss(cut, run, measures)
-        return ActorCriticLoss(
-            **{one.name: getattr(base, one.name) for one in fields(base)},
-            head=self._head,
-            value_coefficient=options.value_coefficient,
-            value_clip=options.value_clip,
-            trains_trunk=options.value_trains_trunk,
-        )
-
-    def _update(self, learner: Learner, cut: Sequence[Part], loss: PolicyLoss, rate: float) -> Updated:
-        assert isinstance(loss, ActorCriticLoss)
-        total, norm = learner.descend(cut, lambda part: loss.joint(learner.decoder, part), rate=rate)
-        return Updated(total, norm, rate, sum(part.tokens for part in cut))
+        found = self._with_value(super()._loss(cut, run, measures))
+        return ActorCriticLoss(**found, trains_trunk=self.options.value_trains_trunk)

@@ -81,12 +81,21 @@ class Batch:
         """What has been collected, encoded."""
         return self._writes
 
+    def as_of(self, erasures: int) -> None:
+        """Have all of it refused if anyone was erased since there were so many erasures (`erase.ERASURES`).
+
+        For what was made of something that was read from the record.  Comes first.
+        """
+        self._add("as_of", [(erasures,)])
+
     def put_row(self, row: tuple[Value, ...]) -> None:
         """Add a trajectory that is encoded already, as `trajectory_row` gives it."""
         self._add("trajectory", [row])
 
     def _add(self, key: str, rows: list[tuple[Value, ...]]) -> None:
-        if rows:
+        if rows and self._writes and self._writes[-1][0] == key:
+            self._writes[-1][1].extend(rows)  # one statement writes them all
+        elif rows:
             self._writes.append((key, rows))
 
     def put(self, *trajectories: Trajectory, experiment: str | None = None, replace: bool = False) -> None:

@@ -52,6 +52,8 @@ class Erased:
     """What could not be taken out, in words."""
 
 
+ERASURES = "SELECT coalesce(max(value), 0) FROM counters WHERE name = 'erasures'"
+"""How many people were erased so far: what was read before the last of them is not to be written back."""
 FIGURES = ("trajectories", "revisions", "spans", "feedback", "tasks", "preferences", "rollouts")
 
 
@@ -143,6 +145,9 @@ def erase(connection: sqlite3.Connection, id: str, subject: str, at: float, nami
         *_remains(connection, subject, report),
     ]
     connection.execute("INSERT INTO erasures VALUES (?, ?, ?)", (id, at, msgspec.json.encode(report)))
+    connection.execute(
+        "INSERT INTO counters VALUES ('erasures', 1) ON CONFLICT (name) DO UPDATE SET value = value + 1"
+    )
 
 
 class _Row(NamedTuple):

@@ -28,7 +28,7 @@ import msgspec
 
 from ..errors import StoreError
 from ..types import Mode
-from .erase import erase
+from .erase import ERASURES, erase
 from .gathered import Gathered, run
 from .retain import retain
 from .schema import WIDTHS, migrate
@@ -270,6 +270,9 @@ class Owner:
             except sqlite3.Error as exception:
                 if len(group) == 1 or getattr(exception, "sqlite_errorcode", 0) & 0xFF in _FATAL:
                     return [failure(self.path, exception)] * len(group)
+            except StoreError as exception:
+                if len(group) == 1:
+                    return [exception]
             errors: list[Exception | None] = []
             for submission in group:  # one of them is at fault; the others shall not pay for it
                 errors += self.commit([submission])
@@ -287,6 +290,9 @@ class Owner:
                         continue
                     if key == "rollout":
                         self._arrivals += sorted(run(connection, key, rows))
+                        continue
+                    if key == "as_of":
+                        self._check(rows)
                         continue
                     gathered.write(connection)  # what came before, for these may change it
                     if key == "withdraw":
@@ -315,6 +321,14 @@ class Owner:
         arrivals, self._arrivals = self._arrivals, []
         if arrivals and self.on_rollouts is not None:
             self.on_rollouts(arrivals)
+
+    def _check(self, rows: Sequence[Sequence[Any]]) -> None:
+        """Refuse what was read before an erasure and comes after it (`Batch.as_of`)."""
+        ((erasures,),) = self.connection.execute(ERASURES).fetchall()
+        if any(row[0] != erasures for row in rows):
+            raise StoreError(
+                "a person was erased since this was read; nothing of it was recorded. Read it again."
+            )
 
     def _take_out(self, take_out: Callable[..., None], rows: Sequence[Sequence[Any]]) -> None:
         """Erase, or do what retention says, within the transaction."""

@@ -247,7 +247,7 @@ class Queue(Rollouts):
             now: on the queue's clock; None asks it.
         """
         with self._commits.held():
-            return self._expire(self._clock() if now is None else now)
+            return self._expire(self._clock() if now is None else now) or ready(0)
 
     def on_available(self, callback: Callable[[], None]) -> Callable[[], None]:
         """Have `callback` called, from some thread, when rollouts come to wait; returns what ends that.
@@ -379,10 +379,11 @@ class Queue(Rollouts):
         )
         return follow(self._commits.submit(change), lambda: True)
 
-    def _expire(self, now: float) -> Future[int]:
+    def _expire(self, now: float) -> Future[int] | None:
+        """As `expire`, under the lock; None where nothing has to be taken back, as nearly always."""
         due = self._board.due(now)
         if not due:
-            return ready(0)
+            return None
         lost = plain(LOST)
         at = time.time()
         again = [entry for entry in due if entry.attempts < entry.max_attempts]

@@ -170,8 +170,8 @@ MIGRATIONS: tuple[str, ...] = (
 )
 
 _TRAJECTORY = (
-    "INSERT INTO trajectories (id, run, task_id, experiment, bundle, outcome, started, session, subject, body) "
-    "VALUES {0} ON CONFLICT (id) DO "
+    "INSERT OR ROLLBACK INTO trajectories "
+    "(id, run, task_id, experiment, bundle, outcome, started, session, subject, body) VALUES {0} ON CONFLICT (id) DO "
 )
 STATEMENTS: dict[str, str] = {
     "trajectory": _TRAJECTORY + "NOTHING",
@@ -179,49 +179,54 @@ STATEMENTS: dict[str, str] = {
     + "UPDATE SET run = excluded.run, experiment = coalesce(excluded.experiment, experiment), "
     "bundle = excluded.bundle, outcome = excluded.outcome, session = excluded.session, "
     "subject = excluded.subject, body = excluded.body",
-    "feedback": "INSERT INTO feedback (id, run, at, session, body) VALUES {0} ON CONFLICT (id) DO NOTHING",
-    "task": "INSERT INTO tasks (id, split, grp, body) VALUES {0} "
+    "feedback": "INSERT OR ROLLBACK INTO feedback (id, run, at, session, body) VALUES {0} ON CONFLICT (id) DO NOTHING",
+    "task": "INSERT OR ROLLBACK INTO tasks (id, split, grp, body) VALUES {0} "
     "ON CONFLICT (id) DO UPDATE SET split = excluded.split, grp = excluded.grp, body = excluded.body",
-    "version": "INSERT INTO versions (id, resource, kind, body) VALUES {0} ON CONFLICT (id) DO NOTHING",
-    "bundle": "INSERT INTO bundles (id, name, bundle, previous, at, reason, body) VALUES {0} "
+    "version": "INSERT OR ROLLBACK INTO versions (id, resource, kind, body) VALUES {0} ON CONFLICT (id) DO NOTHING",
+    "bundle": "INSERT OR ROLLBACK INTO bundles (id, name, bundle, previous, at, reason, body) VALUES {0} "
     "ON CONFLICT (id) DO NOTHING",
-    "state": "INSERT INTO states (key, at, body) VALUES {0} "
+    "state": "INSERT OR ROLLBACK INTO states (key, at, body) VALUES {0} "
     "ON CONFLICT (key) DO UPDATE SET at = excluded.at, body = excluded.body",
-    "preference": "INSERT INTO preferences (id, body) VALUES {0} ON CONFLICT (id) DO NOTHING",
-    "rollout": "INSERT INTO rollouts (id, task_id, mode, resources, max_attempts, created, meta) VALUES {0} "
-    "ON CONFLICT (id) DO NOTHING RETURNING seq, id, mode, max_attempts",
+    "preference": "INSERT OR ROLLBACK INTO preferences (id, body) VALUES {0} ON CONFLICT (id) DO NOTHING",
+    "rollout": "INSERT OR ROLLBACK INTO rollouts (id, task_id, mode, resources, max_attempts, created, meta) "
+    "VALUES {0} ON CONFLICT (id) DO NOTHING RETURNING seq, id, mode, max_attempts",
 }
 """What any process can have written.  Each may be repeated without effect, so a write whose
 acknowledgement was lost is simply sent again; a client names a key and never sends SQL.  {0} stands for
-any number of rows; a row has a value for each column that is named."""
+any number of rows; a row has a value for each column that is named.
+
+OR ROLLBACK, here and wherever many rows are written: what a table does not take ends the transaction, as the
+owner would anyway.  So SQLite keeps nothing to undo one statement by, for which it would copy every page that
+the statement changes."""
 
 QUEUE_STATEMENTS: dict[str, tuple[int, str]] = {
     "attempt": (
         5,
         "WITH given (fence, rollout, number, worker, started) AS (VALUES {0}) "
-        "INSERT INTO attempts (fence, rollout, number, worker, started, outcome) SELECT *, 'running' FROM given",
+        "INSERT OR ROLLBACK INTO attempts (fence, rollout, number, worker, started, outcome) "
+        "SELECT *, 'running' FROM given",
     ),
     "attempt_end": (
         5,
         "WITH given (fence, ended, outcome, error, digest) AS (VALUES {0}) "
-        "UPDATE attempts SET ended = given.ended, outcome = given.outcome, error = given.error, "
+        "UPDATE OR ROLLBACK attempts SET ended = given.ended, outcome = given.outcome, error = given.error, "
         "digest = given.digest FROM given WHERE attempts.fence = given.fence",
     ),
     "rollout_state": (
         9,
         "WITH given (seq, status, attempts, fence, worker, lease, trajectory, error, done) AS (VALUES {0}) "
-        "UPDATE rollouts SET status = given.status, attempts = given.attempts, fence = given.fence, "
+        "UPDATE OR ROLLBACK rollouts SET status = given.status, attempts = given.attempts, fence = given.fence, "
         "worker = given.worker, lease = given.lease, trajectory = given.trajectory, error = given.error, "
         "done = given.done FROM given WHERE rollouts.seq = given.seq",
     ),
     "counter": (
         2,
-        "INSERT INTO counters (name, value) VALUES {0} "
+        "INSERT OR ROLLBACK INTO counters (name, value) VALUES {0} "
         "ON CONFLICT (name) DO UPDATE SET value = max(value, excluded.value)",
     ),
     "count": (
         2,
-        "INSERT INTO counters (name, value) VALUES {0} "
+        "INSERT OR ROLLBACK INTO counters (name, value) VALUES {0} "
         "ON CONFLICT (name) DO UPDATE SET value = value + excluded.value",
     ),
 }
@@ -229,8 +234,8 @@ QUEUE_STATEMENTS: dict[str, tuple[int, str]] = {
 a row, and the statement for any number of rows: sqlite3 gives up the interpreter lock at every step, and
 getting it back from a busy server costs up to 5 ms.  In the order in which a transaction has them."""
 
-HANDLED = {"span": 10, "withdraw": 1, "erase": 4, "retain": 4}
-"""What is written by more than one statement (`owner.py`): key → columns of a row."""
+HANDLED = {"span": 10, "withdraw": 1, "erase": 4, "retain": 4, "as_of": 1}
+"""What is not written by one statement (`owner.py`): key → columns of a row."""
 
 WIDTHS = {key: sql.partition(")")[0].count(",") + 1 for key, sql in STATEMENTS.items()} | HANDLED
 """Key → values in a row, for all that another process may send."""

@@ -45,7 +45,8 @@ def _insert(number: int, rows: int) -> str:
     """The statement that puts `rows` spans into a segment unless it or the one before has them."""
     values = ", ".join(["(" + ", ".join("?" * _WIDTH) + ")"] * rows)
     return (
-        f"WITH given ({_COLUMNS}) AS (VALUES {values}) INSERT INTO spans_{number} ({_COLUMNS}) "
+        f"WITH given ({_COLUMNS}) AS (VALUES {values}) INSERT OR ROLLBACK INTO spans_{number} "
+        f"({_COLUMNS}) "
         f"SELECT * FROM given WHERE NOT EXISTS (SELECT 1 FROM spans_{number - 1} AS before "
         "WHERE before.trace = given.trace AND before.id = given.id AND before.encoding = given.encoding) "
         "ON CONFLICT (trace, id, encoding) DO NOTHING"

@@ -19,7 +19,6 @@ import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
-from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -40,8 +39,9 @@ from ..types import (
 )
 from . import spool, totals
 from .batch import Batch
-from .client import Client, ask_for
+from .client import ask_for
 from .codec import decode
+from .connect import connect, holder
 from .erase import Erased, erase_subject
 from .owner import Owner, claim, failure
 from .queue import Queue
@@ -54,12 +54,8 @@ from .schema import TABLES
 from .segments import SEGMENT
 from .spans import Spans
 from .subjects import Subjects
-from .writer import Link, LinkLost, Value, Writer, Writes
+from .writer import Link, Value, Writer, Writes
 
-PATIENCE = 30.0
-"""Seconds that a process looks for an owner, or to become it, before a write fails."""
-COURTESY = 1.0
-"""Seconds for which a process that gave the file up does not take it again."""
 _stores: weakref.WeakSet[Store] = weakref.WeakSet()
 _inherited: list[object] = []
 """SQLite connections that a fork copied: never to be used or closed in the child."""
@@ -97,7 +93,7 @@ class Store:
             self._server = claim(self.path + ".server")
             if self._server is None:
                 raise StoreBusyError(
-                    f"another server runs on {self.path} (process {self._holder()}). Stop it first."
+                    f"another server runs on {self.path} (process {holder(self.path)}). Stop it first."
                 )
         try:
             self._writer: Writer | None = Writer(self._connect)
@@ -173,7 +169,7 @@ class Store:
                 link = None if self._closed or self._writer is None else self._writer.link
                 if not isinstance(link, Owner):
                     raise StoreError(
-                        f"{self.path} is owned by process {self._holder()}; only it hands out work. Ask its server, "
+                        f"{self.path} is owned by process {holder(self.path)}; only it hands out work. Ask its server, "
                         "or add work through the store (`Store.add_rollouts`)."
                     )
                 self._queue = Queue(self, link)
@@ -436,37 +432,7 @@ class Store:
         """Become the owner, or reach it."""
         if self.in_memory:
             return Owner(self.path, None, writer.submit, segment=self._segment)
-        began = time.monotonic()
-        deadline = began + PATIENCE
-        before = getattr(writer, "link", None)
-        # Who was asked to let go lets the other have it, and takes it back if nobody comes.
-        polite = began + COURTESY if isinstance(before, Owner) and before.gave_way else began
-        while True:
-            lock = claim(self.path + ".lock") if time.monotonic() >= polite else None
-            if lock is not None:
-                owner = Owner(self.path, lock, writer.submit, segment=self._segment)
-                try:
-                    owner.listen()
-                except BaseException:
-                    owner.close()
-                    raise
-                return owner
-            try:
-                return Client(self.path)
-            except LinkLost as exception:
-                if time.monotonic() > deadline:
-                    raise StoreError(
-                        f"{self.path} is owned by process {self._holder()}, which does not answer "
-                        f"({exception}). Stop it, or wait until it is done."
-                    ) from exception
-            time.sleep(0.02)
-
-    def _holder(self) -> str:
-        for suffix in (".server", ".lock"):
-            with contextlib.suppress(OSError):
-                if found := Path(self.path + suffix).read_text().strip():
-                    return found
-        return "unknown"
+        return connect(self.path, writer, self._segment)
 
     def rows(self, query: str, values: Sequence[Value] = ()) -> list[Any]:
         """All rows of a read-only query; what Spans, Queue and Resources use.

@@ -22,6 +22,7 @@ import msgspec
 from ..errors import InputError, StoreError
 from ..store import Store
 from ..store.codec import encode
+from ..store.erase import ERASURES
 from ..types import Outcome, Span, Task, Trajectory
 from .dialects import survey, trajectory_id
 from .dialects.calls import ENCODING as CALL
@@ -92,16 +93,14 @@ class Assembler:
         with self._lock:
             at = time.time() if now is None else now
             moved = self._look(at)
-            ready: dict[str, Trajectory] = {}
-            closed: list[str | bytes] = []
-            due = [key for key, run in self._open.items() if run.check <= at][:TOGETHER]
-            for start in range(0, len(due), READ):
-                for key, found in self._assembled(due[start : start + READ], at):
-                    closed.append(key)
-                    ready.update((each.id, each) for each in found)
-            if ready or closed or moved:
-                self._write(sorted(ready.values(), key=lambda each: (each.started, each.id)), closed)
-            return len(ready)
+            while True:
+                erasures = self._erasures()
+                try:
+                    return self._written(at, moved, erasures)
+                except StoreError:
+                    if self._erasures() == erasures:
+                        raise
+                    # Someone was erased while this was read: read again what is left of it.
 
     def flush(self, seconds: float = math.inf) -> int:
         """Write all that has arrived, complete or not; for when nothing more will come.
@@ -136,6 +135,24 @@ class Assembler:
             pause = max(every, time.monotonic() - began)  # half of the time at most: ingest comes first
 
     # -- inside -------------------------------------------------------------------------------
+
+    def _erasures(self) -> int:
+        ((count,),) = self.store.rows(ERASURES)
+        return int(count)
+
+    def _written(self, at: float, moved: bool, erasures: int) -> int:
+        """Read what is due and write what is complete, if nobody is erased meanwhile; how many were written."""
+        ready: dict[str, Trajectory] = {}
+        closed: list[str | bytes] = []
+        due = [key for key, run in self._open.items() if run.check <= at][:TOGETHER]
+        for start in range(0, len(due), READ):
+            for key, found in self._assembled(due[start : start + READ], at):
+                closed.append(key)
+                ready.update((each.id, each) for each in found)
+        if ready or closed or moved:
+            ordered = sorted(ready.values(), key=lambda each: (each.started, each.id))
+            self._write(ordered, closed, erasures)
+        return len(ready)
 
     def _look(self, now: float) -> bool:
         """Note what has arrived since the last time; whether anything has."""
@@ -250,10 +267,11 @@ class Assembler:
         for span in self.store.spans.traces(traces):
             held[span.trace].append(span)
 
-    def _write(self, ready: list[Trajectory], closed: list[str | bytes]) -> None:
+    def _write(self, ready: list[Trajectory], closed: list[str | bytes], erasures: int) -> None:
         done = set(closed)
         waiting = [run.first for key, run in self._open.items() if key not in done]
         with self.store.batch() as batch:
+            batch.as_of(erasures)
             for each in ready:
                 try:
                     batch.put(each, replace=True)

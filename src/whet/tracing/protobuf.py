@@ -96,6 +96,8 @@ def write_varint(value: int) -> bytes:
 
 def write_field(number: int, value: bytes) -> bytes:
     """One field of wire type LENGTH."""
+    if number < 16 and len(value) < 0x80:
+        return bytes((number << 3 | LENGTH, len(value))) + value
     return write_varint(number << 3 | LENGTH) + write_varint(len(value)) + value
 
 

@@ -16,6 +16,7 @@ import os
 import sys
 import threading
 import time
+import warnings
 import weakref
 from collections import deque
 from typing import TYPE_CHECKING, Any
@@ -224,7 +225,20 @@ def sink_for(target: Store | str | os.PathLike[str] | None) -> Sink:
     path = os.path.realpath(target)
     if path not in _kept:
         _kept[path] = Sink(path)
+        _warn_apart(path)
     return _kept[path]
+
+
+def _warn_apart(path: str) -> None:
+    """Say that a program which names its own store has its model calls in another."""
+    behind = os.environ.get("WHET_STORE") or os.environ.get("WHET_URL")
+    if process_run() is None or not behind or os.path.realpath(behind) == path:
+        return
+    warnings.warn(
+        f"traced functions record to {path}, and `whet run` records the model calls in {behind}: they are "
+        "not put together. Give both the same store, or none to whet.trace.",
+        stacklevel=2,
+    )
 
 
 def _served() -> Sink | None:

@@ -1,39 +1,59 @@
-"""Advantages from a value head, over every token that the policy chose.
+"""What methods with a value head share: options, the head, and advantages over every token that was chosen.
 
 A trajectory is one episode of token decisions, in the order in which they were
 made, whatever sequences they ended up in.  A step's reward comes at the last
 token of its call; a step without tokens (a tool, another agent) rewards the call
 before it.  `estimate` fills in advantages, returns and old values; `ActorCriticLoss`
-adds the value loss to the policy's.
+adds the value loss to the policy's.  `ActorCritic` is `Rounds` with such a head; what
+a decision is, a token or a choice, is said by the method.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from ..errors import InputError
 from ..types import Outcome, Trajectory
 from .batch import Merged, Part, marked, parts
-from .learner import chosen_logprobs
+from .learner import Learner, Updated, chosen_logprobs
 from .losses import gae, value_loss, whiten
-from .network import Head, Network, predict, target_states
+from .network import Head, Network, predict, target_states, width
 from .policy_gradient import PolicyLoss
+from .rounds import RoundOptions, Rounds
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Estimates:
-    """How advantages are estimated."""
+@dataclass(frozen=True, kw_only=True)
+class ActorCriticOptions(RoundOptions):
+    """How to train from rewards against a value head, whatever is decided."""
 
+    group_size: int = 1
+    """Trajectories per task; the baseline is the value head's, so one is enough."""
     gamma: float = 1.0
+    """Discount from one decision to the next."""
     lam: float = 0.95
-    kl_coefficient: float = 0.0
-    """Taken off the reward of each token, times log π − log π_ref."""
-    whitened: bool = True
-    part_tokens: int = 4096
-    temperature: float = 1.0
+    """λ of the generalised advantage: 1 trusts returns, 0 the value head."""
+    clip_high: float = 0.2
+    """How far a probability ratio may rise above 1."""
+    value_clip: float | None = 0.2
+    """How far a value may move from the old one in one round; None for no limit."""
+    value_coefficient: float = 0.1
+    """Weight of the value loss."""
+    value_width: int | None = None
+    """Units of a layer between states and value; None for a linear head."""
+    whiten: bool = True
+    """Advantages with mean 0 and deviation 1 over the round."""
+    passes: int = 4
+    """Times each round's trajectories are learned from."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not (0 <= self.gamma <= 1 and 0 <= self.lam <= 1):
+            raise InputError(f"gamma and lam lie in [0, 1]; got {self.gamma} and {self.lam}")
 
 
 @dataclass(slots=True)
@@ -48,12 +68,17 @@ class Episode:
 
 @torch.no_grad()
 def estimate(
-    episodes: Sequence[Episode], network: Network, head: Head, reference: Network | None, options: Estimates
+    episodes: Sequence[Episode],
+    network: Network,
+    head: Head,
+    reference: Network | None,
+    options: ActorCriticOptions,
 ) -> dict[str, float]:
     """Put advantages, returns and values on the sequences of these episodes; what was measured.
 
     Args:
-        reference: what the KL is to; None where none is taken off.
+        reference: what the KL is to, which is taken off each token's reward `kl_coefficient` times; None
+            takes none off.
     """
     everything = [sequence for episode in episodes for sequence in episode.sequences]
     places, total = _numbered(everything)
@@ -85,7 +110,7 @@ def estimate(
         )
         advantages[rows], returns[rows] = torch.tensor(found), torch.tensor(wanted)
     explained = _explained(values, returns)
-    if options.whitened:
+    if options.whiten:
         advantages = whiten(advantages)
     for sequence in everything:
         rows = [int(row) for row in sequence.extra["row"]]
@@ -147,12 +172,22 @@ def _explained(values: Tensor, returns: Tensor) -> float:
 
 
 @dataclass(kw_only=True)
-class ActorCriticLoss(PolicyLoss):
-    """The policy's loss plus the value head's, of one optimizer step."""
+class ValueLoss(PolicyLoss):
+    """A policy's loss and its value head's, of one optimizer step."""
 
     head: Head
     value_coefficient: float = 0.1
     value_clip: float | None = 0.2
+
+    def joint(self, network: Network, part: Part) -> Tensor:
+        """The part's share of the loss, both from one pass through the network."""
+        raise NotImplementedError
+
+
+@dataclass(kw_only=True)
+class ActorCriticLoss(ValueLoss):
+    """Where a token is a decision."""
+
     trains_trunk: bool = True
 
     def joint(self, network: Network, part: Part) -> Tensor:
@@ -163,3 +198,37 @@ class ActorCriticLoss(PolicyLoss):
         each = value_loss(values, part.extra["values"], part.extra["returns"], clip=self.value_clip)
         self._add("value_loss", each)
         return self(predictions, part) + self.value_coefficient * each.sum() / len(self._units)
+
+
+Valued = TypeVar("Valued", bound=ActorCriticOptions)
+
+
+class ActorCritic(Rounds[Valued]):
+    """Rounds with a value head beside the policy."""
+
+    needs_groups = False
+    penalises_loss = False
+
+    def _heads(self, network: Network) -> Mapping[str, nn.Module]:
+        return {"value": Head(width(network), self.options.value_width, seed=self.options.seed)}
+
+    @property
+    def _head(self) -> Head:
+        assert self._learner is not None
+        head = self._learner.heads["value"]
+        assert isinstance(head, Head)
+        return head
+
+    def _with_value(self, loss: PolicyLoss) -> dict[str, Any]:
+        """What a ValueLoss is made of: the policy's loss, and what the options say of the head's."""
+        return {
+            **{one.name: getattr(loss, one.name) for one in fields(loss)},
+            "head": self._head,
+            "value_coefficient": self.options.value_coefficient,
+            "value_clip": self.options.value_clip,
+        }
+
+    def _update(self, learner: Learner, cut: Sequence[Part], loss: PolicyLoss, rate: float) -> Updated:
+        assert isinstance(loss, ValueLoss)
+        total, norm = learner.descend(cut, lambda part: loss.joint(learner.decoder, part), rate=rate)
+        return Updated(total, norm, rate, sum(part.tokens for part in cut))

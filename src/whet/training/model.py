@@ -25,6 +25,7 @@ from torch import nn
 
 from ..errors import InputError, MissingExtra, NotFoundError
 from ..types import Json, Version, new_id
+from .vocabulary import WORDS, Vocabulary
 
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
 
@@ -71,12 +72,17 @@ class Decoder(nn.Module):
     """The weights, under transformers' names; input and output embeddings are tied.
 
     It computes nothing itself: `forward.py` does, from these parameters.
+
+    Args:
+        words: what its ids stand for, where that is known; kept beside the weights, so that a folder
+            made by training can be served as the one that it began from.
     """
 
-    def __init__(self, options: ModelOptions, vocab_size: int) -> None:
+    def __init__(self, options: ModelOptions, vocab_size: int, words: Vocabulary | None = None) -> None:
         super().__init__()
         self.options = options
         self.vocab_size = vocab_size
+        self.words = words
         self.names: list[str] = []
         for name, shape in shapes(options, vocab_size).items():
             # a module may not have dots in a parameter's name, and transformers' names do
@@ -246,7 +252,7 @@ def load_tensors(path: Path) -> dict[str, torch.Tensor]:
 
 
 def save(decoder: Decoder, folder: Path) -> None:
-    """Write `model.safetensors` and `config.json` to a folder that is either whole or not there.
+    """Write weights, configuration and words, if any, to a folder that is either whole or not there.
 
     Raises:
         InputError: the folder holds something already.
@@ -259,6 +265,8 @@ def save(decoder: Decoder, folder: Path) -> None:
     partial.mkdir()
     try:
         (partial / CONFIG).write_bytes(msgspec.json.format(msgspec.json.encode(configuration(decoder))))
+        if decoder.words is not None:
+            decoder.words.save(partial / WORDS)
         save_tensors(decoder.weights(), partial / WEIGHTS)
         os.replace(partial, folder)
     finally:
@@ -290,7 +298,8 @@ def load(folder: Path, *, sha: str | None = None) -> Decoder:
         vocab_size = int(config["vocab_size"])
     except (OSError, msgspec.DecodeError, KeyError, AttributeError, TypeError) as error:
         raise InputError(f"{folder / CONFIG} does not describe a model of ours: {error!r}") from error
-    decoder = Decoder(options, vocab_size)
+    words = Vocabulary.load(folder / WORDS) if (folder / WORDS).is_file() else None
+    decoder = Decoder(options, vocab_size, words)
     decoder.copy_from(tensors)
     return decoder
 

@@ -80,7 +80,7 @@ def longest(network: Network) -> int:
 def copied(network: Network) -> Network:
     """The same network with weights of its own."""
     if isinstance(network, Decoder):
-        made = Decoder(network.options, network.vocab_size)
+        made = Decoder(network.options, network.vocab_size, network.words)
         made.copy_from(network.weights())
         return made
     return network.copy()

@@ -219,8 +219,7 @@ def _resumed(job: Job, key: str) -> tuple[Json, Bundle, int]:
         saved = msgspec.json.decode(path.read_bytes())
         if saved["run"] != key:
             raise InputError(
-                f"{path} was written by a run with other settings, model or trajectories; "
-                "give the same ones, or choose another folder"
+                f"{path} was written by a run with other {_other(job)}; give the same, or choose another folder"
             )
         versions = msgspec.convert(saved["bundle"], list[Version])
         rounds = int(saved["rounds"])
@@ -229,6 +228,29 @@ def _resumed(job: Job, key: str) -> tuple[Json, Bundle, int]:
         return saved["state"], Bundle(versions), rounds
     except (msgspec.DecodeError, msgspec.ValidationError, KeyError, TypeError) as error:
         raise InputError(f"{path} is no state of a training run: {error!r}") from error
+
+
+def _other(job: Job) -> str:
+    """What the run in the folder has that this one has not, in words."""
+    try:
+        before = msgspec.json.decode((job.output / RECORD).read_bytes())
+        then = {"model": before["model"], "seed": before["seed"], **_flat(before["settings"])}
+    except (OSError, msgspec.DecodeError, KeyError, TypeError):
+        return "settings, model or trajectories"
+    now = {"model": job.model, "seed": job.seed, **_flat(msgspec.to_builtins(job.settings))}
+    names = [name for name in {**then, **now} if then.get(name) != now.get(name)]
+    return ", ".join(f"{name} ({then.get(name)})" for name in names) or "trajectories"
+
+
+def _flat(settings: Json, above: str = "") -> dict[str, Json]:
+    """Settings by the names of their options; lists as JSON gives them back."""
+    found: dict[str, Json] = {}
+    for name, value in settings.items() if isinstance(settings, dict) else ():
+        if isinstance(value, dict):
+            found |= _flat(value, f"{above}{name}.")
+        else:
+            found[f"{above}{name}"] = list(value) if isinstance(value, tuple) else value
+    return found
 
 
 def _versions(bundle: Bundle) -> list[Any]:

@@ -17,6 +17,8 @@ from ..types import digest
 
 PAD, BOS, ACT, EOS = "<pad>", "<bos>", "<act>", "<eos>"
 SPECIAL = (PAD, BOS, ACT, EOS)
+WORDS = "vocabulary.json"
+"""What the file is called in a folder of weights."""
 
 
 class Vocabulary:

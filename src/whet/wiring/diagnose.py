@@ -111,7 +111,9 @@ def _wired(repository: Repository) -> Iterator[Finding]:
     if repository.framework is None and not repository.entry_points:
         yield Finding("warning", "no agent was found here", "run this at the root of the agent's repository")
     elif repository.wired:
-        yield Finding("ok", f"{repository.framework or 'the agent'} is wired: whet is imported")
+        yield Finding(
+            "ok", f"{repository.framework or 'the agent'} is wired: {repository.wired} records with whet"
+        )
     else:
         name = repository.framework or "an agent that calls a model"
         wire = f"git apply {PATCH}" if (repository.root / PATCH).is_file() else "whet init"

@@ -87,7 +87,7 @@ def propose(repository: Repository) -> Proposal:
         if one.at_import
     ]
     if repository.wired:
-        notes.insert(0, "whet is imported already: no line is proposed.")
+        notes.insert(0, f"{repository.wired} records with whet already: no line is proposed.")
     script = traced[0].path if traced else _script(repository)
     # Behind the gateway even where a line is added: the mark gives the run its bounds, the gateway its model calls.
     command = f"whet run --store {STORE} -- python {script}"

@@ -47,6 +47,8 @@ _AGENTS = frozenset(
 )
 _AGENTS |= {"Task", "Crew", "create_agent", "create_react_agent", "ChatPromptTemplate", "SystemMessage"}
 """Constructors to which prompts are given."""
+_RECORDS = frozenset(("trace", "run", "attach"))
+"""What a program takes from whet to be recorded."""
 _PROMPT_WORDS = ("prompt", "instruction", "system_message", "backstory", "goal", "persona", "template")
 _SHORTEST = 20
 """Characters from which a text can be a prompt."""
@@ -98,8 +100,9 @@ class Repository:
     tools: list[Tool] = field(default_factory=list)
     unread: list[str] = field(default_factory=list)
     """Files that are no Python, with the reason."""
-    wired: bool = False
-    """whet is imported somewhere already."""
+    wired: str = ""
+    """The first file that records with whet already; one that imports something else of it, a fake or a type,
+    does not."""
 
     @property
     def framework(self) -> str | None:
@@ -172,7 +175,8 @@ class _Module:
 
     def read(self) -> None:
         packages = set(_imported(self._nodes))
-        self._found.wired |= "whet" in packages
+        if "whet" in packages and not self._found.wired and _records(self._tree):
+            self._found.wired = self._path
         used = {name: FRAMEWORKS[name] for name in FRAMEWORKS if name in packages}
         self._found.frameworks |= used
         self._tools()
@@ -313,6 +317,22 @@ def _imported(nodes: Iterable[ast.AST]) -> Iterator[str]:
             yield from (alias.name.partition(".")[0] for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             yield node.module.partition(".")[0]
+
+
+def _records(tree: ast.Module) -> bool:
+    """Whether a module marks a function or opens a run: `whet.trace`, or `from whet import trace`."""
+    whet, taken = {"whet"}, set[str]()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            whet |= {one.asname for one in node.names if one.name == "whet" and one.asname}
+        elif isinstance(node, ast.ImportFrom) and node.module == "whet" and not node.level:
+            taken |= {one.name for one in node.names}
+    if taken & _RECORDS:
+        return True
+    return any(
+        isinstance(node, ast.Attribute) and node.attr in _RECORDS and _last(node.value) in whet
+        for node in ast.walk(tree)
+    )
 
 
 def _entries_of(node: ast.Dict) -> dict[object, ast.expr]:

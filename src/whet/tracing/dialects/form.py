@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from ...types import Json, Step, Tokens, Trajectory
 from .reading import AGENT, LLM
 
 
 def form(trajectory: Trajectory) -> dict[str, Json]:
-    """A Trajectory as `whet show trajectories` prints it: `id`, `outcome`, `error`, `steps` and its meta.
+    """A Trajectory as `whet show trajectories` prints it: what was asked and done, and what was said of it.
 
     `parent` of a step is the index of the step it happened in.  Works for any Trajectory, traced by
     OpenTelemetry, by the gateway or by `whet.trace`.
@@ -20,6 +22,8 @@ def form(trajectory: Trajectory) -> dict[str, Json]:
         "trace_ids": list(trajectory.trace_ids),
         "session": trajectory.session,
         "subject": trajectory.subject,
+        "instruction": trajectory.task.instruction,
+        "initial_state": dict(trajectory.task.initial_state),
         "outcome": str(trajectory.outcome),
         "error": None
         if error is None
@@ -28,6 +32,8 @@ def form(trajectory: Trajectory) -> dict[str, Json]:
         "versions": dict(trajectory.versions),
         "started": trajectory.started,
         "seconds": trajectory.seconds,
+        "scores": [msgspec.to_builtins(score) for score in trajectory.scores.values()],
+        "feedback": msgspec.to_builtins(trajectory.feedback),
         "steps": [step_form(step, place, places) for place, step in enumerate(trajectory.steps)],
         "meta": dict(trajectory.meta),
     }
@@ -54,6 +60,7 @@ def step_form(step: Step, index: int, places: dict[str, int]) -> dict[str, Json]
         "arguments": None if spoken else step.observation,
         "output": {"text": step.action} if not spoken and isinstance(step.action, str) else step.action,
         "finish_reason": info.get("finish_reason"),
+        "reward": step.reward,
         "usage": used,
         "aggregate_usage": info.get("aggregate_usage"),
         "error": None if step.error is None else {"type": step.error.type, "message": step.error.message},

@@ -26,10 +26,9 @@ import msgspec
 from ...errors import InputError
 from ...types import Json
 from ..templates import tokenizer_of
-from ..vocabulary import ACT, BOS, EOS, SPECIAL, Vocabulary
+from ..vocabulary import ACT, BOS, EOS, SPECIAL, WORDS, Vocabulary
 from .tools import ToolForm, called, form_of
 
-VOCABULARY = "vocabulary.json"
 _REMEMBERED = 1024
 """Conversations whose ids are kept."""
 _LONGEST = 32 * 1024 * 1024
@@ -326,7 +325,7 @@ def text_of(folder: Path, vocabulary: Path | None = None) -> Text:
         InputError: what is there cannot be read.
         MissingExtra: transformers is not installed.
     """
-    words = vocabulary or (folder / VOCABULARY)
+    words = vocabulary or (folder / WORDS)
     if vocabulary is not None or words.is_file():
         return WordText(Vocabulary.load(words))
     tokenizer = tokenizer_of(folder)
