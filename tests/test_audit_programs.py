@@ -11,7 +11,7 @@ import pytest
 from whet.errors import InputError
 from whet.reward.evaluator import from_source, load
 from whet.reward.proof import Proof, prove
-from whet.reward.variants import degraded, functions, programs, reformatted
+from whet.reward.variants import degraded, parts, programs, reformatted
 
 SORTER = '''
 def order(items, reverse=False):
@@ -140,6 +140,68 @@ def test_a_planted_one_is_refused_for_what_is_wrong_with_it(name: str) -> None:
     assert caught_by in {check.name for check in proof.checks if not check.passed}
 
 
+CHOOSER = """
+def wanted(size):
+    return 0 - size
+"""
+CHOOSING = (
+    "SIZES = [(3, 1, 2), (5, 9), (7, 4, 6, 8), (2, 2, 1)]\n"
+    "def chosen(path):\n"
+    "    wanted = load(path).wanted\n"
+    "    return [max(sorted(sizes), key=wanted) for sizes in SIZES]\n"
+    "def evaluate(program_path):\n"
+    "    return {'combined_score': -float(sum(chosen(program_path)))}\n"
+)
+
+
+def table_of(source: str, program: str) -> Proof:
+    return asyncio.run(prove(from_source(LOADING + source), program=program))
+
+
+def test_a_constant_that_does_what_the_program_does_is_no_worse_and_is_left_out() -> None:
+    unsaid = table_of(CHOOSING, CHOOSER)
+    assert [check.name for check in unsaid.checks if not check.passed] == ["constant"]
+    assert any("behaviour(path)" in note for note in unsaid.notes)
+    said = table_of(CHOOSING + "def behaviour(path): return chosen(path)\n", CHOOSER)
+    assert said.admitted, said.reasons
+    assert any("5 constants are left out" in note for note in said.notes)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        BAD["constant"][0] + "def behaviour(path): return 'whatever it is'\n",
+        BAD["crash-blind"][0] + "def behaviour(path): return 'whatever it is'\n",
+        # It sees that they differ, and scores a constant as high.
+        "def evaluate(program_path):\n    load(program_path).order([])\n    return {'combined_score': 0.7}\n"
+        "def behaviour(path): return [load(path).order(list(x)) for x, _, _ in CASES]\n",
+    ],
+)
+def test_a_behaviour_does_not_excuse_an_evaluator_that_sees_nothing(source: str) -> None:
+    assert not table_of(source, SORTER).admitted
+
+
+def test_a_program_without_functions_is_made_worse_by_its_values() -> None:
+    program = "SIZES = [3, 1]\nNAME = 'box'\nUNUSED = 5\n"
+    assert parts(program) == ["SIZES", "NAME", "UNUSED"]
+    looked = (
+        "def evaluate(program_path):\n    program = load(program_path)\n"
+        "    return {'combined_score': (program.SIZES == [3, 1]) + 0.5 * (program.NAME == 'box')}\n"
+    )
+    proof = table_of(looked, program)
+    assert proof.admitted, proof.reasons
+    assert next(check for check in proof.checks if check.name == "mutated").detail.endswith("2 of 2")
+    assert not table_of(BAD["constant"][0], program).admitted
+
+
+def test_the_evaluators_of_our_examples_are_admitted(repository: Path) -> None:
+    for name in ("bin_packing", "modules", "retry_policy"):
+        folder = repository / "examples" / "evolve" / name
+        evaluator, program = load(str(folder / "evaluator.py")), (folder / "program.py").read_text()
+        proof = asyncio.run(prove(evaluator, program=program))
+        assert proof.admitted, (name, proof.reasons)
+
+
 def test_a_clock_in_the_score_is_not_deterministic() -> None:
     proof = proven(
         "import time\ndef evaluate(program_path):\n    program = load(program_path)\n"
@@ -173,7 +235,7 @@ def test_a_degraded_program_answers_wrongly_in_one_function_only() -> None:
         "class Agent:\n    @staticmethod\n    def act(x): return x\n    async def wait(self, x): return [x]\n"
         "def other(x): return {'a': x}\n"
     )
-    assert functions(source) == ["Agent.act", "Agent.wait", "other"]
+    assert parts(source) == ["Agent.act", "Agent.wait", "other"]
     always, sometimes = degraded(source, "Agent.act")
     for text, wanted in ((always, [-2, -2, -2]), (sometimes, [-2, 1, -2])):
         space: dict[str, Any] = {}

@@ -10,7 +10,7 @@ import pytest
 from whet.cli import app, main
 from whet.errors import NotFoundError
 from whet.store import Store
-from whet.types import Split, Task, Trajectory
+from whet.types import Failure, Fault, Outcome, Split, Task, Trajectory
 
 TASKS = (
     '{"task_id": "buy", "natural_language_instruction": "Buy a keyboard.", "initial_state": {"url": "x"}}\n'
@@ -68,6 +68,20 @@ def test_a_resource_file_becomes_the_latest_and_the_others_stay(
     file = tmp_path / "tasks.jsonl"
     file.write_text(TASKS)
     assert run("tasks", "add", file, "--store", path, "--resources", said["id"]) == 0
+
+
+def test_the_environment_may_name_the_store_and_a_failure_is_shown_with_its_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "runs.db"
+    broken = Failure(Fault.AGENT, "ValueError", "no such\ncity")
+    with Store(path) as store:
+        store.put(Trajectory(task=Task(instruction="where?"), outcome=Outcome.FAILURE, error=broken))
+    monkeypatch.setenv("WHET_STORE", str(path))
+    assert run("show", "trajectories") == 0
+    assert "where?  (ValueError: no such city)" in capsys.readouterr().out
+    with pytest.raises(NotFoundError, match="other"):
+        run("show", "--store", tmp_path / "other.db")
 
 
 def test_a_command_that_reads_leaves_an_empty_file_as_it_is(tmp_path: Path) -> None:

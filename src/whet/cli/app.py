@@ -29,6 +29,10 @@ AtLeastOne = Annotated[int, Parameter(validator=validators.Number(gte=1))]
 """Of what there is no use in having none: less is refused with the option's name."""
 
 
+Record = Annotated[Path, Parameter(env_var="WHET_STORE")]
+"""A store that the environment may name, as it does for `whet.trace`: set once, it need not be given again."""
+
+
 def counted(number: int, noun: str) -> str:
     """`1 file`, `1,200 files`, `2 trajectories`."""
     if number == 1:

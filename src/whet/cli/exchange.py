@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from .app import app, counted, existing
+from .app import Record, app, counted, existing
 from .named import judged
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def export(
     format: Format,
     /,
     *,
-    store: Path,
+    store: Record,
     output: Path,
     score: str | None = None,
     reward_function: str | None = None,
@@ -130,7 +130,7 @@ def _parquet(rows: Sequence[Any], output: Path) -> None:
 
 
 @app.command(name="import")
-def import_(files: Sequence[Path], /, *, store: Path, json: bool = False) -> int:
+def import_(files: Sequence[Path], /, *, store: Record, json: bool = False) -> int:
     """Record the trajectories of files, one JSON object a line, in our own or in the published form.
 
     One whose id is stored already is left as it is, so importing a file twice changes nothing. Secrets are taken

@@ -9,7 +9,7 @@ from typing import Literal
 import cyclopts
 import msgspec
 
-from .app import AtLeastOne, app, counted
+from .app import AtLeastOne, Record, app, counted
 
 app.command(cyclopts.App(name="tasks", help="The work that is handed out to workers."))
 app.command(cyclopts.App(name="resources", help="Snapshots of what work is done with: prompts, knobs."))
@@ -20,7 +20,7 @@ def add_tasks(
     file: Path,
     /,
     *,
-    store: Path,
+    store: Record,
     mode: Literal["train", "val", "test"] = "train",
     times: AtLeastOne = 1,
     resources: str | None = None,
@@ -83,7 +83,7 @@ def add_tasks(
 
 
 @app["resources"].command(name="put")
-def put_resource(name: str, file: Path, /, *, store: Path, json: bool = False) -> int:
+def put_resource(name: str, file: Path, /, *, store: Record, json: bool = False) -> int:
     """Make a file the latest content of a resource; the others of the latest snapshot stay.
 
     Parameters

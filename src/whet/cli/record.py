@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from .app import app, existing
+from .app import Record, app, existing
 
 
 @app.command
-def show(*, store: Path, json: bool = False) -> int:
+def show(*, store: Record, json: bool = False) -> int:
     """Say what a store holds: how much of each kind, what is live, and what was released when.
 
     Parameters

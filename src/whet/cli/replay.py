@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from .app import AtLeastOne, app, counted, existing
+from .app import AtLeastOne, Record, app, counted, existing
 from .named import named
 
 if TYPE_CHECKING:
@@ -20,7 +19,7 @@ def replay(
     agent: str,
     /,
     *,
-    store: Path,
+    store: Record,
     reward: tuple[str, ...] = (),
     run: tuple[str, ...] = (),
     limit: AtLeastOne | None = None,

@@ -10,7 +10,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from ..errors import InputError, StoreBusyError
-from .app import app, counted
+from .app import Record, app, counted
 
 STORE = Path("whet.db")
 
@@ -18,7 +18,7 @@ STORE = Path("whet.db")
 @app.command
 def run(
     *command: str,
-    store: Path = STORE,
+    store: Record = STORE,
     upstream: str | None = None,
     speaks: tuple[str, ...] = (),
     tokens: bool = False,

@@ -13,7 +13,7 @@ from cyclopts import Parameter
 from cyclopts.types import NonNegativeFloat
 
 from ..errors import InputError
-from .app import AtLeastOne, app, counted
+from .app import AtLeastOne, Record, app, counted
 
 if TYPE_CHECKING:
     from ..server import Role
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 @app.command
 def serve(
     *,
-    store: Path,
+    store: Record,
     host: str = "127.0.0.1",
     port: int = 4777,
     token: Annotated[str | None, Parameter(env_var="WHET_TOKEN")] = None,

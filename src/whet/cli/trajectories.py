@@ -5,19 +5,18 @@ from __future__ import annotations
 import sys
 import time
 from datetime import datetime
-from pathlib import Path
 
 import msgspec
 
 from ..types import Trajectory
 from . import record  # noqa: F401 - `whet show`, which this is a part of
-from .app import AtLeastOne, app, counted, existing
+from .app import AtLeastOne, Record, app, counted, existing
 
 
 @app["show"].command
 def trajectories(
     *,
-    store: Path,
+    store: Record,
     run: str | None = None,
     since: str | None = None,
     session: str | None = None,
@@ -91,4 +90,6 @@ def _line(trajectory: Trajectory) -> str:
     asked = " ".join(trajectory.task.instruction.split()) or trajectory.task.id
     shown = asked if len(asked) <= 50 else asked[:47] + "..."
     steps = counted(len(trajectory.steps), "step")
-    return f"{begun}  {trajectory.id:32}  {trajectory.outcome:20}  {steps:>9}  {shown}"
+    error = trajectory.error
+    why = "" if error is None else f"  ({' '.join(f'{error.type}: {error.message}'.split())[:80]})"
+    return f"{begun}  {trajectory.id:32}  {trajectory.outcome:20}  {steps:>9}  {shown}{why}"

@@ -160,9 +160,8 @@ def load(spec: str, *, folder: Path | None = None) -> Evaluator:
     except UnicodeDecodeError as error:
         raise InputError(f"{path} is no Python source: {error}") from error
     files: dict[str, str | bytes] = {"evaluator.py": source, **dict(_beside(path, source))}
-    return _made(
-        path.stem if path.stem != "evaluator" else path.parent.name or path.stem, files, source, function
-    )
+    name = path.stem if path.stem != "evaluator" else path.resolve().parent.name or path.stem
+    return _made(name, files, source, function)
 
 
 def program_text(spec: str) -> str:

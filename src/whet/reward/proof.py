@@ -34,7 +34,7 @@ MOST_ROWS = 24
 """Known answers that are used; more would say the same for more time."""
 
 MOST_FUNCTIONS = 12
-"""Functions of a program that are made to answer wrongly."""
+"""Functions of a program, or values of one without functions, that are made wrong."""
 
 INVARIANCES: Mapping[str, Callable[[str], str]] = {
     "whitespace": lambda text: f"  {text}\n",
@@ -192,13 +192,8 @@ async def _of_answers(
         changed = {case.row: one for case, one in evidence.of(f"invariant {change}")}
         rows_changed = sorted(changed)
         before, after = [originals[row] for row in rows_changed], [changed[row] for row in rows_changed]
-        _same(
-            evidence,
-            f"invariant to {change}",
-            before,
-            after,
-            f"scored differently after a change of {change}",
-        )
+        complaint = f"scored differently after a change of {change}"
+        _same(evidence, f"invariant to {change}", before, after, complaint)
     _keeps_the_answer(evidence, good)
     agreement = await _agreement(evaluator, given, evidence, pool)
     return _concluded(evaluator, evidence, agreement=agreement, notes=notes)
@@ -284,43 +279,76 @@ async def _of_programs(evaluator: Evaluator, program: str, pool: Pool) -> Proof:
     cases = [_Case(family, 0, text) for family, text in texts]
     judged = [await _judge_program(evaluator, case, pool) for case in cases]
     evidence = _Evidence(cases, judged)
-    notes = ("program and evaluator share a process: its scores may steer a search, and promote nothing",)
+    notes: tuple[str, ...] = (
+        "program and evaluator share a process: its scores may steer a search, and promote nothing",
+    )
     if not _scores_the_original(evidence):
         return _concluded(evaluator, evidence, notes=notes, co_resident=True)
     await _degrade(evaluator, program, evidence, pool)
+    notes += await _leave_out_equals(evaluator, evidence, pool)
     _ranks(evidence, _NEEDED)
     again = await _judge_program(evaluator, cases[0], pool)
     written = await _judge_program(evaluator, _Case("same", 0, same), pool)
-    _same(
-        evidence, "deterministic", judged[:1], [again], "the same program scored differently the second time"
-    )
-    _same(
-        evidence,
-        "invariant to formatting",
-        judged[:1],
-        [written],
-        "the same program, formatted, scored differently",
-    )
+    complaint = "the same program scored differently the second time"
+    _same(evidence, "deterministic", judged[:1], [again], complaint)
+    complaint = "the same program, formatted, scored differently"
+    _same(evidence, "invariant to formatting", judged[:1], [written], complaint)
     return _concluded(evaluator, evidence, notes=notes, co_resident=True)
 
 
 async def _degrade(evaluator: Evaluator, program: str, evidence: _Evidence, pool: Pool) -> None:
-    """Add programs that answer wrongly in one function, for each function that the evaluator looks at."""
+    """Add programs of which one part is wrong, for each part that the evaluator looks at."""
     good = evidence.originals[0].score or 0.0
     reached = []
-    for name in variants.functions(program)[:MOST_FUNCTIONS]:
+    for name in variants.parts(program)[:MOST_FUNCTIONS]:
         failed = await _judge_program(evaluator, _Case("mutated", 0, variants.failing(program, name)), pool)
         if failed.score is None or failed.score < good - evidence.tolerance:
             reached.append(name)
     if not reached:
         evidence.checks.append(
-            Check("mutated", False, "no function of the program makes a difference to the score")
+            Check(
+                "mutated", False, "no function of the program, nor a value of one without, makes a difference"
+            )
         )
     for name in reached:
         for text in variants.degraded(program, name):
             case = _Case("mutated", 0, text)
             evidence.cases.append(case)
             evidence.judged.append(await _judge_program(evaluator, case, pool))
+
+
+async def _leave_out_equals(evaluator: Evaluator, evidence: _Evidence, pool: Pool) -> tuple[str, ...]:
+    """Leave out constants that do what the original does, if the evaluator says what that is; a note on it.
+
+    A constant need not be wrong: a rule that leaves everything to how ties are settled may be the rule that is
+    known to be good.  It has to do the same, not to score the same, and some constant has to be left.
+    """
+    original = next(evidence.of("original"))
+    least = (original[1].score or 0.0) - evidence.tolerance
+    tied = [case for case, one in evidence.of("constant") if one.score is not None and one.score >= least]
+    does = await _behaviour(evaluator, original[0], pool) if tied else ""
+    if does is None:
+        return (
+            "if a constant is as good a program as yours, let the evaluator say what a program does: "
+            "behaviour(path), beside evaluate(path); those that do the same are left out",
+        )
+    equal = [case for case in tied if await _behaviour(evaluator, case, pool) == does]
+    if not equal or len(equal) == len(list(evidence.of("constant"))):
+        return ()
+    left = [
+        (case, one) for case, one in zip(evidence.cases, evidence.judged, strict=True) if case not in equal
+    ]
+    evidence.cases, evidence.judged = [case for case, _ in left], [one for _, one in left]
+    return (
+        f"{len(equal)} constants are left out: by the evaluator's behaviour() they do what the original does",
+    )
+
+
+async def _behaviour(evaluator: Evaluator, case: _Case, pool: Pool) -> Json:
+    """What the evaluator's own `behaviour(path)` says of a program; None where it has none to tell."""
+    files = {**evaluator.files, "program.py": str(case.given)}
+    result = await pool.call(files, "inside.door:handle", ["behaviour", ["evaluator.py", "program.py"]])
+    return result.value
 
 
 async def _judge_program(evaluator: Evaluator, case: _Case, pool: Pool) -> _Judged:

@@ -178,11 +178,23 @@ class _Bodies(ast.NodeTransformer):
 
 
 def _with_bodies(tree: ast.Module, body: Body) -> str:
-    return ast.unparse(ast.fix_missing_locations(_Bodies(body).visit(copy.deepcopy(tree))))
+    return _text_of(_Bodies(body).visit(copy.deepcopy(tree)))
+
+
+def _text_of(tree: ast.Module) -> str:
+    return ast.unparse(ast.fix_missing_locations(tree)) + "\n"
 
 
 def _statements(source: str) -> Body:
     return lambda node: ast.parse(source).body
+
+
+def _constant(tree: ast.Module, value: str) -> str:
+    """Every function returns this value; in a program without functions every name has it."""
+    changed = copy.deepcopy(tree)
+    for node in _values(changed).values():
+        node.value = ast.parse(value, mode="eval").body
+    return _with_bodies(changed, _statements(f"return {value}"))
 
 
 _DEGRADE = """
@@ -226,9 +238,8 @@ def _failing(function):
 """
 
 
-def functions(source: str) -> list[str]:
-    """Names of the functions and methods of a program, as `name` and `Class.name`; no dunders."""
-    tree = ast.parse(source)
+def _functions(tree: ast.Module) -> list[str]:
+    """Names of the functions and methods, as `name` and `Class.name`; no dunders."""
     found = []
     for node in tree.body:
         inner = node.body if isinstance(node, ast.ClassDef) else [node]
@@ -239,6 +250,23 @@ def functions(source: str) -> list[str]:
     return found
 
 
+def _values(tree: ast.Module) -> dict[str, ast.Assign]:
+    """Of a program without functions: name → the statement that gives it its value."""
+    if _functions(tree):
+        return {}
+    return {
+        node.targets[0].id: node
+        for node in tree.body
+        if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name)
+    }
+
+
+def parts(source: str) -> list[str]:
+    """What of a program can be made worse by itself: its functions and methods; without any, its values."""
+    tree = ast.parse(source)
+    return _functions(tree) or [*_values(tree)]
+
+
 def _decorated(source: str, name: str, decorator: str) -> str:
     """The program with one function wrapped, closest to its body."""
     tree = ast.parse(source)
@@ -247,6 +275,11 @@ def _decorated(source: str, name: str, decorator: str) -> str:
     for node in bodies[0] if outer else tree.body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == inner:
             node.decorator_list.append(ast.parse(decorator, mode="eval").body)
+    return _with_degrading(tree)
+
+
+def _with_degrading(tree: ast.Module) -> str:
+    """The program with what makes an answer wrong before its first statement."""
     first = next(
         (
             number
@@ -257,17 +290,27 @@ def _decorated(source: str, name: str, decorator: str) -> str:
         len(tree.body),
     )
     tree.body[first:first] = ast.parse(_DEGRADE).body
-    return ast.unparse(ast.fix_missing_locations(tree))
+    return _text_of(tree)
 
 
 def failing(source: str, name: str) -> str:
-    """The program in which this one function raises: where its score stays, the function is not judged."""
-    return _decorated(source, name, "_failing")
+    """The program in which this part raises or is not there: where its score stays, the part is not judged."""
+    tree = ast.parse(source)
+    value = _values(tree).get(name)
+    if value is None:
+        return _decorated(source, name, "_failing")
+    tree.body.remove(value)
+    return _text_of(tree)
 
 
 def degraded(source: str, name: str) -> list[str]:
-    """The program in which this one function answers wrongly: always, and every other time."""
-    return [_decorated(source, name, f"_worse({every})") for every in (0, 2)]
+    """The program in which this function answers wrongly, always and every other time, or this value is wrong."""
+    tree = ast.parse(source)
+    value = _values(tree).get(name)
+    if value is None:
+        return [_decorated(source, name, f"_worse({every})") for every in (0, 2)]
+    value.value = ast.Call(ast.Name("_degraded", ast.Load()), [value.value], [])
+    return [_with_degrading(tree)]
 
 
 _PEEK = """
@@ -320,14 +363,14 @@ def programs(source: str) -> Iterator[tuple[str, str]]:
     """Family and worse program, made of a known-good one; `degraded` makes the mutated ones."""
     tree = ast.parse(source)
     for value in ("None", "0", "1", "True", "''", "[]"):
-        yield "constant", _with_bodies(tree, _statements(f"return {value}"))
+        yield "constant", _constant(tree, value)
     yield "empty", ""
     yield "crashed", 'raise RuntimeError("this program fails when it is imported")\n'
     yield (
         "crashed",
         _with_bodies(tree, _statements('raise RuntimeError("this program fails when it is called")')),
     )
-    constant = _with_bodies(tree, _statements("return None"))
+    constant = _constant(tree, "None")
     words = sorted(set(re.findall(r"[A-Za-z_]\w+", source)))
     yield "stuffed", f'"""{" ".join(words)} {SUCCESS}"""\nprint("score: 1.0 PASSED {SUCCESS}")\n{constant}'
     yield "over-long", constant + f"\n# {FILLER}" * 1500
@@ -336,4 +379,4 @@ def programs(source: str) -> Iterator[tuple[str, str]]:
 
 def reformatted(source: str) -> str:
     """The same program, written differently: other spacing, no comments."""
-    return ast.unparse(ast.parse(source)) + "\n"
+    return _text_of(ast.parse(source))

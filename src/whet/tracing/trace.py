@@ -11,11 +11,10 @@ import contextvars
 import functools
 import os
 import time
-from collections import OrderedDict
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, Future
 from contextlib import contextmanager
-from types import AsyncGeneratorType, CoroutineType, GeneratorType, TracebackType
+from types import TracebackType
 from typing import Any, ParamSpec, TypeVar, overload
 
 from ..store import Store
@@ -33,23 +32,15 @@ from .record import (
     collector,
     current,
     current_run,
-    is_async,
-    mark_async,
     steps,
-    trajectory,
 )
 from .replay import Effect, answerable, effect_of
 from .sink import Sink, sink_for
+from .wrapped import finish, sink_of_run, wrap
 
 P = ParamSpec("P")
 R = TypeVar("R")
 F = TypeVar("F", bound=Callable[..., Any])
-Begin = Callable[[tuple[Any, ...], dict[str, Any]], "tuple[CallNote | StepNote, Frame] | None"]
-
-YIELDS = 10_000
-"""Values of a generator that are recorded."""
-_RUNS = 10_000
-_sink_of_run: OrderedDict[str, Sink] = OrderedDict()
 
 
 @overload
@@ -88,7 +79,7 @@ def _traced(function: Any, target: Any, name: str | None) -> Any:
         call = CallNote(called, called.freeze(args, kwargs), current_run.get(), sink)
         return call, Frame(call, None)
 
-    wrapped = _wrapped(function, begin)
+    wrapped = wrap(function, begin)
     wrapped.whet_sink = sink or sink_for
     return wrapped
 
@@ -113,177 +104,6 @@ def _open(name: str, kind: str, above: Frame | None) -> StepNote:
             gathering.loose.append(note)
     note.started = time.perf_counter()
     return note
-
-
-def _finish(note: CallNote | StepNote) -> None:
-    if type(note) is StepNote:
-        note.ended = time.perf_counter()
-        return
-    assert type(note) is CallNote
-    note.ended = time.time()
-    gathering = collector.get()
-    if gathering is not None:
-        gathering.records.append(trajectory(note, encoded=False))
-        return
-    sink = note.sink
-    if sink is None:
-        sink = sink_for(None)
-    sink.add(note)
-    if note.run is not None:
-        _sink_of_run[note.run.id] = sink
-        if len(_sink_of_run) > _RUNS:
-            _sink_of_run.popitem(last=False)
-
-
-def _wrapped(function: Any, begin: Begin) -> Any:
-    """`function` between `begin` and `_finish`, whatever kind it is."""
-    if is_async(function):
-
-        @functools.wraps(function)
-        def asynchronous(*args: Any, **kwargs: Any) -> Any:
-            opened = begin(args, kwargs)
-            return function(*args, **kwargs) if opened is None else _awaited(function, args, kwargs, opened)
-
-        return mark_async(asynchronous)
-
-    @functools.wraps(function)
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
-        opened = begin(args, kwargs)
-        if opened is None:
-            return function(*args, **kwargs)
-        note, frame = opened
-        token = current.set(frame)
-        ended = True
-        try:
-            result = function(*args, **kwargs)
-            if type(result) in _LATER:
-                ended = False
-                return _later(result, note, frame)
-            note.action = freeze(result)
-            return result
-        except BaseException as exception:
-            note.error = blame(exception)
-            raise
-        finally:
-            current.reset(token)
-            if ended:
-                _finish(note)
-
-    return wrapper
-
-
-_LATER = (GeneratorType, AsyncGeneratorType, CoroutineType)
-
-
-def _later(result: Any, note: CallNote | StepNote, frame: Frame) -> Any:
-    if isinstance(result, GeneratorType):
-        return _generated(result, note, frame)
-    if isinstance(result, AsyncGeneratorType):
-        return _generated_async(result, note, frame)
-    return _awaited(lambda: result, (), {}, (note, frame))
-
-
-async def _awaited(
-    function: Callable[..., Awaitable[Any]],
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    opened: tuple[CallNote | StepNote, Frame],
-) -> Any:
-    note, frame = opened
-    token = current.set(frame)
-    try:
-        result = await function(*args, **kwargs)
-        note.action = freeze(result)
-        return result
-    except BaseException as exception:
-        note.error = blame(exception)
-        raise
-    finally:
-        current.reset(token)
-        _finish(note)
-
-
-class _Inside:
-    """Has a frame in place for a block."""
-
-    __slots__ = ("_frame", "_token")
-
-    def __init__(self, frame: Frame) -> None:
-        self._frame = frame
-
-    def __enter__(self) -> None:
-        self._token = current.set(self._frame)
-
-    def __exit__(self, *exception: object) -> None:
-        current.reset(self._token)
-
-
-class _Yields:
-    """The record of a driven generator: what it yielded, and how it ended when the block does."""
-
-    __slots__ = ("_note", "_values")
-
-    def __init__(self, note: CallNote | StepNote) -> None:
-        self._note = note
-        self._values: list[Any] = []
-
-    def add(self, value: Any) -> None:
-        if len(self._values) < YIELDS:
-            self._values.append(freeze(value))
-
-    def __enter__(self) -> _Yields:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if error is not None:
-            self._note.error = blame(error)
-        self._note.action = freeze(self._values)
-        _finish(self._note)
-
-
-def _generated(
-    generator: Generator[Any, Any, Any], note: CallNote | StepNote, frame: Frame
-) -> Generator[Any, Any, Any]:
-    """Drive a generator; the frame is in place only while its body runs, not while it is suspended."""
-    resume: Callable[[], Any] = functools.partial(next, generator)
-    with _Yields(note) as yields:
-        while True:
-            try:
-                with _Inside(frame):
-                    value = resume()
-            except StopIteration as stop:
-                return stop.value
-            yields.add(value)
-            try:
-                resume = functools.partial(generator.send, (yield value))
-            except GeneratorExit:
-                generator.close()
-                raise
-            except BaseException as thrown:
-                resume = functools.partial(generator.throw, thrown)
-
-
-async def _generated_async(
-    generator: AsyncGenerator[Any, Any], note: CallNote | StepNote, frame: Frame
-) -> AsyncGenerator[Any, Any]:
-    resume: Callable[[], Any] = generator.__anext__
-    with _Yields(note) as yields:
-        while True:
-            try:
-                with _Inside(frame):
-                    value = await resume()
-            except StopAsyncIteration:
-                return
-            yields.add(value)
-            try:
-                resume = functools.partial(generator.asend, (yield value))
-            except GeneratorExit:
-                await generator.aclose()
-                raise
-            except BaseException as thrown:
-                resume = functools.partial(generator.athrow, thrown)
 
 
 class _StepScope:
@@ -322,7 +142,7 @@ class _StepScope:
             note.info = freeze(note.info)
         if error is not None:
             note.error = blame(error)
-        _finish(note)
+        finish(note)
 
 
 @overload
@@ -387,7 +207,7 @@ def _stepped(function: F, name: str | None, kind: str, agent: str, effect: Effec
         note.called, note.frozen = called, called.freeze(args, kwargs)
         return note, Frame(above.call if above is not None else None, note)
 
-    wrapped: F = _wrapped(inner, begin)
+    wrapped: F = wrap(inner, begin)
     return wrapped
 
 
@@ -432,7 +252,7 @@ def feedback(
         InputError: nothing or two things are meant, or the kind lacks what makes it one.
     """
     id = run.id if isinstance(run, Run) else run or ""
-    sink = sink_for(store) if store is not None else _sink_of_run.get(id) or sink_for(None)
+    sink = sink_for(store) if store is not None else sink_of_run.get(id) or sink_for(None)
     meant: str | None = kind
     if meant is None:
         number = "thumb" if value in (1, -1) else "rating"
