@@ -7,9 +7,9 @@ learns from each other's rewards.
 
 The settings are the paper's but for two, and the table has the paper's as well.  Rewards are not
 discounted: a discount pays each step of an episode that ends soon more, whatever is paid at its end, and
-here it is success that ends one: rewards that say nothing can teach (a control reached 92 %).  And
-actions are scored by the mean of their tokens: two of the six are one word long, the others two, and by
-the sum an untrained policy says hardly anything but those two.
+here it is success that ends one, so that rewards which say nothing can teach.  And actions are scored by
+the mean of their tokens: two of the six are one word long, the others two, and by the sum an untrained
+policy says hardly anything but those two.
 """
 
 from __future__ import annotations

@@ -15,12 +15,9 @@ from functools import lru_cache
 from itertools import chain
 from typing import Any
 
-from .schema import QUEUE_STATEMENTS, STATEMENTS, WIDTHS
+from .schema import QUEUE_STATEMENTS, STATEMENTS, TOGETHER, WIDTHS
 from .segments import Segments
 from .writer import Value
-
-_TOGETHER = 50
-"""Rows in one statement."""
 
 
 class Gathered:
@@ -74,14 +71,10 @@ class Gathered:
 
 
 def run(connection: sqlite3.Connection, key: str, rows: Sequence[Sequence[Value]]) -> list[Any]:
-    """Write rows of one kind, in their order; what the statement returns of each.
-
-    Fifty at a time: sqlite3 gives up the interpreter lock at each statement's step, and getting it back from
-    a busy server takes longer than the step.
-    """
+    """Write rows of one kind, in their order; what the statement returns of each."""
     returned: list[Any] = []
-    for start in range(0, len(rows), _TOGETHER):
-        part = rows[start : start + _TOGETHER]
+    for start in range(0, len(rows), TOGETHER):
+        part = rows[start : start + TOGETHER]
         returned += connection.execute(_statement(key, len(part)), tuple(chain.from_iterable(part)))
     return returned
 

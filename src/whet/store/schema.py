@@ -199,6 +199,10 @@ OR ROLLBACK, here and wherever many rows are written: what a table does not take
 owner would anyway.  So SQLite keeps nothing to undo one statement by, for which it would copy every page that
 the statement changes."""
 
+TOGETHER = 50
+"""Rows in one statement at most: sqlite3 gives up the interpreter lock at every step, and getting it back from
+a busy server takes longer than the step, up to 5 ms."""
+
 QUEUE_STATEMENTS: dict[str, tuple[int, str]] = {
     "attempt": (
         5,
@@ -231,8 +235,7 @@ QUEUE_STATEMENTS: dict[str, tuple[int, str]] = {
     ),
 }
 """What the queue writes, which keeps the same state in memory: never taken from another process.  Columns of
-a row, and the statement for any number of rows: sqlite3 gives up the interpreter lock at every step, and
-getting it back from a busy server costs up to 5 ms.  In the order in which a transaction has them."""
+a row, and the statement for any number of rows.  In the order in which a transaction has them."""
 
 HANDLED = {"span": 10, "withdraw": 1, "erase": 4, "retain": 4, "as_of": 1}
 """What is not written by one statement (`owner.py`): key → columns of a row."""

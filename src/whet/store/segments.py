@@ -19,13 +19,12 @@ from functools import lru_cache
 from itertools import chain
 from typing import Any
 
+from .schema import TOGETHER
+
 SEGMENT = 250_000
 """Spans in a segment: 0.4 GB of the usual 1.4 KB, and an index of 14 MB, which stays in memory."""
 SECONDS = 7 * 86_400.0
 """Age at which a segment is followed by the next although it is not full."""
-_CHUNK = 50
-"""Rows in one statement: sqlite3 gives up the interpreter lock at each statement's step, and getting it
-back from a busy server costs up to 5 ms."""
 _CONTEXTS = 10_000
 
 _COLUMNS = "seq, trace, id, parent, started, ended, name, encoding, context, run, arrived, body"
@@ -108,8 +107,8 @@ class Segments:
             )
         ]
         before = self._connection.total_changes
-        for start in range(0, len(rows), _CHUNK):
-            part = rows[start : start + _CHUNK]
+        for start in range(0, len(rows), TOGETHER):
+            part = rows[start : start + TOGETHER]
             self._connection.execute(_insert(self._number, len(part)), tuple(chain.from_iterable(part)))
         self._rows += self._connection.total_changes - before
         self._changed = True
