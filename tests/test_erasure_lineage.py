@@ -12,9 +12,10 @@ import pytest
 
 import whet
 from whet.cli import app
+from whet.data.lineage import learned_from
 from whet.data.tasks import to_jsonl
 from whet.errors import NotFoundError
-from whet.loop import Context, Update, learned_from
+from whet.loop import Context, Update
 from whet.store import Store
 from whet.types import Bundle, Group, Outcome, Split, Step, Task, Tokens, Trajectory, Version
 

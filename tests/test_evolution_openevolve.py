@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import subprocess
@@ -14,6 +15,7 @@ from evolution_toys import CURVE, LINE, write
 from whet.cli import main
 from whet.errors import InputError, MissingExtra
 from whet.evolution.openevolve import Config, config_of, read_checkpoint, read_config
+from whet.fakes import ScriptedServer
 
 OPTIONS = ["--timeout", "20", "--seed", "1", "--offline", "--unsafe-local", "--json"]
 
@@ -147,6 +149,44 @@ def test_an_evaluator_reads_and_imports_what_lies_beside_it(
     program, evaluator = write(tmp_path, evaluator=text)
     found = run(capsys, program, evaluator, "--output", tmp_path / "out", *OPTIONS)
     assert found["evaluations"] > 1  # type: ignore[operator]
+
+
+def test_a_budget_of_tokens_is_used_up_and_not_overshot_and_what_was_spent_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    numbers = itertools.count(3)
+
+    def answer(request: object) -> str:
+        line = f"    return x * {next(numbers)} + 1"
+        return f"<<<<<<< SEARCH\n    return x * 2 + 1\n=======\n{line}\n>>>>>>> REPLACE"
+
+    program, evaluator = write(tmp_path)
+    with ScriptedServer(answer) as server:
+        asked = ("--model", "scripted", "--base-url", server.base_url, "--models-only", "--iterations", 200)
+        options = [*asked, *(word for word in OPTIONS if word != "--offline")]
+        # Eight in flight set aside more than a thousand each, for answers of thirty.
+        found = run(capsys, program, evaluator, "--output", tmp_path / "out", *options, "--tokens", 9000)
+        spent = found["spent"]
+        assert found["stopped"] == "budget"
+        assert isinstance(spent, dict)
+        assert 6000 < spent["tokens"] <= 9000
+        assert spent["calls"] == len(server.requests)
+        assert spent["dollars"] is None
+        said = refused(capsys, program, evaluator, *options[:-1], "--dollars", 1)
+        assert "--price" in said
+
+
+def test_a_model_that_never_answers_is_told_with_its_reason(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    program, evaluator = write(tmp_path)
+    with ScriptedServer(lambda request: "no idea") as server:
+        asked = ("--model", "scripted", "--base-url", server.base_url, "--models-only", "--iterations", 3)
+        found = run(
+            capsys, program, evaluator, "--output", tmp_path / "out", *asked, "--unsafe-local", "--json"
+        )
+    (row,) = found["operators"]  # type: ignore[misc]
+    assert "SEARCH/REPLACE" in row["failure"]
 
 
 def test_what_an_evaluator_imports_is_loaded_once_for_all_candidates(

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+LONGEST = 500
+"""Lines of a file."""
 LEVELS = {
     "cli": 12,
     "__main__": 13,
@@ -163,6 +165,16 @@ def files(repository: Path) -> dict[str, Path]:
 @pytest.fixture(scope="module")
 def edges(files: dict[str, Path]) -> list[Import]:
     return [edge for name, path in files.items() for edge in imports(name, path, set(files))]
+
+
+@pytest.mark.parametrize("tree", ["src", "tests", "examples", "benchmarks"])
+def test_files_are_small(tree: str, repository: Path) -> None:
+    sizes = {
+        path.relative_to(repository).as_posix(): path.read_text(encoding="utf-8").count("\n")
+        for path in (repository / tree).rglob("*.py")
+    }
+    assert sizes
+    assert not {name: lines for name, lines in sizes.items() if lines > LONGEST}
 
 
 def test_imports_run_one_way(edges: list[Import]) -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from whet.cli import app, main
-from whet.errors import NotFoundError
+from whet.errors import InputError, NotFoundError
 from whet.store import Store
-from whet.types import Failure, Fault, Outcome, Split, Task, Trajectory
+from whet.types import Failure, Fault, Outcome, Split, Task, Trajectory, Version
 
 TASKS = (
     '{"task_id": "buy", "natural_language_instruction": "Buy a keyboard.", "initial_state": {"url": "x"}}\n'
@@ -82,6 +83,37 @@ def test_the_environment_may_name_the_store_and_a_failure_is_shown_with_its_reas
     assert "where?  (ValueError: no such city)" in capsys.readouterr().out
     with pytest.raises(NotFoundError, match="other"):
         run("show", "--store", tmp_path / "other.db")
+
+
+def test_what_is_released_is_live_beside_the_rest_until_it_is_rolled_back(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, prompt = tmp_path / "runs.db", tmp_path / "prompt.txt"
+    prompt.write_text("Answer in one sentence.")
+    trained = tmp_path / "out"
+    trained.mkdir()
+    weights = Version(resource="policy", content={"path": "/w", "sha256": "0"}, kind="weights", id="abc")
+    (trained / "bundle.json").write_bytes(msgspec.json.encode([weights]))
+    with Store(path, serve=True) as server:
+        assert run("release", "gateway.system_prompt", prompt, "--store", path, "--reason", "shorter") == 0
+        assert run("release", trained, "--store", path, "--json") == 0
+        live = server.live()
+        assert live is not None
+        assert dict(live)["policy"] == weights
+        assert live["gateway.system_prompt"].content == "Answer in one sentence."
+        assert live["gateway.system_prompt"].kind == "prompt"
+        assert json.loads(capsys.readouterr().out.splitlines()[-1]) == live.ids
+        assert [one.reason for one in server.history()] == ["shorter", f"from {trained}"]
+        assert run("rollback", "--store", path) == 0
+        back = server.live()
+        assert back is not None
+        assert set(back) == {"gateway.system_prompt"}
+    with pytest.raises(NotFoundError, match="output folder of whet train"):
+        run("release", tmp_path, "--store", path)
+    with pytest.raises(InputError, match=r"none\.txt"):
+        run("release", "prompt", tmp_path / "none.txt", "--store", path)
+    with pytest.raises(NotFoundError):
+        run("rollback", "--store", tmp_path / "new.db")
 
 
 def test_a_command_that_reads_leaves_an_empty_file_as_it_is(tmp_path: Path) -> None:

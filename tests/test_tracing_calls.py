@@ -196,6 +196,19 @@ def test_what_cannot_be_encoded_is_marked_and_never_raises(store: Store) -> None
     assert sorted(last.output) == [1, 2]
 
 
+def test_half_an_emoji_in_what_was_said_or_by_whom_loses_nothing(store: Store) -> None:
+    @trace(store)
+    def agent(question: str) -> str:
+        return "ok"
+
+    with run(session="s\ud83d", subject="ann\ud83d") as handle:
+        agent("hello")
+    feedback(handle, 1.0, "thanks \ud83d")
+    (kept,) = recorded(store)
+    assert (kept.session, kept.subject) == ("s?", "ann?")
+    assert [each.comment for each in kept.feedback] == ["thanks ?"]
+
+
 def test_async_calls_at_once_do_not_mix(store: Store) -> None:
     @step
     async def look(word: str) -> str:

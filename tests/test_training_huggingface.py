@@ -72,6 +72,17 @@ def rate(groups):
     return sum(every) / len(every)
 
 
+def test_a_log_gets_no_progress_bars_and_others_keep_theirs(tmp_path, capfd):
+    from transformers.utils import logging
+
+    folder = saved(tmp_path / "m")
+    capfd.readouterr()
+    network = huggingface.load(folder)
+    network.save(tmp_path / "copy")
+    assert capfd.readouterr().err == ""
+    assert logging.is_progress_bar_enabled()
+
+
 @pytest.mark.parametrize("kind", ["qwen2", "llama"])
 def test_logits_at_the_targets_are_the_whole_models(kind, tmp_path):
     network = huggingface.load(saved(tmp_path / "m", kind))

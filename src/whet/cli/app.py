@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import cyclopts
 from cyclopts import Parameter, validators
+
+if TYPE_CHECKING:
+    from ..types import Json
 
 
 def _version() -> str:
@@ -53,3 +56,24 @@ def existing(store: Path) -> Path:
     if store.is_file() and store.stat().st_size == 0:
         raise NotFoundError(f"{store} is an empty file, not a store; it was left as it is")
     return store
+
+
+def content_of(file: Path) -> Json:
+    """What a file says a resource is: JSON if its name ends in .json, else text.
+
+    Raises:
+        InputError: it cannot be read, or is neither.
+    """
+    from msgspec import DecodeError
+    from msgspec.json import decode
+
+    from ..errors import InputError
+
+    try:
+        body = file.read_bytes()
+        return decode(body) if file.suffix == ".json" else body.decode()
+    except OSError as error:
+        raise InputError(f"cannot read {file}: {error.strerror or error}") from error
+    except (DecodeError, UnicodeDecodeError) as error:
+        kind = "JSON" if file.suffix == ".json" else "UTF-8 text"
+        raise InputError(f"{file} is not {kind}: {error}") from error

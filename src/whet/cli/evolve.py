@@ -283,12 +283,20 @@ def _print(report: Report) -> None:
         f"({found.duplicates} duplicates skipped, {found.timeouts} timeouts; stopped by {found.stopped})"
     )
     _print_operators(found)
-    how = "asked " + ", ".join(report.models) if report.models else "no model was asked: tuned and recombined"
-    print(f"\n{how}")
+    print("\n" + (_asked(report) or "no model was asked: tuned and recombined"))
     print(f"best program: {report.best_path}\npatch: {report.output / 'evolution.patch'} (git apply)")
     print(
         "The evaluator ran beside the program: this score steers a search, it does not prove. Gate the result."
     )
+
+
+def _asked(report: Report | TargetReport) -> str:
+    """Which models, and what they took; "" without any."""
+    if not report.models:
+        return ""
+    spent = report.spent
+    dollars = "" if spent["dollars"] is None else f", ${spent['dollars']:.4f}"
+    return f"asked {', '.join(report.models)}: {spent['calls']:,} calls, {spent['tokens']:,} tokens{dollars}"
 
 
 def _print_operators(found: Found) -> None:
@@ -298,10 +306,8 @@ def _print_operators(found: Found) -> None:
             f"{row['name']:24} {row['tried']:>7} {row['evaluated']:>7} {row['improved']:>7} "
             f"{row['records']:>8} {row['gain']:>10.4g}"
         )
-        if row["tried"] and not row["evaluated"]:
-            failures = [one.failure for one in found.records if one.operator == row["name"] and one.failure]
-            if failures:
-                print(f"    none of them could be judged, the last: {failures[-1]}"[:400])
+        if "failure" in row:
+            print(f"    none of them could be judged, the last: {row['failure']}"[:400])
 
 
 def _print_targets(report: TargetReport) -> None:
@@ -329,6 +335,8 @@ def _print_targets(report: TargetReport) -> None:
         print(f"\nno verdict: {improved.why}")
     else:
         print(f"\n{'promote' if verdict.promote else 'do not promote'}: " + "\n  ".join(verdict.reasons))
+    if asked := _asked(report):
+        print(f"\n{asked}")
     if report.agent_calls:
         print(f"\nthe agent was called {report.agent_calls} times")
     print(f"\n{report.patch}" if report.patch else "\nnothing changed")

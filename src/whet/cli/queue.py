@@ -9,7 +9,7 @@ from typing import Literal
 import cyclopts
 import msgspec
 
-from .app import AtLeastOne, Record, app, counted
+from .app import AtLeastOne, Record, app, content_of, counted
 
 app.command(cyclopts.App(name="tasks", help="The work that is handed out to workers."))
 app.command(cyclopts.App(name="resources", help="Snapshots of what work is done with: prompts, knobs."))
@@ -97,17 +97,9 @@ def put_resource(name: str, file: Path, /, *, store: Record, json: bool = False)
     json
         Print one JSON object: id, names.
     """
-    from ..errors import InputError
     from ..store import Store
 
-    try:
-        body = file.read_bytes()
-        content = msgspec.json.decode(body) if file.suffix == ".json" else body.decode()
-    except OSError as error:
-        raise InputError(f"cannot read {file}: {error.strerror or error}") from error
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        kind = "JSON" if file.suffix == ".json" else "UTF-8 text"
-        raise InputError(f"{file} is not {kind}: {error}") from error
+    content = content_of(file)
     with Store(store) as opened:
         latest = opened.resources.latest()
         values = {**(latest[1] if latest else {}), name: content}

@@ -16,7 +16,7 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import cyclopts
 import msgspec
@@ -25,6 +25,9 @@ from cyclopts import Parameter
 from ..errors import InputError
 from .app import app, existing
 from .named import judged
+
+if TYPE_CHECKING:
+    from ..training.running import Trained
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,12 +322,17 @@ def _run(
     if store is not None:
         with Store(store) as opened:  # so that what is erased there later is known to be in them
             opened.put_versions(*done.bundle.values())
+    _say(name, done, json)
+    return 0
+
+
+def _say(name: str, done: Trained, json: bool) -> None:
     figures = {key: round(value, 6) for key, value in done.metrics.items()}
     if json:
         versions = {key: version.content for key, version in done.bundle.items()}
         result = {"method": name, "rounds": done.rounds, "reason": done.reason, "bundle": versions}
         print(msgspec.json.encode({**result, "metrics": figures}).decode())
-        return 0
+        return
     if done.survey is not None:
         print("\n".join(done.survey.lines()))
     print(f"{name}: {done.reason} ({done.rounds} rounds)")
@@ -333,7 +341,6 @@ def _run(
     for resource, version in done.bundle.items():
         where = version.content.get("network", version.content).get("path", "")
         print(f"{resource}: {version.id} {where}")
-    return 0
 
 
 def _learning_from(options: Any, score: str, trajectories: Sequence[Any]) -> Any:

@@ -105,7 +105,10 @@ class Agent:
             places = ", ".join(f"{each.path}:{each.line}" for each in found)
             raise InputError(f"{len(found)} targets are called {name!r} ({places}): give one as module:name")
         names = ", ".join(dict.fromkeys(each.name for each in self.known)) or "none"
-        raise NotFoundError(f"no target {name!r} in {self.root}; there are: {names}")
+        raise NotFoundError(
+            f"no target {name!r} in {self.root}; there are: {names}. A function that is not marked is named by its "
+            f"module: MODULE:{name}"
+        )
 
     def _direct(self, name: str) -> Mark:
         dotted, _, qualname = name.partition(":")

@@ -80,7 +80,7 @@ class Found:
     timeouts: int
     duplicates: int
     operators: list[dict[str, Json]]
-    """What each operator and model earned (`Bandit.table`)."""
+    """What each operator and model earned (`Bandit.table`), and the last failure of one that never got anywhere."""
     cpu_seconds: float
     stopped: str
     """Why it ended: `iterations`, `budget`, `target` or `patience`."""
@@ -298,15 +298,7 @@ class Search:
 
     async def _work(self, child: _Child) -> Record:
         """All gates of one child; whatever happens, it passes both turnstiles."""
-        judged: Judgement | None = None
-        if child.proposer is not None:
-            try:
-                child.program = await child.proposer.propose(child.draw, child.number)
-            except (InputError, ModelError) as error:
-                judged = Judgement(failure=f"no usable answer: {error}")
-            except BudgetExceeded as error:
-                self._spent = True
-                judged = Judgement(failure=f"not asked: {error}")
+        judged = await self._ask(child, child.proposer) if child.proposer is not None else None
         await self._texts.wait(child.number)
         fresh = self._fresh(child)
         self._texts.leave(child.number)
@@ -338,6 +330,22 @@ class Search:
                 return self._record(child, Judgement(failure=f"not judged: {error}"))
         child.cost += 1.0
         return replace(self._record(child, judged), behaviour=smoked.behaviour, evaluated=True)
+
+    async def _ask(self, child: _Child, proposer: Proposes) -> Judgement | None:
+        """Let a model or a command make the child; what went wrong, None if nothing did."""
+        for again in (False, True):
+            try:
+                child.program = await proposer.propose(child.draw, child.number)
+                return None
+            except (InputError, ModelError) as error:
+                return Judgement(failure=f"no usable answer: {error}")
+            except BudgetExceeded as error:
+                if again:
+                    self._spent = True
+                    return Judgement(failure=f"not asked: {error}")
+            # Those before have set aside more than they take: when they have their answers there may be enough.
+            await self._texts.wait(child.number)
+        return None
 
     async def _gate(self, number: int, behaviour: str) -> bool:
         """Pass the second turnstile; True if something before behaves the same."""
@@ -425,11 +433,18 @@ class Search:
             evaluations=sum(record.evaluated for record in self._records) + 1,
             timeouts=sum(record.timeout for record in self._records),
             duplicates=sum(record.status == "duplicate" for record in self._records),
-            operators=self._bandit.table(),
+            operators=[{**row, **self._why(row)} for row in self._bandit.table()],
             cpu_seconds=self.judge.cpu_seconds,
             stopped=stopped,
             replayed=self._replayed,
         )
+
+    def _why(self, row: Mapping[str, Json]) -> dict[str, Json]:
+        """The last failure of an operator of which nothing could be judged."""
+        if not row["tried"] or row["evaluated"]:
+            return {}
+        failures = [one.failure for one in self._records if one.operator == row["name"] and one.failure]
+        return {"failure": failures[-1]} if failures else {}
 
 
 def _judged(record: Record, main: str) -> Judged:

@@ -15,7 +15,7 @@ import os
 import shlex
 import shutil
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from importlib.machinery import PathFinder
@@ -95,6 +95,8 @@ class Report:
     ignored: Sequence[str]
     trusted_only: bool
     models: Sequence[str]
+    spent: Mapping[str, Json]
+    """See `spent_of`."""
 
     def json(self) -> dict[str, Json]:
         """What `--json` prints."""
@@ -115,6 +117,7 @@ class Report:
             "stopped": found.stopped,
             "resumed": found.replayed,
             "models": list(self.models),
+            "spent": dict(self.spent),
             "co_resident": True,
             "trusted_only": self.trusted_only,
             "operators": found.operators,
@@ -171,6 +174,7 @@ async def run_job(
         config.ignored,
         judge.trusted_only,
         names_of(proposers),
+        spent_of(opened.meter, job.price),
     )
 
 
@@ -278,7 +282,7 @@ async def proposers_of(
         ask: `changes`, `apo` or `gepa`.
 
     Raises:
-        InputError: another way of asking.
+        InputError: another way of asking, or dollars are limited and there is no price.
         MissingExtra: gepa is not installed.
     """
     if ask not in ("changes", "apo", "gepa"):
@@ -287,6 +291,11 @@ async def proposers_of(
     if models is not None:
         pairs = [(model, ModelConfig(name=model.name)) for model in models]
     else:
+        if config.models and price is None and meter.left("dollars") is not None:
+            raise InputError(
+                "--dollars limits what models cost, and no price is known: give --price with the dollars per million "
+                "tokens of prompt and of output"
+            )
         for each in config.models:
             key = each.api_key or os.environ.get("OPENAI_API_KEY")
             prices = {each.name: price} if price is not None else None
@@ -316,6 +325,13 @@ async def proposers_of(
 def names_of(proposers: Sequence[Proposes]) -> list[str]:
     """What a report calls them: a model by its own name."""
     return [each.model.name if isinstance(each, Proposer) else each.name for each in proposers]
+
+
+def spent_of(meter: Meter, price: Price | None) -> dict[str, Json]:
+    """What the models of a config took in this run: calls, tokens, and dollars, None where no price is known."""
+    calls, tokens, dollars = (meter.spent[name] for name in ("calls", "tokens", "dollars"))
+    known = price is not None or not calls
+    return {"calls": int(calls), "tokens": int(tokens), "dollars": round(dollars, 6) if known else None}
 
 
 def command_of(command: str, seconds: float, output: Path, stack: AsyncExitStack) -> Command:

@@ -102,7 +102,9 @@ class Networked:
         new = sum(_key(target, whole, each) not in self._known for each in args)
         left = self.most - self.calls - (self.kept if spare else 0)
         if new > left:
-            raise BudgetExceeded(f"{new} calls of {target.name} are needed, and {left} are left")
+            raise BudgetExceeded(
+                f"{target.name} has to be called {new} times, and {max(0, left)} calls are left"
+            )
 
     @asynccontextmanager
     async def open(self, target: Target, program: Program) -> AsyncIterator[Caller]:

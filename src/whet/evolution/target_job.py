@@ -36,7 +36,7 @@ from .edits import EDITS
 from .engine import Found, SearchOptions
 from .estimate import Estimate, estimated
 from .improving import FINALISTS, Improved, Improvement, mean
-from .job import command_of, folder_in_git, modules_of, names_of, proposers_of
+from .job import command_of, folder_in_git, modules_of, names_of, proposers_of, spent_of
 from .journal import Record
 from .journal import opened as opened_journal
 from .networked import Networked
@@ -96,6 +96,8 @@ class TargetReport:
     patch: str
     seconds: float
     models: Sequence[str]
+    spent: Mapping[str, Json]
+    """Of those models: calls, tokens, dollars."""
     agent_calls: int = 0
     """Of an entry that ran outside."""
 
@@ -123,6 +125,7 @@ class TargetReport:
             "cpu_seconds": round(sum(each.cpu_seconds for each in searches), 3),
             "seconds": round(self.seconds, 3),
             "models": list(self.models),
+            "spent": dict(self.spent),
             "agent_calls": self.agent_calls,
             "co_resident": False,
             "trusted_only": improved.trusted_only,
@@ -188,6 +191,7 @@ async def run_target_job(
         text,
         time.monotonic() - started,
         names_of(opened.proposers),
+        spent_of(opened.meter, job.price),
         opened.network.calls if opened.network is not None else 0,
     )
     _write(report)
@@ -296,6 +300,12 @@ async def _ways(
     network.kept = (FINALISTS + 1) * validation + 2 * sum(
         row.split is Split.GATE or not row.goal for row in mine
     )
+    least = network.kept + sum(row.goal and row.split is Split.TRAIN for row in mine)
+    if job.agent_calls is not None and job.agent_calls < least:
+        raise InputError(
+            f"--agent-calls {job.agent_calls}: for these {len(mine)} rows the start, the finalists and the gate take "
+            f"{least}, so none are left to search with: give more calls, or fewer rows"
+        )
     return Inside(pool), network, bench
 
 

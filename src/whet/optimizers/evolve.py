@@ -25,24 +25,22 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from ..errors import BudgetExceeded, NotFoundError, TrainingRefused
 from ..evolution.archive import (
-    Archive,
     Candidate,
     Member,
     clearly_worse,
-    decode_member,
-    encode_member,
     paired,
     rungs,
 )
 from ..evolution.effects import Effects, Trial, compared
 from ..evolution.operators import Knob, crossover, knobs, merge, mutate
+from ..evolution.search import Search
 from ..evolution.targets import Domain, Path
 from ..loop import Context, Update
-from ..types import Bundle, Group, Json, Task, Version
+from ..types import Bundle, Group, Task, Version
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,53 +75,6 @@ class EvolveOptions:
     """At most this share of the rollouts left at the start is kept for validation."""
     patience: int | None = None
     """Generations without a better candidate after which the search is done; None: never."""
-
-
-@dataclass(slots=True)
-class _Search:
-    """All that a search knows; its JSON form is the optimizer's state."""
-
-    seed: int
-    tasks: list[str]
-    validation: list[str]
-    start: str = ""
-    """Id of the incumbent that the search began with."""
-    bundle: str = ""
-    """Id of the Bundle that the last step returned: another one means the world has changed."""
-    archive: Archive = field(default_factory=Archive)
-    trials: list[Trial] = field(default_factory=list)
-    """What every child did on its probe."""
-    validated: dict[str, Member] = field(default_factory=dict)
-    """Member id → its record on the validation tasks."""
-    generation: int = 0
-    improved: int = 0
-    """Generation of the last better candidate."""
-    rollouts: int = 0
-    repeats: int = 0
-    """Children whose content had been tried: proposed again at no cost."""
-    duplicates: int = 0
-    """Children whose behaviour had been seen: skipped after the probe."""
-
-    def encode(self) -> Json:
-        plain = ("seed", "tasks", "validation", "start", "bundle", "generation", "improved")
-        counts = ("rollouts", "repeats", "duplicates")
-        return {
-            **{name: getattr(self, name) for name in plain + counts},
-            "archive": self.archive.encode(),
-            "trials": [trial.encode() for trial in self.trials],
-            "validated": [encode_member(member) for member in self.validated.values()],
-        }
-
-    @staticmethod
-    def decode(data: Json) -> _Search:
-        rest = {key: value for key, value in data.items() if key not in ("archive", "trials", "validated")}
-        validated = [decode_member(each) for each in data["validated"]]
-        return _Search(
-            **rest,
-            archive=Archive.decode(data["archive"]),
-            trials=[Trial.decode(each) for each in data["trials"]],
-            validated={each.id: each for each in validated},
-        )
 
 
 class Evolve:
@@ -210,16 +161,16 @@ class Evolve:
             )
         return places
 
-    def _resumed(self, bundle: Bundle, context: Context) -> _Search | None:
+    def _resumed(self, bundle: Bundle, context: Context) -> Search | None:
         if context.state is None:
             return None
-        search = _Search.decode(context.state)
+        search = Search.decode(context.state)
         train = {task.id for task in context.train}
         validation = {task.id for task in context.validation}
         same = search.bundle == bundle.id and train.issuperset(search.tasks)
         return search if same and validation.issuperset(search.validation) else None
 
-    def _begun(self, bundle: Bundle, context: Context) -> _Search:
+    def _begun(self, bundle: Bundle, context: Context) -> Search:
         if not context.train:
             raise TrainingRefused("evolve: no training tasks to run candidates on")
         options = self.options
@@ -231,13 +182,13 @@ class Evolve:
         if left is not None:
             room = min(room, int(options.validation_share * left / ((options.finalists + 1) * options.n)))
         validation = rng.sample([task.id for task in context.validation], room)
-        return _Search(seed=seed, tasks=tasks, validation=validation, bundle=bundle.id)
+        return Search(seed=seed, tasks=tasks, validation=validation, bundle=bundle.id)
 
 
 class _Run:
     """One step's work on a search."""
 
-    def __init__(self, evolve: Evolve, bundle: Bundle, context: Context, search: _Search) -> None:
+    def __init__(self, evolve: Evolve, bundle: Bundle, context: Context, search: Search) -> None:
         self.options = evolve.options
         self.score = evolve.score
         self.resources = evolve.resources

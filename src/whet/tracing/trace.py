@@ -19,7 +19,7 @@ from typing import Any, ParamSpec, TypeVar, overload
 
 from ..store import Store
 from ..types import Feedback, Json, Step, Trajectory
-from .encode import freeze, thaw
+from .encode import clean, freeze, thaw
 from .labels import Kind, check_feedback
 from .record import (
     Called,
@@ -217,7 +217,7 @@ def run(*, session: str | None = None, subject: str | None = None) -> Iterator[R
 
     The first call takes that id as its trajectory's; all carry it as `meta["run"]`.
     """
-    handle = Run(session=session, subject=subject)
+    handle = Run(session=session and clean(session), subject=subject and clean(subject))
     token = current_run.set(handle)
     try:
         yield handle
@@ -260,11 +260,11 @@ def feedback(
     said = Feedback(
         run=id,
         value=value,
-        comment=comment,
+        comment=clean(comment),
         correction=thaw(freeze(correction)),
         kind=meant,
         step=step,
-        session=session,
+        session=session and clean(session),
     )
     check_feedback(said)
     sink.add(said)

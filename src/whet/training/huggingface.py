@@ -16,6 +16,7 @@ import copy
 import hashlib
 import os
 import shutil
+import sys
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -215,7 +216,8 @@ class CausalLM:
             # Each process has a folder of its own; transformers would let the first one alone write.
             self._whole().should_save_on_this_rank = bool
             state = {name: sharding.whole(tensor) for name, tensor in self.model.state_dict().items()}
-            self.model.save_pretrained(partial, max_shard_size="1000GB", state_dict=state)
+            with _bars_on_a_terminal():
+                self.model.save_pretrained(partial, max_shard_size="1000GB", state_dict=state)
             if not self.adapted:
                 _copy_tokenizer(self.model.config._name_or_path, partial)
             for file in partial.iterdir():
@@ -263,9 +265,10 @@ def load(source: str | Path, *, sha: str | None = None, lora: LoRAOptions | None
     except ImportError as error:
         raise MissingExtra("transformers", "train") from error
     try:
-        model = AutoModelForCausalLM.from_pretrained(
-            str(source), use_safetensors=True, trust_remote_code=False, dtype=torch.float32
-        )
+        with _bars_on_a_terminal():
+            model = AutoModelForCausalLM.from_pretrained(
+                str(source), use_safetensors=True, trust_remote_code=False, dtype=torch.float32
+            )
     except (OSError, ValueError) as error:
         raise _not_loaded(source, error) from error
     if lora is None:
@@ -324,6 +327,21 @@ def load_adapter(
     with _peft_in_peace():
         made = PeftModel.from_pretrained(whole.model, str(folder), is_trainable=True)
     return CausalLM(made, base=base)
+
+
+@contextmanager
+def _bars_on_a_terminal() -> Iterator[None]:
+    """transformers draws its progress wherever standard error goes, into a log too."""
+    from transformers.utils import logging  # there is a model of it, so it is loaded
+
+    if sys.stderr.isatty() or not logging.is_progress_bar_enabled():
+        yield
+        return
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    try:
+        yield
+    finally:
+        logging.enable_progress_bar()  # type: ignore[no-untyped-call]
 
 
 @contextmanager

@@ -17,8 +17,9 @@ from typing import Any
 
 import msgspec
 
+from ..data.lineage import learned_from
 from ..errors import InputError, TrainingRefused
-from ..loop import Context, Optimizer, Progress, Rollout, Update, learned_from, means, quiet
+from ..loop import Context, Optimizer, Progress, Rollout, Update, means, quiet
 from ..types import Bundle, Group, Json, Outcome, Preference, Task, Trajectory, Version, digest, new_id
 from . import templates
 from .capture import Survey, require
