@@ -21,7 +21,7 @@ from .writer import Value
 _SELECT = "SELECT seq, trace, id, parent, started, ended, name, body, encoding, context, run FROM spans_{0}"
 _TOGETHER = 200
 """Segments in one statement; SQLite takes 500."""
-_ASKED = 100
+_ASKED = 128
 """Traces or runs in one statement."""
 _SCANNED = 20_000
 """Spans that one call of `touched` looks at."""
@@ -157,7 +157,7 @@ class Spans:
         rows: list[Any] = []
         try:
             for first in range(0, len(values), _ASKED):
-                asked = values[first : first + _ASKED]
+                asked = _filled(values[first : first + _ASKED])
                 # Numbered, so that each segment's part of the statement refers to the same values.
                 where = f" WHERE {column} IN ({', '.join(f'?{place}' for place in range(1, len(asked) + 1))})"
                 for start in range(0, len(numbers), _TOGETHER):
@@ -181,6 +181,12 @@ class Spans:
             )
         )
         return [Span._make((*row[1:9], contexts.get(row[9], b""), row[10])) for row in rows]
+
+
+def _filled(values: Sequence[Value]) -> Sequence[Value]:
+    """Up to a power of two, with the last of them again: a statement for each number would be prepared and kept."""
+    whole = 1 << (len(values) - 1).bit_length()
+    return [*values, *[values[-1]] * (whole - len(values))]
 
 
 _BY_START: Callable[[Any], Any] = lambda row: (row[4], row[2], row[0])  # noqa: E731
