@@ -116,6 +116,20 @@ def test_begun_anew_it_says_which_file_is_another_and_its_own_results_are_none(
     )
 
 
+def test_nothing_begins_anew_where_nothing_had_begun(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    program, evaluator = write(
+        tmp_path, evaluator="def evaluate(path):\n    return {'combined_score': 0.5}\n"
+    )
+    words = ("--output", tmp_path / "out", "--iterations", "2", *OPTIONS)
+    assert "cannot tell" in refused(capsys, program, evaluator, *words)
+    evaluator.write_text(CURVE, encoding="utf-8")
+    with pytest.raises(SystemExit):
+        main(["evolve", *map(str, (program, evaluator, *words))])
+    assert capsys.readouterr().err == ""
+
+
 def test_in_the_sandbox_the_program_sees_no_files_of_the_host(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -165,6 +165,10 @@ class Search:
     _texts: Turnstile = field(default_factory=Turnstile)
     _acts: Turnstile = field(default_factory=Turnstile)
     _slots: asyncio.Semaphore = field(init=False)
+    _asking: int = 0
+    """Proposers at work."""
+    _answered: asyncio.Event = field(default_factory=asyncio.Event)
+    """The next of them to be done."""
     _replayed: int = 0
     _spent: bool = False
     """A model was not asked, or a candidate not judged, because the budget would not hold it."""
@@ -332,20 +336,29 @@ class Search:
         return replace(self._record(child, judged), behaviour=smoked.behaviour, evaluated=True)
 
     async def _ask(self, child: _Child, proposer: Proposes) -> Judgement | None:
-        """Let a model or a command make the child; what went wrong, None if nothing did."""
-        for again in (False, True):
+        """Let a model or a command make the child; what went wrong, None if nothing did.
+
+        Calls under way have set aside more than they take, so one that does not fit waits for them: the budget
+        is spent when it still does not and there are none.
+        """
+        failed: Judgement | None = None
+        while True:
+            self._asking += 1
             try:
                 child.program = await proposer.propose(child.draw, child.number)
-                return None
             except (InputError, ModelError) as error:
-                return Judgement(failure=f"no usable answer: {error}")
+                failed = Judgement(failure=f"no usable answer: {error}")
             except BudgetExceeded as error:
-                if again:
-                    self._spent = True
-                    return Judgement(failure=f"not asked: {error}")
-            # Those before have set aside more than they take: when they have their answers there may be enough.
-            await self._texts.wait(child.number)
-        return None
+                if self._asking > 1:
+                    self._asking -= 1
+                    await self._answered.wait()
+                    continue
+                self._spent = True
+                failed = Judgement(failure=f"not asked: {error}")
+            self._asking -= 1
+            self._answered.set()
+            self._answered = asyncio.Event()
+            return failed
 
     async def _gate(self, number: int, behaviour: str) -> bool:
         """Pass the second turnstile; True if something before behaves the same."""

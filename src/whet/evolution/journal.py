@@ -117,7 +117,8 @@ def opened(
     """
     journal, key = Journal(store, run), f"made of/{subject}"
     before = store.state(key, {})
-    if before and 0 not in journal and notice is not None:
+    judged = store.rows("SELECT 1 FROM states WHERE key > 'evolution/' AND key < 'evolution0' LIMIT 1", [])
+    if before and judged and 0 not in journal and notice is not None:
         changed = [name for name in {**before, **made_of} if before.get(name) != made_of.get(name)]
         if changed:  # else the last one ended before anything was judged, and nothing is lost
             notice(f"{subject}: begins anew, for this is not what it was: {', '.join(changed)}")
