@@ -8,8 +8,7 @@ time, its slope over the last half, errors, and the p99 of a request in each thi
 
 Memory grows at first, by 32 MB of SQLite's page cache once the file is as large, by the 10,000 runs whose
 revisions the assembler remembers and by the leases of the last minute; then slowly, as statements for seldom
-numbers of rows are prepared, of which the owner keeps `STATEMENTS_KEPT` of some 40 KB.  With as many rollouts
-waiting all the time the server had as many Python objects after 116,000 rollouts as after 20,000.
+numbers of rows are prepared, of which the owner keeps `STATEMENTS_KEPT` of some 40 KB.
 """
 
 from __future__ import annotations

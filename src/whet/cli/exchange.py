@@ -63,9 +63,9 @@ def export(
     if score is not None and reward_function is not None:
         raise InputError("give --score for one that was recorded, or --reward-function for one to give now")
     with Store(store) as opened:
-        runs = list(opened.trajectories())
+        runs: Iterable[Trajectory] = opened.trajectories()
         if reward_function is not None:
-            runs, score, _ = judged(runs, reward_function)
+            runs, score, _ = judged(list(runs), reward_function)
         made = _made(format, runs, opened.preferences(), score=score, source=source)
     output.parent.mkdir(parents=True, exist_ok=True)
     if output.suffix == ".parquet":
@@ -85,7 +85,7 @@ def export(
 
 def _made(
     format: Format,
-    runs: Sequence[Trajectory],
+    runs: Iterable[Trajectory],
     preferences: Iterable[Preference],
     *,
     score: str | None,

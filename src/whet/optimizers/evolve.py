@@ -37,7 +37,7 @@ from ..evolution.archive import (
 )
 from ..evolution.effects import Effects, Trial, compared
 from ..evolution.operators import Knob, crossover, knobs, merge, mutate
-from ..evolution.search import Search
+from ..evolution.search_state import SearchState
 from ..evolution.targets import Domain, Path
 from ..loop import Context, Update
 from ..types import Bundle, Group, Task, Version
@@ -161,16 +161,16 @@ class Evolve:
             )
         return places
 
-    def _resumed(self, bundle: Bundle, context: Context) -> Search | None:
+    def _resumed(self, bundle: Bundle, context: Context) -> SearchState | None:
         if context.state is None:
             return None
-        search = Search.decode(context.state)
+        search = SearchState.decode(context.state)
         train = {task.id for task in context.train}
         validation = {task.id for task in context.validation}
         same = search.bundle == bundle.id and train.issuperset(search.tasks)
         return search if same and validation.issuperset(search.validation) else None
 
-    def _begun(self, bundle: Bundle, context: Context) -> Search:
+    def _begun(self, bundle: Bundle, context: Context) -> SearchState:
         if not context.train:
             raise TrainingRefused("evolve: no training tasks to run candidates on")
         options = self.options
@@ -182,13 +182,13 @@ class Evolve:
         if left is not None:
             room = min(room, int(options.validation_share * left / ((options.finalists + 1) * options.n)))
         validation = rng.sample([task.id for task in context.validation], room)
-        return Search(seed=seed, tasks=tasks, validation=validation, bundle=bundle.id)
+        return SearchState(seed=seed, tasks=tasks, validation=validation, bundle=bundle.id)
 
 
 class _Run:
     """One step's work on a search."""
 
-    def __init__(self, evolve: Evolve, bundle: Bundle, context: Context, search: Search) -> None:
+    def __init__(self, evolve: Evolve, bundle: Bundle, context: Context, search: SearchState) -> None:
         self.options = evolve.options
         self.score = evolve.score
         self.resources = evolve.resources

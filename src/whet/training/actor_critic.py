@@ -10,6 +10,7 @@ a decision is, a token or a choice, is said by the method.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, TypeVar
@@ -172,16 +173,16 @@ def _explained(values: Tensor, returns: Tensor) -> float:
 
 
 @dataclass(kw_only=True)
-class ValueLoss(PolicyLoss):
+class ValueLoss(PolicyLoss, ABC):
     """A policy's loss and its value head's, of one optimizer step."""
 
     head: Head
     value_coefficient: float = 0.1
     value_clip: float | None = 0.2
 
+    @abstractmethod
     def joint(self, network: Network, part: Part) -> Tensor:
         """The part's share of the loss, both from one pass through the network."""
-        raise NotImplementedError
 
 
 @dataclass(kw_only=True)

@@ -10,7 +10,7 @@ from .effects import Trial
 
 
 @dataclass(slots=True)
-class Search:
+class SearchState:
     """All that a search knows; its JSON form is the optimizer's state."""
 
     seed: int
@@ -45,10 +45,10 @@ class Search:
         }
 
     @staticmethod
-    def decode(data: Json) -> Search:
+    def decode(data: Json) -> SearchState:
         rest = {key: value for key, value in data.items() if key not in ("archive", "trials", "validated")}
         validated = [decode_member(each) for each in data["validated"]]
-        return Search(
+        return SearchState(
             **rest,
             archive=Archive.decode(data["archive"]),
             trials=[Trial.decode(each) for each in data["trials"]],
