@@ -22,7 +22,7 @@ import os, signal
 def f(each, count):
     for _ in range(count):
         if os.fork() == 0:
-            held = bytearray(b'x' * each)
+            held = bytearray(b'x') * each  # one allocation: a copy would be over the limit of a single process
             signal.pause()
     signal.pause()
 """
