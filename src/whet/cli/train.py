@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import cyclopts
 import msgspec
-from cyclopts import Parameter
+from cyclopts import Parameter, validators
 
 from ..errors import InputError
 from .app import app, existing
@@ -243,7 +243,11 @@ def _shared(
         Parameter(help="Folder or name of a causal language model, or tiny for a fresh one of whet's own."),
     ] = "tiny",
     lora_rank: Annotated[
-        int, Parameter(help="Train LoRA factors of this rank beside frozen weights; 0 trains all weights.")
+        int,
+        Parameter(
+            help="Train LoRA factors of this rank beside frozen weights; 0 trains all weights.",
+            validator=validators.Number(gte=0),
+        ),
     ] = 0,
     ids_only: Annotated[
         bool,
@@ -275,6 +279,10 @@ def _run(
     json: bool = False,
 ) -> int:
     method = METHODS[name]
+    if lora_rank and model == "tiny":
+        raise InputError("--lora-rank trains factors beside a pretrained model; give one with --model")
+    if output.is_file():
+        raise InputError(f"{output} is a file; give a folder for the weights with --output")
     labels = _labelled(method, data, model)
     trajectories = _trajectories(data, store) if labels is None else [one.trajectory for one in labels]
     rewarded: list[str] = []
