@@ -49,6 +49,7 @@ LEVELS = {
     "budget": 0.5,
     "stats": 0.5,
     "faults": 0.5,
+    "escapes": 0.5,
     "types": 0,
     "errors": 0,
 }
