@@ -15,6 +15,7 @@ from training_toys import VOCABULARY
 from whet.errors import InputError
 from whet.training.generation import CausalSampler
 from whet.training.sampler import Sampler
+from whet.training.serving.constraints import Constraints, Form
 from whet.training.serving.engine import EngineOptions
 
 ALL = {"return_token_ids": True, "logprobs": True}
@@ -248,10 +249,11 @@ def test_a_full_line_is_refused_with_when_to_come_again():
     [
         ({"model": "other"}, 404, "no model 'other'"),
         ({"max_tokens": 10_000}, 400, "context is too long"),
+        ({"messages": [{"role": "user", "content": "3 " * 500}]}, 400, "takes for an answer. Send less."),
         ({"messages": []}, 400, "at least one message"),
         ({"messages": [{"role": "user", "content": "unheard"}]}, 400, "not among the"),
         ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, 400, "reads text alone"),
-        ({"temperature": -1}, 400, "temperature"),
+        ({"temperature": -1}, 400, "between 0 and 100; got -1"),
         ({"n": 1000}, 400, "n must be"),
         ({"presence_penalty": 1.5}, 400, "not offered"),
         ({"max_tokens": "many"}, 400, "max_tokens"),
@@ -347,6 +349,17 @@ def test_answers_are_held_to_a_schema(large):
         },
     )
     assert refused.status_code == 400
+
+
+def test_a_tokenizer_with_words_that_the_model_has_no_row_for_still_keeps_to_a_form(large):
+    """As where tokens were added and the model was not resized."""
+    pytest.importorskip("llguidance")
+    text = large.text
+    constraints = Constraints(text, len(text.tokenizer) - 1)
+    constraint = constraints.constraint(Form("choice", ["yes", "no"]))
+    allowed = constraint.allowed()
+    assert len(allowed) == len(text.tokenizer) - 1
+    assert {text.tokenizer.decode([id])[0] for id in allowed.nonzero().flatten().tolist()} == {"y", "n"}
 
 
 def test_a_call_that_is_asked_for_comes_and_goes_back_token_for_token(large):
