@@ -313,6 +313,22 @@ def test_a_pair_is_marked_co_resident_and_cannot_be_promoted() -> None:
     assert not result.promotable
 
 
+def test_an_evaluator_imports_other_parts_of_openevolve_where_it_is_installed(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    (tmp_path / "openevolve" / "utils").mkdir(parents=True)
+    (tmp_path / "openevolve" / "__init__.py").write_text("raise SystemError('slow to load')\n")
+    (tmp_path / "openevolve" / "utils" / "__init__.py").write_text("def better(x):\n    return x + 1.0\n")
+    evaluator = (
+        "from openevolve.evaluation_result import EvaluationResult\n"
+        "from openevolve.utils import better\n"
+        "def evaluate(path):\n    return EvaluationResult({'combined_score': better(1)})\n"
+    )
+    result = within(lambda pool: pool.pair("x = 1", evaluator), Sandbox(paths=[str(tmp_path)]))
+    assert result.value == {"metrics": {"combined_score": 2.0}, "artifacts": {}}
+    missing = within(lambda pool: pool.pair("x = 1", evaluator))
+    assert "openevolve.utils" in missing.failure.message
+
+
 def test_trusted_code_runs_without_a_sandbox_and_is_marked(tmp_path: Path) -> None:
     (tmp_path / "seen.txt").write_text("seen")
     source = "def f(path): return open(path).read()"

@@ -93,6 +93,7 @@ class Report:
     patch: str
     seconds: float
     ignored: Sequence[str]
+    """Options of the config that change nothing here."""
     trusted_only: bool
     models: Sequence[str]
     spent: Mapping[str, Json]
@@ -117,6 +118,7 @@ class Report:
             "stopped": found.stopped,
             "resumed": found.replayed,
             "models": list(self.models),
+            "ignored_options": list(self.ignored),
             "spent": dict(self.spent),
             "co_resident": True,
             "trusted_only": self.trusted_only,
@@ -299,7 +301,9 @@ async def proposers_of(
         for each in config.models:
             key = each.api_key or os.environ.get("OPENAI_API_KEY")
             prices = {each.name: price} if price is not None else None
-            made = OpenAIModel(each.api_base, each.name, api_key=key, meter=meter, prices=prices)
+            made = OpenAIModel(
+                each.api_base, each.name, api_key=key, retry=each.retry, meter=meter, prices=prices
+            )
             pairs.append((await stack.enter_async_context(made), each))
     weights = {each.weight for _, each in pairs}
     if len(weights) > 1:

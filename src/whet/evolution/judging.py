@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import ast
 import warnings
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -42,6 +42,8 @@ class Ran(Protocol):
     def failure(self) -> Failure | None: ...
     @property
     def cpu_seconds(self) -> float: ...
+    @property
+    def stdout(self) -> str: ...
     @property
     def killed_by(self) -> str | None: ...
     @property
@@ -79,7 +81,7 @@ class Evaluator:
             tree = ast.parse(text)
         except (SyntaxError, ValueError) as error:
             raise InputError(f"the evaluator {self.main} is not valid Python: {error}") from error
-        named = {name for node in tree.body for name in _defined(node)}
+        named = {name for node in _top(tree) for name in _defined(node)}
         if not named & {"evaluate", "evaluate_stage1", "*"}:
             raise InputError(
                 f"the evaluator {self.main} defines no evaluate(path_of_the_program). Add one that returns "
@@ -127,6 +129,15 @@ def _taken(path: Path, folder: Path, without: Collection[Path]) -> bool:
     if hidden or path.is_symlink() or not path.is_file():
         return False
     return not set(without) & set(path.resolve().parents)
+
+
+def _top(node: ast.AST) -> Iterator[ast.stmt]:
+    """The statements that run where a module is loaded, those in `try` and `if` among them."""
+    for each in ast.iter_child_nodes(node):
+        if isinstance(each, ast.stmt):
+            yield each
+        if not isinstance(each, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.expr)):
+            yield from _top(each)
 
 
 def _defined(node: ast.stmt) -> list[str]:
@@ -252,16 +263,30 @@ class Judge:
         wrecks = {"an empty file": ""}
         if start.main.endswith(".py"):
             wrecks["one that raises"] = "raise RuntimeError('a program that does not run')\n"
-        scores = []
-        for text in wrecks.values():
-            wreck = await self.score(start.with_part(start.main, text))
-            scores.append(wreck.score)
-        if all(score is not None and score >= (judged.score or 0.0) for score in scores):
-            raise TrainingRefused(
-                f"the evaluator gives {judged.score:g} to the start program, and no less to "
-                f"{' and to '.join(wrecks)} ({', '.join(f'{score:g}' for score in scores)}). It cannot tell "
-                "better from worse; let it fail, or score lower, when the program does."
-            )
+        wrecked = [await self.score(start.with_part(start.main, text)) for text in wrecks.values()]
+        scores = [wreck.score for wreck in wrecked]
+        assert judged.score is not None
+        if any(score is None or score < judged.score for score in scores):
+            return
+        if judged.score == 0 and not _complaint(judged) and all(map(_complaint, wrecked)):
+            return  # nothing is earned yet, and of the wrecks alone it says that they fail
+        raise TrainingRefused(
+            f"the evaluator gives {judged.score:g} to the start program, and no less to "
+            f"{' and to '.join(wrecks)} ({', '.join(f'{score:g}' for score in scores)}). It cannot tell "
+            "better from worse; let it fail, or score lower, when the program does.\n"
+            + await self._said(start)
+        )
+
+    async def _said(self, start: Program) -> str:
+        """What an evaluator says of the start program when it is asked once more, for whoever has to mend it."""
+        async with self.bench(start) as bench:
+            judged = await bench.score()
+        said = _complaint(judged) or bench.printed.strip()[-1000:]
+        said = f"Of the start program it says: {said}\n" if said else ""
+        return (
+            f"{said}It runs in the sandbox, without network, and sees the files of its own folder, installed "
+            "modules and system programs alone."
+        )
 
     @asynccontextmanager
     async def bench(self, program: Program) -> AsyncIterator[Bench]:
@@ -307,6 +332,8 @@ class Bench:
     def __init__(self, judge: Judge, opened: Opened, program: Program) -> None:
         self._judge, self._opened, self._program = judge, opened, program
         self.at = f"program/{program.main}"
+        self.printed = ""
+        """The end of what was printed while it was scored."""
 
     async def ask(self, function: str, args: list[Json], *, last: bool = False) -> Ran:
         """Call one of our functions inside; `last` if nothing more will be asked of this process."""
@@ -339,6 +366,7 @@ class Bench:
         for number, stage in enumerate(judge.stages):
             last = stage == judge.stages[-1]
             found = await self.ask("evaluate", [judge.path, stage, self.at], last=last)
+            self.printed += found.stdout
             if found.failure is not None:
                 failed = self._failed(found)
                 if not number or failed.infrastructure:
@@ -349,8 +377,9 @@ class Bench:
             metrics |= {name: value for name, value in found.value["metrics"].items() if name != "error"}
             artifacts |= found.value["artifacts"]
             instances |= found.value["instances"]
+            # As OpenEvolve has it: a stage is reached over a threshold, and without one not at all.
             thresholds = judge.options.cascade_thresholds
-            if number < len(thresholds) and not judge.passes(metrics, thresholds[number]):
+            if number >= len(thresholds) or not judge.passes(metrics, thresholds[number]):
                 break
         return Judgement(judge.fitness(metrics), metrics, artifacts, instances)
 
@@ -376,6 +405,12 @@ def unreadable(program: Program, most: int) -> str | None:
             except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
                 return f"SyntaxError: {error}"
     return None
+
+
+def _complaint(judged: Judgement) -> str:
+    """Why a program failed, "" where nothing is said of it: of evaluators that give a score even so."""
+    said = [judged.artifacts.get(name, "") for name in ("error", "error_message", "stderr")]
+    return judged.failure or next((each[:2000] for each in said if each.strip()), "")
 
 
 def _line(found: Ran) -> str:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InputError, MissingExtra
+from ..models import Retry
 from ..types import Json
 from .journal import Record
 from .judging import JudgeOptions
@@ -49,7 +50,10 @@ _HERE = {
         "random_seed",
     ),
 }
-_MODEL = ("name", "api_base", "api_key", "weight", "temperature", "top_p", "max_tokens", "system_message")
+_MODEL = (
+    *("name", "api_base", "api_key", "weight", "temperature", "top_p", "max_tokens", "system_message"),
+    *("timeout", "retries"),
+)
 _TOP = ("early_stopping_patience",)
 
 
@@ -63,6 +67,8 @@ class ModelConfig:
     weight: float = 1.0
     settings: Mapping[str, Json] = field(default_factory=dict)
     """temperature, top_p and max_tokens, where they are given."""
+    retry: Retry = field(default_factory=Retry)
+    """How long an answer is waited for: their `timeout` and `retries`."""
 
     def __repr__(self) -> str:
         return f"ModelConfig({self.name!r}, {self.api_base!r})"  # never the key
@@ -164,13 +170,9 @@ class _Section:
         return tuple(value)
 
     def ignored(self, known: Sequence[str]) -> list[str]:
-        """Options that are given and not in `known`, sections left out."""
+        """Options that are given and not in `known`."""
         prefix = f"{self.name}." if self.name else ""
-        return [
-            prefix + str(name)
-            for name, value in self.given.items()
-            if name not in known and not (not self.name and isinstance(value, Mapping))
-        ]
+        return [prefix + str(name) for name in self.given if name not in known]
 
 
 def config_of(data: Mapping[str, Any], where: str = "the config") -> Config:
@@ -186,8 +188,9 @@ def config_of(data: Mapping[str, Any], where: str = "the config") -> Config:
     if not all(isinstance(each, (int, float)) and not isinstance(each, bool) for each in thresholds):
         raise InputError(f"{where}: evaluator.cascade_thresholds is {thresholds!r}; it must be numbers")
     ignored = [
-        *top.ignored((*_HERE[""], *_TOP)),
+        *top.ignored((*_HERE, *_HERE[""], *_TOP)),
         *llm.ignored((*_HERE["llm"], *_MODEL)),
+        *_ignored_of_models(llm),
         *(name for section in (prompt, evaluator, database) for name in section.ignored(_HERE[section.name])),
     ]
     return Config(
@@ -248,6 +251,13 @@ def _models(llm: _Section, where: str) -> tuple[ModelConfig, ...]:
     return tuple(found)
 
 
+def _ignored_of_models(llm: _Section) -> list[str]:
+    """What is said of single models, and changes nothing; each once."""
+    listed = [each for each in llm.get("models", list, []) if isinstance(each, Mapping)]
+    names = {str(name): None for each in listed for name in each if name not in _MODEL}
+    return [f"llm.models[].{name}" for name in names]
+
+
 def _model(given: Mapping[str, Any], where: str) -> ModelConfig:
     settings = {
         name: given[name] for name in ("temperature", "top_p", "max_tokens") if given.get(name) is not None
@@ -258,7 +268,16 @@ def _model(given: Mapping[str, Any], where: str) -> ModelConfig:
         api_key=_resolved(given.get("api_key"), where),
         weight=float(given.get("weight", 1.0)),
         settings=settings,
+        retry=_retry(_Section({"llm": given}, "llm", where)),
     )
+
+
+def _retry(given: _Section) -> Retry:
+    usual = Retry()
+    seconds = given.number("timeout", usual.attempt_seconds, low=0.001)
+    attempts = 1 + int(given.number("retries", usual.attempts - 1))
+    total = max(usual.total_seconds, seconds * attempts)
+    return Retry(attempts=attempts, attempt_seconds=seconds, total_seconds=total)
 
 
 def _resolved(value: Any, where: str) -> str | None:

@@ -122,10 +122,20 @@ class EvaluationResult:
 
 
 def stand_in_for_openevolve() -> None:
-    """Let an evaluator import EvaluationResult without the package that defines it, which is slow to load."""
+    """Let an evaluator import EvaluationResult without the package that defines it, which is slow to load.
+
+    What else it imports of that package comes from where it is installed, and is looked for only then.
+    """
     package: Any = types.ModuleType("openevolve")
     module: Any = types.ModuleType("openevolve.evaluation_result")
-    package.__path__ = []
+
+    def asked_for(name: str) -> Any:
+        if name != "__path__":
+            raise AttributeError(f"module 'openevolve' has no attribute {name!r}")
+        spec = machinery.PathFinder.find_spec("openevolve")
+        return spec.submodule_search_locations if spec else []
+
+    package.__getattr__ = asked_for
     package.evaluation_result = module
     package.EvaluationResult = module.EvaluationResult = EvaluationResult
     sys.modules.update({"openevolve": package, "openevolve.evaluation_result": module})
