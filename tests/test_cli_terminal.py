@@ -123,4 +123,6 @@ def test_ctrl_c_before_and_after_a_command_is_no_traceback(tmp_path: Path, when:
     command = [sys.executable, "-c", start, "show", "--store", str(tmp_path / "none.db")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == -signal.SIGINT
-    assert done.stderr == ("" if when == "import" else f"error: there is no store at {tmp_path / 'none.db'}\n")
+    assert done.stderr == (
+        "" if when == "import" else f"error: there is no store at {tmp_path / 'none.db'}\n"
+    )

@@ -11,7 +11,9 @@ import signal
 
 def main() -> None:
     """Entry point of the `whet` command."""
-    heeded = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # else it is ignored: nohup, a shell's &
+    heeded = (
+        signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    )  # else it is ignored: nohup, a shell's &
     if heeded:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     from .cli import main as command
