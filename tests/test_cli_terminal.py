@@ -126,3 +126,22 @@ def test_ctrl_c_before_and_after_a_command_is_no_traceback(tmp_path: Path, when:
     assert done.stderr == (
         "" if when == "import" else f"error: there is no store at {tmp_path / 'none.db'}\n"
     )
+
+
+@pytest.mark.parametrize(
+    "words", [["erase"], ["show", "trajectories", "--subject"], ["release", "p", "FILE", "--reason"]]
+)
+def test_a_word_that_is_no_text_in_this_locale_is_said_and_nothing_is_recorded(
+    tmp_path: Path, words: list[str]
+) -> None:
+    record, file = tmp_path / "runs.db", tmp_path / "p.txt"
+    Store(record).close()
+    file.write_text("prompt")
+    given = [str(file) if word == "FILE" else word for word in words]
+    command = [*map(os.fsencode, [*WHET, *given]), b"caf\xe9", b"--store", os.fsencode(record)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.startswith("error: ")
+    assert "Traceback" not in done.stderr
+    with Store(record) as kept:
+        assert not any(kept.counts().values())
