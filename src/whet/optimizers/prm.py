@@ -69,6 +69,11 @@ class PRM:
         labelled = self.labelled
         if not labelled:
             every = [t for group in groups for t in group.trajectories if t.outcome.counts]
+            if not every:
+                raise TrainingRefused(
+                    f"none of {sum(len(group.trajectories) for group in groups)} trajectories is a success or a "
+                    "failure, by which their steps would be labelled. Record outcomes, or give labelled steps"
+                )
             chosen = sorted(every, key=lambda one: one.id)[: options.trajectories]
             labelled = await monte_carlo(
                 chosen, bundle, context, completions=options.completions, seed=options.seed
