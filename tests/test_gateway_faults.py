@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import threading
 import time
@@ -264,6 +265,21 @@ def test_a_request_that_is_no_json_is_the_agents() -> None:
         assert upstream.requests == []
         assert {call["error"]["fault"] for call in served.calls()} == {"agent"}
         assert {call["request"] for call in served.calls()} == {None}
+
+
+def test_half_a_character_stops_neither_a_call_nor_its_record() -> None:
+    cut = json.dumps({"model": "scripted", "messages": [{"role": "user", "content": "cut \ud83d"}]}).encode()
+    event = b'data: {"choices": [{"index": 0, "delta": {"content": "%b"}}]}\n\n'
+    halves = [event % half for half in (rb"\ud83d", rb"\ude00")]
+    with ScriptedServer(lambda _: Reply(events=[*halves, LAST])) as upstream, world(upstream) as served:
+        url = f"{served.base()}/v1/chat/completions"
+        whole = http("POST", url, content=cut)
+        assert whole.status_code == 200
+        streamed = http("POST", url, content=cut[:-1] + b', "stream": true}')
+        assert all(half.strip() in streamed.content for half in halves)
+        first, second = served.calls()
+        assert first["request"]["messages"][0]["content"] == "cut \ufffd"
+        assert second["response"]["choices"][0]["message"]["content"] == "\ufffd\ufffd"
 
 
 @pytest.mark.parametrize(

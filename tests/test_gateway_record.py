@@ -6,6 +6,7 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import httpx2
 import msgspec
@@ -326,5 +327,39 @@ def test_a_recorded_run_is_a_trajectory_that_can_be_trained_on() -> None:
 def test_a_models_name_cannot_become_another_path_of_the_upstream() -> None:
     with ScriptedServer("fine") as upstream, world(upstream) as made:
         answer = http("GET", f"{made.base()}/v1/models/..%2F..%2Fadmin")
-    assert answer.status_code == 404
-    assert upstream.requests[0].path == "/v1/models/..%2F..%2Fadmin"
+        assert answer.status_code == 404
+        assert upstream.requests[0].path == "/v1/models/..%2F..%2Fadmin"
+        for name in ("%2e%2e", "%2E"):  # which a client may resolve where it stands
+            assert http("GET", f"{made.base()}/v1/models/{name}").status_code == 404
+    assert len(upstream.requests) == 1
+
+
+def test_what_a_list_of_models_is_asked_for_reaches_the_upstream() -> None:
+    with ScriptedServer("fine") as upstream, world(upstream) as made:
+        http("GET", f"{made.base()}/v1/models?limit=2&after_id=m-2")
+    assert upstream.requests[0].path == "/v1/models?limit=2&after_id=m-2"
+
+
+@pytest.mark.parametrize("place", ["path", "header"])
+def test_a_run_may_have_a_name_in_any_script(place: str) -> None:
+    name = "où ☃"
+    with ScriptedServer("fine") as upstream, world(upstream) as made:
+        headers = {"authorization": f"Bearer {TOKEN}".encode()}
+        if place == "header":
+            headers["x-whet-run"] = name.encode()
+        path = f"/run/{quote(name)}/v1" if place == "path" else "/v1"
+        body = {"model": "scripted", "messages": HELLO}
+        answer = http("POST", f"{made.url}{path}/chat/completions", headers=headers, json=body)
+        assert answer.status_code == 200
+        assert dict(answer.headers.raw)[b"x-whet-run"].decode() == name
+        assert made.call(name)["status"] == 200
+
+
+def test_a_header_of_the_upstream_that_is_not_ascii_comes_back_as_it_was() -> None:
+    with (
+        ScriptedServer([Reply(answer="fine", headers={"x-note": "caf\xe9"})]) as upstream,
+        world(upstream) as made,
+    ):
+        answer = post(made, "/run/r1", authorization=f"Bearer {TOKEN}")
+    assert answer.status_code == 200
+    assert dict(answer.headers.raw)[b"x-note"] == b"caf\xe9"

@@ -6,6 +6,7 @@ import json
 import statistics
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -68,6 +69,52 @@ def test_the_command_line_starts_without_numerical_libraries() -> None:
     _, modules = fresh("from whet.cli import main")
     assert not packages(modules) & HEAVY
     assert "whet.cli" in modules
+
+
+EACH_COMMAND = """
+from whet.cli import app, main
+from contextlib import redirect_stdout
+
+def commands(parent, path=()):
+    yield path
+    for word in parent:
+        if not word.startswith("-"):
+            yield from commands(parent[word], (*path, word))
+
+def ended(words):
+    try:
+        with redirect_stdout(sys.stderr):
+            main(words)
+    except SystemExit as done:
+        return done.code
+
+for path in commands(app):
+    assert ended([*path, "--help"]) in (0, None), path
+"""
+
+
+def test_no_help_of_any_command_loads_a_numerical_library() -> None:
+    """Not even of those that train, whose options are many: torch alone takes seconds."""
+    _, modules = fresh(EACH_COMMAND)
+    assert "whet.training.options" in modules
+    assert not packages(modules) & HEAVY
+
+
+WRONGLY_ASKED = [
+    ["train", "sft", "--output", "{folder}/out", "--data", "{folder}/none.jsonl"],
+    ["train", "sft", "--output", "{folder}/out", "--store", "{folder}/none.db"],
+    ["train", "sft", "--output", "{folder}/out"],
+    ["train", "grpo", "--output", "{folder}/out", "--data", "{folder}/empty.jsonl", "--group-size", "1"],
+    ["train", "ppo", "--output", "{folder}/out", "--data", "{folder}/empty.jsonl", "--lam", "2"],
+]
+
+
+def test_what_was_wrongly_asked_of_training_is_refused_before_torch_is_loaded(tmp_path: Path) -> None:
+    (tmp_path / "empty.jsonl").touch()
+    words = [[word.format(folder=tmp_path) for word in line] for line in WRONGLY_ASKED]
+    refused = f"for words in {words!r}:\n    assert ended(words) == 2, words\n"
+    _, modules = fresh(EACH_COMMAND.partition("for path")[0] + refused)
+    assert not packages(modules) & HEAVY
 
 
 @pytest.mark.parametrize("module", ["numpy", "json.tool"])

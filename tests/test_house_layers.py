@@ -50,6 +50,7 @@ LEVELS = {
     "stats": 0.5,
     "faults": 0.5,
     "types": 0,
+    "escapes": 0,
     "errors": 0,
 }
 """Room → level. A room imports rooms of lower levels only."""

@@ -23,6 +23,7 @@ from server_world import TOKENS, World, bearer, world
 
 from whet.server import Role
 from whet.store import Store
+from whet.tracing.content import attributes
 
 PROTOBUF, JSON = "application/x-protobuf", "application/json"
 
@@ -139,6 +140,21 @@ def test_what_is_malformed_is_refused_with_a_reason_and_nothing_is_stored(
         assert answered.status_code == status, answered.text
         assert answered.content
         assert here.store.spans.count() == 0
+
+
+def test_half_a_character_costs_no_batch_and_no_span() -> None:
+    cut = {"key": "input.value", "value": {"stringValue": "cut \ud83d"}}
+    spans = [
+        {"traceId": f"{number:032x}", "spanId": f"{number:016x}", "name": "cut \ud83d", "attributes": [cut]}
+        for number in (1, 2)
+    ]
+    body = json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": spans}]}]}).encode()
+    with world() as here:
+        answered = send(here, body, JSON)
+        assert (answered.status_code, answered.content) == (200, b"{}")
+        (span,) = here.store.spans.trace((1).to_bytes(16, "big"))
+    assert span.name == "cut \ufffd"
+    assert attributes(span)["input.value"] == "cut \ufffd"
 
 
 def test_a_run_becomes_a_trajectory_once_it_is_quiet() -> None:

@@ -362,9 +362,33 @@ def test_tasks_are_recorded_and_gate_tasks_are_shown_to_an_admin_alone() -> None
         assert here.http.get("/api/tasks?split=gate", headers=bearer(Role.WRITE)).status_code == 400
 
 
+def test_tasks_are_taken_in_the_published_shape_too_and_keep_what_else_they_say() -> None:
+    published = {"task_id": "p", "natural_language_instruction": "buy", "site": "shop"}
+    with world() as here:
+        assert here.post("/api/tasks", {"tasks": [published]})["ids"] == ["p"]
+        (task,) = here.get("/api/tasks")["tasks"]
+        assert (task["instruction"], task["meta"]) == ("buy", {"site": "shop"})
+        add = {"rollouts": [{"id": "r", "task": {**published, "task_id": "q"}}]}
+        here.post("/api/rollouts", add)
+        assert here.get("/api/rollouts/r")["task"]["instruction"] == "buy"
+
+
+def test_a_rollout_cannot_be_queued_under_resources_that_are_not_there() -> None:
+    with world() as here:
+        body = {"rollouts": [{"task": {"instruction": "x"}, "resources": "nothing"}]}
+        refused = here.http.post("/api/rollouts", json=body, headers=bearer(Role.WRITE))
+        assert refused.status_code == 404
+        assert "nothing" in refused.json()["error"]["message"]
+        assert here.get("/api/rollouts/counts")["counts"]["queued"] == 0
+
+
 @pytest.mark.parametrize(
     ("path", "body"),
     [
+        ("/api/tasks", {"tasks": [{}]}),
+        ("/api/tasks", {"tasks": [{"instruction": "x"}, {"instructions": "y"}]}),
+        ("/api/tasks", {"tasks": [{"id": "x" * 201}]}),
+        ("/api/rollouts", {"rollouts": [{"task": {"instructions": "x"}}]}),
         ("/api/rollouts", {"rollouts": [{"task": {"instruction": "x"}, "mode": "exam"}]}),
         ("/api/rollouts", {"rollouts": [{"task": {"instruction": "x"}, "max_attempts": 0}]}),
         ("/api/rollouts", {"rollout": []}),

@@ -1,8 +1,8 @@
 """`whet train METHOD` and `whet capture`: learning weights from recorded trajectories.
 
 Each method's command is made from its options dataclass: a field is an option, its
-docstring the explanation.  That needs the method's module, and with it torch, so a
-command is made when it is first looked at and not before.
+docstring the explanation.  The method itself, and with it torch, is imported when
+everything that was given has been looked at and training begins.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ class _Method:
     """Below `whet`."""
     optimizer: str
     options: str
+    """In `training.options`."""
     about: str
     rl: bool = True
     preset: str = ""
@@ -138,22 +139,14 @@ def _refusal(why: str) -> Callable[..., int]:
 def _command(name: str) -> Callable[..., int]:
     """The command of a method, with an option for every field of its options."""
     method = METHODS[name]
-    room = import_module(f"whet.{method.module}")
-    kind = getattr(room, method.options)
+    kind = getattr(import_module("whet.training.options"), method.options)
     defaults = getattr(kind, method.preset)() if method.preset else kind()
     flat = dict(_flattened(defaults))
 
     def command(**given: Any) -> int:
         changed = {key: given.pop(key) for key in list(given) if key in flat}
         options = _rebuilt(defaults, {flat[key].path: value for key, value in changed.items()})
-        rollout = partial(room.rollout, options) if method.samples else None
-        optimizer = getattr(room, method.optimizer)
-        data = given.get("data")
-        labels = room.labelled(data, given.get("model", "tiny")) if method.labels and data else None
-        if labels is not None:
-            optimizer = partial(optimizer, labelled=labels)
-            given |= {"trajectories": [one.trajectory for one in labels], "ids_only": True}
-        return _run(name, optimizer, options, rollout=rollout, **given)
+        return _run(name, options, **given)
 
     parameters = [*inspect.signature(_shared).parameters.values()]
     hints = get_type_hints(_shared, include_extras=True)
@@ -169,7 +162,7 @@ def _command(name: str) -> Callable[..., int]:
     command.__signature__ = inspect.Signature(parameters, return_annotation=int)  # type: ignore[attr-defined]
     command.__annotations__ = {one.name: one.annotation for one in parameters}
     command.__name__ = name
-    command.__doc__ = f"{method.about}\n\n{inspect.getdoc(room) or ''}".split("\n\nOne `step`")[0]
+    command.__doc__ = method.about
     return command
 
 
@@ -269,12 +262,9 @@ def _shared(
 
 def _run(
     name: str,
-    optimizer: Callable[..., Any],
     options: Any,
     *,
-    rollout: Callable[[Sequence[Any]], Any] | None,
     output: Path,
-    trajectories: Sequence[Any] | None = None,
     data: Path | None = None,
     store: Path | None = None,
     reward_function: str | None = None,
@@ -284,14 +274,9 @@ def _run(
     resume: bool = False,
     json: bool = False,
 ) -> int:
-    from ..loop import quiet
-    from ..store import Store
-    from ..training import processes, running
-    from ..training.dataset import grouped
-    from ..training.huggingface import LoRAOptions
-    from .steps import Steps
-
-    trajectories = _trajectories(data, store) if trajectories is None else trajectories
+    method = METHODS[name]
+    labels = _labelled(method, data, model)
+    trajectories = _trajectories(data, store) if labels is None else [one.trajectory for one in labels]
     rewarded: list[str] = []
     if reward_function is not None:
         if not any(one.name == "score" for one in fields(options)):
@@ -299,6 +284,19 @@ def _run(
         trajectories, score, reward_version = judged(trajectories, reward_function)
         options = _learning_from(options, score, trajectories)
         rewarded = [reward_function, reward_version]  # a resumed run must have the same
+
+    # what follows needs torch, which takes seconds to import
+    from ..loop import quiet
+    from ..store import Store
+    from ..training import processes, running
+    from ..training.dataset import grouped
+    from ..training.huggingface import LoRAOptions
+    from .steps import Steps
+
+    room = import_module(f"whet.{method.module}")
+    make = getattr(room, method.optimizer)
+    if labels is not None:
+        make = partial(make, labelled=labels)
     with processes.joined(output) as folder:
         first = processes.place().first
         job = running.Job(
@@ -307,16 +305,16 @@ def _run(
             output=folder,
             model=model,
             lora=LoRAOptions(rank=lora_rank, alpha=2 * lora_rank) if lora_rank else None,
-            ids_only=ids_only,
+            ids_only=ids_only or labels is not None,
             score=getattr(options, "score", None),
             rl=METHODS[name].rl,
-            rollout=rollout(grouped(trajectories)) if rollout and trajectories else None,
+            rollout=room.rollout(options, grouped(trajectories)) if method.samples and trajectories else None,
             settings=msgspec.to_builtins(options) | {"lora_rank": lora_rank, "reward_function": rewarded},
             seed=options.seed,
             resource=options.resource,
             progress=Steps() if first and not json else quiet,
         )
-        done = asyncio.run(running.run(job, lambda: optimizer(options), resume=resume))
+        done = asyncio.run(running.run(job, lambda: make(options), resume=resume))
     if not first:
         return 0
     if store is not None:
@@ -324,6 +322,14 @@ def _run(
             opened.put_versions(*done.bundle.values())
     _say(name, done, json)
     return 0
+
+
+def _labelled(method: _Method, data: Path | None, model: str) -> Sequence[Any] | None:
+    """Labelled steps, where the method reads files of such and this is one."""
+    if not method.labels or data is None:
+        return None
+    found: Sequence[Any] | None = import_module(f"whet.{method.module}").labelled(data, model)
+    return found
 
 
 def _say(name: str, done: Trained, json: bool) -> None:

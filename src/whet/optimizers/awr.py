@@ -14,44 +14,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from statistics import fmean
 
-from ..errors import InputError, TrainingRefused
+from ..errors import TrainingRefused
 from ..loop import Context, Update
-from ..training.assignment import Assignment, centred_credits, step_credits, step_rewards
+from ..training.assignment import centred_credits, step_credits, step_rewards
 from ..training.batch import Counts, Merged, merge, parts
-from ..training.cloning import CloneOptions, fit, learner_of, starting, weighted_loss
+from ..training.cloning import fit, learner_of, starting, weighted_loss
 from ..training.credit import reward_of, tokens_of
 from ..training.epochs import kept_aside
 from ..training.local import LocalModels
-from ..training.optim import OptimOptions
+from ..training.options.records import AWROptions as AWROptions
 from ..types import Bundle, Group
-
-
-@dataclass(frozen=True, kw_only=True)
-class AWROptions(CloneOptions):
-    """How to learn from recorded rewards."""
-
-    score: str | None = None
-    """Score to learn from; None for the sum of the step rewards."""
-    beta: float = 0.3
-    """Temperature of the weights, in the unit of the reward."""
-    max_weight: float = 20.0
-    """Largest weight of a token."""
-    assignment: Assignment = "broadcast"
-    """Which step gets the credit: `broadcast`, `to_go` or `agent`."""
-    gamma: float = 1.0
-    """Discount of the rewards to come, for `to_go`."""
-    optim: OptimOptions = field(default_factory=lambda: OptimOptions(learning_rate=3e-3))
-    """How weights are updated."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not (self.beta > 0 and self.max_weight > 0) or self.assignment == "decomposition":
-            raise InputError(
-                f"beta and max_weight must be above 0, assignment broadcast, to_go or agent: {self}"
-            )
 
 
 class AWR:

@@ -19,44 +19,18 @@ import torch
 from torch import Tensor
 
 from ..errors import InputError
-from ..training.actor_critic import ActorCritic, ActorCriticOptions, ValueLoss
+from ..training.actor_critic import ActorCritic, ValueLoss
 from ..training.assignment import step_rewards
 from ..training.batch import Counts, Merged, Part, parts
 from ..training.choice import Admissible, choice_logprobs, sequences_of
 from ..training.credit import Credited, reward_of, summary
 from ..training.local import LocalModels
-from ..training.losses import Aggregation, Ratio, clipped, gae, value_loss, whiten
+from ..training.losses import clipped, gae, value_loss, whiten
 from ..training.network import Network, target_outputs
+from ..training.options.rounds import CandidateOptions as CandidateOptions
 from ..training.policy_gradient import PolicyLoss
 from ..training.rounds import Run, Validate
 from ..types import Group, Outcome, Step, Trajectory
-
-
-@dataclass(frozen=True, kw_only=True)
-class CandidateOptions(ActorCriticOptions):
-    """How to train a policy over admissible actions."""
-
-    gamma: float = 0.99
-    """Discount from step to step."""
-    lam: float = 0.99
-    """λ of the generalised advantage."""
-    value_coefficient: float = 0.5
-    """Weight of the value loss."""
-    value_width: int | None = 32
-    """Units of the layer between state and value; None for a linear head."""
-    entropy_bonus: float = 0.01
-    """Weight of the mean entropy of the choices; falls to zero over the steps."""
-    minibatch: int | None = 256
-    """Steps in one update; None for all."""
-    normalised: bool = False
-    """Score actions by the mean of their tokens' log-likelihoods, as a `Chooser(normalised=True)` samples them.
-
-    The paper's sum favours short actions; where lengths differ, an untrained policy hardly says the others.
-    """
-    ratio: Ratio = "token"
-    """The choice is one decision whatever its tokens; leave it."""
-    aggregation: Aggregation = "dapo"
-    """The mean over choices; leave it."""
 
 
 class Candidates(ActorCritic[CandidateOptions]):

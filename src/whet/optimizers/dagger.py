@@ -11,16 +11,14 @@ one call on the prompt that the policy saw.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 
 import msgspec
 
-from ..errors import InputError, TrainingRefused
+from ..errors import TrainingRefused
 from ..loop import Context, Update
 from ..training.batch import Counts, Merged
 from ..training.cloning import (
     Chosen,
-    CloneOptions,
     FromBase,
     clone,
     joined,
@@ -31,28 +29,11 @@ from ..training.cloning import (
     write_kept,
 )
 from ..training.local import LocalModels
-from ..training.optim import OptimOptions
+from ..training.options.records import DAggerOptions as DAggerOptions
 from ..types import Bundle, Group, Json, Step, Task, Version
 
 Expert = Callable[[Task, Step], Sequence[int] | None]
 """(task, what the policy saw and did) → the ids that should have been written there; None to decline."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class DAggerOptions(CloneOptions):
-    """How to learn from corrections."""
-
-    steps: int = 5
-    """Rounds of acting and cloning."""
-    group_size: int = 1
-    """Trajectories of each task whose states the expert is shown."""
-    optim: OptimOptions = field(default_factory=lambda: OptimOptions(learning_rate=3e-3))
-    """How weights are updated."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.steps < 1 or self.group_size < 1:
-            raise InputError(f"steps and group_size must be 1 or more; got {self}")
 
 
 class DAgger:

@@ -15,21 +15,18 @@ to the same weights.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Literal
 
 import torch
 from torch import Tensor
 
-from ..errors import InputError
 from ..loop import Context, Update
 from ..training.batch import Part
-from ..training.cloning import CloneOptions, learner_of, starting
+from ..training.cloning import learner_of, starting
 from ..training.epochs import epochs, kept_aside
 from ..training.learner import Learner, chosen_logprobs
 from ..training.local import LocalModels
 from ..training.losses import dpo, ipo
-from ..training.optim import OptimOptions
+from ..training.options.records import DPOOptions as DPOOptions
 from ..training.pairs import (
     Encode,
     Pair,
@@ -42,35 +39,6 @@ from ..training.pairs import (
     trajectory_pairs,
 )
 from ..types import Bundle, Group
-
-
-@dataclass(frozen=True, kw_only=True)
-class DPOOptions(CloneOptions):
-    """How to learn from pairs."""
-
-    loss: Literal["dpo", "ipo"] = "dpo"
-    """`dpo` (sigmoid) or `ipo` (squared distance from a margin of 1 / 2β per token)."""
-    pairs: Literal["trajectory", "step"] = "trajectory"
-    """`trajectory` compares whole trajectories of a task, `step` two answers to the same prompt."""
-    score: str | None = None
-    """Score that makes the pairs; None for the sum of the step rewards."""
-    margin: float = 0.0
-    """Rewards must differ by more than this."""
-    per_task: int | None = 8
-    """Pairs of one task at most; None for all."""
-    beta: float = 0.1
-    """How closely the policy is held to the reference."""
-    label_smoothing: float = 0.0
-    """Chance that a preference is the wrong way round (conservative DPO)."""
-    optim: OptimOptions = field(default_factory=lambda: OptimOptions(learning_rate=1e-3))
-    """How weights are updated."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not self.beta > 0 or not 0 <= self.label_smoothing < 0.5:
-            raise InputError(
-                f"beta must be above 0 and label_smoothing in [0, 0.5); got {self.beta}, {self.label_smoothing}"
-            )
 
 
 class DPO:

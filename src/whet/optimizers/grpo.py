@@ -17,60 +17,12 @@ What a round is (refusals, collapse, checkpoints, resuming) is in `training/roun
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
 
-from ..errors import InputError
-from ..training.assignment import Assignment
 from ..training.credit import Credited, credit
 from ..training.local import LocalModels
-from ..training.losses import Baseline, Scale
-from ..training.rounds import RoundOptions, Rounds, Validate
+from ..training.options.rounds import GRPOOptions as GRPOOptions
+from ..training.rounds import Rounds, Validate
 from ..types import Group
-
-
-@dataclass(frozen=True, kw_only=True)
-class GRPOOptions(RoundOptions):
-    """How to train from rewards, relative to the group."""
-
-    baseline: Baseline = "group"
-    """`group` (GRPO), `leave_one_out` (RLOO) or `none` (REINFORCE)."""
-    scale: Scale = "none"
-    """`group` divides advantages by the group's deviation, as the paper does."""
-    assignment: Assignment = "broadcast"
-    """Which step gets the credit: `broadcast`, `to_go`, `agent` or `decomposition`."""
-    gamma: float = 1.0
-    """Discount of the rewards to come, where the credit is each step's own."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.group_size < 2 and self.baseline != "none":
-            raise InputError(
-                f"group_size is {self.group_size}: a group of one has no baseline; use 2 or more"
-            )
-
-    @classmethod
-    def paper(cls, **changes: Any) -> GRPOOptions:
-        """DeepSeekMath's: mean of each output's mean, deviation-scaled, symmetric clip, KL 0.04."""
-        settings = {"aggregation": "grpo", "scale": "group", "clip_high": 0.2, "kl_coefficient": 0.04}
-        return cls(**{**settings, "entropy_bonus": 0.0, **changes})
-
-    @classmethod
-    def dr_grpo(cls, completion_length: int, **changes: Any) -> GRPOOptions:
-        """Dr. GRPO: no scaling by length or deviation."""
-        settings = {"aggregation": "dr_grpo", "completion_length": completion_length, "clip_high": 0.2}
-        return cls(**{**settings, "entropy_bonus": 0.0, **changes})
-
-    @classmethod
-    def dapo(cls, **changes: Any) -> GRPOOptions:
-        """DAPO: token-level mean, clip-higher, deviation-scaled, no KL; groups without a signal are skipped."""
-        return cls(**{"scale": "group", "entropy_bonus": 0.0, **changes})
-
-    @classmethod
-    def gspo(cls, **changes: Any) -> GRPOOptions:
-        """GSPO: one ratio for each trajectory, its tokens' mean, and a clip to match."""
-        settings = {"ratio": "sequence", "aggregation": "grpo", "scale": "group"}
-        return cls(**{**settings, "clip_low": 3e-4, "clip_high": 4e-4, "entropy_bonus": 0.0, **changes})
 
 
 class GRPO(Rounds[GRPOOptions]):

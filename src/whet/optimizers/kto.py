@@ -14,52 +14,21 @@ to the same weights.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Literal
 
 import torch
 from torch import Tensor
 
-from ..errors import InputError, TrainingRefused
+from ..errors import TrainingRefused
 from ..loop import Context, Update
 from ..training.batch import Merged, Part, by_unit, merge, parts
-from ..training.cloning import CloneOptions, learner_of, starting, succeeded
+from ..training.cloning import learner_of, starting, succeeded
 from ..training.epochs import epochs, kept_aside
 from ..training.learner import chosen_logprobs
 from ..training.local import LocalModels
 from ..training.losses import kto, kto_divergence, unit_sums
 from ..training.network import Network, longest
-from ..training.optim import OptimOptions
+from ..training.options.records import KTOOptions as KTOOptions
 from ..types import Bundle, Group, Trajectory
-
-
-@dataclass(frozen=True, kw_only=True)
-class KTOOptions(CloneOptions):
-    """How to learn from good and bad answers."""
-
-    judged_by: Literal["outcome", "score", "thumbs"] = "outcome"
-    """What says good or bad; `thumbs` is the sign of the latest feedback that has a value."""
-    score: str | None = None
-    """The score's name, for `score`."""
-    threshold: float = 0.5
-    """Lowest score that is good."""
-    beta: float = 0.1
-    """How closely the policy is held to the reference."""
-    desirable_weight: float = 1.0
-    """λ of good answers; raise it where they are rare."""
-    undesirable_weight: float = 1.0
-    """λ of bad answers."""
-    optim: OptimOptions = field(default_factory=lambda: OptimOptions(learning_rate=1e-3))
-    """How weights are updated."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not self.beta > 0 or self.batch < 2:
-            raise InputError(
-                f"beta must be above 0 and batch 2 or more, as the reference point needs two; got {self}"
-            )
-        if self.judged_by == "score" and self.score is None:
-            raise InputError("judged_by score needs the name of the score")
 
 
 class KTO:

@@ -14,37 +14,16 @@ where it was cut, one that ended is not.  No groups are needed, and none is skip
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
 
-from ..training.actor_critic import ActorCritic, ActorCriticLoss, ActorCriticOptions, Episode, estimate
+from ..training.actor_critic import ActorCritic, ActorCriticLoss, Episode, estimate
 from ..training.assignment import step_rewards
 from ..training.batch import Counts, Part, merge
 from ..training.credit import Credited, require_logprobs, reward_of, summary, tokens_of
 from ..training.local import LocalModels
+from ..training.options.rounds import PPOOptions as PPOOptions
 from ..training.policy_gradient import PolicyLoss
 from ..training.rounds import Run, Validate
 from ..types import Group
-
-
-@dataclass(frozen=True, kw_only=True)
-class PPOOptions(ActorCriticOptions):
-    """How to train from rewards against a value head."""
-
-    gamma: float = 1.0
-    """Discount from token to token."""
-    value_trains_trunk: bool = True
-    """Whether the value loss reaches the policy's own layers."""
-    kl_coefficient: float = 0.0
-    """Times log π − log π_ref, taken off the reward of each token (TRL's default is 0.05)."""
-    entropy_bonus: float = 0.0
-    """Weight of the mean token entropy at first; falls to zero over the steps."""
-
-    @classmethod
-    def a2c(cls, **changes: Any) -> PPOOptions:
-        """A2C: one pass over fresh trajectories, so that nothing is clipped, and Monte-Carlo advantages."""
-        settings = {"passes": 1, "lam": 1.0, "value_clip": None, "value_coefficient": 0.5}
-        return cls(**{**settings, "entropy_bonus": 0.01, **changes})
 
 
 class PPO(ActorCritic[PPOOptions]):

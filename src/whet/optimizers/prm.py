@@ -13,47 +13,23 @@ because a step is a call.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..errors import InputError, TrainingRefused
+from ..errors import TrainingRefused
 from ..loop import Context, Update
 from ..training.batch import Merged, Part, parts
-from ..training.cloning import CloneOptions, starting
+from ..training.cloning import starting
 from ..training.epochs import epochs, kept_aside
 from ..training.learner import Learner
 from ..training.local import LocalModels
 from ..training.network import target_states
-from ..training.optim import OptimOptions
+from ..training.options.records import PRMOptions as PRMOptions
 from ..training.process_labels import Labelled, hardened, monte_carlo
 from ..training.scorer import Scorer, new_scorer
 from ..types import Bundle, Group
-
-
-@dataclass(frozen=True, kw_only=True)
-class PRMOptions(CloneOptions):
-    """How to learn what a step is worth."""
-
-    reward: str = "process_reward"
-    """Name of the learned reward in the Bundle."""
-    completions: int = 8
-    """Rollouts from each prefix, where there are no labels."""
-    hard: bool = False
-    """Label 1 where any completion succeeds, instead of the share that does."""
-    trajectories: int = 200
-    """Trajectories that are labelled, at most; each costs completions × (steps − 1) rollouts."""
-    validation_share: float = 0.2
-    """Share of the tasks that are kept aside."""
-    optim: OptimOptions = field(default_factory=lambda: OptimOptions(learning_rate=2e-3))
-    """How weights are updated."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.completions < 1 or self.trajectories < 1:
-            raise InputError(f"completions and trajectories must be 1 or more; got {self}")
 
 
 class PRM:

@@ -10,39 +10,14 @@ the machine failed stay out of every mean.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from statistics import fmean
-from typing import Literal
 
-from ..errors import InputError
-from ..training.assignment import Assignment
 from ..training.credit import Credited, credit
 from ..training.local import LocalModels
-from ..training.rounds import RoundOptions, Rounds, Validate
+from ..training.options.rounds import REINFORCEOptions as REINFORCEOptions
+from ..training.rounds import Rounds, Validate
 from ..types import Group
-
-
-@dataclass(frozen=True, kw_only=True)
-class REINFORCEOptions(RoundOptions):
-    """How to train from returns."""
-
-    group_size: int = 4
-    """Trajectories per task; one is enough without a group baseline."""
-    baseline: Literal["none", "mean", "group"] = "mean"
-    """`mean` takes off the round's mean credit, `group` the task's, `none` nothing."""
-    assignment: Assignment = "to_go"
-    """Which step gets the credit: `to_go`, `broadcast`, `agent` or `decomposition`."""
-    gamma: float = 1.0
-    """Discount of the rewards to come."""
-    whiten: bool = True
-    """Divide the advantages by the round's deviation."""
-    entropy_bonus: float = 0.01
-    """Weight of the mean token entropy at first; falls to zero over the steps."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.baseline == "group" and self.group_size < 2:
-            raise InputError("a group of one has no baseline; use group_size 2 or more, or baseline mean")
 
 
 class REINFORCE(Rounds[REINFORCEOptions]):

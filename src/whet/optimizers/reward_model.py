@@ -15,55 +15,24 @@ correlation of score and length, the shortcut that reward models like best.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..errors import InputError, TrainingRefused
+from ..errors import TrainingRefused
 from ..loop import Context, Update
 from ..training.batch import Merged, Part, marked, parts
-from ..training.cloning import CloneOptions, starting, succeeded
+from ..training.cloning import starting, succeeded
 from ..training.epochs import epochs, kept_aside
 from ..training.learner import Learner
 from ..training.local import LocalModels
 from ..training.losses import bradley_terry
 from ..training.network import target_states
-from ..training.optim import OptimOptions
+from ..training.options.records import RewardModelOptions as RewardModelOptions
 from ..training.pairs import Encode, Pair, cut_pairs, imported, refuse_none, side_sums, trajectory_pairs
 from ..training.scorer import Scorer, agreement, new_scorer
 from ..types import Bundle, Group, Trajectory, Version
-
-
-@dataclass(frozen=True, kw_only=True)
-class RewardModelOptions(CloneOptions):
-    """How to learn a reward."""
-
-    reward: str = "reward_model"
-    """Name of the learned reward in the Bundle."""
-    objective: Literal["pairs", "outcome"] = "pairs"
-    """`pairs` ranks (Bradley–Terry), `outcome` predicts success (ORM)."""
-    score: str | None = None
-    """Score that makes the pairs, or says success; None for the rewards, or the outcome."""
-    threshold: float = 0.5
-    """Lowest score that is a success."""
-    margin: float = 0.0
-    """Rewards of a pair must differ by more than this."""
-    centring: float = 0.01
-    """Weight of the term that keeps scores around 0."""
-    per_task: int | None = 8
-    """Pairs of one task at most; None for all."""
-    validation_share: float = 0.2
-    """Share of the tasks that are kept aside, for early stopping and for the accuracy."""
-    optim: OptimOptions = field(default_factory=lambda: OptimOptions(learning_rate=2e-3))
-    """How weights are updated."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.centring < 0:
-            raise InputError(f"centring must be 0 or more; got {self.centring}")
 
 
 class RewardModel:

@@ -12,39 +12,12 @@ Loss and gradients equal TRL 1.16's.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from ..errors import InputError
 from ..training.credit import Credited, credit
 from ..training.local import LocalModels
-from ..training.losses import Aggregation, Ratio, Scale
-from ..training.rounds import RoundOptions, Rounds, Validate, divergences
+from ..training.options.rounds import RLOOOptions as RLOOOptions
+from ..training.rounds import Rounds, Validate, divergences
 from ..types import Group
-
-
-@dataclass(frozen=True, kw_only=True)
-class RLOOOptions(RoundOptions):
-    """How to train from rewards, relative to the rest of the group."""
-
-    ratio: Ratio = "trajectory"
-    """What the importance ratio is taken of; `trajectory` is the paper's."""
-    aggregation: Aggregation = "grpo"
-    """How token losses are averaged; `grpo` is the mean over trajectories."""
-    scale: Scale = "none"
-    """`group` divides advantages by the group's deviation."""
-    clip_high: float = 0.2
-    """How far a probability ratio may rise above 1."""
-    entropy_bonus: float = 0.0
-    """Weight of the mean token entropy at first; falls to zero over the steps."""
-    kl_coefficient: float = 0.0
-    """Times log π − log π_ref of the trajectory, taken off its reward (TRL's default is 0.05)."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.group_size < 2:
-            raise InputError(
-                f"group_size is {self.group_size}: leaving one out of a group of one leaves none; use 2 or more"
-            )
 
 
 class RLOO(Rounds[RLOOOptions]):

@@ -14,28 +14,13 @@ to the same weights.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal
 
 from ..loop import Context, Update
-from ..training.cloning import CloneOptions, choose, clone, learner_of, starting, succeeded
+from ..training.cloning import choose, clone, learner_of, starting, succeeded
 from ..training.guards import Guard
 from ..training.local import LocalModels
+from ..training.options.records import SFTOptions as SFTOptions
 from ..types import Bundle, Group, Trajectory
-
-
-@dataclass(frozen=True, kw_only=True)
-class SFTOptions(CloneOptions):
-    """How to clone."""
-
-    keep: Literal["good", "all"] = "good"
-    """`good` keeps what passes the reward filter, `all` keeps everything that was judged."""
-    score: str | None = None
-    """Score that the filter looks at; None for the outcome."""
-    threshold: float = 0.5
-    """Lowest score that passes."""
-    invert: bool = False
-    """Keep what fails the filter instead: the negative control."""
 
 
 class SFT:

@@ -13,15 +13,13 @@ A false positive, right for the wrong reason, is cloned like any other success.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 import msgspec
 
-from ..errors import InputError, TrainingRefused
+from ..errors import TrainingRefused
 from ..loop import Context, Update
 from ..training.cloning import (
     Chosen,
-    CloneOptions,
     FromBase,
     choose,
     clone,
@@ -34,35 +32,8 @@ from ..training.cloning import (
     write_kept,
 )
 from ..training.local import LocalModels
-from ..training.optim import OptimOptions
+from ..training.options.records import STaROptions as STaROptions
 from ..types import Bundle, Group, Json, Trajectory, Version
-
-
-@dataclass(frozen=True, kw_only=True)
-class STaROptions(CloneOptions):
-    """How to learn from one's own successes."""
-
-    steps: int = 5
-    """Rounds of sampling and cloning."""
-    group_size: int = 8
-    """Trajectories sampled of each task."""
-    score: str | None = None
-    """Score that says success; None for the outcome."""
-    threshold: float = 0.5
-    """Lowest score that is a success."""
-    per_task: int | None = 4
-    """Successes of one task at most; None for all."""
-    accumulate: bool = False
-    """Clone the successes of all rounds, not of the last alone."""
-    filtered: bool = True
-    """False clones failures too: the negative control."""
-    optim: OptimOptions = field(default_factory=lambda: OptimOptions(learning_rate=3e-3))
-    """How weights are updated."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.steps < 1 or self.group_size < 1:
-            raise InputError(f"steps and group_size must be 1 or more; got {self}")
 
 
 class STaR:

@@ -18,20 +18,17 @@ and .75, is `training/curriculum.py`.  Differences: one critic, not two; a step 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..errors import InputError, TrainingRefused
+from ..errors import TrainingRefused
 from ..loop import Context, Update
 from ..training.assignment import step_rewards
 from ..training.batch import Merged, Part, by_unit, marked, merge, parts
 from ..training.cloning import (
     Chosen,
-    CloneOptions,
     Kept,
     choose,
     joined,
@@ -48,40 +45,9 @@ from ..training.learner import Learner, chosen_logprobs
 from ..training.local import LocalModels
 from ..training.losses import discounted
 from ..training.network import Network, target_states
-from ..training.optim import OptimOptions
+from ..training.options.records import WebRLOptions as WebRLOptions
 from ..training.scorer import Scorer, new_scorer
 from ..types import Bundle, Group, Json, Trajectory
-
-
-@dataclass(frozen=True, kw_only=True)
-class WebRLOptions(CloneOptions):
-    """How to learn from phases of trajectories."""
-
-    steps: int = 5
-    """Phases."""
-    group_size: int = 4
-    """Trajectories of each task in a phase."""
-    loss: Literal["paper", "released"] = "paper"
-    """`paper` regresses on the advantage, `released` clones what was better than expected."""
-    score: str | None = None
-    """Score to learn from; None for the sum of the step rewards."""
-    beta: float = 0.5
-    """How closely the policy is held to that of the phase before."""
-    gamma: float = 0.9
-    """Discount of the outcome, for the critic."""
-    lam: float = 0.5
-    """Share of the one-step estimate in the advantage; the rest is the outcome's."""
-    replay_ratio: float = 2.0
-    """Earlier successes at most, as a multiple of this phase's trajectories; 0 for none."""
-    replay_band: tuple[float, float] = (0.5, 0.95)
-    """Mean likelihood of a token under the current actor that an earlier success must have."""
-    optim: OptimOptions = field(default_factory=lambda: OptimOptions(learning_rate=2e-3))
-    """How weights are updated, the critic's too."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not self.beta > 0 or not (0 <= self.lam <= 1 and 0 <= self.gamma <= 1) or self.steps < 1:
-            raise InputError(f"beta must be above 0, lam and gamma in [0, 1], steps 1 or more; got {self}")
 
 
 class WebRL:

@@ -27,6 +27,7 @@ from ..errors import (
     StoreError,
     WhetError,
 )
+from ..escapes import read_json
 from ..store.codec import plain
 
 Scope = MutableMapping[str, Any]
@@ -190,7 +191,12 @@ class Request:
         if headers is None:
             headers = self._headers = dict(self.scope["headers"])  # Granian gives names in lower case
         value = headers.get(name.lower().encode("latin-1"))
-        return default if value is None else value.decode("latin-1")
+        if value is None:
+            return default
+        try:
+            return value.decode()
+        except UnicodeDecodeError:  # what HTTP/1.0 said that headers are
+            return value.decode("latin-1")
 
     @property
     def headers(self) -> list[tuple[str, str]]:
@@ -312,7 +318,8 @@ def _headers(response: Response, *, length: bool = True) -> list[tuple[bytes, by
     if length:
         found.append((b"content-length", b"%d" % len(response.body)))
     for name, text in response.headers.items():
-        found.append((name.lower().encode("latin-1"), text.encode("latin-1")))
+        # An upstream's header comes back as it was: aiohttp decodes it so.
+        found.append((name.lower().encode("latin-1"), text.encode("utf-8", "surrogateescape")))
     return found
 
 
@@ -332,7 +339,7 @@ def parse(body: bytes, type: Any, *, nesting: int = NESTING) -> Any:
     if decoder is None:
         decoder = _decoders[type] = msgspec.json.Decoder(type)
     try:
-        value = decoder.decode(body)
+        value = read_json(decoder.decode, body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as exception:
         raise InputError(f"the body cannot be used: {exception}") from exception
     if body.count(b"[") + body.count(b"{") > nesting and deeper(body, nesting):

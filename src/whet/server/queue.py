@@ -16,12 +16,13 @@ from typing import Annotated, Any
 
 import msgspec
 
+from ..data.formats import task_from_json
 from ..errors import InputError, NotFoundError, StaleLeaseError, StoreError
 from ..store import Store
 from ..store.rollouts import Finish, Want
 from ..tracing import otlp
 from ..tracing.redact import Redactor
-from ..types import Lease, Mode, Rollout, Span, Split, Status, Task, new_id
+from ..types import Json, Lease, Mode, Rollout, Span, Split, Status, Task, new_id
 from ..worker import wire
 from .asgi import Request, Response, Role, Route, answer, reads, writes
 from .auth import Limits
@@ -137,9 +138,10 @@ class Queue:
     # -- tasks and resources ------------------------------------------------------------------
 
     async def _put_tasks(self, request: Request) -> Response:
-        given = (await request.json(Tasks)).tasks
-        await asyncio.to_thread(self._store.put_tasks, *given)
-        return answer(wire.Added([task.id for task in given]))
+        given = (await request.json(_Tasks)).tasks
+        tasks = [_task(one, f"tasks[{number}]") for number, one in enumerate(given)]
+        await asyncio.to_thread(self._store.put_tasks, *tasks)
+        return answer(wire.Added([task.id for task in tasks]))
 
     async def _tasks(self, request: Request) -> Response:
         split = request.asked("split", Split)
@@ -171,17 +173,18 @@ class Queue:
     # -- rollouts -----------------------------------------------------------------------------
 
     async def _add(self, request: Request) -> Response:
-        given = await request.json(wire.Add)
+        given = await request.json(_Add)
+        await asyncio.to_thread(self._known, {one.resources for one in given.rollouts})
         rollouts = [
             Rollout(
                 id=one.id or new_id(),
-                task=one.task,
+                task=_task(one.task, f"rollouts[{number}].task"),
                 mode=one.mode,
                 resources=one.resources,
                 max_attempts=one.max_attempts,
                 meta=one.meta,
             )
-            for one in given.rollouts
+            for number, one in enumerate(given.rollouts)
         ]
         batch = self._store.batch()
         batch.add_rollouts(
@@ -189,6 +192,16 @@ class Queue:
         )  # not through the queue: this works where another process owns the file too
         await settled(batch.submit())
         return answer(wire.Added([one.id for one in rollouts]))
+
+    def _known(self, resources: set[str | None]) -> None:
+        """Refuse a snapshot that is not there: no worker could run what is queued under it.
+
+        Raises:
+            NotFoundError: names it.
+        """
+        for id in resources:
+            if id is not None:
+                self._store.resources.get(id)
 
     async def _claim(self, request: Request) -> Response:
         claim = await request.json(wire.Claim)
@@ -381,6 +394,35 @@ class Queue:
             writes(f"{one}/finish", self._finish, "Report one; 409 if stale", wire.OneFinish, wire.Result),
             writes(f"{one}/cancel", self._cancel, "Cancel a rollout", None, Rollout),
         )
+
+
+class _Tasks(msgspec.Struct, forbid_unknown_fields=True):
+    """`Tasks` as they come: in the published shape too, and with fields of the sender's own."""
+
+    tasks: list[dict[str, Json]]
+
+
+class _NewRollout(wire.NewRollout):
+    task: dict[str, Json]  # type: ignore[assignment]  # as it comes
+
+
+class _Add(wire.Add):
+    rollouts: Annotated[list[_NewRollout], msgspec.Meta(max_length=wire.MOST)]  # type: ignore[assignment]
+
+
+def _task(given: dict[str, Json], where: str) -> Task:
+    """A task that somebody sends, read as `whet tasks add` reads it.
+
+    Raises:
+        InputError: it says nothing, or a field is not of its type.
+    """
+    try:
+        task = task_from_json(given)
+    except InputError as error:
+        raise InputError(f"{where}: {error}") from error
+    if len(task.id) > wire.LONGEST:
+        raise InputError(f"{where}: an id has at most {wire.LONGEST} characters, not {len(task.id):,}")
+    return task
 
 
 def _result(id: str, problem: Exception | None) -> wire.Result:

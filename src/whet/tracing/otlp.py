@@ -26,6 +26,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from ..errors import InputError
+from ..escapes import whole
 from ..types import Span
 from .protobuf import FIXED64, LENGTH, fields, write_field, write_number
 
@@ -404,7 +405,7 @@ _attributes = msgspec.json.Decoder(_Attributes)
 
 
 def _read_json(body: bytes, gather: _Gather) -> None:
-    request = _requests.decode(body)
+    request = _requests.decode(whole(body))
     for resource in (request.resource_logs if gather.logs else request.resource_spans) or ():
         above = bytes(resource.resource)
         gather.run = _json_run(above) or gather.otherwise

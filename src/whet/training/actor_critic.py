@@ -18,43 +18,14 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from ..errors import InputError
 from ..types import Outcome, Trajectory
 from .batch import Merged, Part, marked, parts
 from .learner import Learner, Updated, chosen_logprobs
 from .losses import gae, value_loss, whiten
 from .network import Head, Network, predict, target_states, width
+from .options.rounds import ActorCriticOptions as ActorCriticOptions
 from .policy_gradient import PolicyLoss
-from .rounds import RoundOptions, Rounds
-
-
-@dataclass(frozen=True, kw_only=True)
-class ActorCriticOptions(RoundOptions):
-    """How to train from rewards against a value head, whatever is decided."""
-
-    group_size: int = 1
-    """Trajectories per task; the baseline is the value head's, so one is enough."""
-    gamma: float = 1.0
-    """Discount from one decision to the next."""
-    lam: float = 0.95
-    """λ of the generalised advantage: 1 trusts returns, 0 the value head."""
-    clip_high: float = 0.2
-    """How far a probability ratio may rise above 1."""
-    value_clip: float | None = 0.2
-    """How far a value may move from the old one in one round; None for no limit."""
-    value_coefficient: float = 0.1
-    """Weight of the value loss."""
-    value_width: int | None = None
-    """Units of a layer between states and value; None for a linear head."""
-    whiten: bool = True
-    """Advantages with mean 0 and deviation 1 over the round."""
-    passes: int = 4
-    """Times each round's trajectories are learned from."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not (0 <= self.gamma <= 1 and 0 <= self.lam <= 1):
-            raise InputError(f"gamma and lam lie in [0, 1]; got {self.gamma} and {self.lam}")
+from .rounds import Rounds
 
 
 @dataclass(slots=True)

@@ -17,14 +17,12 @@ GAE needs a value head and is PPO's (`actor_critic.py`).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal
 
 import numpy as np
 
 from ..types import Group, Step, Trajectory, canonical
 from .losses import discounted
-
-Assignment = Literal["broadcast", "to_go", "agent", "decomposition"]
+from .options.variants import Assignment
 
 
 def step_rewards(trajectory: Trajectory, total: float, *, given: bool) -> list[float]:

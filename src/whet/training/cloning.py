@@ -11,7 +11,7 @@ import asyncio
 import os
 import random
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
@@ -25,37 +25,7 @@ from .guards import Guard
 from .learner import Learner, Loss, cloning_loss
 from .local import LocalModels
 from .optim import OptimOptions
-
-
-@dataclass(frozen=True, kw_only=True)
-class CloneOptions:
-    """How to train on trajectories as they are."""
-
-    resource: str = "policy"
-    """Name of the weights in the Bundle."""
-    per_task: int | None = None
-    """Trajectories of one task at most; None for all."""
-    epochs: int = 4
-    """Passes over the trajectories."""
-    batch: int = 64
-    """Trajectories in one update."""
-    validation_share: float = 0.1
-    """Share of the tasks whose trajectories are kept aside for early stopping."""
-    patience: int = 2
-    """Epochs without a lower validation loss before it stops; the best weights are kept."""
-    part_tokens: int = 4096
-    """Padded tokens computed at once; changes speed and memory only."""
-    seed: int = 0
-    """Of the order of the trajectories."""
-    optim: OptimOptions = field(default_factory=lambda: OptimOptions(learning_rate=3e-3))
-    """How weights are updated."""
-
-    def __post_init__(self) -> None:
-        if self.epochs < 1 or self.batch < 1 or self.patience < 1 or not 0 <= self.validation_share < 1:
-            raise InputError(
-                "epochs, batch and patience must be 1 or more and validation_share in [0, 1); they are "
-                f"{self.epochs}, {self.batch}, {self.patience} and {self.validation_share}"
-            )
+from .options.records import CloneOptions as CloneOptions
 
 
 @dataclass(kw_only=True)

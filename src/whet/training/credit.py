@@ -16,9 +16,10 @@ from statistics import fmean
 
 from ..errors import InputError
 from ..types import Group, Outcome, Trajectory
-from .assignment import Assignment, centred_credits, decompose, step_credits, step_rewards
+from .assignment import centred_credits, decompose, step_credits, step_rewards
 from .batch import Counts, Merged, merge
-from .losses import Baseline, Scale, advantages
+from .losses import advantages
+from .options.variants import Assignment, Baseline, Scale
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,89 +29,17 @@ from torch import nn
 from ..errors import InputError, TrainingRefused
 from ..loop import Context, Update
 from ..types import Bundle, Group, Json, Version
-from .alarms import AlarmOptions, Stop, check
+from .alarms import Stop, check
 from .batch import Part, by_unit, merge, minibatches, parts
 from .credit import Credited, staleness
 from .learner import Learner, Updated, chosen_logprobs
 from .local import LocalModels
-from .losses import Aggregation, Ratio
 from .network import Network, copied
-from .optim import OptimOptions
+from .options.rounds import RoundOptions as RoundOptions
 from .policy_gradient import PolicyLoss
 
 Validate = Callable[[Bundle], Awaitable[float]]
 """Success of a Bundle on validation tasks, the higher the better."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class RoundOptions:
-    """How to train from rewards, whatever the method."""
-
-    resource: str = "policy"
-    """Name of the weights in the Bundle."""
-    score: str | None = None
-    """Score to learn from; None for the sum of the step rewards."""
-    steps: int = 100
-    """Rounds in all; learning rate and entropy bonus fall over them."""
-    group_size: int = 8
-    """Trajectories per task."""
-    success: str = "success"
-    """Name in the recorded baseline that the competence floor is for."""
-    floor: float = 0.05
-    """Lowest baseline to start from: a policy that never succeeds has nothing to reinforce."""
-    aggregation: Aggregation = "dapo"
-    """How token losses are averaged: `grpo`, `bnpo`, `dr_grpo` or `dapo`."""
-    completion_length: int | None = None
-    """Constant of `dr_grpo`: the longest output in tokens."""
-    ratio: Ratio = "token"
-    """What the importance ratio is taken of: a `token`, a `sequence`'s mean (GSPO), a `trajectory`'s sum."""
-    clip_low: float = 0.2
-    """How far a probability ratio may fall below 1."""
-    clip_high: float = 0.28
-    """How far it may rise above 1."""
-    entropy_bonus: float = 0.02
-    """Weight of the mean token entropy at first; falls to zero over the steps."""
-    kl_coefficient: float = 0.0
-    """Weight of the divergence from the first weights."""
-    kl_every: int = 10
-    """Steps between measurements of that divergence, where it is no part of the loss."""
-    passes: int = 1
-    """Times each batch of trajectories is learned from."""
-    minibatch: int | None = None
-    """Trajectories in one update; None for all."""
-    max_staleness: int | None = None
-    """Updates that may lie between sampling and learning; older trajectories are left out and counted."""
-    temperature: float = 1.0
-    """What the trajectories were sampled at."""
-    checkpoint_every: int = 10
-    """Rounds between checkpoints: weights on disk, a Version, a state that resumes."""
-    patience: int | None = None
-    """Checkpoints without better validation before it stops; None goes on to the end."""
-    unknown: str | None = None
-    """Score that says whether the policy gave up on an answerable task, for the alarm."""
-    alarms: AlarmOptions = field(default_factory=AlarmOptions)
-    """When to stop because the policy collapses."""
-    part_tokens: int = 4096
-    """Padded tokens computed at once; changes speed and memory only."""
-    seed: int = 0
-    """Of the order of minibatches."""
-    optim: OptimOptions = field(default_factory=OptimOptions)
-    """How weights are updated."""
-
-    def __post_init__(self) -> None:
-        if min(self.steps, self.passes, self.checkpoint_every, self.kl_every, self.minibatch or 1) < 1:
-            raise InputError(
-                f"steps, passes, minibatch, checkpoint_every and kl_every must be 1 or more: {self}"
-            )
-        if self.group_size < 1 or (self.max_staleness is not None and self.max_staleness < 0):
-            raise InputError(f"group_size must be 1 or more and max_staleness 0 or more: {self}")
-        if self.aggregation == "dr_grpo" and not self.completion_length:
-            raise InputError("aggregation dr_grpo needs completion_length, the longest output in tokens")
-        if self.ratio != "token" and self.aggregation != "grpo":
-            raise InputError(
-                f"ratio {self.ratio} is one number for each trajectory, so aggregation must be grpo, "
-                f"the mean over trajectories; it is {self.aggregation}"
-            )
 
 
 Options = TypeVar("Options", bound=RoundOptions)

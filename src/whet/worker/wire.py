@@ -12,7 +12,9 @@ import msgspec
 
 from ..types import Failure, Json, Lease, Mode, Rollout, Task, Trajectory
 
-Id = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
+LONGEST = 200
+"""Characters of an id."""
+Id = Annotated[str, msgspec.Meta(min_length=1, max_length=LONGEST)]
 Seconds = Annotated[float, msgspec.Meta(ge=1, le=86_400)]
 Fence = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 MOST = 1_000

@@ -14,7 +14,7 @@ import msgspec
 from ...errors import InputError
 from ...loop import Rollout
 from ...optimizers.prm import PRM as PRM
-from ...optimizers.prm import PRMOptions as PRMOptions
+from ...training.options.records import PRMOptions
 from ...training.process_labels import Continued, Labelled, prm800k
 from ...training.templates import tokenizer_of
 from ...types import Group

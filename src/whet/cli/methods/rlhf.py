@@ -9,43 +9,18 @@ with `whet.optimizers.rlhf.RLHF`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from ...loop import Rollout
-from ...optimizers.ppo import PPO, PPOOptions
-from ...optimizers.reward_model import RewardModel, RewardModelOptions
+from ...optimizers.ppo import PPO
+from ...optimizers.reward_model import RewardModel
 from ...optimizers.rlhf import RLHF, RLHFOptions
-from ...optimizers.sft import SFT, SFTOptions
+from ...optimizers.sft import SFT
 from ...training.local import LocalModels
+from ...training.options.stages import StageOptions
 from ...training.prompts import Prompts
 from ...training.scorer import LearnedReward
 from ...types import Group
-
-
-@dataclass(frozen=True, kw_only=True)
-class StageOptions:
-    """Options of the three stages."""
-
-    resource: str = "policy"
-    """Name of the weights in the Bundle."""
-    seed: int = 0
-    """Of the order of trajectories and of what is sampled."""
-    skip_clone: bool = False
-    """Begin with the reward: the policy can follow instructions already."""
-    tasks: int = 32
-    """Prompts answered in each round of the third stage."""
-    clip_reward: float = 5.0
-    """Learned rewards are cut to ± this."""
-    stop_id: int | None = None
-    """Token that ends an answer; by default the one that most recorded answers end with."""
-    max_new_tokens: int | None = None
-    """Tokens of an answer at most; by default those of the longest recorded one."""
-    clone: SFTOptions = field(default_factory=SFTOptions)
-    """The first stage."""
-    reward: RewardModelOptions = field(default_factory=RewardModelOptions)
-    """The second stage."""
-    reinforce: PPOOptions = field(default_factory=lambda: PPOOptions(score="learned", kl_coefficient=0.02))
-    """The third stage."""
 
 
 def rlhf(options: StageOptions) -> RLHF:

@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from ...escapes import read_json
 from ...types import Fault, Json
 from ..asgi import Request, Response, Stream, deeper
 from .chat import Asked, ask, samples, version_of
@@ -25,7 +26,7 @@ from .sse import DONE, Splitter, data_event, data_of, named_event
 from .upstream import Opened, Upstream, Upstreams, forwarded, returned
 
 encode = msgspec.json.Encoder().encode
-decode = msgspec.json.Decoder().decode
+_read = msgspec.json.Decoder().decode
 NESTING = 200
 """Levels of lists and objects in a request."""
 MISSHAPEN = (KeyError, TypeError, AttributeError, IndexError, ValueError)
@@ -86,7 +87,7 @@ class Exchange:
         opened = await client.open(
             self._upstream,
             "POST",
-            self._spoken.path + _query(self._request),
+            self._spoken.path + query_of(self._request),
             headers=forwarded(
                 self._request.headers,
                 self._upstream,
@@ -321,6 +322,11 @@ class Exchange:
             raise _malformed(f"cannot be put together ({exception!r})", b"") from exception
 
 
+def decode(raw: bytes) -> Any:
+    """JSON of an agent or an upstream; what is passed on of it stays as they wrote it."""
+    return read_json(_read, raw)
+
+
 def read_request(raw: bytes) -> dict[str, Any]:
     """The agent's body as JSON.
 
@@ -366,7 +372,8 @@ def _words(found: Json) -> tuple[str | None, str | None]:
     return str(message) if message is not None else str(error), None if kind is None else str(kind)
 
 
-def _query(request: Request) -> str:
+def query_of(request: Request) -> str:
+    """What stands after the path, `?` included; empty where nothing does."""
     query: bytes = request.scope.get("query_string") or b""
     return f"?{query.decode('latin-1')}" if query else ""
 

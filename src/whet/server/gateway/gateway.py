@@ -14,18 +14,19 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from typing import Annotated
 from urllib.parse import quote
 
 import msgspec
 
-from ...errors import InputError, StoreError, WhetError
+from ...errors import InputError, NotFoundError, StoreError, WhetError
 from ...types import Bundle, Failure, Fault, Span, Version
 from ..asgi import Handler, Refused, Request, Response, Role, Route, answer
 from .assignment import Assignments, Reassigned
 from .dialects import CHAT, DIALECTS, MESSAGES, RESPONSES, Dialect
-from .exchange import Exchange, watched
+from .exchange import Exchange, query_of, watched
 from .failures import CLIENT_GONE, CallFailed, ClientGone
-from .identity import Identity, identify
+from .identity import Identity, identify, readable
 from .record import ENCODING, Call, Record, Recorder
 from .serving import Served
 from .traffic import Traffic
@@ -48,7 +49,7 @@ class Assign(msgspec.Struct):
 class Drain(msgspec.Struct):
     """How long to wait for calls under way."""
 
-    seconds: float = 60.0
+    seconds: Annotated[float, msgspec.Meta(ge=0, le=3_600)] = 60.0
 
 
 class Status(msgspec.Struct):
@@ -234,8 +235,11 @@ class Gateway:
 
         async def handle(request: Request) -> Response:
             asked = "messages" if request.header("anthropic-version") else api
+            model = request.params.get("model", "")
+            if model in (".", ".."):
+                raise NotFoundError(f"no model is called {model!r}")
             # The name is quoted again: one that holds `../` must not become another path of the upstream.
-            wanted = path.replace("{model}", quote(request.params.get("model", ""), safe=""))
+            wanted = path.replace("{model}", quote(model, safe="")) + query_of(request)
             try:
                 body = await request.body() if request.method == "POST" else None
                 async with watched(request):
@@ -394,7 +398,7 @@ class Gateway:
 
     async def _drain(self, request: Request) -> Response:
         raw = await request.body()
-        seconds = msgspec.json.decode(raw, type=Drain).seconds if raw else Drain().seconds
+        seconds = request.parsed(raw, Drain).seconds if raw else Drain().seconds
         left = await self.traffic.drain(seconds)
         return answer(self.status(), 200 if not left else 504)
 
@@ -404,12 +408,13 @@ class Gateway:
 
     async def _assign(self, request: Request) -> Response:
         wanted = await request.json(Assign)
+        run = readable("run", request.params["run"])
         bundle = Bundle(await asyncio.to_thread(self._versions, wanted.versions))
         try:
-            served = self.assignments.assign(request.params["run"], bundle)
+            served = self.assignments.assign(run, bundle)
         except Reassigned as error:
             raise Refused(409, "already_assigned", str(error)) from error
-        return answer({"run": request.params["run"], "versions": dict(served.versions)})
+        return answer({"run": run, "versions": dict(served.versions)})
 
     def _versions(self, ids: Sequence[str]) -> list[Version]:
         return [self._store.version(id) for id in ids]

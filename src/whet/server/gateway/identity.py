@@ -49,9 +49,14 @@ def identify(request: Request) -> Identity:
     Raises:
         InputError: an id is empty, too long or has control characters.
     """
-    run = _id("run", request.header("x-whet-run") or request.params.get("run"))
-    session = _id("session", request.header("x-whet-session"))
-    subject = _id("subject", request.header("x-whet-subject"))
+    run, session, subject = (
+        None if given is None else readable(what, given)
+        for what, given in (
+            ("run", request.header("x-whet-run") or request.params.get("run")),
+            ("session", request.header("x-whet-session")),
+            ("subject", request.header("x-whet-subject")),
+        )
+    )
     found = _TRACEPARENT.fullmatch((request.header("traceparent") or "").strip().lower())
     if found is not None:
         trace, parent = bytes.fromhex(found[1]), bytes.fromhex(found[2])
@@ -72,9 +77,12 @@ def new_span_id() -> bytes:
     return os.urandom(8)
 
 
-def _id(what: str, given: str | None) -> str | None:
-    if given is None:
-        return None
+def readable(what: str, given: str) -> str:
+    """An id as it was given.
+
+    Raises:
+        InputError: it is empty, too long or has control characters.
+    """
     if not given.strip() or len(given) > LONGEST or not given.isprintable():
         raise InputError(
             f"the {what} id is {given[:40]!r}: it must be 1 to {LONGEST} printable characters. "

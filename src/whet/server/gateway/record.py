@@ -19,6 +19,7 @@ from typing import Any, Protocol
 import msgspec
 
 from ...errors import StoreError, WhetError
+from ...escapes import whole
 from ...types import Bundle, Failure, Json, Span, Version
 from .identity import Identity, new_span_id
 
@@ -133,7 +134,7 @@ class Call:
 
 
 def _raw(body: bytes | None) -> msgspec.Raw:
-    return _NULL if body is None else msgspec.Raw(body)
+    return _NULL if body is None else msgspec.Raw(whole(body))
 
 
 class Recorder:

@@ -8,10 +8,6 @@ from __future__ import annotations
 
 from .critic import discounted, gae, value_loss, whiten
 from .policy import (
-    Aggregation,
-    Baseline,
-    Ratio,
-    Scale,
     advantages,
     clipped,
     exact_kl,
@@ -23,10 +19,6 @@ from .policy import (
 from .preference import bradley_terry, dpo, first_difference, ipo, kto, kto_divergence, unit_sums
 
 __all__ = [
-    "Aggregation",
-    "Baseline",
-    "Ratio",
-    "Scale",
     "advantages",
     "bradley_terry",
     "clipped",

@@ -14,17 +14,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Literal
 
 import torch
 from torch import Tensor
 
 from ...errors import InputError
-
-Baseline = Literal["group", "leave_one_out", "none"]
-Scale = Literal["none", "group"]
-Aggregation = Literal["grpo", "bnpo", "dr_grpo", "dapo"]
-Ratio = Literal["token", "sequence", "trajectory"]
+from ..options.variants import Aggregation, Baseline, Ratio, Scale
 
 
 def advantages(
