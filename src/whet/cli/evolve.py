@@ -282,6 +282,13 @@ def _print(report: Report) -> None:
         f"{found.evaluations} evaluations in {report.seconds:.1f} s "
         f"({found.duplicates} duplicates skipped, {found.timeouts} timeouts; stopped by {found.stopped})"
     )
+    if report.repeated is not None and abs(report.repeated[0] - report.repeated[1]) > 0.01 * abs(
+        report.repeated[0]
+    ):
+        print(
+            f"the evaluator gave the start {report.repeated[0]:g}, and when asked again {report.repeated[1]:g}: "
+            "what is gained by less is luck. Let it seed its random numbers, or take the mean of more trials."
+        )
     _print_operators(found)
     print("\n" + (_asked(report) or "no model was asked: tuned and recombined"))
     print(f"best program: {report.best_path}\npatch: {report.output / 'evolution.patch'} (git apply)")

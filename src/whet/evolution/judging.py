@@ -11,6 +11,7 @@ What happens is counted, not timed, so the same candidates come to the same scor
 from __future__ import annotations
 
 import ast
+import sys
 import warnings
 from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -22,7 +23,7 @@ import msgspec
 
 from ..errors import InputError, TrainingRefused
 from ..types import Failure, Fault, Json
-from .program import Program
+from .program import Program, text_of
 
 DOOR = "inside.door"
 """The module of the sandbox through which evaluator and candidate are reached."""
@@ -100,8 +101,7 @@ class Evaluator:
         Raises:
             InputError: no such file, or a folder that is too large even so.
         """
-        if not path.is_file():
-            raise InputError(f"there is no evaluator at {path}")
+        text = text_of(path, "evaluator")
         left_out = {each.parent.resolve() for each in path.parent.glob("**/evolution.db")}
         if without is not None:
             left_out.add(without.resolve())
@@ -119,7 +119,7 @@ class Evaluator:
         parts: dict[str, str | bytes] = {
             each.relative_to(path.parent).as_posix(): each.read_bytes() for each in beside
         }
-        parts[path.name] = path.read_text(encoding="utf-8")
+        parts[path.name] = text
         return cls(parts, path.name)
 
 
@@ -167,6 +167,8 @@ class Judgement:
     """The machine failed, not the program."""
     behaviour: str = ""
     """Fingerprint; "" where nothing is known."""
+    first: float | None = None
+    """The score of the first stage alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -216,6 +218,8 @@ class Judge:
         self.trusted_only = False
         self.stages: list[str] = ["evaluate"]
         self.own_behaviour = False
+        self.repeated: tuple[float, float] | None = None
+        """What the first stage gave the start program, and gave it again; None where it was asked once."""
         self.calls: list[Json] = []
         self._recorded = ""
         self._staged = {f"evaluator/{name}": text for name, text in evaluator.parts.items()}
@@ -231,7 +235,9 @@ class Judge:
         async with self.bench(start) as bench:
             found = await bench.ask("stages", [self.path])
         if found.failure is not None:
-            raise InputError(f"the evaluator {self.evaluator.main} does not load: {_line(found)}")
+            raise InputError(
+                f"the evaluator {self.evaluator.main} does not load: {_line(found)}.{self._seen()}"
+            )
         names: list[str] = found.value
         cascade = self.options.cascade_evaluation and "evaluate_stage1" in names
         self.stages = [name for name in names if name.startswith("evaluate_")] if cascade else ["evaluate"]
@@ -239,8 +245,8 @@ class Judge:
         judged = await self._start(start)
         if judged.score is None:
             raise InputError(
-                f"the start program has no score: {judged.failure or 'no number came back'}. "
-                "Begin with a program that the evaluator accepts."
+                f"the start program has no score: {_complaint(judged) or 'no number came back'}. Mend the "
+                f"evaluator, or begin with a program that it accepts.{self._seen()}"
             )
         await self._refuse_blind(start, judged)
         behaviour, again = [await self.smoke(start) for _ in range(2)]
@@ -251,13 +257,18 @@ class Judge:
 
     async def _start(self, start: Program) -> Judgement:
         """The start program's judgement; its calls are recorded on the way."""
+        once: float | None = None
         if self.options.fingerprint and not self.own_behaviour and start.main.endswith(".py"):
             async with self.bench(start) as bench:
                 found = await bench.ask("record", [self.path, self.stages[0], bench.at])
             if found.failure is None and isinstance(found.value, dict):
                 self.calls = found.value.get("calls", [])
                 self._recorded = msgspec.json.encode(self.calls).decode()
-        return await self.score(start)
+                once = self.fitness(found.value.get("metrics", {}))
+        judged = await self.score(start)
+        if once is not None and judged.first is not None:
+            self.repeated = once, judged.first
+        return judged
 
     async def _refuse_blind(self, start: Program, judged: Judgement) -> None:
         wrecks = {"an empty file": ""}
@@ -282,10 +293,15 @@ class Judge:
         async with self.bench(start) as bench:
             judged = await bench.score()
         said = _complaint(judged) or bench.printed.strip()[-1000:]
-        said = f"Of the start program it says: {said}\n" if said else ""
+        return (f"Of the start program it says: {said}" if said else "") + self._seen()
+
+    def _seen(self) -> str:
+        """What there is where it runs: mostly what it lacks is there out here."""
+        if self.trusted_only:
+            return ""
         return (
-            f"{said}It runs in the sandbox, without network, and sees the files of its own folder, installed "
-            "modules and system programs alone."
+            f"\nIt runs in the sandbox, without network, and sees the files of its own folder, the modules of "
+            f"{sys.executable} and system programs, nothing else."
         )
 
     @asynccontextmanager
@@ -363,6 +379,7 @@ class Bench:
         metrics: dict[str, float] = {}
         artifacts: dict[str, str] = {}
         instances: dict[str, float] = {}
+        first: float | None = None
         for number, stage in enumerate(judge.stages):
             last = stage == judge.stages[-1]
             found = await self.ask("evaluate", [judge.path, stage, self.at], last=last)
@@ -377,11 +394,12 @@ class Bench:
             metrics |= {name: value for name, value in found.value["metrics"].items() if name != "error"}
             artifacts |= found.value["artifacts"]
             instances |= found.value["instances"]
+            first = judge.fitness(metrics) if not number else first
             # As OpenEvolve has it: a stage is reached over a threshold, and without one not at all.
             thresholds = judge.options.cascade_thresholds
             if number >= len(thresholds) or not judge.passes(metrics, thresholds[number]):
                 break
-        return Judgement(judge.fitness(metrics), metrics, artifacts, instances)
+        return Judgement(judge.fitness(metrics), metrics, artifacts, instances, first=first)
 
     def _failed(self, found: Ran) -> Judgement:
         assert found.failure is not None

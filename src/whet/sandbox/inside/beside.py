@@ -58,7 +58,9 @@ def measured(value: Any) -> dict[str, Any]:
     metrics = value if isinstance(value, dict) else getattr(value, "metrics", None)
     artifacts = {} if isinstance(value, dict) else getattr(value, "artifacts", None) or {}
     if not isinstance(metrics, dict):
-        raise TypeError(f"the evaluator returned {type(value).__name__}, not a dict or an EvaluationResult")
+        raise TypeError(
+            f"the evaluator returned {type(value).__name__}, not a dict of numbers or an EvaluationResult"
+        )
     kept = {str(name): _number(found) for name, found in metrics.items()}
     if kept.get(_SCORE, 0.0) is None:
         raise ValueError(

@@ -212,7 +212,7 @@ def _enter(cgroup: dict[str, Any]) -> dict[str, Any] | None:
 
 def main() -> None:
     """Take the channel from descriptors 0 and 1 and the plan from the command line."""
-    plan = json.loads(sys.argv[1])
+    plan = json.loads(sys.argv.pop())  # what is evaluated has no arguments
     incoming, outgoing = _take(0), _take(1)
     nothing = os.open(os.devnull, os.O_RDWR)
     for standard in (0, 1):
