@@ -270,6 +270,7 @@ def test_a_full_line_is_refused_with_when_to_come_again():
         ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, 400, "reads text alone"),
         ({"temperature": -1}, 400, "between 0 and 100; got -1"),
         ({"n": 1000}, 400, "n must be"),
+        ({"tools": [{"type": "function"}], "tool_choice": "none"}, 400, "a tool is"),
         ({"presence_penalty": 1.5}, 400, "not offered"),
         ({"max_tokens": "many"}, 400, "max_tokens"),
         ({"response_format": {"type": "xml"}}, 400, "response_format"),
@@ -371,8 +372,7 @@ def test_a_tokenizer_with_words_that_the_model_has_no_row_for_still_keeps_to_a_f
     pytest.importorskip("llguidance")
     text = large.text
     constraints = Constraints(text, len(text.tokenizer) - 1)
-    constraint = constraints.constraint(Form("choice", ["yes", "no"]))
-    allowed = constraint.allowed()
+    allowed = constraints.constraint(Form("choice", ["yes", "no"])).allowed()
     assert len(allowed) == len(text.tokenizer) - 1
     assert {text.tokenizer.decode([id])[0] for id in allowed.nonzero().flatten().tolist()} == {"y", "n"}
 

@@ -86,15 +86,21 @@ def functions(tools: Sequence[Json], choice: Json) -> list[dict[str, Any]]:
     """The functions that must be called, [] where the policy may do as it likes.
 
     Raises:
-        InputError: the choice names no tool that was given.
+        InputError: a tool is no function with a name, or the choice names none that was given.
     """
+    known = [_function(tool) for tool in tools]
     if choice in (None, "auto", "none"):
         return []
-    given = [tool.get("function") for tool in tools if isinstance(tool, Mapping)]
-    known = [one for one in given if isinstance(one, dict) and isinstance(one.get("name"), str)]
     if choice != "required":
         wanted = choice.get("function", {}).get("name") if isinstance(choice, Mapping) else choice
         known = [one for one in known if one["name"] == wanted]
     if not known:
         raise InputError(f"tool_choice is {choice!r}, and no such function is among the tools")
     return known
+
+
+def _function(tool: Json) -> dict[str, Any]:
+    function = tool.get("function") if isinstance(tool, Mapping) else None
+    if not isinstance(function, dict) or not isinstance(function.get("name"), str):
+        raise InputError(f'a tool is {{"type": "function", "function": {{"name": ...}}}}; got {tool!r:.200}')
+    return function
