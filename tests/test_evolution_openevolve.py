@@ -165,6 +165,101 @@ def test_an_evaluator_reads_and_imports_what_lies_beside_it(
     assert found["evaluations"] > 1  # type: ignore[operator]
 
 
+LOADS = """
+import importlib.util
+
+def load(path):
+    spec = importlib.util.spec_from_file_location("program", path)
+    program = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(program)
+    return program
+"""
+
+
+def test_a_program_that_has_earned_nothing_yet_may_begin_where_wrecks_are_said_to_fail(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = (
+        f"{LOADS}\ndef evaluate(path):\n    try:\n        return {{'combined_score': load(path).f(3) - 7.0}}\n"
+        "    except Exception as error:\n        return {'combined_score': 0.0, 'error': str(error)}\n"
+    )
+    program, evaluator = write(tmp_path, evaluator=text)
+    found = run(capsys, program, evaluator, "--output", tmp_path / "out", *OPTIONS, "--iterations", "40")
+    assert found["start_score"] == 0.0
+    assert found["best_score"] > 0.0  # type: ignore[operator]
+
+
+def test_an_evaluator_that_cannot_work_is_refused_with_what_it_says_of_the_start_program(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    says = "def evaluate(path):\n    return {'combined_score': 0.0, 'error': 'No module named jax'}\n"
+    prints = (
+        "import urllib.request\ndef evaluate(path):\n    try:\n        urllib.request.urlopen('http://judge.invalid')\n"
+        "    except OSError as error:\n        print('no judge:', error)\n    return {'combined_score': 0.0}\n"
+    )
+    for text, expected in ((says, "No module named jax"), (prints, "no judge: <urlopen error")):
+        program, evaluator = write(tmp_path, evaluator=text)
+        said = refused(capsys, program, evaluator, "--offline", "--output", tmp_path / "out")
+        assert "cannot tell better from worse" in said
+        assert expected in said
+        assert "without network" in said
+
+
+@pytest.mark.parametrize("score", ["float('nan')", "float('inf')", "None", "'good'"])
+def test_a_score_that_is_no_number_is_none_and_not_the_mean_of_what_stands_beside_it(
+    score: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = f"def evaluate(path):\n    return {{'combined_score': {score}, 'seconds': 9.5}}\n"
+    program, evaluator = write(tmp_path, evaluator=text)
+    said = refused(capsys, program, evaluator, "--offline", "--unsafe-local", "--output", tmp_path / "out")
+    assert "has no score" in said
+    assert "combined_score = " in said
+
+
+def test_a_stage_is_reached_over_its_threshold_and_without_one_not_at_all(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("yaml")
+    stages = "".join(
+        f"def evaluate_stage{number}(path):\n"
+        f"    return {{'combined_score': load(path).f(3) * {number}, 'stage{number}': 1.0}}\n"
+        for number in (1, 2, 3)
+    )
+    program, evaluator = write(tmp_path, evaluator=LOADS + stages)
+    for thresholds, reached in (("[5]", {1, 2}), ("[5, 10]", {1, 2, 3}), ("[5, 15]", {1, 2}), ("[8]", {1})):
+        (tmp_path / "config.yaml").write_text(f"evaluator: {{cascade_thresholds: {thresholds}}}\n")
+        words = ("--config", tmp_path / "config.yaml", "--output", tmp_path / f"out{thresholds}", *OPTIONS)
+        metrics = run(capsys, program, evaluator, *words, "--target-score", "0")["metrics"]
+        assert {number for number in (1, 2, 3) if f"stage{number}" in metrics} == reached  # type: ignore[operator]
+
+
+def test_an_evaluator_may_be_defined_in_a_branch_and_come_in_a_coroutine(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = CURVE.replace(
+        "def evaluate", "try:\n  import not_there\nexcept ImportError:\n  async def evaluate"
+    )
+    head, _, body = text.partition("async def evaluate(path):\n")
+    body = "".join(f"  {line}\n" for line in body.splitlines())
+    program, evaluator = write(tmp_path, evaluator=f"{head}async def evaluate(path):\n{body}")
+    found = run(capsys, program, evaluator, "--output", tmp_path / "out", *OPTIONS)
+    assert found["evaluations"] > 1  # type: ignore[operator]
+
+
+def test_what_a_program_starts_counts_as_its_processor_time(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    busy = "for i in range(3_000_000): pass"
+    text = CURVE.replace(
+        "    wrong = sum(",
+        f"    import subprocess, sys\n    subprocess.run([sys.executable, '-c', {busy!r}])\n    wrong = sum(",
+    )
+    program, evaluator = write(tmp_path, evaluator=text)
+    words = ("--output", tmp_path / "out", "--offline", "--json", "--timeout", "20", "--iterations", "3")
+    found = run(capsys, program, evaluator, *words)
+    assert found["cpu_seconds"] > 0.04 * found["evaluations"]  # type: ignore[operator]
+
+
 def test_a_budget_of_tokens_is_used_up_and_not_overshot_and_what_was_spent_is_said(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -296,8 +391,34 @@ def test_a_config_of_openevolve_is_read_in_its_own_terms(
     ]
     assert config.models[0].settings == {"temperature": 0.4}
     assert config.system == "Make it better."
-    assert set(config.ignored) == {"log_level", "llm.timeout"}
+    assert set(config.ignored) == {"log_level"}
+    assert config.models[0].retry.attempt_seconds == 60.0
     assert "sk-secret" not in repr(config)
+
+
+def test_options_that_change_nothing_are_said_before_anything_is_spent(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("yaml")
+    program, evaluator = write(tmp_path)
+    (tmp_path / "config.yaml").write_text(
+        "llm: {models: [{name: small, provider: claude_code}]}\nevolution_trace: {enabled: true}\nlog_level: INFO\n"
+    )
+    words = (
+        "--config",
+        tmp_path / "config.yaml",
+        "--output",
+        tmp_path / "out",
+        "--iterations",
+        "1",
+        *OPTIONS,
+    )
+    with pytest.raises(SystemExit):
+        main(["evolve", *map(str, (program, evaluator, *words))])
+    said = capsys.readouterr()
+    assert said.err.count("no effect here: evolution_trace, log_level, llm.models[].provider\n") == 1
+    found = json.loads(said.out)
+    assert found["ignored_options"] == ["evolution_trace", "log_level", "llm.models[].provider"]
 
 
 def test_an_empty_config_has_the_defaults_of_openevolve() -> None:

@@ -49,8 +49,8 @@ LEVELS = {
     "budget": 0.5,
     "stats": 0.5,
     "faults": 0.5,
-    "escapes": 0.5,
     "types": 0,
+    "escapes": 0,
     "errors": 0,
 }
 """Room → level. A room imports rooms of lower levels only."""

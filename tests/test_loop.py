@@ -230,3 +230,20 @@ def test_calls_runs_an_agent_under_the_candidate_and_keeps_its_steps() -> None:
 def test_an_env_without_a_policy_says_what_is_missing() -> None:
     with pytest.raises(InputError, match="policy="):
         Experiment(env=Sums, tasks=TASKS, rewards=[success])
+
+
+def test_one_answer_that_json_cannot_carry_costs_no_other_its_record() -> None:
+    tasks = [Task(instruction=str(number), group=str(number)) for number in range(20)]
+    with Store(":memory:") as store:
+        split = Experiment(env=calls(str), tasks=tasks, rewards=[], seed=0)
+        cut, odd = (task.instruction for task in split.train[:2])
+
+        def agent(question: str) -> object:
+            return {cut: "cut \ud83d", odd: object()}.get(question, "fine")
+
+        experiment = Experiment(env=calls(agent), tasks=tasks, rewards=[], seed=0, store=store)
+        asyncio.run(experiment.collect())
+        recorded = {each.task.instruction: each for each in store.trajectories()}
+    assert sorted(recorded) == sorted(task.instruction for task in split.train)
+    assert (recorded.pop(cut).output, recorded.pop(odd).outcome) == ("cut \ufffd", Outcome.FAILURE)
+    assert {each.output for each in recorded.values()} == {"fine"}

@@ -15,6 +15,7 @@ from training_toys import VOCABULARY
 from whet.errors import InputError
 from whet.training.generation import CausalSampler
 from whet.training.sampler import Sampler
+from whet.training.serving.constraints import Constraints, Form
 from whet.training.serving.engine import EngineOptions
 
 ALL = {"return_token_ids": True, "logprobs": True}
@@ -85,8 +86,8 @@ def test_answers_do_not_depend_on_who_else_is_asking(which, request):
 
 def test_a_stream_is_the_plain_answer_in_pieces(large):
     plain = large.chat("hello", seed=3, max_tokens=20, **ALL)
-    client = large.openai()
-    with client:
+
+    def streamed(client):
         chunks = list(
             client.chat.completions.create(
                 model="policy",
@@ -99,8 +100,13 @@ def test_a_stream_is_the_plain_answer_in_pieces(large):
                 extra_body={"return_token_ids": True},
             )
         )
-    parts = [chunk.choices[0] for chunk in chunks if chunk.choices]
-    assert len(parts) > 4
+        return chunks, [chunk.choices[0] for chunk in chunks if chunk.choices]
+
+    with large.openai() as client:
+        # a server that is kept from its processor gives several tokens in a piece; never always
+        tried = (streamed(client) for _ in range(20))
+        chunks, parts = next((found for found in tried if len(found[1]) > 4), (None, None))
+    assert parts is not None
     assert "".join(part.delta.content or "" for part in parts) == plain["choices"][0]["message"]["content"]
     ids = [id for part in parts for id in (part.model_extra or {}).get("token_ids") or ()]
     assert ids == plain["choices"][0]["token_ids"]
@@ -235,12 +241,22 @@ def test_a_full_line_is_refused_with_when_to_come_again():
             "max_tokens": 1000,
             "ignore_eos": True,
         }
-        with ThreadPoolExecutor(12) as pool:
-            found = list(pool.map(lambda _: server.post("/v1/chat/completions", body), range(12)))
+        with (
+            httpx2.Client(verify=False, timeout=30) as client,
+            client.stream(
+                "POST",
+                f"{server.url}/v1/chat/completions",
+                json={**body, "stream": True},
+                headers={"authorization": f"Bearer {TOKEN}"},
+            ) as first,
+        ):
+            next(first.iter_lines())  # no longer in the line, but at the front of it
+            with ThreadPoolExecutor(11) as pool:
+                found = list(pool.map(lambda _: server.post("/v1/chat/completions", body), range(11)))
         refused = [each for each in found if each.status_code == 503]
         assert refused
         assert all(each.headers["retry-after"] == "1" for each in refused)
-        assert sum(each.status_code == 200 for each in found) == 12 - len(refused) >= 3
+        assert sum(each.status_code == 200 for each in found) == 11 - len(refused) >= 2
 
 
 @pytest.mark.parametrize(
@@ -248,10 +264,11 @@ def test_a_full_line_is_refused_with_when_to_come_again():
     [
         ({"model": "other"}, 404, "no model 'other'"),
         ({"max_tokens": 10_000}, 400, "context is too long"),
+        ({"messages": [{"role": "user", "content": "3 " * 500}]}, 400, "takes for an answer. Send less."),
         ({"messages": []}, 400, "at least one message"),
         ({"messages": [{"role": "user", "content": "unheard"}]}, 400, "not among the"),
         ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, 400, "reads text alone"),
-        ({"temperature": -1}, 400, "temperature"),
+        ({"temperature": -1}, 400, "between 0 and 100; got -1"),
         ({"n": 1000}, 400, "n must be"),
         ({"presence_penalty": 1.5}, 400, "not offered"),
         ({"max_tokens": "many"}, 400, "max_tokens"),
@@ -347,6 +364,17 @@ def test_answers_are_held_to_a_schema(large):
         },
     )
     assert refused.status_code == 400
+
+
+def test_a_tokenizer_with_words_that_the_model_has_no_row_for_still_keeps_to_a_form(large):
+    """As where tokens were added and the model was not resized."""
+    pytest.importorskip("llguidance")
+    text = large.text
+    constraints = Constraints(text, len(text.tokenizer) - 1)
+    constraint = constraints.constraint(Form("choice", ["yes", "no"]))
+    allowed = constraint.allowed()
+    assert len(allowed) == len(text.tokenizer) - 1
+    assert {text.tokenizer.decode([id])[0] for id in allowed.nonzero().flatten().tolist()} == {"y", "n"}
 
 
 def test_a_call_that_is_asked_for_comes_and_goes_back_token_for_token(large):

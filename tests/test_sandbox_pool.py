@@ -221,6 +221,34 @@ def test_memory_is_limited_over_all_processes_together() -> None:
     within(use, Limits(memory=64 * MIB, wall_seconds=30))
 
 
+@pytest.mark.parametrize("ends", ["return 'child'", "raise ValueError('child')", "raise SystemExit(3)"])
+def test_a_forked_child_does_not_answer_for_its_parent(pool: Callable[..., Result], ends: str) -> None:
+    source = f"""
+import os
+def f():
+    child = os.fork()
+    if child == 0:
+        {ends}
+    os.waitpid(child, 0)
+    return "parent"
+"""
+    assert pool(source, "f").value == "parent"
+
+
+def test_a_child_that_is_forked_while_a_program_is_loaded_takes_no_request(
+    pool: Callable[..., Result],
+) -> None:
+    source = "import os\nchild = os.fork()\nif child: os.waitpid(child, 0)\ndef f(): return os.getpid() and child > 0"
+    assert pool(source, "f").value is True
+
+
+def test_a_script_ends_with_its_own_code_and_not_with_that_of_a_forked_child() -> None:
+    source = b"import os\nchild = os.fork()\nif child == 0: raise ValueError\nos.waitpid(child, 0)\nprint('parent')\n"
+    done = within(lambda pool: pool.script({"script.py": source}, "script.py"))
+    assert done.value == 0
+    assert "parent" in done.stdout
+
+
 def test_what_has_served_a_pair_serves_no_program_that_is_judged_from_outside() -> None:
     async def use(pool: Pool) -> None:
         evaluator = "SECRET = 'answer'\ndef evaluate(path): return 1"
@@ -311,6 +339,22 @@ def test_a_pair_is_marked_co_resident_and_cannot_be_promoted() -> None:
     assert result.ok
     assert result.co_resident
     assert not result.promotable
+
+
+def test_an_evaluator_imports_other_parts_of_openevolve_where_it_is_installed(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    (tmp_path / "openevolve" / "utils").mkdir(parents=True)
+    (tmp_path / "openevolve" / "__init__.py").write_text("raise SystemError('slow to load')\n")
+    (tmp_path / "openevolve" / "utils" / "__init__.py").write_text("def better(x):\n    return x + 1.0\n")
+    evaluator = (
+        "from openevolve.evaluation_result import EvaluationResult\n"
+        "from openevolve.utils import better\n"
+        "def evaluate(path):\n    return EvaluationResult({'combined_score': better(1)})\n"
+    )
+    result = within(lambda pool: pool.pair("x = 1", evaluator), Sandbox(paths=[str(tmp_path)]))
+    assert result.value == {"metrics": {"combined_score": 2.0}, "artifacts": {}}
+    missing = within(lambda pool: pool.pair("x = 1", evaluator))
+    assert "openevolve.utils" in missing.failure.message
 
 
 def test_trusted_code_runs_without_a_sandbox_and_is_marked(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from whet.errors import InputError, NotFoundError, StoreError, StoreVersionError
 from whet.store import Store
-from whet.store.codec import decode, encode
+from whet.store.codec import decode, encode, recordable
 from whet.store.schema import KEPT, LENGTHS, TABLES, portions
 from whet.types import (
     Bundle,
@@ -335,6 +335,34 @@ def test_a_row_that_a_table_does_not_take_undoes_its_own_writes_and_nobody_elses
         found = store.rows("SELECT substr(id, 1, 1), count(*) FROM tasks GROUP BY 1")
         assert found == [("a", 60), ("d", 60)]
         assert store.count("tasks") == 120
+
+
+def test_what_an_agent_did_is_recordable_whatever_it_answered() -> None:
+    done = simple(
+        steps=(Step(action="a cut \ud83d"),), error=Failure(Fault.AGENT, "ValueError", "half \ud83d")
+    )
+    kept = recordable(done)
+    assert (kept.steps[0].action, kept.error) == (
+        "a cut \ufffd",
+        Failure(Fault.AGENT, "ValueError", "half \ufffd"),
+    )
+    whole = simple()
+    assert recordable(whole) is whole
+    odd = recordable(simple(steps=(Step(action=object()),)))
+    assert (odd.outcome, odd.steps, odd.error and odd.error.type) == (Outcome.FAILURE, (), "InputError")
+    with Store(":memory:") as store:
+        store.put(kept, odd)
+
+
+def test_a_name_that_no_column_can_hold_is_refused_and_costs_nobody_elses_write(tmp_path: Path) -> None:
+    with Store(tmp_path / "runs.db") as store:
+        batches = [store.batch() for _ in range(40)]
+        for number, batch in enumerate(batches):
+            batch.put_state("half \ud83d" if number == 20 else str(number), number)
+        done = [batch.submit().exception(20) for batch in batches]
+        assert [type(each) for each in done if each is not None] == [InputError]
+        assert "UTF-8" in str(done[20])
+        assert store.counts()["states"] == 39
 
 
 def test_a_store_of_a_newer_whet_is_refused_unchanged(tmp_path: Path) -> None:

@@ -190,7 +190,7 @@ def test_what_cannot_be_encoded_is_marked_and_never_raises(store: Store) -> None
     assert odd.output["odd"]["$type"].endswith("Odd")
     assert "RuntimeError" in odd.output["odd"]["$repr"]
     assert "$repr" in str(cyclic.output)
-    assert surrogate.output == "lone ? surrogate"
+    assert surrogate.output == "lone \ufffd surrogate"
     assert large.output["$bytes"] == 2_000_000
     assert len(large.task.instruction) < 100_000
     assert sorted(last.output) == [1, 2]
@@ -205,8 +205,8 @@ def test_half_an_emoji_in_what_was_said_or_by_whom_loses_nothing(store: Store) -
         agent("hello")
     feedback(handle, 1.0, "thanks \ud83d")
     (kept,) = recorded(store)
-    assert (kept.session, kept.subject) == ("s?", "ann?")
-    assert [each.comment for each in kept.feedback] == ["thanks ?"]
+    assert (kept.session, kept.subject) == ("s\ufffd", "ann\ufffd")
+    assert [each.comment for each in kept.feedback] == ["thanks \ufffd"]
 
 
 def test_async_calls_at_once_do_not_mix(store: Store) -> None:

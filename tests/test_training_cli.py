@@ -239,6 +239,9 @@ def test_what_cannot_be_trained_on_is_refused_with_the_reason(groups, tmp_path):
     refused(TrainingRefused, "no trajectories", [])
     refused(TrainingRefused, "no reward: nothing judged it", [without_rewards(t) for t in every])
     refused(TrainingRefused, "of one trajectory", [group.trajectories[0] for group in groups])
+    same = [replace(t, steps=[replace(s, reward=0.5) for s in t.steps]) for t in every if len(t.steps) == 1]
+    refused(TrainingRefused, "the runs of each task are all worth the same", same)
+    refused(TrainingRefused, "is a success or a failure", [without_rewards(t) for t in every[:8]], "prm")
     nan = [replace(t, steps=[replace(s, reward=float("nan")) for s in t.steps]) for t in every[:8]]
     with pytest.raises(TrainingRefused, match="NaN or infinite"):
         capture.require(nan)
@@ -257,9 +260,34 @@ def test_what_cannot_be_trained_on_is_refused_with_the_reason(groups, tmp_path):
         run("train", "sft", *out)
     with pytest.raises(NotFoundError, match="there is no store"):
         run("train", "sft", *out, "--store", tmp_path / "none.db")
+    with pytest.raises(InputError, match=r"bad\.jsonl is a file; give a folder"):
+        run("train", "sft", "--data", tmp_path / "bad.jsonl", "--output", tmp_path / "bad.jsonl")
     (tmp_path / "odd.jsonl").write_text("{}\n[1, 2]\n")
     with pytest.raises(InputError, match="line 1"):
         run("train", "sft", *out, "--data", tmp_path / "odd.jsonl")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["sft", "--part-tokens", 0], "part_tokens must be 1 or more; got 0"),
+        (["sft", "--per-task", 0], "per_task must be 1 or more; got 0"),
+        (["sft", "--optim.betas", 0.9, 1.5], r"betas must be at least 0 and below 1; got \(0.9, 1.5\)"),
+        (["sft", "--optim.weight-decay", -1], "weight_decay must be 0 or more; got -1"),
+        (["sft", "--optim.learning-rate", "nan"], "learning_rate must be above 0 and at most 1e6; got nan"),
+        (["awr", "--beta", 0], "beta must be above 0; got 0"),
+        (["grpo", "--temperature", -1], "temperature must be above 0; got -1"),
+        (["grpo", "--clip-low", 2], "clip_low must be from 0 to 1; got 2"),
+        (["grpo", "--gamma", 7], "gamma must be from 0 to 1; got 7"),
+        (["ppo", "--value-coefficient", "nan"], "value_coefficient must be 0 or more; got nan"),
+        (["rlhf", "--reinforce.optim.momentum", 1], "momentum must be at least 0 and below 1; got 1"),
+        (["sft", "--lora-rank", 4], "--lora-rank trains factors beside a pretrained model"),
+    ],
+    ids=lambda given: " ".join(map(str, given)) if isinstance(given, list) else "",
+)
+def test_a_value_that_an_option_cannot_take_is_named_with_its_bound(words, said, tmp_path):
+    with pytest.raises(InputError, match=said):
+        run("train", *words, "--data", tmp_path / "none.jsonl", "--output", tmp_path / "out")
 
 
 def test_models_that_cannot_be_had_or_trusted_are_refused(recorded, tmp_path, monkeypatch):

@@ -1,15 +1,17 @@
-"""JSON that another program wrote, where half of a character was escaped.
+"""Half a character: the lone surrogate that a text ends in which was cut inside an emoji.
 
-A text that JavaScript or Python cut inside an emoji ends in a lone surrogate; both write it as `\\ud83d`,
-and read it back.  It stands for no character, UTF-8 cannot carry it, and msgspec refuses the whole body.
-Here each becomes U+FFFD, as everywhere else where text is made UTF-8, and the rest of the body is kept.
+JavaScript and Python keep one in a string and write it to JSON as `\\ud83d`.  It stands for no character,
+UTF-8 cannot carry it, and msgspec neither reads nor writes it: one such text would cost the whole batch, answer
+or trajectory that it stands in.  Here each becomes U+FFFD, as everywhere else where text is made UTF-8.  The mark
+that programs on Windows begin a text with is passed over on the way.
 """
 
 from __future__ import annotations
 
+import codecs
 import re
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -22,16 +24,18 @@ _ESCAPES = re.compile(
 """What is kept is the group: a whole pair, or any other escape; outside of it stands half of a pair."""
 
 
-def lenient(decode: Callable[[bytes], Value], body: bytes) -> Value:
-    """What `decode` reads in JSON, read again without lone surrogates if it cannot be read as it is.
+def read_json(decode: Callable[[bytes], Value], body: bytes) -> Value:
+    """What `decode` reads in JSON, read again as `whole` has it if it cannot be read as it is.
 
     Raises:
-        msgspec.DecodeError: it is not JSON, even then; or what else `decode` raises.
+        msgspec.DecodeError: it is not JSON, even then, or nested too deeply; or what else `decode` raises.
     """
     try:
         return decode(body)
     except msgspec.ValidationError:
         raise
+    except RecursionError:
+        raise msgspec.DecodeError("it is nested too deeply") from None
     except msgspec.DecodeError:
         mended = whole(body)
         if mended == body:
@@ -40,7 +44,35 @@ def lenient(decode: Callable[[bytes], Value], body: bytes) -> Value:
 
 
 def whole(body: bytes) -> bytes:
-    """JSON with U+FFFD for each escaped half of a character."""
+    """JSON with U+FFFD for each escaped half of a character, without the mark that Windows begins a text with."""
+    body = body.removeprefix(codecs.BOM_UTF8)
     if rb"\ud" not in body and rb"\uD" not in body:
         return body
     return _ESCAPES.sub(lambda found: found[1] or rb"\ufffd", body)
+
+
+def write_json(encoder: msgspec.json.Encoder, value: Any) -> bytes:
+    """`value` as JSON, written again without lone surrogates if it cannot be written as it is.
+
+    Raises:
+        TypeError, ValueError, OverflowError: what `encoder` raises of anything else.
+    """
+    try:
+        return encoder.encode(value)
+    except UnicodeEncodeError:
+        return encoder.encode(_clean(msgspec.to_builtins(value, enc_hook=encoder.enc_hook)))
+
+
+def clean(text: str) -> str:
+    """The text with U+FFFD for each half of a character; two halves that stand together are one."""
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+def _clean(value: Any) -> Any:
+    if isinstance(value, str):
+        return clean(value)
+    if isinstance(value, dict):
+        return {_clean(key): _clean(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_clean(inner) for inner in value]
+    return value

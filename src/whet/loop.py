@@ -28,6 +28,7 @@ from .gate import compare
 from .policy import PolicyFactory
 from .reward import Reward, score
 from .store import Store
+from .store.codec import recordable
 from .types import (
     Budget,
     Bundle,
@@ -282,8 +283,15 @@ class Experiment:
             kept = [one for one in finished if share >= 1 or (one.seed or 0) % 1000 < share * 1000]
             self.unrecorded += len(finished) - len(kept)
             if kept:
-                await asyncio.to_thread(self.store.put, *kept, experiment=f"{self.name}/{phase}")
+                await asyncio.to_thread(self._keep, kept, f"{self.name}/{phase}")
         return [Group(task, tuple(finished[k * n : (k + 1) * n])) for k, task in enumerate(tasks)]
+
+    def _keep(self, trajectories: Sequence[Trajectory], experiment: str) -> None:
+        assert self.store is not None
+        try:
+            self.store.put(*trajectories, experiment=experiment)
+        except InputError:  # an agent may answer what JSON cannot carry; the others are kept all the same
+            self.store.put(*map(recordable, trajectories), experiment=experiment)
 
     async def collect(
         self, bundle: Bundle | None = None, tasks: Sequence[Task] | None = None, *, n: int = 1, seed: int = 0

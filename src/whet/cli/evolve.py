@@ -226,6 +226,8 @@ def _config(path: Path | None, model: str | None, base_url: str | None) -> Confi
     if (model is None) != (base_url is None):
         raise InputError("a model needs both --model and --base-url")
     found = read_config(path) if path else None
+    if found is not None and found.ignored:
+        _notice(f"{path}: no effect here: {', '.join(found.ignored)}")
     if model is None or base_url is None:
         return found
     return replace(found or Config(iterations=100), models=(ModelConfig(name=model, api_base=base_url),))
@@ -275,13 +277,18 @@ def _say_estimate(found: Estimate, json: bool) -> int:
 
 def _print(report: Report) -> None:
     found = report.found
-    for name in report.ignored:
-        print(f"config: {name} has no effect here")
     print(
         f"score {found.start.score:g} → {found.best.score:g} after {found.iterations} proposals and "
         f"{found.evaluations} evaluations in {report.seconds:.1f} s "
         f"({found.duplicates} duplicates skipped, {found.timeouts} timeouts; stopped by {found.stopped})"
     )
+    if report.repeated is not None and abs(report.repeated[0] - report.repeated[1]) > 0.01 * abs(
+        report.repeated[0]
+    ):
+        print(
+            f"the evaluator gave the start {report.repeated[0]:g}, and when asked again {report.repeated[1]:g}: "
+            "what is gained by less is luck. Let it seed its random numbers, or take the mean of more trials."
+        )
     _print_operators(found)
     print("\n" + (_asked(report) or "no model was asked: tuned and recombined"))
     print(f"best program: {report.best_path}\npatch: {report.output / 'evolution.patch'} (git apply)")

@@ -40,7 +40,7 @@ from .journal import opened as opened_journal
 from .judging import WARM, Evaluator, Judge
 from .openevolve import Config, ModelConfig, read_checkpoint, write_checkpoint
 from .population import Best, Front, Islands, Population
-from .program import Program, regions
+from .program import Program, regions, text_of
 from .proposers import SYSTEM, Proposer, Proposes
 from .reflection import Gepa, Gradient
 from .targets import as_written, diff
@@ -93,10 +93,13 @@ class Report:
     patch: str
     seconds: float
     ignored: Sequence[str]
+    """Options of the config that change nothing here."""
     trusted_only: bool
     models: Sequence[str]
     spent: Mapping[str, Json]
     """See `spent_of`."""
+    repeated: tuple[float, float] | None = None
+    """What the evaluator gave the start program at first, and when it was asked again."""
 
     def json(self) -> dict[str, Json]:
         """What `--json` prints."""
@@ -104,6 +107,7 @@ class Report:
         return {
             "best_score": found.best.score,
             "start_score": found.start.score,
+            "start_repeated": self.repeated,
             "metrics": dict(found.best.metrics),
             "iterations": found.iterations,
             "evaluations": found.evaluations,
@@ -117,6 +121,7 @@ class Report:
             "stopped": found.stopped,
             "resumed": found.replayed,
             "models": list(self.models),
+            "ignored_options": list(self.ignored),
             "spent": dict(self.spent),
             "co_resident": True,
             "trusted_only": self.trusted_only,
@@ -175,6 +180,7 @@ async def run_job(
         judge.trusted_only,
         names_of(proposers),
         spent_of(opened.meter, job.price),
+        judge.repeated,
     )
 
 
@@ -206,7 +212,7 @@ async def _open(job: Job, models: Sequence[Model] | None, stack: AsyncExitStack)
     start, evaluator = _read(job.program), Evaluator.read(job.evaluator, without=output)
     output.mkdir(parents=True, exist_ok=True)
     options = _options(job, config, start)
-    judging = replace(config.judge, timeout=job.timeout or config.judge.timeout)
+    judging = replace(config.judge, timeout=config.judge.timeout if job.timeout is None else job.timeout)
     meter = Meter(job.budget)
     proposers: list[Proposes] = []
     if not job.offline:
@@ -224,9 +230,7 @@ async def _open(job: Job, models: Sequence[Model] | None, stack: AsyncExitStack)
 
 
 def _read(path: Path) -> Program:
-    if not path.is_file():
-        raise InputError(f"there is no program at {path}")
-    text = path.read_text(encoding="utf-8")
+    text = text_of(path, "program")
     regions(text)
     return Program({path.name: text}, path.name)
 
@@ -236,7 +240,7 @@ def _options(job: Job, config: Config, start: Program) -> SearchOptions:
     iterations = job.iterations if job.iterations is not None or timed else config.iterations
     if iterations is not None and iterations < 1:
         raise InputError(f"--iterations {iterations}: it must be at least 1")
-    workers = job.workers or config.workers
+    workers = config.workers if job.workers is None else job.workers
     return SearchOptions(
         iterations=iterations,
         seed=config.seed if job.seed is None else job.seed,
@@ -299,7 +303,9 @@ async def proposers_of(
         for each in config.models:
             key = each.api_key or os.environ.get("OPENAI_API_KEY")
             prices = {each.name: price} if price is not None else None
-            made = OpenAIModel(each.api_base, each.name, api_key=key, meter=meter, prices=prices)
+            made = OpenAIModel(
+                each.api_base, each.name, api_key=key, retry=each.retry, meter=meter, prices=prices
+            )
             pairs.append((await stack.enter_async_context(made), each))
     weights = {each.weight for _, each in pairs}
     if len(weights) > 1:

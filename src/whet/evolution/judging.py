@@ -11,8 +11,9 @@ What happens is counted, not timed, so the same candidates come to the same scor
 from __future__ import annotations
 
 import ast
+import sys
 import warnings
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -22,7 +23,7 @@ import msgspec
 
 from ..errors import InputError, TrainingRefused
 from ..types import Failure, Fault, Json
-from .program import Program
+from .program import Program, text_of
 
 DOOR = "inside.door"
 """The module of the sandbox through which evaluator and candidate are reached."""
@@ -42,6 +43,8 @@ class Ran(Protocol):
     def failure(self) -> Failure | None: ...
     @property
     def cpu_seconds(self) -> float: ...
+    @property
+    def stdout(self) -> str: ...
     @property
     def killed_by(self) -> str | None: ...
     @property
@@ -79,7 +82,7 @@ class Evaluator:
             tree = ast.parse(text)
         except (SyntaxError, ValueError) as error:
             raise InputError(f"the evaluator {self.main} is not valid Python: {error}") from error
-        named = {name for node in tree.body for name in _defined(node)}
+        named = {name for node in _top(tree) for name in _defined(node)}
         if not named & {"evaluate", "evaluate_stage1", "*"}:
             raise InputError(
                 f"the evaluator {self.main} defines no evaluate(path_of_the_program). Add one that returns "
@@ -98,8 +101,7 @@ class Evaluator:
         Raises:
             InputError: no such file, or a folder that is too large even so.
         """
-        if not path.is_file():
-            raise InputError(f"there is no evaluator at {path}")
+        text = text_of(path, "evaluator")
         left_out = {each.parent.resolve() for each in path.parent.glob("**/evolution.db")}
         if without is not None:
             left_out.add(without.resolve())
@@ -117,7 +119,7 @@ class Evaluator:
         parts: dict[str, str | bytes] = {
             each.relative_to(path.parent).as_posix(): each.read_bytes() for each in beside
         }
-        parts[path.name] = path.read_text(encoding="utf-8")
+        parts[path.name] = text
         return cls(parts, path.name)
 
 
@@ -127,6 +129,15 @@ def _taken(path: Path, folder: Path, without: Collection[Path]) -> bool:
     if hidden or path.is_symlink() or not path.is_file():
         return False
     return not set(without) & set(path.resolve().parents)
+
+
+def _top(node: ast.AST) -> Iterator[ast.stmt]:
+    """The statements that run where a module is loaded, those in `try` and `if` among them."""
+    for each in ast.iter_child_nodes(node):
+        if isinstance(each, ast.stmt):
+            yield each
+        if not isinstance(each, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.expr)):
+            yield from _top(each)
 
 
 def _defined(node: ast.stmt) -> list[str]:
@@ -156,6 +167,8 @@ class Judgement:
     """The machine failed, not the program."""
     behaviour: str = ""
     """Fingerprint; "" where nothing is known."""
+    first: float | None = None
+    """The score of the first stage alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,6 +218,8 @@ class Judge:
         self.trusted_only = False
         self.stages: list[str] = ["evaluate"]
         self.own_behaviour = False
+        self.repeated: tuple[float, float] | None = None
+        """What the first stage gave the start program, and gave it again; None where it was asked once."""
         self.calls: list[Json] = []
         self._recorded = ""
         self._staged = {f"evaluator/{name}": text for name, text in evaluator.parts.items()}
@@ -220,7 +235,9 @@ class Judge:
         async with self.bench(start) as bench:
             found = await bench.ask("stages", [self.path])
         if found.failure is not None:
-            raise InputError(f"the evaluator {self.evaluator.main} does not load: {_line(found)}")
+            raise InputError(
+                f"the evaluator {self.evaluator.main} does not load: {_line(found)}.{self._seen()}"
+            )
         names: list[str] = found.value
         cascade = self.options.cascade_evaluation and "evaluate_stage1" in names
         self.stages = [name for name in names if name.startswith("evaluate_")] if cascade else ["evaluate"]
@@ -228,8 +245,8 @@ class Judge:
         judged = await self._start(start)
         if judged.score is None:
             raise InputError(
-                f"the start program has no score: {judged.failure or 'no number came back'}. "
-                "Begin with a program that the evaluator accepts."
+                f"the start program has no score: {_complaint(judged) or 'no number came back'}. Mend the "
+                f"evaluator, or begin with a program that it accepts.{self._seen()}"
             )
         await self._refuse_blind(start, judged)
         behaviour, again = [await self.smoke(start) for _ in range(2)]
@@ -240,28 +257,52 @@ class Judge:
 
     async def _start(self, start: Program) -> Judgement:
         """The start program's judgement; its calls are recorded on the way."""
+        once: float | None = None
         if self.options.fingerprint and not self.own_behaviour and start.main.endswith(".py"):
             async with self.bench(start) as bench:
                 found = await bench.ask("record", [self.path, self.stages[0], bench.at])
             if found.failure is None and isinstance(found.value, dict):
                 self.calls = found.value.get("calls", [])
                 self._recorded = msgspec.json.encode(self.calls).decode()
-        return await self.score(start)
+                once = self.fitness(found.value.get("metrics", {}))
+        judged = await self.score(start)
+        if once is not None and judged.first is not None:
+            self.repeated = once, judged.first
+        return judged
 
     async def _refuse_blind(self, start: Program, judged: Judgement) -> None:
         wrecks = {"an empty file": ""}
         if start.main.endswith(".py"):
             wrecks["one that raises"] = "raise RuntimeError('a program that does not run')\n"
-        scores = []
-        for text in wrecks.values():
-            wreck = await self.score(start.with_part(start.main, text))
-            scores.append(wreck.score)
-        if all(score is not None and score >= (judged.score or 0.0) for score in scores):
-            raise TrainingRefused(
-                f"the evaluator gives {judged.score:g} to the start program, and no less to "
-                f"{' and to '.join(wrecks)} ({', '.join(f'{score:g}' for score in scores)}). It cannot tell "
-                "better from worse; let it fail, or score lower, when the program does."
-            )
+        wrecked = [await self.score(start.with_part(start.main, text)) for text in wrecks.values()]
+        scores = [wreck.score for wreck in wrecked]
+        assert judged.score is not None
+        if any(score is None or score < judged.score for score in scores):
+            return
+        if judged.score == 0 and not _complaint(judged) and all(map(_complaint, wrecked)):
+            return  # nothing is earned yet, and of the wrecks alone it says that they fail
+        raise TrainingRefused(
+            f"the evaluator gives {judged.score:g} to the start program, and no less to "
+            f"{' and to '.join(wrecks)} ({', '.join(f'{score:g}' for score in scores)}). It cannot tell "
+            "better from worse; let it fail, or score lower, when the program does.\n"
+            + await self._said(start)
+        )
+
+    async def _said(self, start: Program) -> str:
+        """What an evaluator says of the start program when it is asked once more, for whoever has to mend it."""
+        async with self.bench(start) as bench:
+            judged = await bench.score()
+        said = _complaint(judged) or bench.printed.strip()[-1000:]
+        return (f"Of the start program it says: {said}" if said else "") + self._seen()
+
+    def _seen(self) -> str:
+        """What there is where it runs: mostly what it lacks is there out here."""
+        if self.trusted_only:
+            return ""
+        return (
+            f"\nIt runs in the sandbox, without network, and sees the files of its own folder, the modules of "
+            f"{sys.executable} and system programs, nothing else."
+        )
 
     @asynccontextmanager
     async def bench(self, program: Program) -> AsyncIterator[Bench]:
@@ -307,6 +348,8 @@ class Bench:
     def __init__(self, judge: Judge, opened: Opened, program: Program) -> None:
         self._judge, self._opened, self._program = judge, opened, program
         self.at = f"program/{program.main}"
+        self.printed = ""
+        """The end of what was printed while it was scored."""
 
     async def ask(self, function: str, args: list[Json], *, last: bool = False) -> Ran:
         """Call one of our functions inside; `last` if nothing more will be asked of this process."""
@@ -336,9 +379,11 @@ class Bench:
         metrics: dict[str, float] = {}
         artifacts: dict[str, str] = {}
         instances: dict[str, float] = {}
+        first: float | None = None
         for number, stage in enumerate(judge.stages):
             last = stage == judge.stages[-1]
             found = await self.ask("evaluate", [judge.path, stage, self.at], last=last)
+            self.printed += found.stdout
             if found.failure is not None:
                 failed = self._failed(found)
                 if not number or failed.infrastructure:
@@ -349,10 +394,12 @@ class Bench:
             metrics |= {name: value for name, value in found.value["metrics"].items() if name != "error"}
             artifacts |= found.value["artifacts"]
             instances |= found.value["instances"]
+            first = judge.fitness(metrics) if not number else first
+            # As OpenEvolve has it: a stage is reached over a threshold, and without one not at all.
             thresholds = judge.options.cascade_thresholds
-            if number < len(thresholds) and not judge.passes(metrics, thresholds[number]):
+            if number >= len(thresholds) or not judge.passes(metrics, thresholds[number]):
                 break
-        return Judgement(judge.fitness(metrics), metrics, artifacts, instances)
+        return Judgement(judge.fitness(metrics), metrics, artifacts, instances, first=first)
 
     def _failed(self, found: Ran) -> Judgement:
         assert found.failure is not None
@@ -376,6 +423,12 @@ def unreadable(program: Program, most: int) -> str | None:
             except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
                 return f"SyntaxError: {error}"
     return None
+
+
+def _complaint(judged: Judgement) -> str:
+    """Why a program failed, "" where nothing is said of it: of evaluators that give a score even so."""
+    said = [judged.artifacts.get(name, "") for name in ("error", "error_message", "stderr")]
+    return judged.failure or next((each[:2000] for each in said if each.strip()), "")
 
 
 def _line(found: Ran) -> str:

@@ -253,7 +253,7 @@ class Repository:
             package = inside[-1] == "__init__"
             name = ".".join(inside[:-1] if package else inside)
             try:
-                text = path.read_text(encoding="utf-8")
+                text = path.read_text(encoding="utf-8-sig")
                 self._modules[path] = Module(name, path.relative_to(self.root), text, package)
             except (SyntaxError, ValueError) as error:
                 self._modules[path] = None

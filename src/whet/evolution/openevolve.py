@@ -16,12 +16,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from ..errors import InputError, MissingExtra
+from ..models import Retry
 from ..types import Json
 from .journal import Record
 from .judging import JudgeOptions
 from .population import IslandOptions, Judged
-from .program import Program
+from .program import Program, text_of
 
 _VARIABLE = re.compile(r"^\$\{([^}]+)\}$")
 _HERE = {
@@ -49,7 +52,10 @@ _HERE = {
         "random_seed",
     ),
 }
-_MODEL = ("name", "api_base", "api_key", "weight", "temperature", "top_p", "max_tokens", "system_message")
+_MODEL = (
+    *("name", "api_base", "api_key", "weight", "temperature", "top_p", "max_tokens", "system_message"),
+    *("timeout", "retries"),
+)
 _TOP = ("early_stopping_patience",)
 
 
@@ -63,6 +69,8 @@ class ModelConfig:
     weight: float = 1.0
     settings: Mapping[str, Json] = field(default_factory=dict)
     """temperature, top_p and max_tokens, where they are given."""
+    retry: Retry = field(default_factory=Retry)
+    """How long an answer is waited for: their `timeout` and `retries`."""
 
     def __repr__(self) -> str:
         return f"ModelConfig({self.name!r}, {self.api_base!r})"  # never the key
@@ -97,9 +105,7 @@ def read_config(path: Path) -> Config:
         InputError: no such file, not YAML, a value of the wrong kind, or a variable that is not set.
         MissingExtra: YAML, and PyYAML is not installed.
     """
-    if not path.is_file():
-        raise InputError(f"there is no config at {path}")
-    text = path.read_text(encoding="utf-8")
+    text = text_of(path, "config")
     if path.suffix == ".json":
         try:
             data = json.loads(text)
@@ -164,13 +170,9 @@ class _Section:
         return tuple(value)
 
     def ignored(self, known: Sequence[str]) -> list[str]:
-        """Options that are given and not in `known`, sections left out."""
+        """Options that are given and not in `known`."""
         prefix = f"{self.name}." if self.name else ""
-        return [
-            prefix + str(name)
-            for name, value in self.given.items()
-            if name not in known and not (not self.name and isinstance(value, Mapping))
-        ]
+        return [prefix + str(name) for name in self.given if name not in known]
 
 
 def config_of(data: Mapping[str, Any], where: str = "the config") -> Config:
@@ -186,8 +188,9 @@ def config_of(data: Mapping[str, Any], where: str = "the config") -> Config:
     if not all(isinstance(each, (int, float)) and not isinstance(each, bool) for each in thresholds):
         raise InputError(f"{where}: evaluator.cascade_thresholds is {thresholds!r}; it must be numbers")
     ignored = [
-        *top.ignored((*_HERE[""], *_TOP)),
+        *top.ignored((*_HERE, *_HERE[""], *_TOP)),
         *llm.ignored((*_HERE["llm"], *_MODEL)),
+        *_ignored_of_models(llm),
         *(name for section in (prompt, evaluator, database) for name in section.ignored(_HERE[section.name])),
     ]
     return Config(
@@ -196,9 +199,9 @@ def config_of(data: Mapping[str, Any], where: str = "the config") -> Config:
         checkpoint_interval=int(top.number("checkpoint_interval", 100, low=1)),
         diff=top.get("diff_based_evolution", bool, True),
         max_length=int(top.number("max_code_length", 10000, low=1)),
-        patience=top.get("early_stopping_patience", int, None),
+        patience=_count(top, "early_stopping_patience"),
         workers=int(evaluator.number("parallel_evaluations", 1, low=1)),
-        memory_mb=evaluator.get("memory_limit_mb", int, None),
+        memory_mb=_count(evaluator, "memory_limit_mb"),
         system=prompt.get("system_message", str, llm.get("system_message", str, None)),
         feedback=prompt.get("include_artifacts", bool, True)
         and evaluator.get("enable_artifacts", bool, True),
@@ -213,6 +216,12 @@ def config_of(data: Mapping[str, Any], where: str = "the config") -> Config:
         models=_models(llm, where),
         ignored=tuple(ignored),
     )
+
+
+def _count(section: _Section, name: str) -> int | None:
+    """A number of 1 or more, None where it is not given."""
+    given = section.get(name, int, None)
+    return None if given is None else int(section.number(name, given, low=1))
 
 
 def _islands(database: _Section, prompt: _Section, features: tuple[str, ...]) -> IslandOptions:
@@ -248,17 +257,32 @@ def _models(llm: _Section, where: str) -> tuple[ModelConfig, ...]:
     return tuple(found)
 
 
+def _ignored_of_models(llm: _Section) -> list[str]:
+    """What is said of single models, and changes nothing; each once."""
+    listed = [each for each in llm.get("models", list, []) if isinstance(each, Mapping)]
+    names = {str(name): None for each in listed for name in each if name not in _MODEL}
+    return [f"llm.models[].{name}" for name in names]
+
+
 def _model(given: Mapping[str, Any], where: str) -> ModelConfig:
-    settings = {
-        name: given[name] for name in ("temperature", "top_p", "max_tokens") if given.get(name) is not None
-    }
+    said = _Section({"llm": given}, "llm", where)
+    settings = {name: said.get(name, (int, float), None) for name in ("temperature", "top_p", "max_tokens")}
     return ModelConfig(
         name=given["name"],
-        api_base=given.get("api_base") or "https://api.openai.com/v1",
+        api_base=said.get("api_base", str, "https://api.openai.com/v1"),
         api_key=_resolved(given.get("api_key"), where),
-        weight=float(given.get("weight", 1.0)),
-        settings=settings,
+        weight=said.number("weight", 1.0),
+        settings={name: value for name, value in settings.items() if value is not None},
+        retry=_retry(said),
     )
+
+
+def _retry(given: _Section) -> Retry:
+    usual = Retry()
+    seconds = given.number("timeout", usual.attempt_seconds, low=0.001)
+    attempts = 1 + int(given.number("retries", usual.attempts - 1))
+    total = max(usual.total_seconds, seconds * attempts)
+    return Retry(attempts=attempts, attempt_seconds=seconds, total_seconds=total)
 
 
 def _resolved(value: Any, where: str) -> str | None:
@@ -382,6 +406,14 @@ def _language(main: str) -> str:
     return {".py": "python", ".rs": "rust", ".js": "javascript", ".r": "r"}.get(Path(main).suffix, "text")
 
 
+class _Stored(msgspec.Struct):
+    """What is read of a program in a checkpoint."""
+
+    code: str
+    metadata: dict[str, Any] | None = None
+    metrics: dict[str, Any] | None = None
+
+
 def read_checkpoint(folder: Path, main: str) -> list[Program]:
     """The programs of an OpenEvolve checkpoint, the best first; scores are not taken over.
 
@@ -395,13 +427,13 @@ def read_checkpoint(folder: Path, main: str) -> list[Program]:
     found: list[tuple[float, str, Program]] = []
     for path in sorted((folder / "programs").glob("*.json")):
         try:
-            data = json.loads(path.read_text(encoding="utf-8"))
-            metadata = data.get("metadata") or {}
-            program = Program({main: data["code"], **metadata.get("parts", {})}, main)
-            metrics = data.get("metrics") or {}
-            score = float(metrics.get("combined_score", 0.0))
-        except (json.JSONDecodeError, KeyError, TypeError, ValueError) as error:
-            raise InputError(f"{path} is no program of an OpenEvolve checkpoint: {error!r}") from error
+            data = msgspec.json.decode(path.read_bytes(), type=_Stored)
+            program = Program({main: data.code, **((data.metadata or {}).get("parts") or {})}, main)
+            score = float((data.metrics or {}).get("combined_score", 0.0))
+        except (msgspec.MsgspecError, UnicodeDecodeError, InputError, TypeError, ValueError) as error:
+            raise InputError(f"{path} is no program of an OpenEvolve checkpoint: {error}") from error
         found.append((-score, path.name, program))
+    if not found:
+        raise InputError(f"{folder} holds no program: there is nothing in {folder / 'programs'}")
     found.sort(key=lambda row: row[:2])
     return [program for _, _, program in found]

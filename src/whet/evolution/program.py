@@ -12,6 +12,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 from typing import NamedTuple
 
 from ..errors import InputError
@@ -78,6 +79,29 @@ class Program:
         return "".join(
             diff(folder + name, self.parts.get(name, ""), other.parts.get(name, "")) for name in names
         )
+
+
+def text_of(path: Path, what: str) -> str:
+    """The text of a file, without the byte order mark that some editors put before it.
+
+    Args:
+        what: it is, as an error names it.
+
+    Raises:
+        InputError: no file, no UTF-8, or named `.py` and no Python.
+    """
+    if not path.is_file():
+        raise InputError(f"there is no {what} at {path}" + (": it is a folder" if path.is_dir() else ""))
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InputError(f"the {what} {path} is not UTF-8: {error}. Save it as UTF-8.") from error
+    if path.suffix == ".py":
+        try:
+            ast.parse(text, path.name)
+        except (SyntaxError, ValueError) as error:
+            raise InputError(f"the {what} {path} is not valid Python: {error}") from error
+    return text
 
 
 def regions(text: str) -> list[Region]:

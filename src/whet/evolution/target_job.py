@@ -266,7 +266,7 @@ async def _ways(
     stack: AsyncExitStack,
 ) -> tuple[Way, Networked | None, Pool]:
     """How functions are called, how an entry that keeps its network is, and where evaluators run."""
-    timeout = job.timeout or 10.0
+    timeout = 10.0 if job.timeout is None else job.timeout
     memory = (job.config.memory_mb if job.config else None) or 1024
     limits = Limits(
         memory=memory << 20,
@@ -290,7 +290,7 @@ async def _ways(
     network = Networked(
         agent,
         pool,
-        seconds=job.timeout or 120.0,
+        seconds=120.0 if job.timeout is None else job.timeout,
         most=job.agent_calls,
         without=[job.output, job.repository / DATA],
     )
@@ -315,7 +315,7 @@ def _options(job: TargetJob, config: Config, agent: Agent) -> SearchOptions:
     if iterations is not None and iterations < 1:
         raise InputError(f"--iterations {iterations}: it must be at least 1")
     code, text = any(each.code for each in agent.pieces), any(not each.code for each in agent.pieces)
-    workers = job.workers or config.workers
+    workers = config.workers if job.workers is None else job.workers
     return SearchOptions(
         iterations=iterations,
         seed=config.seed if job.seed is None else job.seed,

@@ -168,7 +168,7 @@ def plain(text: str) -> str:
 
 
 def as_written(old: str, new: str) -> str:
-    """`new`, whose lines end in a line feed, with the line ends that the file has.
+    """`new`, whose lines end in a line feed, with the line ends that the file has, and its byte order mark.
 
     A line that is kept keeps its own end, others get the commonest; and where the last line has no end, the
     new one has none.
@@ -176,6 +176,8 @@ def as_written(old: str, new: str) -> str:
     Args:
         old: the file byte for byte, as text; not what reading it with universal newlines gives.
     """
+    if old.startswith(_MARK):
+        return _MARK + as_written(old.removeprefix(_MARK), new)
     if not old.endswith("\n"):
         new = new.removesuffix("\n")
     if "\r" not in old:
@@ -331,6 +333,8 @@ def _render(value: Json, quote: str, as_tuple: bool = False) -> str:
     return repr(value)
 
 
+_MARK = "\ufeff"
+"""The byte order mark that some editors put before UTF-8."""
 _NUMBER = r"[-+]?(?:\d+\.\d+|\.\d+|\d+)(?:e[-+]?\d+)?"
 _RANGE = re.compile(rf"({_NUMBER})\s*\.\.\s*({_NUMBER})", re.IGNORECASE)
 

@@ -22,7 +22,7 @@ from typing import Any
 import msgspec
 
 from ..errors import ModelError
-from ..escapes import lenient
+from ..escapes import read_json
 from ..models.base import Completion, Request
 from ..models.scripted import Answer, Script, as_completion
 from ..types import Json
@@ -261,7 +261,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _serve(self, method: str) -> None:
         body = self.rfile.read(int(self.headers.get("content-length") or 0))
         try:
-            content = lenient(msgspec.json.decode, body) if body else None
+            content = read_json(msgspec.json.decode, body) if body else None
         except msgspec.DecodeError:
             content = None
         headers = {name.lower(): value for name, value in self.headers.items()}

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from ..escapes import lenient
+from ..escapes import read_json
 from ..types import Json, Tokens, Usage
 from .base import Completion, Request, ToolCall, text_of
 
@@ -121,7 +121,7 @@ class Reader:
             Refusal: not JSON, not the shape of a chat completion, or an error object.
         """
         try:
-            raw = lenient(msgspec.json.decode, data.encode() if isinstance(data, str) else data)
+            raw = read_json(msgspec.json.decode, data.encode() if isinstance(data, str) else data)
             event = msgspec.convert(raw, _Event)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise _malformed(data, f"the answer is no chat completion ({error})") from error

@@ -302,7 +302,7 @@ def _judged(meta: dict[str, Any], body: bytes, allowed: float, limits: Limits) -
     if meta.get("broken"):
         return found | {"failure": Failure(Fault.SANDBOX, "SandboxBroken", meta["broken"])}
     if meta["answered"]:
-        return found | _answer(body)
+        return found | _answer(body, limits)
     killed = meta["killed"]
     if killed.startswith("exit "):
         message = f"the program ended its process with code {killed[5:]} before it answered"
@@ -316,7 +316,7 @@ def _judged(meta: dict[str, Any], body: bytes, allowed: float, limits: Limits) -
     return found | {"failure": Failure(Fault.AGENT, name, message), "killed_by": killed}
 
 
-def _answer(body: bytes) -> dict[str, Any]:
+def _answer(body: bytes, limits: Limits) -> dict[str, Any]:
     """The program's answer; nothing in it is believed but that the program gave it."""
     kind, text = body[:1], body[1:]
     try:
@@ -327,8 +327,10 @@ def _answer(body: bytes) -> dict[str, Any]:
         if kind == worker.RAISED:
             said = msgspec.json.decode(text, type=dict[str, str])
             where = f" ({said['where']})" if said.get("where") else ""
-            memory = {"killed_by": "memory"} if said["type"] == "MemoryError" else {}
-            return {"failure": Failure(Fault.AGENT, said["type"], f"{said['message']}{where}"), **memory}
+            message, killed = said["message"], {}
+            if said["type"] == "MemoryError":
+                message, killed = message or f"more than {limits.memory:,} bytes", {"killed_by": "memory"}
+            return {"failure": Failure(Fault.AGENT, said["type"], f"{message}{where}"), **killed}
     except (msgspec.MsgspecError, KeyError, ValueError, RecursionError) as error:
         return {"failure": Failure(Fault.AGENT, "Garbled", f"the answer is not what was promised: {error}")}
     return {"failure": Failure(Fault.AGENT, "Garbled", "the answer is not what was promised")}

@@ -27,7 +27,7 @@ from ..errors import (
     StoreError,
     WhetError,
 )
-from ..escapes import lenient
+from ..escapes import read_json
 from ..store.codec import plain
 
 Scope = MutableMapping[str, Any]
@@ -339,7 +339,7 @@ def parse(body: bytes, type: Any, *, nesting: int = NESTING) -> Any:
     if decoder is None:
         decoder = _decoders[type] = msgspec.json.Decoder(type)
     try:
-        value = lenient(decoder.decode, body)
+        value = read_json(decoder.decode, body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as exception:
         raise InputError(f"the body cannot be used: {exception}") from exception
     if body.count(b"[") + body.count(b"{") > nesting and deeper(body, nesting):

@@ -13,16 +13,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence, Set
+from dataclasses import replace
 from typing import Any, TypeVar, get_args
 
 import msgspec
 
 from ..errors import InputError, StoreError
+from ..escapes import clean, write_json
 from ..types import (
     Failure,
+    Fault,
     Feedback,
     Json,
     Mode,
+    Outcome,
     Preference,
     Rollout,
     Status,
@@ -72,6 +76,23 @@ def encode(noun: Task | Trajectory | Version | Feedback | Preference) -> bytes:
             f"{name} cannot be stored: {exception}. Give only what JSON can carry (None, bool, int, "
             "float, str, list, dict with string keys)."
         ) from exception
+
+
+def recordable(trajectory: Trajectory) -> Trajectory:
+    """What the record can hold of what an agent did, whatever it answered.
+
+    Itself as a rule; halves of characters become U+FFFD; where something else has no JSON form, it is the
+    agent's failure, without its steps and output.
+    """
+    try:
+        encode(trajectory)
+        return trajectory
+    except InputError as exception:
+        error = Failure(Fault.AGENT, "InputError", clean(str(exception)))
+    try:
+        return decode(write_json(_encoder, trajectory), Trajectory)
+    except (TypeError, ValueError, OverflowError, RecursionError):
+        return replace(trajectory, steps=(), output=None, outcome=Outcome.FAILURE, error=error)
 
 
 def encode_json(value: Json) -> bytes:

@@ -26,7 +26,7 @@ from typing import Any
 
 import msgspec
 
-from ..errors import StoreError
+from ..errors import InputError, StoreError
 from ..types import Mode
 from .erase import ERASURES, erase
 from .gathered import Gathered, run
@@ -274,6 +274,10 @@ class Owner:
             except StoreError as exception:
                 if len(group) == 1:
                     return [exception]
+            except (UnicodeEncodeError, OverflowError) as exception:
+                if len(group) == 1:
+                    said = f"an id, name, group, session, person or time cannot be stored: {exception}."
+                    return [InputError(f"{said} Give text that UTF-8 carries and numbers of 64 bits.")]
             errors: list[Exception | None] = []
             for submission in group:  # one of them is at fault; the others shall not pay for it
                 errors += self.commit([submission])

@@ -15,7 +15,7 @@ import msgspec
 from ..errors import StoreError
 from ..types import Span
 from .access import Access
-from .erase import Naming, needles
+from .naming import Mention, Naming, mentions, named, whole_traces
 from .older import Older
 from .writer import Value
 
@@ -138,31 +138,19 @@ class Spans:
         A trace is theirs as a whole, but for one whose model calls name other people too, which a program
         that serves many makes if it gives its calls no run each: of that only their own calls are.
         """
-        marks = needles(subject)
-        where = " OR ".join(["instr(body, ?) > 0"] * len(marks))
-        found: list[tuple[bytes, bytes, str, str | None]] = []
+        where, marks = mentions(subject)
+        ((seen,),) = self._store.rows("SELECT coalesce(max(last), 0) FROM segments")
+        found: list[Mention] = []
         for number in self._segments():
             found += self._query(
                 number, "SELECT trace, id, encoding, run FROM spans_{0} WHERE " + where, *marks
             )
-        whole = {trace for trace, _, encoding, _ in found if not encoding.startswith("call")}
-        own = {id for _, id, _, _ in found}
         bodies = self._everywhere(
             "SELECT trace, id, encoding, body FROM spans_{0}",
             "trace",
-            sorted({row[0] for row in found} - whole),
+            sorted({row[0] for row in found} - whole_traces(found)),
         )
-        shared = {
-            trace
-            for trace, id, encoding, body in bodies
-            if id not in own and encoding.startswith("call") and b'"subject":"' in body
-        }
-        single = [row for row in found if row[0] in shared]
-        return Naming(
-            traces=sorted({trace.hex() for trace, _, _, _ in found if trace not in shared}),
-            calls=[(trace.hex(), id.hex()) for trace, id, _, _ in single],
-            runs=sorted({run for _, _, _, run in single if run is not None}),
-        )
+        return named(found, bodies, seen)
 
     def _segments(self, after: int = 0) -> list[int]:
         return [

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from ..escapes import clean
 from ..types import Json
 
 LIMIT = 1_000_000
@@ -32,11 +33,6 @@ def mark(value: Any) -> dict[str, str]:
     except Exception as exception:
         text = f"<its repr raised {type(exception).__name__}>"
     return {"$repr": clean(text), "$type": type(value).__qualname__}
-
-
-def clean(text: str) -> str:
-    """The text without the lone surrogates that UTF-8 cannot carry."""
-    return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def _hook(value: Any) -> Any:

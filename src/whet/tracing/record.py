@@ -16,9 +16,10 @@ from typing import Any
 
 import msgspec
 
+from ..escapes import clean
 from ..faults import fault_of
 from ..types import Failure, Fault, Json, Outcome, Step, Task, Tokens, Trajectory, Usage, new_id
-from .encode import IMMUTABLE, clean, freeze, mark, raw, thaw
+from .encode import IMMUTABLE, freeze, mark, raw, thaw
 
 STARTED = "started"
 """In a step's info, Unix time in seconds: where the process is one run of `whet run`."""

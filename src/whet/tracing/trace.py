@@ -17,9 +17,10 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, ParamSpec, TypeVar, overload
 
+from ..escapes import clean
 from ..store import Store
 from ..types import Feedback, Json, Step, Trajectory
-from .encode import clean, freeze, thaw
+from .encode import freeze, thaw
 from .labels import Kind, check_feedback
 from .record import (
     Called,

@@ -386,10 +386,14 @@ def _copy_tokenizer(source: str, folder: Path) -> None:
 
 
 def digest_of(folder: Path) -> str:
-    """SHA-256 over the safetensors files of a folder, in the order of their names."""
+    """SHA-256 over the safetensors files of a folder, in the order of their names.
+
+    Raises:
+        InputError: it holds pickles and no safetensors.
+        NotFoundError: it holds neither.
+    """
+    _refuse_pickles(folder)
     files = sorted(folder.glob("*.safetensors"))
-    if not files:
-        raise NotFoundError(f"no .safetensors file in {folder}")
     if len(files) == 1:
         return ours.sha256(files[0])
     return hashlib.sha256("".join(ours.sha256(file) for file in files).encode()).hexdigest()

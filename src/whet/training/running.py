@@ -119,6 +119,11 @@ async def _trained(
         )
         update = await optimizer.step(bundle, groups, context)
         bundle, state, rounds = update.bundle, update.state, rounds + 1
+        if rounds == 1 and update.metrics.get("updates") == 0 and job.rollout is None:
+            raise TrainingRefused(  # and every later round, of the same trajectories, would be like it
+                f"{len(job.trajectories)} trajectories of {len(groups)} tasks teach nothing: the runs of each task are "
+                "all worth the same. Collect more runs of each, of harder or easier tasks, or give another reward"
+            )
         _note(job.output / METRICS, {"round": rounds, "time": time.time(), **update.metrics})
         if update.done or not isinstance(state, dict) or state.get("resumable", True):
             saved = {"run": key, "state": state, "rounds": rounds, "bundle": _versions(bundle)}

@@ -21,12 +21,10 @@ from typing import Any, Protocol
 from ..agent_env import calls
 from ..env import rollout
 from ..errors import InputError
-from ..store.codec import encode
+from ..store.codec import recordable
 from ..tracing.live import using
 from ..tracing.record import blame, outcome
 from ..types import (
-    Failure,
-    Fault,
     Json,
     Lease,
     Outcome,
@@ -106,12 +104,7 @@ def _seed(lease: Lease) -> int:
 
 
 def _finish(lease: Lease, trajectory: Trajectory) -> Finish:
-    trajectory = replace(trajectory, meta={**trajectory.meta, **_meta(lease)})
-    try:
-        encode(trajectory)
-    except InputError as exception:
-        failure = Failure(Fault.AGENT, "InputError", str(exception))
-        trajectory = replace(trajectory, steps=(), output=None, outcome=Outcome.FAILURE, error=failure)
+    trajectory = recordable(replace(trajectory, meta={**trajectory.meta, **_meta(lease)}))
     # The queue retries what has an error; what the agent did wrong is a result, to learn from.
     error = trajectory.error if trajectory.outcome is Outcome.INFRASTRUCTURE_ERROR else None
     return Finish(lease.rollout.id, lease.fence, trajectory, error)

@@ -15,6 +15,7 @@ from .worker import awaited, load, stand_in_for_openevolve
 
 _TEXT = 20_000
 """Characters of one artifact that are kept."""
+_SCORE = "combined_score"
 
 
 def beside(program: str) -> None:
@@ -57,12 +58,20 @@ def measured(value: Any) -> dict[str, Any]:
     metrics = value if isinstance(value, dict) else getattr(value, "metrics", None)
     artifacts = {} if isinstance(value, dict) else getattr(value, "artifacts", None) or {}
     if not isinstance(metrics, dict):
-        raise TypeError(f"the evaluator returned {type(value).__name__}, not a dict or an EvaluationResult")
+        raise TypeError(
+            f"the evaluator returned {type(value).__name__}, not a dict of numbers or an EvaluationResult"
+        )
     kept = {str(name): _number(found) for name, found in metrics.items()}
+    if kept.get(_SCORE, 0.0) is None:
+        raise ValueError(
+            f"the evaluator returned {_SCORE} = {metrics[_SCORE]!r:.80}, which is no finite number"
+        )
+    # A program that failed has its reason among the numbers: `"error": "..."`.
+    texts = {name: found for name, found in metrics.items() if isinstance(found, str)} | artifacts
     return {
         "metrics": {name: found for name, found in kept.items() if found is not None},
         "instances": _instances(metrics),
-        "artifacts": {str(name): _text(found) for name, found in list(artifacts.items())[:50]},
+        "artifacts": {str(name): _text(found) for name, found in list(texts.items())[:50]},
     }
 
 

@@ -54,6 +54,13 @@ def settle(folder: str) -> None:
     )
 
 
+def _cpu_of_children(pid: int) -> float:
+    """CPU seconds of the processes that one has started and waited for, to the clock's tick."""
+    with open(f"/proc/{pid}/stat", "rb") as file:
+        fields = file.read().rpartition(b")")[2].split()
+    return (int(fields[13]) + int(fields[14])) / os.sysconf("SC_CLK_TCK")
+
+
 class Evaluation:
     """A forked process that waits for staged code, seen from the zygote.
 
@@ -86,7 +93,7 @@ class Evaluation:
         self.stream: Any = None
         self.too_much: Callable[[], bool] = lambda: False
         """Whether all its processes together have had more memory than they may."""
-        self.cpu = 0.0
+        self.cpu = self._waited_for = 0.0
         self.status: int | None = None
 
     def _child(self, *ends: int) -> None:
@@ -250,14 +257,17 @@ class Evaluation:
             kept.clear()
         return text[-self.plan["tail_bytes"] :]
 
-    def cpu_seconds(self) -> float:
-        """Of its first process so far; of everything that it waited for, too, once it is reaped."""
+    def cpu_seconds(self, *, look: bool = False) -> float:
+        """Of its first process so far, and of what that had waited for when it was last looked at or is reaped."""
         if self.status is not None:
             return self.cpu
         try:
-            return time.clock_gettime((~self.pid << 3) | 2)
+            own = time.clock_gettime((~self.pid << 3) | 2)
+            if look:
+                self._waited_for = _cpu_of_children(self.pid)
         except OSError:
             return 0.0
+        return own + self._waited_for
 
     def kill(self) -> None:
         """Kill it and whatever it started; `reap` says when they are gone."""

@@ -7,6 +7,7 @@ list, and numpy's float is not a float.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import math
@@ -122,10 +123,20 @@ class EvaluationResult:
 
 
 def stand_in_for_openevolve() -> None:
-    """Let an evaluator import EvaluationResult without the package that defines it, which is slow to load."""
+    """Let an evaluator import EvaluationResult without the package that defines it, which is slow to load.
+
+    What else it imports of that package comes from where it is installed, and is looked for only then.
+    """
     package: Any = types.ModuleType("openevolve")
     module: Any = types.ModuleType("openevolve.evaluation_result")
-    package.__path__ = []
+
+    def asked_for(name: str) -> Any:
+        if name != "__path__":
+            raise AttributeError(f"module 'openevolve' has no attribute {name!r}")
+        spec = machinery.PathFinder.find_spec("openevolve")
+        return spec.submodule_search_locations if spec else []
+
+    package.__getattr__ = asked_for
     package.evaluation_result = module
     package.EvaluationResult = module.EvaluationResult = EvaluationResult
     sys.modules.update({"openevolve": package, "openevolve.evaluation_result": module})
@@ -211,22 +222,36 @@ def attempt(step: Any, *args: Any) -> bytes | None:
 
 def serve(requests: int, answers: int, entry: str, pair: bool) -> None:
     """Answer every request with what `entry` makes of it, until the requests end."""
+    asked = os.getpid()
     if pair:
         stand_in_for_openevolve()
     loaded: list[Any] = []
     broken = attempt(lambda: loaded.append(resolve(entry)))
     while True:
+        _end_if_forked(asked, 1 if broken else 0)
         given = frames.read(requests)
         if given is None:
             return
         answer = broken or attempt(call, loaded[0], given, pair) or RAISED
+        _end_if_forked(asked, 0 if answer[:1] == VALUE else 1)
         frames.write(answers, answer)
+
+
+def _end_if_forked(asked: int, code: int) -> None:
+    """End a process that the staged code forked and let come back here: only the one that was asked answers."""
+    if os.getpid() == asked:
+        return
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(code)
 
 
 def script(answers: int, path: str, argv: list[str]) -> None:
     """Run a file as `__main__` and answer with its exit code."""
     import runpy
 
+    asked = os.getpid()
     sys.argv = [path, *argv]
     code: Any = 0
     try:
@@ -244,4 +269,5 @@ def script(answers: int, path: str, argv: list[str]) -> None:
             stream.flush()
         except (OSError, ValueError):
             code = code or 1
+    _end_if_forked(asked, int(code or 0) & 0xFF)
     frames.write(answers, ENDED + json.dumps(int(code or 0) & 0xFF).encode())

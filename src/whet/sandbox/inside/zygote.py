@@ -27,6 +27,9 @@ from .walls import Walls
 _READY_SECONDS = 30.0
 """How long an evaluation may take to be shut in; a busy machine is no reason to give up."""
 
+_WORTH_A_LOOK = 0.05
+"""Seconds of a call from which on what its child processes took is read: a shorter one starts no interpreter."""
+
 _MOST_DYING = 3
 """Evaluations that may be taken apart by the kernel while the next ones run."""
 
@@ -168,7 +171,7 @@ class Zygote:
             "answered": answer is not None,
             "killed": killed,
             "seconds": taken,
-            "cpu": max(0.0, evaluation.cpu_seconds() - before),
+            "cpu": max(0.0, evaluation.cpu_seconds(look=taken >= _WORTH_A_LOOK) - before),
             "printed": evaluation.tail(),
         }
         self._say(answer or b"", **meta)
@@ -209,7 +212,7 @@ def _enter(cgroup: dict[str, Any]) -> dict[str, Any] | None:
 
 def main() -> None:
     """Take the channel from descriptors 0 and 1 and the plan from the command line."""
-    plan = json.loads(sys.argv[1])
+    plan = json.loads(sys.argv.pop())  # what is evaluated has no arguments
     incoming, outgoing = _take(0), _take(1)
     nothing = os.open(os.devnull, os.O_RDWR)
     for standard in (0, 1):

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from ...escapes import lenient
+from ...escapes import read_json
 from ...types import Fault, Json
 from ..asgi import Request, Response, Stream, deeper
 from .chat import Asked, ask, samples, version_of
@@ -324,7 +324,7 @@ class Exchange:
 
 def decode(raw: bytes) -> Any:
     """JSON of an agent or an upstream; what is passed on of it stays as they wrote it."""
-    return lenient(_read, raw)
+    return read_json(_read, raw)
 
 
 def read_request(raw: bytes) -> dict[str, Any]:

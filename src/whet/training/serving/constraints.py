@@ -150,8 +150,9 @@ class Constraints:
         text = self._text
         assert isinstance(text, TemplateText)
         if self._tokenizer is None:
-            eos = sorted(text.eos)
-            self._tokenizer = hf.from_tokenizer(text.tokenizer, n_vocab=self._vocab_size, eos_token=eos)
+            # a tokenizer may know words that the model has no row for: they are never allowed below
+            size = max(self._vocab_size, len(text.tokenizer))
+            self._tokenizer = hf.from_tokenizer(text.tokenizer, n_vocab=size, eos_token=sorted(text.eos))
         matcher = llguidance.LLMatcher(self._tokenizer, _grammar(llguidance.LLMatcher, form), log_level=0)
         if matcher.is_error():
             raise InputError(f"answers cannot be held to this form: {matcher.get_error()}")

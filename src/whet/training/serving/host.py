@@ -301,6 +301,11 @@ def _check(prompt: Sequence[int], sampling: Sampling, served: Served) -> None:
         raise InputError("the prompt is empty; give at least one token")
     if not (min(prompt) >= 0 and max(prompt) < size):
         raise InputError(f"a prompt id lies outside 0…{size - 1}; is it another vocabulary's?")
+    if len(prompt) >= most:
+        raise InputError(
+            f"the context is too long: {len(prompt)} tokens of prompt leave none of the {most} that {served.name} "
+            "takes for an answer. Send less."
+        )
     if len(prompt) + sampling.max_tokens > most:
         raise InputError(
             f"the context is too long: {len(prompt)} tokens of prompt and max_tokens {sampling.max_tokens} are "

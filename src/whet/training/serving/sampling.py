@@ -79,16 +79,16 @@ class Sampling:
 
     def __post_init__(self) -> None:
         wrong = {
-            "max_tokens must be 1 or more": self.max_tokens < 1,
-            "min_tokens must be 0 or more": self.min_tokens < 0,
-            "temperature must be between 0 and 100": not 0 <= self.temperature <= 100,
-            "top_p must be above 0 and at most 1": not 0 < self.top_p <= 1,
-            "top_k must be 0 or more": self.top_k < 0,
-            "top_logprobs must be between 0 and 20": not 0 <= self.top_logprobs <= 20,
+            ("max_tokens", "must be 1 or more"): self.max_tokens < 1,
+            ("min_tokens", "must be 0 or more"): self.min_tokens < 0,
+            ("temperature", "must be between 0 and 100"): not 0 <= self.temperature <= 100,
+            ("top_p", "must be above 0 and at most 1"): not 0 < self.top_p <= 1,
+            ("top_k", "must be 0 or more"): self.top_k < 0,
+            ("top_logprobs", "must be between 0 and 20"): not 0 <= self.top_logprobs <= 20,
         }
-        for message, broken in wrong.items():
+        for (name, bound), broken in wrong.items():
             if broken:
-                raise InputError(f"{message}; got {self}")
+                raise InputError(f"{name} {bound}; got {getattr(self, name)}")
 
 
 class Generation:
