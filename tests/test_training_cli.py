@@ -252,6 +252,17 @@ def test_what_cannot_be_trained_on_is_refused_with_the_reason(groups, tmp_path):
         )
     mute = [replace(t, steps=[replace(s, tokens=None, kind="llm") for s in t.steps]) for t in every]
     refused(TrainingRefused, "text is not tokenised again", mute, "sft")
+    strange = [
+        replace(t, steps=[replace(s, tokens=replace(s.tokens, prompt_ids=(-1,))) for s in t.steps])
+        for t in every
+    ]
+    refused(TrainingRefused, "token ids that no vocabulary has", strange, "sft")
+    refused(InputError, "a token id lies outside", [*every[1:], strange[0]], "sft", "--keep", "all")
+    large = [
+        replace(t, steps=[replace(s, tokens=replace(s.tokens, prompt_ids=(2**30,))) for s in t.steps])
+        for t in every
+    ]
+    refused(InputError, "token ids up to 1073741824, and a tiny model is for", large, "sft")
     bare = [
         replace(t, steps=[replace(s, tokens=replace(s.tokens, logprobs=())) for s in t.steps]) for t in every
     ]
@@ -298,6 +309,9 @@ def test_models_that_cannot_be_had_or_trusted_are_refused(recorded, tmp_path, mo
     (pickled / "pytorch_model.bin").write_bytes(b"cos\nsystem\n(S'touch /tmp/owned'\ntR.")
     with pytest.raises(InputError, match=r"pytorch_model\.bin, a pickle"):
         run(*words, pickled)
+    (pickled / "model.safetensors").write_bytes(b"cut off")
+    with pytest.raises(InputError, match="could not be loaded as a causal language model"):
+        run(*words, pickled)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     with pytest.raises(NotFoundError, match="give the folder's path"):
         run(*words, "some-one/no-such-model")
@@ -322,6 +336,22 @@ def test_the_capture_check_says_what_is_there(groups, tmp_path, capsys):
         task=task, id="misfit", outcome=Outcome.SUCCESS, steps=[Step(tokens=Tokens((1,), (3, 4), (-0.1,)))]
     )
     silent = Trajectory(task=task, id="silent", outcome=Outcome.SUCCESS, steps=[Step(action="x")])
+    strange = replace(
+        whole,
+        id="strange",
+        steps=[replace(s, tokens=replace(s.tokens, prompt_ids=(-1,))) for s in whole.steps],
+    )
+    likely = replace(
+        whole,
+        id="likely",
+        steps=[
+            replace(s, tokens=replace(s.tokens, logprobs=(0.5,) * len(s.tokens.logprobs)))
+            for s in whole.steps
+        ],
+    )
+    assert capture.check(strange).reasons == ("bad ids",)
+    assert capture.check(likely).reasons == ("bad log-probabilities",)
+    assert capture.check(likely).clonable
     failed = replace(whole, id="failed", outcome=Outcome.INFRASTRUCTURE_ERROR)
     found = {t.id: capture.check(t) for t in (whole, forked, masked, misfit, silent, failed)}
     assert found[whole.id].trainable

@@ -17,7 +17,7 @@ from statistics import fmean
 from ..errors import InputError
 from ..types import Group, Outcome, Trajectory
 from .assignment import centred_credits, decompose, step_credits, step_rewards
-from .batch import Counts, Merged, merge
+from .batch import Counts, Merged, is_logprob, merge
 from .losses import advantages
 from .options.variants import Assignment, Baseline, Scale
 
@@ -136,7 +136,7 @@ def summary(groups: Sequence[Group], score: str | None, unknown: str | None) -> 
 
 
 def require_logprobs(sequence: Merged, trajectory: Trajectory) -> None:
-    """Refuse calls whose log-probabilities were not recorded.
+    """Refuse calls whose log-probabilities were not recorded, or are none.
 
     Raises:
         InputError: there are some.
@@ -145,6 +145,11 @@ def require_logprobs(sequence: Merged, trajectory: Trajectory) -> None:
         raise InputError(
             f"trajectory {trajectory.id} has calls without log-probabilities; "
             "collect through a sampler or gateway that records them, or clone with SFT"
+        )
+    extremes = (min(sequence.logprobs), max(sequence.logprobs)) if sequence.logprobs else ()
+    for wrong in (value for value in extremes if not is_logprob(value)):
+        raise InputError(
+            f"trajectory {trajectory.id} has {wrong:g} as the log of a probability; mend the capture, or clone with SFT"
         )
 
 

@@ -26,6 +26,7 @@ from typing import Any
 
 import msgspec
 import torch
+from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from ..errors import InputError, MissingExtra, NotFoundError
@@ -269,7 +270,7 @@ def load(source: str | Path, *, sha: str | None = None, lora: LoRAOptions | None
             model = AutoModelForCausalLM.from_pretrained(
                 str(source), use_safetensors=True, trust_remote_code=False, dtype=torch.float32
             )
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, SafetensorError) as error:
         raise _not_loaded(source, error) from error
     if lora is None:
         return CausalLM(model)

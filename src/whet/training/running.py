@@ -30,6 +30,8 @@ from .model import ModelOptions
 
 STATE, BUNDLE, METRICS = "state.json", "bundle.json", "metrics.jsonl"
 RECORD, CURVES = "run.json", "curves.jsonl"
+LARGEST_VOCABULARY = 2**20
+"""Of a fresh model."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -199,6 +201,11 @@ def _start(job: Job) -> Version:
     size = vocabulary_size(job.trajectories)
     if not size:
         raise TrainingRefused("a tiny model needs trajectories with token ids to know its vocabulary by")
+    if size > LARGEST_VOCABULARY:
+        raise InputError(
+            f"the trajectories have token ids up to {size - 1}, and a tiny model is for {LARGEST_VOCABULARY} at most; "
+            "train the model that wrote them, with --model"
+        )
     longest = max(
         (
             len(s.tokens.prompt_ids) + len(s.tokens.output_ids)
