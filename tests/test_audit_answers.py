@@ -205,6 +205,8 @@ def test_rows_are_read_under_the_names_that_people_use(tmp_path: Path) -> None:
         '{"question": "q", "answer": "a", "gold": "g", "thumb": "down"}\n\n{"expected": 3, "good": true}\n'
     )
     assert read_rows(path) == [Row("q", "a", "g", -1.0), Row(None, None, 3, 1.0)]
+    path.write_text('{"input": 1, "output": null}')
+    assert read_rows(path) == [Row(1, None, None)]  # None is an answer
     for line, complaint in (
         ("[]", "line 1"),
         ('{"x": 1}', "neither output nor expected"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -114,10 +115,27 @@ def test_a_parameter_that_no_json_can_be_is_named() -> None:
     ],
 )
 def test_values_have_the_type_that_the_annotation_says(annotation: str, fits: Any) -> None:
-    import random
-
     make = maker(annotation, ["refund", 40])
     assert all(fits(make(random.Random(seed))) for seed in range(200))
+
+
+@pytest.mark.parametrize(
+    ("annotation", "kinds"),
+    [
+        ("str | bytes | SupportsInt | None", {str, type(None)}),
+        ("Union[Path, int]", {int}),
+        ("Optional[str]", {str, type(None)}),
+    ],
+)
+def test_of_several_types_those_that_are_json_are_made(annotation: str, kinds: set[type]) -> None:
+    rng = random.Random(0)
+    assert {type(maker(annotation, [])(rng)) for _ in range(50)} == kinds
+
+
+@pytest.mark.parametrize("annotation", ["bytes | None", "Optional[Path]", "Union[None, Path]"])
+def test_nothing_alone_is_no_value_of_a_type_that_no_json_can_be(annotation: str) -> None:
+    with pytest.raises(Unknown):
+        maker(annotation, [])
 
 
 @given(st.dictionaries(st.sampled_from(["a", "b", "c"]), st.integers(), min_size=1))

@@ -151,3 +151,54 @@ def test_an_evaluator_that_rolls_dice_is_told_how_far_it_differs_from_itself(
     evaluator.write_text(CURVE, encoding="utf-8")
     _, out, _ = said(capsys, program, evaluator, *words)
     assert "luck" not in out
+
+
+def ended(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[object, str, str]:
+    with pytest.raises(SystemExit) as done:
+        main(list(map(str, words)))
+    out, err = capsys.readouterr()
+    assert "Traceback" not in err
+    return done.value.code, out, err
+
+
+def test_a_target_is_named_alike_wherever_it_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("rules.py").write_text("def Slug(text: str) -> str:\n    return text.strip().lower()\n")
+    code, _, err = ended(capsys, "evolve", "rules:Slug", "--offline")
+    assert (code, "generate-training-data --target rules:Slug" in err) == (2, True)
+    assert ended(capsys, "generate-training-data", "--target", "rules:Slug")[0] == 0
+    code, _, err = ended(capsys, "generate-evaluators", "--target", "rules:Slug", "--kind", "extraction")
+    assert (code, err) == (0, "")
+    assert (tmp_path / "evaluators" / "slug" / "slug_extraction.py").is_file()
+
+
+@pytest.mark.parametrize("name", [":", "rules:", ".py:f", "./:f"])
+def test_a_name_without_a_file_or_a_function_names_no_target(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, _, err = ended(capsys, "evolve", name, "--repository", tmp_path, "--offline")
+    assert code == 2
+    assert f"{name!r} names no target" in err or "has no module" in err
+
+
+def test_a_repository_that_is_none_is_said_to_be_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for command in ("evolve", "generate-training-data"):
+        words = (command, "--target", "rules:f", "--repository", tmp_path / "gone")
+        code, _, err = ended(capsys, *words)
+        assert code == 2
+        assert "gone is not a folder with a repository" in err
+
+
+def test_an_audit_takes_a_program_with_a_byte_order_mark_and_refuses_one_that_is_no_text(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    program, evaluator = write(tmp_path)
+    program.write_bytes(b"\xef\xbb\xbf" + LINE.replace("x * 2 + 1", "x * x + 3 * x + 7").encode())
+    assert ended(capsys, "audit", evaluator, "--target", program)[0] == 0
+    program.write_bytes(b"s = '\xe9'\n")
+    code, _, err = ended(capsys, "audit", evaluator, "--target", program)
+    assert (code, "is no Python source" in err) == (2, True)

@@ -152,6 +152,8 @@ def generate_evaluators(
 
     if (model is None) != (base_url is None):
         raise InputError("a model needs both --model and --base-url")
+    if target and ":" in target and not (Path("whet_data") / target).exists():
+        target = target.rpartition(":")[2].split(".")[-1].lower()  # as the rows of module:function are called
     rows = _rows(data, target)
     output = output or (Path("evaluators") / target if target else Path("evaluators"))
     name, folder = name or target or "answers", Folder(output)

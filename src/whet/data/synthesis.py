@@ -114,7 +114,7 @@ def maker(annotation: str, pool: Sequence[Json]) -> Maker:
 
 def _made(node: ast.expr, pool: Sequence[Json]) -> Maker:
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
-        return _either([_made(node.left, pool), _made(node.right, pool)])
+        return _either(_makeable([node.left, node.right], pool))
     if isinstance(node, ast.Constant):
         if isinstance(node.value, str):
             return maker(node.value, pool)
@@ -129,7 +129,7 @@ def _made(node: ast.expr, pool: Sequence[Json]) -> Maker:
         choices = [each.value for each in inner if isinstance(each, ast.Constant)]
         return lambda rng: rng.choice(choices)
     if name in ("Optional", "Union", "Annotated"):
-        made = [_made(each, pool) for each in (inner[:1] if name == "Annotated" else inner)]
+        made = [_made(inner[0], pool)] if name == "Annotated" else _makeable(inner, pool)
         return _either(made if name != "Optional" else [*made, lambda rng: None])
     if name in _SEQUENCES:
         plain = [each for each in inner if not (isinstance(each, ast.Constant) and each.value is Ellipsis)]
@@ -142,6 +142,22 @@ def _made(node: ast.expr, pool: Sequence[Json]) -> Maker:
         value = _made(inner[1], pool) if len(inner) > 1 else maker("str", pool)
         return lambda rng: {_word(rng, pool): value(rng) for _ in range(rng.randint(1, 4))}
     return _plain(name, pool)
+
+
+def _makeable(nodes: Sequence[ast.expr], pool: Sequence[Json]) -> list[Maker]:
+    """Makers of those of several types that are JSON; one has to be that is more than None."""
+    made: list[Maker] = []
+    failed: Unknown | None = None
+    something = False
+    for node in nodes:
+        try:
+            made.append(_made(node, pool))
+            something = something or not (isinstance(node, ast.Constant) and node.value is None)
+        except Unknown as error:
+            failed = failed or error
+    if failed is not None and not something:
+        raise failed
+    return made
 
 
 def _either(made: Sequence[Maker]) -> Maker:

@@ -113,6 +113,8 @@ class Agent:
     def _direct(self, name: str) -> Mark:
         dotted, _, qualname = name.partition(":")
         inside = Path(*dotted.removesuffix(".py").replace("/", ".").split("."))
+        if not inside.name or not qualname:
+            raise InputError(f"{name!r} names no target; give it as module:function or path.py:function")
         here = {dotted}  # a file that is no Python is named by its path
         for base in (self.repository.root, self.repository.root / "src"):
             for path in (base / inside.with_suffix(".py"), base / inside / "__init__.py"):
@@ -281,9 +283,14 @@ class Agent:
         else:
             found = {name: load(path / name, seed=seed) for name in names if (path / name).is_dir()}
         if not found:
+            asked = [
+                each
+                for each in (*self.names, self.entry_name or "")
+                if each and self.mark(each).name in names
+            ]
             raise NotFoundError(
                 f"there are no rows at {path} for {' or '.join(names)}. Make some: whet generate-training-data "
-                f"--target {names[0]} --num-samples 60"
+                f"--target {(asked or names)[0]} --num-samples 60"
             )
         for name, rows in found.items():
             for row in rows:

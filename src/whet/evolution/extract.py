@@ -70,8 +70,6 @@ def extract(root: Path) -> tuple[list[Slice], list[Mark], dict[str, str]]:
     Raises:
         InputError: `root` is not a folder.
     """
-    if not root.is_dir():
-        raise InputError(f"{root} is not a folder with a repository to look for targets in")
     repository = Repository(root.resolve())
     found = marks(repository)
     return [slice_of(repository, mark) for mark in found if mark.qualname], found, repository.problems

@@ -14,6 +14,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ..errors import InputError
+
 SKIPPED = frozenset(
     {"__pycache__", "node_modules", "site-packages", "build", "dist", "venv", "env", "whet_output"}
 )
@@ -220,9 +222,14 @@ class Repository:
 
     Absolute imports are looked up from the folder, its `src`, and the folder of a script; what is not
     found there is not of the repository: the standard library, or installed.
+
+    Raises:
+        InputError: `root` is not a folder.
     """
 
     def __init__(self, root: Path) -> None:
+        if not root.is_dir():
+            raise InputError(f"{root} is not a folder with a repository to look for targets in")
         self.root = root
         self.problems: dict[str, str] = {}
         """Path → why it could not be read."""

@@ -155,10 +155,7 @@ def load(spec: str, *, folder: Path | None = None) -> Evaluator:
     path = Path(where)
     if not path.is_file():
         path = _module(where, folder or Path.cwd())
-    try:
-        source = path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path} is no Python source: {error}") from error
+    source = _source(path)
     files: dict[str, str | bytes] = {"evaluator.py": source, **dict(_beside(path, source))}
     name = path.stem if path.stem != "evaluator" else path.resolve().parent.name or path.stem
     return _made(name, files, source, function)
@@ -169,10 +166,18 @@ def program_text(spec: str) -> str:
 
     Raises:
         NotFoundError: there is no such file or module.
+        InputError: it is not UTF-8.
     """
     where = spec.rpartition(":")[0] or spec
     path = Path(where)
-    return (path if path.is_file() else _module(where, Path.cwd())).read_text(encoding="utf-8")
+    return _source(path if path.is_file() else _module(where, Path.cwd()))
+
+
+def _source(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8-sig")  # some editors put a mark before it
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is no Python source: {error}") from error
 
 
 def _module(name: str, folder: Path) -> Path:

@@ -70,7 +70,7 @@ def read_row(given: dict[str, Any], where: str) -> Row:
         field: next((given[name] for name in names if name in given), None)
         for field, names in _COLUMNS.items()
     }
-    if found["output"] is None and found["expected"] is None:
+    if not any(name in given for field in ("output", "expected") for name in _COLUMNS[field]):
         raise InputError(f"{where}: it has neither output nor expected; it has {', '.join(given)}")
     label = _label(found.pop("label"), where)
     return Row(**found, label=label)
