@@ -6,9 +6,9 @@ First the peak: workers that report a rollout with five spans and claim the next
 Then the same at half of that rate, for M minutes.  Printed are the server's memory at each tenth of the
 time, its slope over the last half, errors, and the p99 of a request in each third.  Exits with 1 for an error.
 
-Memory grows at first, by 32 MB of SQLite's page cache once the file is as large, by the 10,000 runs whose
-revisions the assembler remembers and by the leases of the last minute; then slowly, as statements for seldom
-numbers of rows are prepared, of which the owner keeps `STATEMENTS_KEPT` of some 40 KB.
+Memory grows at first: by 32 MB of SQLite's page cache once the file is as large, by 8 MB once there is a
+second segment of spans (`store/older.py`), by the 10,000 runs whose revisions the assembler remembers, by the
+leases of the last minute, and by up to `STATEMENTS_KEPT` prepared statements of some 40 KB.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from server import Link, Whet, resident, serving
+from server import Link, Whet, own, resident, serving
 
 WORKERS = 4
 PEAK = 5.0
@@ -114,6 +114,7 @@ def main() -> int:
             Whet().fill(Link(url), 2 * AHEAD)
             peak = len(run(url, process, PEAK, None)[0].took) / PEAK
             load, memory = run(url, process, 60 * given.minutes, peak / 2)
+            private = own(process)
         size = sum(path.stat().st_size for path in Path(folder).iterdir() if path.is_file())
     began, third = memory[0][0], (memory[-1][0] - memory[0][0]) / 3
     parts = [
@@ -127,6 +128,7 @@ def main() -> int:
         "errors": len(load.errors),
         "memory, first, MB": memory[0][1],
         "memory, last, MB": memory[-1][1],
+        "memory, last, without pages of files, MB": private,
         "memory slope of the last half, MB a minute": slope(
             [each for each in memory if each[0] > began + 1.5 * third]
         ),

@@ -106,3 +106,42 @@ def test_ctrl_c_does_not_speak_of_resume_where_there_is_none(tmp_path: Path) -> 
     _, said = reading.communicate(timeout=60)
     os.close(writer)
     assert (reading.returncode, said) == (130, "stopped; what was acknowledged is kept.\n")
+
+
+@pytest.mark.parametrize("when", ["import", "exit"])
+def test_ctrl_c_before_and_after_a_command_is_no_traceback(tmp_path: Path, when: str) -> None:
+    interrupt = (
+        "import atexit, os, signal, sys\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "def interrupt(): os.kill(os.getpid(), signal.SIGINT)\n"
+        "class Early:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == 'whet.cli.train': interrupt()\n"
+    )
+    arranged = {"import": "sys.meta_path.insert(0, Early())\n", "exit": "atexit.register(interrupt)\n"}[when]
+    start = f"{interrupt}{arranged}from whet.__main__ import main; main()"
+    command = [sys.executable, "-c", start, "show", "--store", str(tmp_path / "none.db")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == -signal.SIGINT
+    assert done.stderr == (
+        "" if when == "import" else f"error: there is no store at {tmp_path / 'none.db'}\n"
+    )
+
+
+@pytest.mark.parametrize(
+    "words", [["erase"], ["show", "trajectories", "--subject"], ["release", "p", "FILE", "--reason"]]
+)
+def test_a_word_that_is_no_text_in_this_locale_is_said_and_nothing_is_recorded(
+    tmp_path: Path, words: list[str]
+) -> None:
+    record, file = tmp_path / "runs.db", tmp_path / "p.txt"
+    Store(record).close()
+    file.write_text("prompt")
+    given = [str(file) if word == "FILE" else word for word in words]
+    command = [*map(os.fsencode, [*WHET, *given]), b"caf\xe9", b"--store", os.fsencode(record)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.startswith("error: ")
+    assert "Traceback" not in done.stderr
+    with Store(record) as kept:
+        assert not any(kept.counts().values())

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 from pathlib import Path
 
 import pytest
 
+from whet.data.files import read
 from whet.data.formats import (
     from_transitions,
     resolve_checker,
@@ -17,6 +19,7 @@ from whet.data.formats import (
     trajectory_from_json,
     trajectory_to_json,
 )
+from whet.data.tasks import from_jsonl
 from whet.env import Transition
 from whet.errors import InputError, NotFoundError
 from whet.types import Step, Task, Trajectory
@@ -156,3 +159,20 @@ def test_public_browser_tasks_load_with_all_their_keys(data: Path) -> None:
             **row,
         }
         assert task_to_json(task_from_json(json.dumps(shaped))) == shaped
+
+
+def test_files_of_programs_on_windows_and_texts_cut_inside_an_emoji_are_read(tmp_path: Path) -> None:
+    file = tmp_path / "rows.jsonl"
+    row = {"task_id": "a", "natural_language_instruction": "cut \ud83d", "steps": [{"action": "cut \ud83d"}]}
+    file.write_bytes(codecs.BOM_UTF8 + json.dumps(row).encode() + b"\r\n")
+    assert [task.instruction for task in from_jsonl(file)] == ["cut \ufffd"]
+    assert [one.output for one in read(file)] == ["cut \ufffd"]
+
+
+@pytest.mark.parametrize("line", [b'{"task_id":' + b"[" * 100_000, b"[]", b"null", b"\xff"])
+def test_a_line_that_is_no_trajectory_is_named(tmp_path: Path, line: bytes) -> None:
+    file = tmp_path / "rows.jsonl"
+    file.write_bytes(b"\n" + line)
+    for reader in (from_jsonl, read):
+        with pytest.raises(InputError, match=r"rows\.jsonl, line 2: "):
+            reader(file)

@@ -184,7 +184,8 @@ def test_runs_that_nobody_judged_are_judged_by_a_function(
     with Store("runs.db") as store:
         store.put(*(replace(run("where?", said), outcome=Outcome.UNKNOWN) for said in ("shipped", "lost")))
     words = ("export", "trl-sft", "--store", "runs.db", "--output")
-    assert whet(*words, "none.jsonl") == 1
+    assert whet(*words, "new/rows.jsonl") == 1
+    assert not (tmp_path / "new").exists()
     assert whet(*words, "new/rows.jsonl", "--reward-function", "my_worth:worth") == 0
     (row,) = (tmp_path / "new/rows.jsonl").read_text().splitlines()
     assert "shipped" in row

@@ -254,6 +254,24 @@ def test_a_running_server_can_be_used(tmp_path: Path) -> None:
     assert f"recorded by {made.url} as run far" in done.stderr
 
 
+def test_a_program_is_not_started_where_nothing_would_record_it(tmp_path: Path) -> None:
+    from gateway_world import TOKEN, world
+
+    mark = tmp_path / "began"
+    program = ("--", sys.executable, "-c", f"open({str(mark)!r}, 'w')")
+    with ScriptedServer("fine") as upstream, world(upstream) as made:
+        command = whet("run", "--url", made.url, "--token", "wrong", *program)
+        refused = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        given = ("--url", made.url, "--token", TOKEN)
+    away = subprocess.run(whet("run", *given, *program), capture_output=True, text=True, timeout=60)
+    assert (refused.returncode, away.returncode) == (2, 4)
+    assert "refused (401)" in refused.stderr
+    assert "Is `whet serve` running there?" in away.stderr
+    for done in (refused, away):
+        assert done.stderr.count("\n") == 1
+    assert not mark.exists()
+
+
 def test_what_was_said_to_be_recorded_survives_a_kill(tmp_path: Path) -> None:
     store = tmp_path / "runs.db"
     with ScriptedServer("fine") as upstream, httpx2.Client(verify=False, timeout=30) as client:

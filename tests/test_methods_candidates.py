@@ -1,6 +1,7 @@
 """Policies over admissible actions, on a toy and in BabyAI's GoTo told in words."""
 
 import asyncio
+import importlib
 import math
 from dataclasses import replace
 
@@ -148,3 +149,13 @@ def test_walking_to_the_ball_that_is_told_of_succeeds(minigrid):
             seen, done = result.observation, result.terminated or result.truncated
         won.append(result.info["success"])
     assert sum(won) >= 15
+
+
+def test_the_claim_about_it_is_measured_and_published(minigrid, repository, monkeypatch, tmp_path):
+    monkeypatch.syspath_prepend(repository / "benchmarks" / "claims")
+    claim = importlib.import_module("glam")
+    page = tmp_path / "claims.md"
+    claim.glam(seeds=1, size=claim.Size(rounds=1, episodes=2, judged=2), page=page)
+    rows = [line.split(" | ") for line in page.read_text().splitlines() if " | 0 | " in line]
+    assert len(rows) == 4  # the policy and its control, with our settings and the paper's
+    assert all(0 <= float(value) <= 1 for row in rows for value in row[2:5])

@@ -155,6 +155,50 @@ def test_a_decorated_task_is_a_function_and_a_retriever_too() -> None:
     assert (whole.steps[2].observation, whole.steps[2].action) == ("q", "docs")
 
 
+def test_langfuse_tells_an_agent_its_calls_and_their_usage() -> None:
+    def observed(name: str, type: str, input: Any, output: Any, **how: Any) -> dict[str, Any]:
+        given = input if isinstance(input, str) else json.dumps(input)
+        held = {"type": type, "input": given, "output": output, **how.pop("held", {})}
+        return one(name, {f"langfuse.observation.{key}": value for key, value in held.items()}, **how)
+
+    ask = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Capital?"}]
+    told = {"model.name": "m", "usage_details": '{"prompt_tokens": 2, "completion_tokens": 3}'}
+    finish = {"metadata.finish_reason": '"length"', "usage_details": '{"input": 5, "output": 1}'}
+    spoken = '{"role": "assistant", "content": "Paris"}'
+    inside = {"parent": "answer", "lasts": 1}
+    called = {"args": ["Paris"], "kwargs": {"n": 2}}
+    failed = {"status": {"code": 2, "message": "ValueError: no"}}
+    whole = only(
+        decoded(
+            observed("answer", "span", {"args": ["Capital?"], "kwargs": {}}, "Paris", lasts=9),
+            observed("openai", "generation", ask, spoken, at=1, held=told, **inside),
+            observed("prompt", "generation", "Again?", "Par", at=2, held=finish, **inside),
+            observed("lookup", "span", called, '{"t": 22}', at=3, **inside),
+            observed("boom", "tool", {"city": "Paris"}, None, at=4, **inside, **failed),
+            observed("steps", "chain", None, None, at=5, **inside),
+        )
+    )
+    assert kinds(whole) == [
+        ("agent", "answer", None),
+        ("llm", "openai", "answer"),
+        ("llm", "prompt", "answer"),
+        ("function", "lookup", "answer"),
+        ("tool", "boom", "answer"),
+    ]
+    assert (whole.task.instruction, whole.output) == ("Capital?", "Paris")
+    _, first, second, function, tool = form(whole)["steps"]
+    assert [each["text"] for each in first["input_messages"]] == ["Be brief.", "Capital?"]
+    assert (first["model"], first["output"]["text"], first["finish_reason"]) == ("m", "Paris", "stop")
+    assert (first["usage"]["input"], first["usage"]["output"]) == (2, 3)
+    assert (second["input_messages"], second["finish_reason"]) == (
+        [{"role": "user", "text": "Again?"}],
+        "length",
+    )
+    assert (second["usage"]["input"], second["output"]["text"]) == (5, "Par")
+    assert function["arguments"] == {"args": ["Paris"], "n": 2}
+    assert (tool["arguments"], tool["error"]["message"]) == ({"city": "Paris"}, "no")
+
+
 def test_spans_that_no_dialect_knows_are_functions_where_there_is_nothing_else() -> None:
     spans = decoded(one("outer", {"input": "q"}, lasts=3), one("inner", parent="outer", at=1))
     whole = only(spans)

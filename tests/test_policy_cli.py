@@ -105,6 +105,13 @@ def test_what_cannot_be_served_is_said_before_anything_is_loaded(tmp_path):
         serve("--store", tmp_path / "none.db")
     with pytest.raises(NotFoundError, match="no folder"):
         serve("--model", tmp_path / "none")
+    pickled = tmp_path / "pickled"
+    pickled.mkdir()
+    with pytest.raises(NotFoundError, match="is it the folder of a model"):
+        serve("--model", pickled)
+    (pickled / "pytorch_model.bin").write_bytes(b"cos\nsystem\n(S'touch /tmp/owned'\ntR.")
+    with pytest.raises(InputError, match=r"pytorch_model\.bin, a pickle"):
+        serve("--model", pickled)
     with Store(tmp_path / "s.db"), pytest.raises(NotFoundError, match="nothing named 'policy' is live"):
         serve("--store", tmp_path / "s.db")
     embedded(tmp_path / "w", 0)

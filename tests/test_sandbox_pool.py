@@ -221,6 +221,34 @@ def test_memory_is_limited_over_all_processes_together() -> None:
     within(use, Limits(memory=64 * MIB, wall_seconds=30))
 
 
+@pytest.mark.parametrize("ends", ["return 'child'", "raise ValueError('child')", "raise SystemExit(3)"])
+def test_a_forked_child_does_not_answer_for_its_parent(pool: Callable[..., Result], ends: str) -> None:
+    source = f"""
+import os
+def f():
+    child = os.fork()
+    if child == 0:
+        {ends}
+    os.waitpid(child, 0)
+    return "parent"
+"""
+    assert pool(source, "f").value == "parent"
+
+
+def test_a_child_that_is_forked_while_a_program_is_loaded_takes_no_request(
+    pool: Callable[..., Result],
+) -> None:
+    source = "import os\nchild = os.fork()\nif child: os.waitpid(child, 0)\ndef f(): return os.getpid() and child > 0"
+    assert pool(source, "f").value is True
+
+
+def test_a_script_ends_with_its_own_code_and_not_with_that_of_a_forked_child() -> None:
+    source = b"import os\nchild = os.fork()\nif child == 0: raise ValueError\nos.waitpid(child, 0)\nprint('parent')\n"
+    done = within(lambda pool: pool.script({"script.py": source}, "script.py"))
+    assert done.value == 0
+    assert "parent" in done.stdout
+
+
 def test_what_has_served_a_pair_serves_no_program_that_is_judged_from_outside() -> None:
     async def use(pool: Pool) -> None:
         evaluator = "SECRET = 'answer'\ndef evaluate(path): return 1"

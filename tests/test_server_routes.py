@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import re
 import socket
+import time
 from typing import Any
 
 import pytest
@@ -64,6 +65,38 @@ def test_a_route_is_closed_to_whom_it_is_not_for(route: Route) -> None:
         assert allowed.status_code not in (401, 403)
         wrong = here.http.request(route.method, path_of(route), headers={"authorization": "Bearer wrong"})
         assert wrong.status_code == 401
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "role", "status"),
+    [
+        ("POST", "/api/tasks", None, 401),
+        ("POST", "/nothing", Role.ADMIN, 404),
+        ("GET", "/api/tasks", Role.ADMIN, 200),
+        ("GET", "/healthz", None, 200),
+    ],
+)
+def test_a_body_that_nobody_reads_does_not_cost_the_connection(
+    method: str, path: str, role: Role | None, status: int
+) -> None:
+    with world() as here:
+        for length, sent, kept in ((2, b"{}", True), (2, b"", False), (1_000_000, b"{}", False)):
+            connection = http.client.HTTPConnection("127.0.0.1", here.server.port, timeout=20)
+            connection.putrequest(method, path)
+            for name, value in {**bearer(role), "content-length": str(length)}.items():
+                connection.putheader(name, value)
+            connection.endheaders()
+            time.sleep(0.1)  # the head arrives alone
+            connection.send(sent)
+            answered = connection.getresponse()
+            assert answered.status == status
+            assert answered.read()
+            assert (answered.getheader("connection") != "close") is kept
+            held = connection.sock
+            connection.request("GET", "/healthz")
+            assert connection.getresponse().status == 200
+            assert (connection.sock is held) is kept
+            connection.close()
 
 
 def test_what_writes_needs_more_than_the_role_read() -> None:

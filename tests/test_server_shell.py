@@ -16,7 +16,8 @@ import pytest
 
 from whet.errors import InputError, NotFoundError
 from whet.server import Access, Limits, Mount, Request, Response, Role, Route, Server, answer, running
-from whet.server.asgi import Receive, Router, Scope, Send, deeper
+from whet.server.asgi import Receive, Scope, Send, deeper
+from whet.server.router import Router
 
 TOKEN = "a-token-of-this-test"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import threading
 import time
@@ -13,6 +14,7 @@ import pytest
 
 from whet.errors import InputError
 from whet.store import Store
+from whet.store.erase import erase_subject
 from whet.types import (
     Bundle,
     Failure,
@@ -215,6 +217,32 @@ def test_spans_that_name_a_person_go_before_any_trajectory_was_read_from_them(
         assert store.erase("ann").spans == 2
         assert len(store.spans.trace(b"b" * 16)) == 2
         assert store.spans.trace(b"a" * 16) == []
+
+
+@pytest.mark.parametrize("spaced", [False, True])
+def test_json_of_either_kind_names_a_person_in_any_script(spaced: bool) -> None:
+    said = [{"key": "user.id", "value": {"stringValue": "Zoë ☃"}}]
+    body = json.dumps({"attributes": said}, separators=None if spaced else (",", ":"), ensure_ascii=spaced)
+    with Store(":memory:") as store:
+        store.spans.put([Span(b"a" * 16, b"1" * 8, b"", 1, 2, "chat", body.encode(), "span+json")]).result()
+        assert store.erase("Zoë ☃").spans == 1
+
+
+def test_what_a_person_sends_while_their_spans_are_searched_for_goes_too(tmp_path: Path) -> None:
+    def said(trace: bytes, id: bytes, who: str, encoding: str = "call") -> Span:
+        return Span(trace, id * 8, b"", 1, 2, "chat", b'{"subject":"%b"}' % who.encode(), encoding)
+
+    traces = alone, joined, later, shared = [letter * 16 for letter in (b"a", b"b", b"c", b"d")]
+    with Store(tmp_path / "runs.db", segment=4) as store:
+        before = [said(alone, b"1", "ann"), said(joined, b"1", "ann"), said(shared, b"1", "ann")]
+        store.spans.put([*before, said(shared, b"2", "bob")]).result()
+        found = store.spans.naming("ann")
+        # Bob comes into a trace that was Ann's alone; Ann goes on, in an old trace and in a new one.
+        meanwhile = [said(joined, b"2", "bob"), said(alone, b"2", "ann"), said(later, b"1", "ann")]
+        store.spans.put([*meanwhile, said(shared, b"3", "ann")]).result()
+        assert erase_subject(store, "ann", found).spans == 6
+        left = {trace: [span.id[:1] for span in store.spans.trace(trace)] for trace in traces}
+    assert left == {alone: [], joined: [b"2"], later: [], shared: [b"2"]}
 
 
 def test_a_version_that_learned_from_an_erased_run_is_marked_and_named(tmp_path: Path) -> None:

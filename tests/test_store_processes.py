@@ -236,13 +236,18 @@ from whet.types import Task, Trajectory
 store = Store(sys.argv[1])
 store.put(Trajectory(id="parent", task=Task(id="t")))
 assert len(list(store.trajectories())) == 1
+parent = os.getpid()
+said, saying = os.pipe()
 if os.fork():
-    os.wait() if sys.argv[2] == "wait" else time.sleep(0.3)
+    os.close(saying)
+    os.wait() if sys.argv[2] == "wait" else os.read(said, 1)
     os._exit(0)
 store.put(Trajectory(id="child", task=Task(id="t")))
 assert not store.owner
+os.write(saying, b".")
 if sys.argv[2] != "wait":
-    time.sleep(0.6)
+    while os.getppid() == parent:
+        time.sleep(0.01)
     store.put(Trajectory(id="orphan", task=Task(id="t")))
     assert store.owner
 store.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import random
 import sqlite3
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from hypothesis import strategies as st
 from whet.errors import InputError, NotFoundError, StoreError, StoreVersionError
 from whet.store import Store
 from whet.store.codec import decode, encode, recordable
-from whet.store.schema import TABLES
+from whet.store.schema import KEPT, LENGTHS, TABLES, portions
 from whet.types import (
     Bundle,
     Failure,
@@ -438,3 +439,14 @@ def test_the_file_is_private_and_closing_leaves_no_journal(tmp_path: Path) -> No
         assert os.stat(f"{path}.sock").st_mode & 0o777 == 0o600
         list(store.trajectories())
     assert sorted(each.name for each in tmp_path.iterdir()) == ["runs.db", "runs.db.lock"]
+
+
+def test_rows_are_written_in_their_order_by_statements_of_a_few_lengths_and_sizes() -> None:
+    dice = random.Random(1)
+    for _ in range(200):
+        heavy = dice.random() < 0.3
+        rows = [(n, b"x" * dice.randrange(KEPT if heavy else 1000)) for n in range(dice.randrange(130))]
+        parts = list(portions(rows))
+        assert [row for part in parts for row in part] == rows
+        assert {len(part) for part in parts} <= set(LENGTHS)
+        assert all(sum(len(body) for _, body in part) <= KEPT for part in parts if len(part) > 1)

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import hashlib
+import random
 import sqlite3
+from collections.abc import Sequence
+from concurrent.futures import Future
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from whet.errors import StoreError
 from whet.store import Store
+from whet.store.older import Older
+from whet.store.spans import Spans
+from whet.store.writer import Value, Writes
 from whet.types import Span
 
 
@@ -160,3 +167,63 @@ def test_a_client_cannot_send_a_span_of_the_wrong_shape_or_a_queue_statement(tmp
                 client.write(writes).result()  # type: ignore[arg-type]
         client.spans.put([span(1)]).result()
         assert store.spans.count() == 1
+
+
+class Listening:
+    """A store that writes down what it is asked."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.path = store.path
+        self.asked: list[str] = []
+
+    def rows(self, query: str, values: Sequence[Value] = ()) -> list[Any]:
+        self.asked.append(query)
+        return self._store.rows(query, values)
+
+    def write(self, writes: Writes, size: int | None = None) -> Future[None]:
+        return self._store.write(writes, size)
+
+    def before_close(self, callback: Any) -> None:
+        self._store.before_close(callback)
+
+
+def test_what_is_noted_of_older_segments_changes_no_answer(tmp_path: Path) -> None:
+    dice = random.Random(0)
+    with Store(tmp_path / "runs.db", segment=20) as store:
+        knowing = Spans(store)
+        for start in range(0, 400, 7):
+            runs = [None if dice.random() < 0.3 else f"run {dice.randrange(60)}" for _ in range(7)]
+            store.spans.put(
+                [span(start + n, trace=dice.randrange(50), run=run) for n, run in enumerate(runs)]
+            ).result()
+            if dice.random() < 0.3:
+                knowing.note_older()
+            traces = [span(0, trace=dice.randrange(60)).trace for _ in range(5)]
+            asked = [f"run {dice.randrange(70)}" for _ in range(5)]
+            assert knowing.traces(traces) == store.spans.traces(traces)
+            assert sorted(knowing.named(asked)) == sorted(store.spans.named(asked))
+            assert [knowing.run(run) for run in asked] == [store.spans.run(run) for run in asked]
+
+
+def test_older_segments_are_searched_for_what_they_hold_alone(tmp_path: Path) -> None:
+    with Store(tmp_path / "runs.db", segment=10) as store:
+        for n in range(100):
+            store.spans.put([span(n, trace=n, run=f"run {n}")]).result()
+        heard = Listening(store)
+        spans = Spans(heard)
+        while spans.note_older():
+            pass
+        heard.asked.clear()
+        assert spans.trace(span(0, trace=99).trace) == [span(99, trace=99, run="run 99")]
+        assert spans.run("nobody's") == []
+        assert not any("spans_1 " in query for query in heard.asked)
+        assert spans.trace(span(0, trace=3).trace) == [span(3, trace=3, run="run 3")]
+        assert any("spans_1 " in query for query in heard.asked)
+
+
+def test_a_filter_that_is_far_too_small_still_misses_nothing() -> None:
+    older = Older(bits=64)
+    assert not older.holds("anything")
+    older.add(f"run {n}" for n in range(100))
+    assert all(older.holds(f"run {n}") for n in range(100))

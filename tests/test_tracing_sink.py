@@ -274,3 +274,19 @@ def test_what_counts_as_a_secret_can_be_changed(tmp_path: Path) -> None:
     finally:
         redact_with(Redactor())
     assert questions(path) == [f"{KEY} of [redacted:email]", f"{KEY} of ann@example.org"]
+
+
+@pytest.mark.parametrize("pause", [0.0, 0.02, 1.0], ids=["busy", "listening", "asleep"])
+def test_what_is_recorded_is_written_without_being_flushed(tmp_path: Path, pause: float) -> None:
+    with Store(tmp_path / "runs.db") as store:
+        traced = trace(store)(lambda number: number)
+        for number in range(3):
+            time.sleep(pause)
+            traced(number)
+            deadline = time.monotonic() + 20
+            while pause and store.counts()["trajectories"] <= number:
+                assert time.monotonic() < deadline, f"call {number} was not written"
+                time.sleep(0.002)
+        while store.counts()["trajectories"] < 3:
+            assert time.monotonic() < deadline, "a call was not written"
+            time.sleep(0.002)

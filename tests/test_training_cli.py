@@ -239,6 +239,9 @@ def test_what_cannot_be_trained_on_is_refused_with_the_reason(groups, tmp_path):
     refused(TrainingRefused, "no trajectories", [])
     refused(TrainingRefused, "no reward: nothing judged it", [without_rewards(t) for t in every])
     refused(TrainingRefused, "of one trajectory", [group.trajectories[0] for group in groups])
+    same = [replace(t, steps=[replace(s, reward=0.5) for s in t.steps]) for t in every if len(t.steps) == 1]
+    refused(TrainingRefused, "the runs of each task are all worth the same", same)
+    refused(TrainingRefused, "is a success or a failure", [without_rewards(t) for t in every[:8]], "prm")
     nan = [replace(t, steps=[replace(s, reward=float("nan")) for s in t.steps]) for t in every[:8]]
     with pytest.raises(TrainingRefused, match="NaN or infinite"):
         capture.require(nan)
@@ -249,6 +252,17 @@ def test_what_cannot_be_trained_on_is_refused_with_the_reason(groups, tmp_path):
         )
     mute = [replace(t, steps=[replace(s, tokens=None, kind="llm") for s in t.steps]) for t in every]
     refused(TrainingRefused, "text is not tokenised again", mute, "sft")
+    strange = [
+        replace(t, steps=[replace(s, tokens=replace(s.tokens, prompt_ids=(-1,))) for s in t.steps])
+        for t in every
+    ]
+    refused(TrainingRefused, "token ids that no vocabulary has", strange, "sft")
+    refused(InputError, "a token id lies outside", [*every[1:], strange[0]], "sft", "--keep", "all")
+    large = [
+        replace(t, steps=[replace(s, tokens=replace(s.tokens, prompt_ids=(2**30,))) for s in t.steps])
+        for t in every
+    ]
+    refused(InputError, "token ids up to 1073741824, and a tiny model is for", large, "sft")
     bare = [
         replace(t, steps=[replace(s, tokens=replace(s.tokens, logprobs=())) for s in t.steps]) for t in every
     ]
@@ -257,9 +271,34 @@ def test_what_cannot_be_trained_on_is_refused_with_the_reason(groups, tmp_path):
         run("train", "sft", *out)
     with pytest.raises(NotFoundError, match="there is no store"):
         run("train", "sft", *out, "--store", tmp_path / "none.db")
+    with pytest.raises(InputError, match=r"bad\.jsonl is a file; give a folder"):
+        run("train", "sft", "--data", tmp_path / "bad.jsonl", "--output", tmp_path / "bad.jsonl")
     (tmp_path / "odd.jsonl").write_text("{}\n[1, 2]\n")
     with pytest.raises(InputError, match="line 1"):
         run("train", "sft", *out, "--data", tmp_path / "odd.jsonl")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["sft", "--part-tokens", 0], "part_tokens must be 1 or more; got 0"),
+        (["sft", "--per-task", 0], "per_task must be 1 or more; got 0"),
+        (["sft", "--optim.betas", 0.9, 1.5], r"betas must be at least 0 and below 1; got \(0.9, 1.5\)"),
+        (["sft", "--optim.weight-decay", -1], "weight_decay must be 0 or more; got -1"),
+        (["sft", "--optim.learning-rate", "nan"], "learning_rate must be above 0 and at most 1e6; got nan"),
+        (["awr", "--beta", 0], "beta must be above 0; got 0"),
+        (["grpo", "--temperature", -1], "temperature must be above 0; got -1"),
+        (["grpo", "--clip-low", 2], "clip_low must be from 0 to 1; got 2"),
+        (["grpo", "--gamma", 7], "gamma must be from 0 to 1; got 7"),
+        (["ppo", "--value-coefficient", "nan"], "value_coefficient must be 0 or more; got nan"),
+        (["rlhf", "--reinforce.optim.momentum", 1], "momentum must be at least 0 and below 1; got 1"),
+        (["sft", "--lora-rank", 4], "--lora-rank trains factors beside a pretrained model"),
+    ],
+    ids=lambda given: " ".join(map(str, given)) if isinstance(given, list) else "",
+)
+def test_a_value_that_an_option_cannot_take_is_named_with_its_bound(words, said, tmp_path):
+    with pytest.raises(InputError, match=said):
+        run("train", *words, "--data", tmp_path / "none.jsonl", "--output", tmp_path / "out")
 
 
 def test_models_that_cannot_be_had_or_trusted_are_refused(recorded, tmp_path, monkeypatch):
@@ -269,6 +308,9 @@ def test_models_that_cannot_be_had_or_trusted_are_refused(recorded, tmp_path, mo
     (pickled / "config.json").write_text('{"model_type": "qwen2"}')
     (pickled / "pytorch_model.bin").write_bytes(b"cos\nsystem\n(S'touch /tmp/owned'\ntR.")
     with pytest.raises(InputError, match=r"pytorch_model\.bin, a pickle"):
+        run(*words, pickled)
+    (pickled / "model.safetensors").write_bytes(b"cut off")
+    with pytest.raises(InputError, match="could not be loaded as a causal language model"):
         run(*words, pickled)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     with pytest.raises(NotFoundError, match="give the folder's path"):
@@ -294,6 +336,22 @@ def test_the_capture_check_says_what_is_there(groups, tmp_path, capsys):
         task=task, id="misfit", outcome=Outcome.SUCCESS, steps=[Step(tokens=Tokens((1,), (3, 4), (-0.1,)))]
     )
     silent = Trajectory(task=task, id="silent", outcome=Outcome.SUCCESS, steps=[Step(action="x")])
+    strange = replace(
+        whole,
+        id="strange",
+        steps=[replace(s, tokens=replace(s.tokens, prompt_ids=(-1,))) for s in whole.steps],
+    )
+    likely = replace(
+        whole,
+        id="likely",
+        steps=[
+            replace(s, tokens=replace(s.tokens, logprobs=(0.5,) * len(s.tokens.logprobs)))
+            for s in whole.steps
+        ],
+    )
+    assert capture.check(strange).reasons == ("bad ids",)
+    assert capture.check(likely).reasons == ("bad log-probabilities",)
+    assert capture.check(likely).clonable
     failed = replace(whole, id="failed", outcome=Outcome.INFRASTRUCTURE_ERROR)
     found = {t.id: capture.check(t) for t in (whole, forked, masked, misfit, silent, failed)}
     assert found[whole.id].trainable

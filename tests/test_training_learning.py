@@ -331,8 +331,13 @@ def test_running_out_of_memory_says_what_to_lower_and_changes_nothing(tmp_path):
     assert learner.updates == 0
 
 
-def test_tokens_of_another_model_are_named():
-    decoder = build(ModelOptions(hidden=16, heads=2, kv_heads=1, ffn=16), 8, 0)
+def test_tokens_of_another_model_and_more_than_it_takes_are_named():
+    decoder = build(ModelOptions(hidden=16, heads=2, kv_heads=1, ffn=16, max_length=8), 8, 0)
+    (whole,) = parts([Merged(0, [1] * 8, [2], [0.0])])
+    assert predict(decoder, whole).chosen.shape == (1,)
+    (long,) = parts([Merged(0, [1] * 9, [2], [0.0])])
+    with pytest.raises(InputError, match="is 9 tokens long, and the model takes 8"):
+        predict(decoder, long)
     (part,) = parts([Merged(0, [1, 2, 8], [2], [0.0])])
     with pytest.raises(InputError, match="token id 8, and the model knows 8 ids"):
         predict(decoder, part)

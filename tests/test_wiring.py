@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from whet.errors import InputError
 from whet.wiring import diagnose, propose, scan
-from whet.wiring.propose import LINES
+from whet.wiring.propose import LINES, installation, source
 
 OPENAI = '''"""Answers questions about orders."""
 import json
@@ -288,6 +290,41 @@ def test_an_instrumentor_that_excludes_what_is_installed_is_called_broken_with_b
     exporter = installed(tmp_path, "opentelemetry-exporter-otlp-proto-http", "1.45.2")
     said = diagnose(scan(tmp_path / "repo"), installed=[*there, exporter], environment={})
     assert any("spans go nowhere" in one.what for one in said)
+
+
+@pytest.mark.parametrize(
+    ("told", "step"),
+    [
+        (None, "pip install whet"),
+        (
+            {"url": "https://example.org/whet.git", "vcs_info": {"vcs": "git", "commit_id": "abc1"}},
+            "pip install 'whet @ git+https://example.org/whet.git@abc1'",
+        ),
+        ({"url": "https://example.org/w.whl"}, "pip install 'whet @ https://example.org/w.whl'"),
+    ],
+    ids=["index", "repository", "wheel"],
+)
+def test_continuous_integration_installs_whet_from_where_it_was_installed(
+    tmp_path: Path, told: dict[str, Any] | None, step: str
+) -> None:
+    installed(tmp_path, "whet", "0.1.0")
+    if told is not None:
+        (tmp_path / "whet-0.1.0.dist-info" / "direct_url.json").write_text(json.dumps(told))
+    assert installation(source([str(tmp_path)])) == step
+
+
+def test_a_folder_of_this_machine_is_asked_for_and_not_written_into_the_step(tmp_path: Path) -> None:
+    installed(tmp_path, "whet", "0.1.0")
+    folder = {"url": "file:///home/me/whet", "dir_info": {"editable": True}}
+    (tmp_path / "whet-0.1.0.dist-info" / "direct_url.json").write_text(json.dumps(folder))
+    step = installation(source([str(tmp_path)]))
+    assert "home/me" not in step
+    command, _, environment = step.partition("\n")
+    assert environment.split() == ["env:", "WHET_SOURCE:", "${{", "vars.WHET_SOURCE", "}}"]
+    unset = {"PATH": os.environ["PATH"], "WHET_SOURCE": ""}
+    done = subprocess.run(["sh", "-c", command], env=unset, capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    assert "set the repository variable WHET_SOURCE" in done.stderr
 
 
 def whet(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:

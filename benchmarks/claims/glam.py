@@ -26,7 +26,7 @@ from statistics import fmean
 from typing import Any
 
 import torch
-from page import publish, table
+from page import PAGE, publish, table
 
 from whet.env import rollout
 from whet.envs.text import ACTIONS, WORDS, TextWorld, spoken, text_tasks
@@ -42,10 +42,21 @@ from whet.types import Bundle, Group, Outcome, Task
 
 TOKENS = Vocabulary([*WORDS, "sphere"])
 SAID = [(action, TOKENS.encode(action.split())) for action in ACTIONS]
-ROUNDS, EPISODES, JUDGED, REMEMBERED = 40, 24, 200, 3
-"""Rounds, episodes in each, episodes to judge by, and observations that the policy is shown."""
-SIZE = ModelOptions(hidden=48, layers=2, heads=4, kv_heads=2, ffn=96, max_length=160, init_std=0.08)
+REMEMBERED = 3
+"""Observations that the policy is shown."""
+NETWORK = ModelOptions(hidden=48, layers=2, heads=4, kv_heads=2, ffn=96, max_length=160, init_std=0.08)
 NEVER = AlarmOptions(success_drop=None, min_entropy=None, max_no_signal=None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Size:
+    """How much is played."""
+
+    rounds: int = 40
+    episodes: int = 24
+    """In each round."""
+    judged: int = 200
+    """Rooms to judge by."""
 
 
 def prompt(seen: Sequence[Any]) -> list[int]:
@@ -116,10 +127,10 @@ def success(groups: Sequence[Group]) -> float:
     return fmean(one.outcome is Outcome.SUCCESS for group in groups for one in group.trajectories)
 
 
-def by_chance() -> float:
+def by_chance(rooms: int) -> float:
     """Success of actions drawn evenly, in the rooms that judge."""
     chance, reached = random.Random(0), []
-    for task in text_tasks(JUDGED, seed=7):
+    for task in text_tasks(rooms, seed=7):
         world = TextWorld(limit=None)
         world.reset(task, 0)
         while not (seen := world.step(chance.choice(ACTIONS))).terminated and not seen.truncated:
@@ -128,39 +139,44 @@ def by_chance() -> float:
     return fmean(reached)
 
 
-async def learned(seed: int, *, control: bool = False, paper: bool = False) -> tuple[float, float, float]:
+async def learned(
+    seed: int, size: Size, *, control: bool = False, paper: bool = False
+) -> tuple[float, float, float]:
     """Success before, after, and after with the ball under another name."""
     settings: dict[str, Any] = {} if paper else {"gamma": 1.0, "lam": 1.0, "normalised": True}
     with tempfile.TemporaryDirectory() as path:
         folder, player = Path(path), Player(models=LocalModels(), normalised=not paper)
-        bundle = Bundle([fresh("policy", folder / "start", options=SIZE, vocab_size=len(TOKENS), seed=seed)])
+        bundle = Bundle(
+            [fresh("policy", folder / "start", options=NETWORK, vocab_size=len(TOKENS), seed=seed)]
+        )
         options = CandidateOptions(
-            steps=ROUNDS,
-            checkpoint_every=ROUNDS,
+            steps=size.rounds,
+            checkpoint_every=size.rounds,
             floor=0.0,
             alarms=NEVER,
             optim=OptimOptions(learning_rate=3e-3),
             **settings,
         )
         optimizer, state = Candidates(admissible, options, models=player.models), None
-        judged = text_tasks(JUDGED, seed=7)
+        judged = text_tasks(size.judged, seed=7)
         before = success(await player.play(bundle, judged, seed=1))
-        for number in range(ROUNDS):
-            rooms = text_tasks(EPISODES, seed=1_000 * (seed + 1) + number)
+        for number in range(size.rounds):
+            rooms = text_tasks(size.episodes, seed=1_000 * (seed + 1) + number)
             groups = await player.play(bundle, rooms, seed=number)
             print(f"seed {seed} round {number} {success(groups):.2f}", file=sys.stderr, flush=True)
             if control:
                 groups = exchanged(groups, number)
             update = await optimizer.step(bundle, groups, player.context(folder, before=before, state=state))
             bundle, state = update.bundle, update.state
-        renamed = text_tasks(JUDGED, seed=8, names={"ball": "sphere"})
+        renamed = text_tasks(size.judged, seed=8, names={"ball": "sphere"})
         after = [success(await player.play(bundle, rooms, seed=2)) for rooms in (judged, renamed)]
         return before, after[0], after[1]
 
 
-def glam(*, seeds: int) -> None:
+def glam(*, seeds: int, size: Size | None = None, page: Path = PAGE) -> None:
     """Measure and publish."""
     torch.set_num_threads(1)
+    size = size or Size()
     kinds: dict[str, dict[str, bool]] = {
         "trained": {},
         "control: each other's rewards": {"control": True},
@@ -171,18 +187,18 @@ def glam(*, seeds: int) -> None:
     for name, kind in kinds.items():
         for seed in range(seeds):
             clock = time.process_time()
-            found = asyncio.run(learned(seed, **kind))
+            found = asyncio.run(learned(seed, size, **kind))
             rows.append([name, str(seed), *(f"{one:.3f}" for one in found)])
             rows[-1].append(f"{time.process_time() - clock:.0f}")
     heads = ["policy", "seed", "before", "after", "the ball under another name", "CPU s"]
     said = [
-        f"Success over {JUDGED} rooms never seen, after {ROUNDS} rounds of {EPISODES} episodes from random "
-        f"weights. Actions drawn evenly: {by_chance():.3f}. Wanted: at least .9 where chance has at most .3, "
-        "and .7 under the other name.",
+        f"Success over {size.judged} rooms never seen, after {size.rounds} rounds of {size.episodes} episodes "
+        f"from random weights. Actions drawn evenly: {by_chance(size.judged):.3f}. Wanted: at least .9 where "
+        "chance has at most .3, and .7 under the other name.",
         "",
         *table(heads, rows),
         "The paper's settings are a discount of .99 and the sum of the tokens' log-likelihoods. Under a discount "
         "each step of an episode that ends soon is paid more, whatever its end pays, and here it is success that "
         "ends one: rewards that say nothing can teach it, which is why the first rows have no discount.",
     ]
-    publish("GLAM in the text world", said)
+    publish("GLAM in the text world", said, page=page)

@@ -2,11 +2,13 @@
 
 JavaScript and Python keep one in a string and write it to JSON as `\\ud83d`.  It stands for no character,
 UTF-8 cannot carry it, and msgspec neither reads nor writes it: one such text would cost the whole batch, answer
-or trajectory that it stands in.  Here each becomes U+FFFD, as everywhere else where text is made UTF-8.
+or trajectory that it stands in.  Here each becomes U+FFFD, as everywhere else where text is made UTF-8.  The mark
+that programs on Windows begin a text with is passed over on the way.
 """
 
 from __future__ import annotations
 
+import codecs
 import re
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -23,15 +25,17 @@ _ESCAPES = re.compile(
 
 
 def read_json(decode: Callable[[bytes], Value], body: bytes) -> Value:
-    """What `decode` reads in JSON, read again without lone surrogates if it cannot be read as it is.
+    """What `decode` reads in JSON, read again as `whole` has it if it cannot be read as it is.
 
     Raises:
-        msgspec.DecodeError: it is not JSON, even then; or what else `decode` raises.
+        msgspec.DecodeError: it is not JSON, even then, or nested too deeply; or what else `decode` raises.
     """
     try:
         return decode(body)
     except msgspec.ValidationError:
         raise
+    except RecursionError:
+        raise msgspec.DecodeError("it is nested too deeply") from None
     except msgspec.DecodeError:
         mended = whole(body)
         if mended == body:
@@ -40,7 +44,8 @@ def read_json(decode: Callable[[bytes], Value], body: bytes) -> Value:
 
 
 def whole(body: bytes) -> bytes:
-    """JSON with U+FFFD for each escaped half of a character."""
+    """JSON with U+FFFD for each escaped half of a character, without the mark that Windows begins a text with."""
+    body = body.removeprefix(codecs.BOM_UTF8)
     if rb"\ud" not in body and rb"\uD" not in body:
         return body
     return _ESCAPES.sub(lambda found: found[1] or rb"\ufffd", body)

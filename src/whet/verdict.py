@@ -11,7 +11,6 @@ the file's own business.  Nothing is run, and no file but the two is read.
 
 from __future__ import annotations
 
-import codecs
 import math
 from collections.abc import Sequence
 from dataclasses import replace
@@ -21,6 +20,7 @@ from typing import TypeAlias
 import msgspec
 
 from .errors import InputError
+from .escapes import read_json
 from .gate import Pair, Result, compare, pairs
 from .stats import ClusterMean
 from .types import Json, Outcome, Verdict
@@ -36,8 +36,7 @@ def load_outcomes(path: PathLike) -> list[Result]:
         InputError: the file cannot be read or is empty, or a line is not as above; says which line.
     """
     try:
-        # Programs on Windows begin a text with a mark.
-        lines = Path(path).read_bytes().removeprefix(codecs.BOM_UTF8).splitlines()
+        lines = Path(path).read_bytes().splitlines()
     except OSError as error:
         raise InputError(f"cannot read outcomes from {path}: {error.strerror or error}") from error
     results: list[Result] = []
@@ -63,7 +62,7 @@ def load_outcomes(path: PathLike) -> list[Result]:
 
 def _row(line: bytes) -> Result:
     try:
-        row = msgspec.json.decode(line)
+        row = read_json(msgspec.json.decode, line)
     except (msgspec.DecodeError, UnicodeError) as error:
         raise InputError(f"not JSON: {error}") from error
     if not isinstance(row, dict):

@@ -16,7 +16,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from ..errors import WhetError
+from ..errors import InputError, WhetError
 from . import terminal
 from .app import app
 
@@ -36,6 +36,11 @@ def main(argv: Annotated[Sequence[str] | None, Parameter(parse=False)] = None) -
     except WhetError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
+    except UnicodeEncodeError as error:
+        if not terminal.undecoded(sys.argv[1:] if argv is None else argv):
+            raise
+        print(f"error: {error.object!a} is no text in this locale. Set PYTHONUTF8=1", file=sys.stderr)
+        sys.exit(InputError.exit_code)
     except BrokenPipeError:
         if not terminal.unread():
             raise

@@ -35,7 +35,8 @@ def export(
 
     whet and published give back whole trajectories, in our own and in the published form. The others are datasets
     of TRL (conversational) and verl; a run goes into trl-sft if it went well, into trl-kto with its verdict, and
-    into trl-dpo beside another run of the same task that went the other way. Exits with 1 if nothing was left.
+    into trl-dpo beside another run of the same task that went the other way. Exits with 1 and writes no file
+    if nothing was left.
 
     Parameters
     ----------
@@ -67,17 +68,15 @@ def export(
         if reward_function is not None:
             runs, score, _ = judged(list(runs), reward_function)
         made = _made(format, runs, opened.preferences(), score=score, source=source)
-    output.parent.mkdir(parents=True, exist_ok=True)
-    if output.suffix == ".parquet":
-        _parquet(made.rows, output)
-    else:
-        lines = (row if isinstance(row, bytes) else msgspec.json.encode(row) for row in made.rows)
-        output.write_bytes(b"".join(line + b"\n" for line in lines))
+    if made.rows:  # else the next attempt, with a reward perhaps, would find a file in its way
+        output.parent.mkdir(parents=True, exist_ok=True)
+        _write(made.rows, output)
     if json:
-        result = {"rows": len(made.rows), "left_out": dict(made.left_out), "file": str(output)}
+        file = str(output) if made.rows else None
+        result = {"rows": len(made.rows), "left_out": dict(made.left_out), "file": file}
         print(msgspec.json.encode(result).decode())
     else:
-        print(f"{output}: {counted(len(made.rows), 'row')}")
+        print(f"{output}: {counted(len(made.rows), 'row')}{'' if made.rows else ', so it was not written'}")
         for reason, count in made.left_out.most_common():
             print(f"left out: {count} x {reason}")
     return 0 if made.rows else 1
@@ -111,6 +110,14 @@ def _made(
             return exports.prompts(runs)
         case "verl":
             return exports.verl(runs, source=source)
+
+
+def _write(rows: Sequence[Any], output: Path) -> None:
+    if output.suffix == ".parquet":
+        _parquet(rows, output)
+        return
+    lines = (row if isinstance(row, bytes) else msgspec.json.encode(row) for row in rows)
+    output.write_bytes(b"".join(line + b"\n" for line in lines))
 
 
 def _parquet(rows: Sequence[Any], output: Path) -> None:

@@ -69,11 +69,13 @@ def run(
 
 def _behind(command: tuple[str, ...], url: str, name: str, token: str | None) -> int:
     from ..server.gateway.launch import child_environment, run_child
+    from ..worker.client import check
 
     if token is None:
         raise InputError("no token: give --token, or set WHET_TOKEN; whet serve says where its tokens are")
     if not url.startswith(("http://", "https://")):
         raise InputError(f"--url is {url!r}; it must look like http://127.0.0.1:4777")
+    check(url, token)  # else the program would run, and nothing of it be recorded
     # What its traced functions record goes to that server too: it alone can put them and their calls together.
     given = {key: value for key, value in os.environ.items() if key != "WHET_STORE"}
     code = run_child(command, child_environment(given, url=url, run=name, token=token))

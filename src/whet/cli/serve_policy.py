@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -90,9 +91,7 @@ def serve_policy(
     opened, loaded = _loaded(model, store, name)
     placed(loaded.network, device)
     text = text_of(loaded.folder or Path(model or "."), vocabulary)
-    stopped = threading.Event()
-    for signal_ in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(signal_, lambda *_: stopped.set())
+    stopped = _interrupted()
     made = token or new_tokens()[Role.ADMIN]
     access = Access({Role.ADMIN: made}, hosts=(host, *allow_host))
     watcher: threading.Thread | None = None
@@ -109,12 +108,11 @@ def serve_policy(
             watcher.start()
 
         def ready(url: str) -> None:
-            said = "as given" if token else made
+            given = "as given" if token else made
             print(
-                f"{name}: policy version {loaded.policy_version}, on {url}/v1; stop with Ctrl-C\n"
-                f"token: {said}",
-                flush=True,
+                f"{name}: policy version {loaded.policy_version}, on {url}/v1; stop with Ctrl-C\ntoken: {given}"
             )
+            sys.stdout.flush()
 
         cut = run(server, stopped, ready)
         if cut:
@@ -124,6 +122,14 @@ def serve_policy(
     if opened is not None:
         opened.close()
     return 0
+
+
+def _interrupted() -> threading.Event:
+    """Set by Ctrl-C or SIGTERM."""
+    stopped = threading.Event()
+    for signal_ in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(signal_, lambda *_: stopped.set())
+    return stopped
 
 
 def _loaded(model: str | None, store: Path | None, name: str) -> tuple[Store | None, Loaded]:

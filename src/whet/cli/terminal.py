@@ -12,6 +12,7 @@ import io
 import os
 import select
 import sys
+from collections.abc import Iterable
 
 NOBODY_READS = 128 + 13
 """The exit code of a program that SIGPIPE ended, which is what every other tool in a pipe has."""
@@ -51,6 +52,11 @@ def _escaped(error: UnicodeError) -> tuple[str, int]:
     units = error.object[error.start : error.end].encode("utf-16-be", "surrogatepass")
     pairs = (units[at : at + 2].hex() for at in range(0, len(units), 2))
     return "".join(f"\\u{pair}" for pair in pairs), error.end
+
+
+def undecoded(words: Iterable[str]) -> bool:
+    """Whether a word of the command line has bytes that the locale could make no letters of."""
+    return any("\udc80" <= letter <= "\udcff" for word in words for letter in word)
 
 
 def unread() -> bool:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import cyclopts
 import msgspec
-from cyclopts import Parameter
+from cyclopts import Parameter, validators
 
 from ..errors import InputError
 from .app import app, existing
@@ -243,7 +243,11 @@ def _shared(
         Parameter(help="Folder or name of a causal language model, or tiny for a fresh one of whet's own."),
     ] = "tiny",
     lora_rank: Annotated[
-        int, Parameter(help="Train LoRA factors of this rank beside frozen weights; 0 trains all weights.")
+        int,
+        Parameter(
+            help="Train LoRA factors of this rank beside frozen weights; 0 trains all weights.",
+            validator=validators.Number(gte=0),
+        ),
     ] = 0,
     ids_only: Annotated[
         bool,
@@ -275,15 +279,11 @@ def _run(
     json: bool = False,
 ) -> int:
     method = METHODS[name]
-    labels = _labelled(method, data, model)
-    trajectories = _trajectories(data, store) if labels is None else [one.trajectory for one in labels]
-    rewarded: list[str] = []
-    if reward_function is not None:
-        if not any(one.name == "score" for one in fields(options)):
-            raise InputError(f"{name} takes no reward function: it learns its reward, from labels or pairs")
-        trajectories, score, reward_version = judged(trajectories, reward_function)
-        options = _learning_from(options, score, trajectories)
-        rewarded = [reward_function, reward_version]  # a resumed run must have the same
+    if lora_rank and model == "tiny":
+        raise InputError("--lora-rank trains factors beside a pretrained model; give one with --model")
+    if output.is_file():
+        raise InputError(f"{output} is a file; give a folder for the weights with --output")
+    asked = _asked(name, options, data=data, store=store, model=model, reward_function=reward_function)
 
     # what follows needs torch, which takes seconds to import
     from ..loop import quiet
@@ -293,10 +293,11 @@ def _run(
     from ..training.huggingface import LoRAOptions
     from .steps import Steps
 
-    room = import_module(f"whet.{method.module}")
+    room, options, trajectories = import_module(f"whet.{method.module}"), asked.options, asked.trajectories
     make = getattr(room, method.optimizer)
-    if labels is not None:
-        make = partial(make, labelled=labels)
+    if asked.labels is not None:
+        make = partial(make, labelled=asked.labels)
+    settings = {"lora_rank": lora_rank, "reward_function": asked.rewarded}
     with processes.joined(output) as folder:
         first = processes.place().first
         job = running.Job(
@@ -305,11 +306,11 @@ def _run(
             output=folder,
             model=model,
             lora=LoRAOptions(rank=lora_rank, alpha=2 * lora_rank) if lora_rank else None,
-            ids_only=ids_only or labels is not None,
+            ids_only=ids_only or asked.labels is not None,
             score=getattr(options, "score", None),
-            rl=METHODS[name].rl,
+            rl=method.rl,
             rollout=room.rollout(options, grouped(trajectories)) if method.samples and trajectories else None,
-            settings=msgspec.to_builtins(options) | {"lora_rank": lora_rank, "reward_function": rewarded},
+            settings=msgspec.to_builtins(options) | settings,
             seed=options.seed,
             resource=options.resource,
             progress=Steps() if first and not json else quiet,
@@ -322,6 +323,39 @@ def _run(
             opened.put_versions(*done.bundle.values())
     _say(name, done, json)
     return 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What was asked for, read and looked at."""
+
+    options: Any
+    trajectories: Sequence[Any]
+    labels: Sequence[Any] | None
+    """Labelled steps instead, of which the trajectories are made."""
+    rewarded: Sequence[str]
+    """The reward function and its version, which a resumed run must have too."""
+
+
+def _asked(
+    name: str,
+    options: Any,
+    *,
+    data: Path | None,
+    store: Path | None,
+    model: str,
+    reward_function: str | None,
+) -> _Asked:
+    labels = _labelled(METHODS[name], data, model)
+    trajectories = _trajectories(data, store) if labels is None else [one.trajectory for one in labels]
+    if reward_function is None:
+        return _Asked(options, trajectories, labels, [])
+    if not any(one.name == "score" for one in fields(options)):
+        raise InputError(f"{name} takes no reward function: it learns its reward, from labels or pairs")
+    trajectories, score, version = judged(trajectories, reward_function)
+    return _Asked(
+        _learning_from(options, score, trajectories), trajectories, labels, [reward_function, version]
+    )
 
 
 def _labelled(method: _Method, data: Path | None, model: str) -> Sequence[Any] | None:

@@ -24,7 +24,7 @@ def init(path: Path = Path(), /, *, json: bool = False) -> int:
         Print what was found and proposed as one JSON object.
     """
     from ..wiring import propose, scan
-    from ..wiring.propose import PATCH
+    from ..wiring.propose import PATCH, VARIABLE
 
     found = scan(path)
     proposal = propose(found)
@@ -52,7 +52,8 @@ def init(path: Path = Path(), /, *, json: bool = False) -> int:
         f"in {counted(found.files, 'file')}"
     )
     for name in made:
-        print(f"wrote {name}")
+        asks = VARIABLE in proposal.files[name]
+        print(f"wrote {name}" + (f"; set {VARIABLE} there to where pip finds whet" if asks else ""))
     if proposal.diff:
         print(f"\n{proposal.diff}\nTo take these lines: git {there}apply {PATCH}")
     else:

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from ..errors import InputError, NotFoundError
+from ..escapes import read_json
 from ..reward.rows import read_row
 from ..reward.variants import Row
 from ..types import Json, Split, Task, canonical, digest
@@ -169,6 +170,9 @@ def load(path: Path, *, seed: int = 0) -> list[Example]:
     return rows
 
 
+_objects = msgspec.json.Decoder(dict[str, Any])
+
+
 def _file(path: Path, part: Split | None) -> Iterable[Example]:
     seen: dict[str, int] = {}
     for number, line in enumerate(path.read_bytes().splitlines(), 1):
@@ -176,7 +180,7 @@ def _file(path: Path, part: Split | None) -> Iterable[Example]:
             continue
         where = f"{path}, line {number}"
         try:
-            given = msgspec.json.decode(line, type=dict[str, Any])
+            given = read_json(_objects.decode, line)
         except msgspec.MsgspecError as error:
             raise InputError(f"{where}: not a JSON object ({error})") from error
         row = read_row(given, where)

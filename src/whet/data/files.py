@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 
 from ..errors import InputError, NotFoundError, StoreError
+from ..escapes import read_json, whole
 from ..store.codec import decode, encode
 from ..types import Trajectory
 from .formats import trajectory_from_json
@@ -32,9 +33,11 @@ def read(path: Path) -> list[Trajectory]:
             if not line.strip():
                 continue
             try:
-                given = msgspec.json.decode(line)
-                published = isinstance(given, dict) and "task_id" in given
-                found.append(trajectory_from_json(given) if published else decode(line, Trajectory))
+                given = read_json(msgspec.json.decode, line)
+                if not isinstance(given, dict):
+                    raise InputError(f"a trajectory is a JSON object, not {type(given).__name__}")
+                published = "task_id" in given
+                found.append(trajectory_from_json(given) if published else decode(whole(line), Trajectory))
             except (msgspec.DecodeError, InputError, StoreError, TypeError, ValueError) as error:
                 why = str(error).partition(". It was not written")[0]
                 raise InputError(f"{path}, line {number}: not a trajectory: {why}") from error

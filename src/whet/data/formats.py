@@ -15,6 +15,7 @@ import msgspec
 
 from ..env import Transition
 from ..errors import InputError, NotFoundError
+from ..escapes import read_json
 from ..types import Json, Step, Task, Trajectory, digest
 
 _TASK_FIELDS = frozenset(Task.__dataclass_fields__)
@@ -53,7 +54,7 @@ def _object(source: str | bytes | Mapping[str, Json], what: str) -> dict[str, Js
         return dict(source)
     try:
         text = source.decode() if isinstance(source, bytes) else source
-        value = msgspec.json.decode(strip_comments(text).encode())
+        value = read_json(msgspec.json.decode, strip_comments(text.removeprefix("\ufeff")).encode())
     except (msgspec.DecodeError, UnicodeError) as error:
         raise InputError(f"this {what} is not JSON: {error}") from error
     if not isinstance(value, dict):

@@ -124,7 +124,7 @@ class KTO:
             what = "nothing is judged" if not desirable else f"all {len(desirable)} are judged the same"
             raise TrainingRefused(
                 f"{what} by {self.options.judged_by} ({unjudged} unjudged, {silent} without tokens); KTO needs "
-                "good and bad answers. Collect feedback, or clone the good ones with SFT."
+                "good and bad answers. Collect feedback, move the threshold, or clone the good ones with SFT."
             )
         return (
             kept,

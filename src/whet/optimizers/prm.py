@@ -68,8 +68,14 @@ class PRM:
         start = starting(bundle, options.resource)
         labelled = self.labelled
         if not labelled:
-            every = [t for group in groups for t in group.trajectories if t.outcome.counts]
-            chosen = sorted(every, key=lambda one: one.id)[: options.trajectories]
+            every = [t for group in groups for t in group.trajectories]
+            judged = [t for t in every if t.outcome.counts]
+            if every and not judged:
+                raise TrainingRefused(
+                    f"none of {len(every)} trajectories is a success or a failure, by which their steps would be "
+                    "labelled. Record outcomes, or give labelled steps"
+                )
+            chosen = sorted(judged, key=lambda one: one.id)[: options.trajectories]
             labelled = await monte_carlo(
                 chosen, bundle, context, completions=options.completions, seed=options.seed
             )

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from ..errors import InputError, NotFoundError
+from ..escapes import read_json
 from .variants import Row
 
 _COLUMNS = {
@@ -28,6 +29,9 @@ _WORDS = {
 }
 
 
+_objects = msgspec.json.Decoder(dict[str, Any])
+
+
 def read_rows(path: Path) -> list[Row]:
     """Rows of a JSON Lines file.
 
@@ -44,7 +48,7 @@ def read_rows(path: Path) -> list[Row]:
         if not line.strip():
             continue
         try:
-            given = msgspec.json.decode(line, type=dict[str, Any])
+            given = read_json(_objects.decode, line)
         except msgspec.MsgspecError as error:
             raise InputError(f"{path}, line {number}: not a JSON object ({error})") from error
         rows.append(read_row(given, f"{path}, line {number}"))

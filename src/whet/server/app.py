@@ -30,7 +30,6 @@ from .asgi import (
     Response,
     Role,
     Route,
-    Router,
     Scope,
     Send,
     answer,
@@ -39,6 +38,7 @@ from .asgi import (
 )
 from .auth import Access
 from .openapi import document
+from .router import Router
 
 try:
     from granian.constants import Interfaces

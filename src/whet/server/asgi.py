@@ -1,4 +1,4 @@
-"""The thin layer between ASGI and a handler: Request, Response, Route and the Router that matches them.
+"""The thin layer between ASGI and a handler: Request, Response and Route, which `router.py` matches.
 
 A handler is `async def handler(request) -> Response | None`; None means that it has sent its own
 answer through `request.stream`.  Errors of `whet.errors` become `{"error": {"type", "message"}}`
@@ -9,12 +9,13 @@ know what a Store is; what it leaves out is why it costs a few microseconds a re
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, Protocol, TypeVar
-from urllib.parse import parse_qs, unquote
+from urllib.parse import parse_qs
 
 import msgspec
 
@@ -41,6 +42,8 @@ BODY_LIMIT = 32 * 1024 * 1024
 """Bytes that a request may carry unless its route or the server's Limits say otherwise."""
 SLOWEST = 30.0
 """Seconds that a body may take to arrive."""
+PASSED, PASSING = 64 * 1024, 1.0
+"""Bytes of a body that nobody asked for which are read all the same, and seconds for it."""
 NESTING = 64
 """Levels of lists and objects that a JSON body may have."""
 
@@ -156,6 +159,7 @@ class Request:
         "_query",
         "_receive",
         "_send",
+        "_whole",
         "body_limit",
         "closing",
         "credential",
@@ -182,6 +186,7 @@ class Request:
         self.nesting = NESTING
         self.started = False
         self._receive, self._send = receive, send
+        self._whole = False
         self._headers: dict[bytes, bytes] | None = None
         self._query: dict[str, str] | None = None
 
@@ -248,6 +253,7 @@ class Request:
         message = await self._receive()
         first: bytes = message.get("body", b"")
         if length == len(first):
+            self._whole = True
             return (
                 first  # the server says `more_body` of whole bodies too; asking again is a trip for nothing
             )
@@ -264,7 +270,23 @@ class Request:
             raise Refused(408, "too_slow", f"the body did not arrive within {SLOWEST:g} seconds") from None
         if message["type"] == "http.disconnect":
             raise Refused(408, "client_gone", "the client went away before its request was complete")
+        self._whole = True
         return b"".join(parts)
+
+    async def passed_over(self) -> bool:
+        """Whether nothing of the body is left, of which a little is read here if nobody has.
+
+        HTTP/1.1 has no way around the rest of a body: the connection is closed once the answer is sent, and the
+        client's next request on it would be lost.
+        """
+        if self._whole or (
+            self.header("content-length", "0") == "0" and self.header("transfer-encoding") is None
+        ):
+            return True
+        with contextlib.suppress(Refused, TimeoutError):
+            async with asyncio.timeout(PASSING):
+                await self.body(PASSED)
+        return self._whole
 
     async def json(self, type: type[Body], limit: int | None = None) -> Body:
         """The body as JSON of a given type: a dataclass, Struct, TypedDict, or builtin.
@@ -291,10 +313,12 @@ class Request:
         await app({**self.scope, "root_path": prefix}, self._receive, self._send)
 
     async def send(self, response: Response) -> None:
-        """Send a whole answer."""
+        """Send a whole answer, once the body has been read or passed over."""
         self.started = True
-        send = self._send
-        await send({"type": "http.response.start", "status": response.status, "headers": _headers(response)})
+        send, headers = self._send, _headers(response)
+        if not await self.passed_over() and self.scope["http_version"].startswith("1"):
+            headers.append((b"connection", b"close"))  # the client is told before it sends another one
+        await send({"type": "http.response.start", "status": response.status, "headers": headers})
         await send({"type": "http.response.body", "body": response.body})
 
     async def stream(
@@ -422,75 +446,3 @@ class Part(Protocol):
     def lifespan(self) -> AbstractAsyncContextManager[None]:
         """Entered in the server's loop before the first request, left after the last."""
         ...
-
-
-class Router:
-    """Finds the Route of a method and path: one dictionary look-up where the path has no `{name}`.
-
-    Raises:
-        ValueError: two routes for one method and pattern.
-    """
-
-    def __init__(self, routes: Sequence[Route]) -> None:
-        self._exact: dict[str, dict[str, Route]] = {}
-        self._patterns: dict[int, list[tuple[tuple[str, ...], dict[str, Route]]]] = {}
-        seen: set[tuple[str, str]] = set()
-        for route in routes:
-            key = (
-                route.method,
-                "/".join("{}" if part[:1] == "{" else part for part in route.path.split("/")),
-            )
-            if key in seen:
-                raise ValueError(f"two routes for {route.method} {route.path}")
-            seen.add(key)
-            if "{" not in route.path:
-                self._exact.setdefault(route.path, {})[route.method] = route
-                continue
-            parts = tuple(route.path.split("/"))
-            same_length = self._patterns.setdefault(len(parts), [])
-            methods = next((methods for pattern, methods in same_length if pattern == parts), None)
-            if methods is None:
-                methods = {}
-                same_length.append((parts, methods))
-            methods[route.method] = route
-
-    def find(self, method: str, path: str, raw: str | None = None) -> tuple[Route, Mapping[str, str]]:
-        """The route and what its `{name}` parts stand for.
-
-        Args:
-            raw: the path as it was sent; a `%2F` in it is part of an id, not of the path.
-
-        Raises:
-            NotFoundError: no route has this path.
-            Refused: the path is known, the method is not: 405.
-        """
-        methods = self._exact.get(path)
-        if methods is not None and method in methods:
-            return methods[method], {}
-        known = set(methods or ())
-        parts = (path if raw is None else raw).split("/")
-        for pattern, found in self._patterns.get(len(parts), ()):
-            params = _matched(pattern, parts)
-            if params is None:
-                continue
-            if method in found:
-                return found[method], params
-            known |= set(found)
-        if known:
-            allowed = ", ".join(sorted(known))
-            raise Refused(
-                405, "method_not_allowed", f"{method} {path}: use {allowed}", headers={"allow": allowed}
-            )
-        raise NotFoundError(f"nothing is served at {path}; GET /openapi.json lists what is")
-
-
-def _matched(pattern: Sequence[str], parts: Sequence[str]) -> dict[str, str] | None:
-    params: dict[str, str] = {}
-    for wanted, given in zip(pattern, parts, strict=True):
-        if wanted[:1] == "{":
-            if not given:
-                return None
-            params[wanted[1:-1]] = unquote(given)
-        elif wanted != given:
-            return None
-    return params

@@ -23,10 +23,8 @@ import msgspec
 from ..errors import InputError
 from ..types import Json, new_id
 from .access import Access
+from .naming import Naming, column, listed, up_to_now
 from .subjects import PREFIX
-
-KEYS = ("user.id", "enduser.id", "user_id")
-"""Attributes of a span that name its person."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,43 +55,6 @@ ERASURES = "SELECT coalesce(max(value), 0) FROM counters WHERE name = 'erasures'
 FIGURES = ("trajectories", "revisions", "spans", "feedback", "tasks", "preferences", "rollouts")
 
 
-class Naming(msgspec.Struct):
-    """Spans that say that they are of a person; ids in hexadecimal."""
-
-    traces: list[str]
-    """Theirs as a whole."""
-    calls: list[tuple[str, str]] = []
-    """Trace and id of model calls of theirs in traces that are other people's too."""
-    runs: list[str] = []
-    """The runs of those calls."""
-
-    @property
-    def shared(self) -> set[str]:
-        """The traces that are other people's too."""
-        return {trace for trace, _ in self.calls}
-
-
-def needles(subject: str) -> list[bytes]:
-    """How a span's body says that it is of this person, in each encoding."""
-    value = subject.encode()
-    text = msgspec.json.encode(subject)
-    found = [b'"subject":' + text]
-    for key in (name.encode() for name in KEYS):
-        found.append(b'"' + key + b'","value":{"stringValue":' + text)
-        inner = b"\x0a" + _varint(len(value)) + value
-        found.append(b"\x0a" + _varint(len(key)) + key + b"\x12" + _varint(len(inner)) + inner)
-    return found
-
-
-def _varint(number: int) -> bytes:
-    out = bytearray()
-    while number > 0x7F:
-        out.append(number & 0x7F | 0x80)
-        number >>= 7
-    out.append(number)
-    return bytes(out)
-
-
 def erase(connection: sqlite3.Connection, id: str, subject: str, at: float, naming: str) -> None:
     """Take a person out and keep the report under `id`; doing it again under that id does nothing.
 
@@ -116,15 +77,15 @@ def erase(connection: sqlite3.Connection, id: str, subject: str, at: float, nami
     report: dict[str, Any] = {"at": at, **dict.fromkeys(FIGURES, 0), "open_rollouts": [], "_shared": 0}
     ids: list[str] = []
     programs: set[str] = set()
-    named = msgspec.json.decode(naming, type=Naming)
-    mixed = _mixed(connection, named)
+    of = up_to_now(connection, subject, msgspec.json.decode(naming, type=Naming))
+    mixed = _mixed(connection, of)
     rows += [row for row in mixed if row not in rows]
     first = True
     while rows or first:  # what was run on a task that came from the person came from them too
         fresh = [row.id for row in rows]
         ids += fresh
         programs |= {row.process_run for row in rows if row.process_run is not None}
-        counts, shared = _erase_rows(connection, rows, named, at, {row.id for row in mixed})
+        counts, shared = _erase_rows(connection, rows, of, at, {row.id for row in mixed})
         programs |= shared
         tasks, gone = _erase_tasks(connection, fresh, sorted({row.task_id for row in rows}))
         for figures in (counts, tasks):
@@ -422,13 +383,3 @@ def taken_out(store: Access, key: str, id: str, *row: str | float) -> Erased:
 def delete(connection: sqlite3.Connection, what: str, *values: Any) -> int:
     """Delete from `what`, a table and its condition; how many rows."""
     return connection.execute(f"DELETE FROM {what}", values).rowcount
-
-
-def column(connection: sqlite3.Connection, query: str, *values: Any) -> list[Any]:
-    """The first column of a query's rows."""
-    return [row[0] for row in connection.execute(query, values).fetchall()]
-
-
-def listed(value: Json) -> str:
-    """Any number of values as the one parameter of a `json_each`."""
-    return msgspec.json.encode(value).decode()

@@ -15,7 +15,7 @@ from functools import lru_cache
 from itertools import chain
 from typing import Any
 
-from .schema import QUEUE_STATEMENTS, STATEMENTS, TOGETHER, WIDTHS
+from .schema import QUEUE_STATEMENTS, STATEMENTS, WIDTHS, portions
 from .segments import Segments
 from .writer import Value
 
@@ -73,8 +73,7 @@ class Gathered:
 def run(connection: sqlite3.Connection, key: str, rows: Sequence[Sequence[Value]]) -> list[Any]:
     """Write rows of one kind, in their order; what the statement returns of each."""
     returned: list[Any] = []
-    for start in range(0, len(rows), TOGETHER):
-        part = rows[start : start + TOGETHER]
+    for part in portions(rows):
         returned += connection.execute(_statement(key, len(part)), tuple(chain.from_iterable(part)))
     return returned
 

@@ -38,8 +38,9 @@ from .writer import LinkLost, Submission, Writes
 
 FRAME = 512 * 1024 * 1024
 """Bytes that a frame may have."""
-STATEMENTS_KEPT = 256
-"""Prepared statements: several kinds, each for up to fifty rows."""
+STATEMENTS_KEPT = 128
+"""Prepared statements: several kinds, each of the lengths of `schema.LENGTHS`; those that write into the
+segments before are pushed out in time."""
 _ADDRESS = 100
 """Bytes that an AF_UNIX address may have, with room to spare (108 on Linux, 104 on macOS)."""
 

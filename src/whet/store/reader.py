@@ -12,6 +12,9 @@ from ..errors import StoreError
 from .owner import failure
 from .writer import Value
 
+STATEMENTS_KEPT = 64
+"""Prepared statements of a connection: those that look for spans take up to 40 KB each."""
+
 
 class Readers:
     """Connections are made as they are needed and used again."""
@@ -51,7 +54,11 @@ class Readers:
 
     def _open(self) -> sqlite3.Connection:
         connection = sqlite3.connect(
-            f"file:{quote(self._path)}?mode=ro", uri=True, isolation_level=None, check_same_thread=False
+            f"file:{quote(self._path)}?mode=ro",
+            uri=True,
+            isolation_level=None,
+            check_same_thread=False,
+            cached_statements=STATEMENTS_KEPT,
         )
         connection.execute("PRAGMA busy_timeout = 10000")
         return connection

@@ -15,7 +15,8 @@ import msgspec
 from ..errors import InputError
 from ..types import new_id
 from .access import Access
-from .erase import FIGURES, Erased, column, delete, listed, taken_out
+from .erase import FIGURES, Erased, delete, taken_out
+from .naming import column, listed
 
 KEEP = ("feedback", "experiment", "lineage")
 """What retention can leave alone."""

@@ -8,6 +8,8 @@ followed.  `seq` is the order of commit, which a later step can cut into time se
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from ..errors import StoreError, StoreVersionError
 
@@ -199,9 +201,28 @@ OR ROLLBACK, here and wherever many rows are written: what a table does not take
 owner would anyway.  So SQLite keeps nothing to undo one statement by, for which it would copy every page that
 the statement changes."""
 
-TOGETHER = 50
-"""Rows in one statement at most: sqlite3 gives up the interpreter lock at every step, and getting it back from
-a busy server takes longer than the step, up to 5 ms."""
+LENGTHS = (50, 40, 30, 25, 20, 15, 12, 10, 8, 6, 5, 4, 3, 2, 1)
+"""Rows that a statement may have.  As many as can be: sqlite3 gives up the interpreter lock at every step, and
+getting it back from a busy server takes longer than the step, up to 5 ms.  Not any number: each is a statement
+of its own, of which the prepared form and the values that it was last given are kept."""
+KEPT = 256 * 1024
+"""Bytes of bodies in a statement of several rows, for the same reason."""
+
+
+def portions(rows: Sequence[Sequence[Any]]) -> Iterator[Sequence[Sequence[Any]]]:
+    """Rows, whose bodies stand last, as one statement after the other takes them."""
+    start, left = 0, len(rows)
+    while left:
+        most = next(length for length in LENGTHS if length <= left)
+        while most > 1 and sum([_weight(row[-1]) for row in rows[start : start + most]]) > KEPT:
+            most = LENGTHS[LENGTHS.index(most) + 1]
+        yield rows[start : start + most]
+        start, left = start + most, left - most
+
+
+def _weight(value: Any) -> int:
+    return len(value) if isinstance(value, str | bytes) else 8
+
 
 QUEUE_STATEMENTS: dict[str, tuple[int, str]] = {
     "attempt": (

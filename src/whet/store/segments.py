@@ -19,7 +19,7 @@ from functools import lru_cache
 from itertools import chain
 from typing import Any
 
-from .schema import TOGETHER
+from .schema import portions
 
 SEGMENT = 250_000
 """Spans in a segment: 0.4 GB of the usual 1.4 KB, and an index of 14 MB, which stays in memory."""
@@ -107,8 +107,7 @@ class Segments:
             )
         ]
         before = self._connection.total_changes
-        for start in range(0, len(rows), TOGETHER):
-            part = rows[start : start + TOGETHER]
+        for part in portions(rows):
             self._connection.execute(_insert(self._number, len(part)), tuple(chain.from_iterable(part)))
         self._rows += self._connection.total_changes - before
         self._changed = True

@@ -15,14 +15,17 @@ import msgspec
 from ..errors import StoreError
 from ..types import Span
 from .access import Access
-from .erase import Naming, needles
+from .naming import Mention, Naming, mentions, named, whole_traces
+from .older import Older
 from .writer import Value
 
 _SELECT = "SELECT seq, trace, id, parent, started, ended, name, body, encoding, context, run FROM spans_{0}"
-_TOGETHER = 200
-"""Segments in one statement; SQLite takes 500."""
+_TOGETHER = 8
+"""Segments in one statement: it takes 2 KB for each, and is kept."""
 _ASKED = 128
 """Traces or runs in one statement."""
+_NOTED = 20_000
+"""Traces or runs that are noted together."""
 _SCANNED = 20_000
 """Spans that one call of `touched` looks at."""
 
@@ -43,6 +46,7 @@ class Spans:
 
     def __init__(self, store: Access) -> None:
         self._store = store
+        self._older = Older()
 
     def put(self, spans: Sequence[Span]) -> Future[None]:
         """Keep spans; the future is done once they are durable, all of them or none.
@@ -98,6 +102,32 @@ class Spans:
                 break
         return list(found.values())
 
+    def note_older(self) -> bool:
+        """Note what one of the older segments holds, so that it need not be searched for anything else.
+
+        For who looks for many traces, as the assembler does; 0.1 to 0.7 s of CPU for each segment, once.
+
+        Returns:
+            False if all of them are noted.
+        """
+        fresh = [number for number in self._segments()[:-1] if number not in self._older.known]
+        if not fresh:
+            return False
+        number = fresh[-1]
+        for column in ("trace", "run"):
+            last: bytes | str | None = b"" if column == "trace" else ""
+            while last is not None:
+                page = self._query(
+                    number,
+                    f"SELECT DISTINCT {column} FROM spans_{{0}} WHERE {column} > ? ORDER BY {column} LIMIT ?",
+                    last,
+                    _NOTED,
+                )
+                self._older.add(value for (value,) in page)
+                last = page[-1][0] if len(page) == _NOTED else None
+        self._older.close(number)
+        return True
+
     def count(self) -> int:
         """How many are kept."""
         return int(self._store.rows("SELECT coalesce(sum(rows), 0) FROM segments")[0][0])
@@ -108,31 +138,19 @@ class Spans:
         A trace is theirs as a whole, but for one whose model calls name other people too, which a program
         that serves many makes if it gives its calls no run each: of that only their own calls are.
         """
-        marks = needles(subject)
-        where = " OR ".join(["instr(body, ?) > 0"] * len(marks))
-        found: list[tuple[bytes, bytes, str, str | None]] = []
+        where, marks = mentions(subject)
+        ((seen,),) = self._store.rows("SELECT coalesce(max(last), 0) FROM segments")
+        found: list[Mention] = []
         for number in self._segments():
             found += self._query(
                 number, "SELECT trace, id, encoding, run FROM spans_{0} WHERE " + where, *marks
             )
-        whole = {trace for trace, _, encoding, _ in found if not encoding.startswith("call")}
-        own = {id for _, id, _, _ in found}
         bodies = self._everywhere(
             "SELECT trace, id, encoding, body FROM spans_{0}",
             "trace",
-            sorted({row[0] for row in found} - whole),
+            sorted({row[0] for row in found} - whole_traces(found)),
         )
-        shared = {
-            trace
-            for trace, id, encoding, body in bodies
-            if id not in own and encoding.startswith("call") and b'"subject":"' in body
-        }
-        single = [row for row in found if row[0] in shared]
-        return Naming(
-            traces=sorted({trace.hex() for trace, _, _, _ in found if trace not in shared}),
-            calls=[(trace.hex(), id.hex()) for trace, id, _, _ in single],
-            runs=sorted({run for _, _, _, run in single if run is not None}),
-        )
+        return named(found, bodies, seen)
 
     def _segments(self, after: int = 0) -> list[int]:
         return [
@@ -154,20 +172,29 @@ class Spans:
     def _everywhere(self, select: str, column: str, values: Sequence[Value]) -> list[Any]:
         """Rows of every segment where `column` is one of `values`."""
         numbers = self._segments()
-        rows: list[Any] = []
+        known = [number for number in numbers if number in self._older.known]
+        # What the known ones do not hold is looked for in the others alone.
+        held = [value for value in values if self._older.holds(value)] if known else []
+        rest = [number for number in numbers if number not in known]
         try:
-            for first in range(0, len(values), _ASKED):
-                asked = _filled(values[first : first + _ASKED])
-                # Numbered, so that each segment's part of the statement refers to the same values.
-                where = f" WHERE {column} IN ({', '.join(f'?{place}' for place in range(1, len(asked) + 1))})"
-                for start in range(0, len(numbers), _TOGETHER):
-                    part = numbers[start : start + _TOGETHER]
-                    query = " UNION ALL ".join([select.format(number) + where for number in part])
-                    rows += self._store.rows(query, asked)
+            return self._in(rest, select, column, values) + self._in(known, select, column, held)
         except StoreError:
             if set(numbers) <= set(self._segments()):
                 raise
             return self._everywhere(select, column, values)  # retention has taken one out since
+
+    def _in(self, numbers: Sequence[int], select: str, column: str, values: Sequence[Value]) -> list[Any]:
+        """Rows of these segments where `column` is one of `values`."""
+        rows: list[Any] = []
+        for first in range(0, len(values), _ASKED):
+            asked = _filled(values[first : first + _ASKED])
+            # Numbered, so that each segment's part of the statement refers to the same values.
+            where = f" WHERE {column} IN ({', '.join(f'?{place}' for place in range(1, len(asked) + 1))})"
+            for start in range(0, len(numbers), _TOGETHER):
+                part = numbers[start : start + _TOGETHER]
+                rows += self._store.rows(
+                    " UNION ALL ".join([select.format(number) + where for number in part]), asked
+                )
         return rows
 
     def _spans(self, column: str, values: Sequence[Value]) -> list[Span]:

@@ -129,6 +129,7 @@ class Assembler:
                     self.flush(STOPPING)
                 else:
                     self.step()
+                    self.store.spans.note_older()
                 self.failure = None
             except StoreError as exception:
                 self.failure = str(exception)

@@ -9,6 +9,7 @@ never tokenised again, so what is trained on is what was sampled.
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,6 +22,8 @@ from torch import Tensor
 from ..errors import InputError
 from ..types import Tokens, Trajectory
 from .packing import WORTH, Layout, common, lexicographic, plan
+
+LARGEST_ID = 2**31 - 1
 
 
 @dataclass(slots=True)
@@ -76,7 +79,8 @@ def merge(trajectory: Trajectory, unit: int = 0) -> tuple[list[Merged], Counts]:
     """The sequences of one trajectory.  Steps without tokens (tools, other agents) are passed over.
 
     Raises:
-        InputError: a call without a prompt, or whose mask or log-probabilities do not fit its output.
+        InputError: a call without a prompt, with an id that is none, or whose mask or log-probabilities do
+            not fit its output.
     """
     sequences: list[Merged] = []
     calls = forked = unmerged = 0
@@ -116,12 +120,26 @@ def merge(trajectory: Trajectory, unit: int = 0) -> tuple[list[Merged], Counts]:
 def _check(tokens: Tokens, trajectory: Trajectory) -> None:
     if not tokens.prompt_ids:
         raise InputError(f"trajectory {trajectory.id}: a model call without a prompt; give at least <bos>")
+    if not are_ids(tokens):
+        raise InputError(f"trajectory {trajectory.id}: a token id lies outside 0…{LARGEST_ID}")
     for name, given in (("mask", tokens.mask), ("logprobs", tokens.logprobs or None)):
         if given is not None and len(given) != len(tokens.output_ids):
             raise InputError(
                 f"trajectory {trajectory.id}: {len(given)} entries in {name} "
                 f"for {len(tokens.output_ids)} output ids"
             )
+
+
+def are_ids(tokens: Tokens) -> bool:
+    """Whether a call's prompt and output could be ids of some vocabulary."""
+    return all(
+        min(ids) >= 0 and max(ids) <= LARGEST_ID for ids in (tokens.prompt_ids, tokens.output_ids) if ids
+    )
+
+
+def is_logprob(value: float) -> bool:
+    """Whether it could be the log of a probability, rounding allowed for."""
+    return -math.inf < value <= 1e-3
 
 
 def _extended(sequences: list[Merged], prompt: Sequence[int]) -> Merged | None:

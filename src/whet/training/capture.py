@@ -15,14 +15,16 @@ from dataclasses import dataclass, field
 
 from ..errors import InputError, TrainingRefused
 from ..types import Outcome, Trajectory
-from .batch import merge
+from .batch import are_ids, is_logprob, merge
 
 REASONS = {
     "no calls": "no model call was recorded; run the agent behind the gateway, or trace its model",
     "no token ids": "model calls without token ids; text is not tokenised again, so capture with --tokens",
+    "bad ids": "token ids that no vocabulary has; the capture wrote something else in their place",
     "bad mask": "a mask or log-probabilities that do not fit the output ids",
     "nothing chosen": "the masks leave no token that the policy chose",
     "no log-probabilities": "the calls have no log-probabilities; good for cloning and pairs, not for RL",
+    "bad log-probabilities": "log-probabilities above 0 or infinite; good for cloning and pairs, not for RL",
     "no reward": "nothing judged it: no step reward, no score of that name, no outcome; name a reward function",
     "machine failed": "an infrastructure error, which says nothing about the policy",
     "not finite": "a reward that is NaN or infinite",
@@ -30,7 +32,7 @@ REASONS = {
 """Reason → what it means and what to do."""
 
 BLOCKING = frozenset(
-    {"no calls", "no token ids", "bad mask", "nothing chosen", "machine failed", "not finite"}
+    {"no calls", "no token ids", "bad ids", "bad mask", "nothing chosen", "machine failed", "not finite"}
 )
 """What no method can learn from."""
 
@@ -110,10 +112,14 @@ def check(trajectory: Trajectory, *, score: str | None = None) -> Capture:
         sequences, forked, targets = counts.sequences, counts.forked, counts.targets
         if calls and not targets:
             reasons.append("nothing chosen")
-        if any(map(math.isnan, (value for one in merged for value in one.logprobs))):
+        logprobs = [value for one in merged for value in one.logprobs]
+        if any(map(math.isnan, logprobs)):
             reasons.append("no log-probabilities")
+        elif not all(map(is_logprob, logprobs)):
+            reasons.append("bad log-probabilities")
     except InputError:
-        reasons.append("bad mask")
+        whole = all(are_ids(step.tokens) for step in calls if step.tokens is not None)
+        reasons.append("bad mask" if whole else "bad ids")
     reward = _reward(trajectory, score)
     if trajectory.outcome is Outcome.INFRASTRUCTURE_ERROR:
         reasons.append("machine failed")

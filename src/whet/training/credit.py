@@ -17,7 +17,7 @@ from statistics import fmean
 from ..errors import InputError
 from ..types import Group, Outcome, Trajectory
 from .assignment import centred_credits, decompose, step_credits, step_rewards
-from .batch import Counts, Merged, merge
+from .batch import Counts, Merged, is_logprob, merge
 from .losses import advantages
 from .options.variants import Assignment, Baseline, Scale
 
@@ -78,10 +78,7 @@ def credit(
     counts = Counts()
     flat = small = masked = unit = 0
     off = penalties or {}
-    spread: dict[str, list[float]] | None = None
-    if assignment == "decomposition":
-        totals = {t.id: reward_of(t, score) for group in groups for t in group.trajectories}
-        spread = decompose(groups, {id: total for id, total in totals.items() if total is not None})
+    plan = _Plan(assignment, gamma, score is None, _spread(groups, score, assignment))
     for group in groups:
         rewards = [reward_of(trajectory, score) for trajectory in group.trajectories]
         masked += sum(reward is None for reward in rewards)
@@ -94,15 +91,9 @@ def credit(
             small += 1
             continue
         found = advantages(rewards, baseline=baseline, scale=scale)
-        if assignment == "broadcast":
-            pairs = zip(found, group.trajectories, strict=True)
-            shares = [None if one is None else [one] * len(t.steps) for one, t in pairs]
-            same = _flat(given)
-        else:
-            shares = _by_step(
-                group, rewards, found, _Plan(assignment, gamma, score is None, spread), baseline
-            )
-            same = all(abs(share) < 1e-12 for own in shares if own for share in own)
+        shares = _by_step(group, rewards, found, plan, baseline)
+        by_step = (share for own in shares if own for share in own)
+        same = _flat(given) if assignment == "broadcast" else all(abs(share) < 1e-12 for share in by_step)
         if same and baseline != "none":
             flat += 1
             continue
@@ -145,7 +136,7 @@ def summary(groups: Sequence[Group], score: str | None, unknown: str | None) -> 
 
 
 def require_logprobs(sequence: Merged, trajectory: Trajectory) -> None:
-    """Refuse calls whose log-probabilities were not recorded.
+    """Refuse calls whose log-probabilities were not recorded, or are none.
 
     Raises:
         InputError: there are some.
@@ -154,6 +145,11 @@ def require_logprobs(sequence: Merged, trajectory: Trajectory) -> None:
         raise InputError(
             f"trajectory {trajectory.id} has calls without log-probabilities; "
             "collect through a sampler or gateway that records them, or clone with SFT"
+        )
+    extremes = (min(sequence.logprobs), max(sequence.logprobs)) if sequence.logprobs else ()
+    for wrong in (value for value in extremes if not is_logprob(value)):
+        raise InputError(
+            f"trajectory {trajectory.id} has {wrong:g} as the log of a probability; mend the capture, or clone with SFT"
         )
 
 
@@ -165,6 +161,16 @@ class _Plan:
     spread: dict[str, list[float]] | None
 
 
+def _spread(
+    groups: Sequence[Group], score: str | None, assignment: Assignment
+) -> dict[str, list[float]] | None:
+    """Trajectory id → its return divided among its steps, where that is how credit is given."""
+    if assignment != "decomposition":
+        return None
+    totals = {t.id: reward_of(t, score) for group in groups for t in group.trajectories}
+    return decompose(groups, {id: total for id, total in totals.items() if total is not None})
+
+
 def _by_step(
     group: Group,
     rewards: Sequence[float | None],
@@ -173,6 +179,9 @@ def _by_step(
     baseline: Baseline,
 ) -> list[list[float] | None]:
     """An advantage for each step; scaled as the whole trajectories' are."""
+    if plan.assignment == "broadcast":
+        pairs = zip(whole, group.trajectories, strict=True)
+        return [None if one is None else [one] * len(t.steps) for one, t in pairs]
     kept = [(t, reward) for t, reward in zip(group.trajectories, rewards, strict=True) if reward is not None]
     credits = []
     for trajectory, reward in kept:

@@ -26,6 +26,7 @@ from typing import Any
 
 import msgspec
 import torch
+from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from ..errors import InputError, MissingExtra, NotFoundError
@@ -269,7 +270,7 @@ def load(source: str | Path, *, sha: str | None = None, lora: LoRAOptions | None
             model = AutoModelForCausalLM.from_pretrained(
                 str(source), use_safetensors=True, trust_remote_code=False, dtype=torch.float32
             )
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, SafetensorError) as error:
         raise _not_loaded(source, error) from error
     if lora is None:
         return CausalLM(model)
@@ -386,10 +387,14 @@ def _copy_tokenizer(source: str, folder: Path) -> None:
 
 
 def digest_of(folder: Path) -> str:
-    """SHA-256 over the safetensors files of a folder, in the order of their names."""
+    """SHA-256 over the safetensors files of a folder, in the order of their names.
+
+    Raises:
+        InputError: it holds pickles and no safetensors.
+        NotFoundError: it holds neither.
+    """
+    _refuse_pickles(folder)
     files = sorted(folder.glob("*.safetensors"))
-    if not files:
-        raise NotFoundError(f"no .safetensors file in {folder}")
     if len(files) == 1:
         return ours.sha256(files[0])
     return hashlib.sha256("".join(ours.sha256(file) for file in files).encode()).hexdigest()

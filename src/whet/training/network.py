@@ -39,6 +39,12 @@ def _output(network: Network, part: Part) -> Output:
             f"a trajectory has the token id {largest}, and the model knows {network.vocab_size} ids: these "
             "tokens are another model's; train the model that wrote them, or capture with this one"
         )
+    length = int(part.layout.positions.max()) + 1
+    if length > longest(network):
+        raise InputError(
+            f"a trajectory is {length} tokens long, and the model takes {longest(network)}: leave out runs as long "
+            "as that, or train a model with a longer context"
+        )
     with explained(f"over {part.computed} tokens"):
         return _computed(network, part)
 

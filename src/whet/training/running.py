@@ -30,6 +30,8 @@ from .model import ModelOptions
 
 STATE, BUNDLE, METRICS = "state.json", "bundle.json", "metrics.jsonl"
 RECORD, CURVES = "run.json", "curves.jsonl"
+LARGEST_VOCABULARY = 2**20
+"""Of a fresh model."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,6 +121,11 @@ async def _trained(
         )
         update = await optimizer.step(bundle, groups, context)
         bundle, state, rounds = update.bundle, update.state, rounds + 1
+        if rounds == 1 and update.metrics.get("updates") == 0 and job.rollout is None:
+            raise TrainingRefused(  # and every later round, of the same trajectories, would be like it
+                f"{len(job.trajectories)} trajectories of {len(groups)} tasks teach nothing: the runs of each task are "
+                "all worth the same. Collect more runs of each, of harder or easier tasks, or give another reward"
+            )
         _note(job.output / METRICS, {"round": rounds, "time": time.time(), **update.metrics})
         if update.done or not isinstance(state, dict) or state.get("resumable", True):
             saved = {"run": key, "state": state, "rounds": rounds, "bundle": _versions(bundle)}
@@ -194,6 +201,11 @@ def _start(job: Job) -> Version:
     size = vocabulary_size(job.trajectories)
     if not size:
         raise TrainingRefused("a tiny model needs trajectories with token ids to know its vocabulary by")
+    if size > LARGEST_VOCABULARY:
+        raise InputError(
+            f"the trajectories have token ids up to {size - 1}, and a tiny model is for {LARGEST_VOCABULARY} at most; "
+            "train the model that wrote them, with --model"
+        )
     longest = max(
         (
             len(s.tokens.prompt_ids) + len(s.tokens.output_ids)

@@ -139,7 +139,7 @@ def _lost(tokenizer: Any, ids: Sequence[int]) -> str:
     """What of an answer is lost, empty if nothing is."""
     special = set(tokenizer.all_special_ids)
     text = tokenizer.decode(
-        [one for one in ids if one not in special and one < len(tokenizer)],
+        [one for one in ids if one not in special and 0 <= one < len(tokenizer)],
         skip_special_tokens=False,
         clean_up_tokenization_spaces=False,
     )

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import ast
 import difflib
-from collections.abc import Mapping
+import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -21,6 +22,8 @@ CONFIGURATION = "whet.json"
 FOLDER = ".whet"
 STORE = f"{FOLDER}/whet.db"
 PATCH = f"{FOLDER}/wiring.patch"
+VARIABLE = "WHET_SOURCE"
+"""Of continuous integration: where it installs whet from, if here that was a folder."""
 LINES = 3
 """Lines of the user's that may be added."""
 
@@ -157,7 +160,7 @@ def _files(repository: Repository, traced: tuple[EntryPoint, ...]) -> dict[str, 
     return {
         CONFIGURATION: text,
         f"{FOLDER}/.gitignore": "# The record holds what users wrote: it stays on this machine.\n*\n",
-        f"{workflows}/whet-check.yml": _WORKFLOW,
+        f"{workflows}/whet-check.yml": _WORKFLOW.replace("INSTALL", installation(source())),
     }
 
 
@@ -173,9 +176,53 @@ jobs:
       - uses: actions/setup-python@v5
         with:
           python-version: "3.11"
-      - run: pip install whet
+      - run: INSTALL
       - run: whet doctor
 """
+
+
+def source(path: Sequence[str] | None = None) -> str | None:
+    """Where whet was installed from (PEP 610): None for an index, else a URL for pip; a repository's with its commit.
+
+    Args:
+        path: folders to look in; those of this Python if None.
+    """
+    from importlib.metadata import distributions  # slow to import, and seldom asked for
+
+    for found in distributions(name="whet", path=list(sys.path if path is None else path)):
+        body = found.read_text("direct_url.json")
+        return None if body is None else _address(body)
+    return None
+
+
+def _address(body: str) -> str:
+    told = msgspec.json.decode(body, type=_Source)
+    if told.vcs_info is None:
+        return told.url
+    return f"{told.vcs_info.vcs}+{told.url}@{told.vcs_info.commit_id}"
+
+
+class _Repository(msgspec.Struct):
+    vcs: str
+    commit_id: str
+
+
+class _Source(msgspec.Struct):
+    url: str
+    vcs_info: _Repository | None = None
+
+
+def installation(source: str | None) -> str:
+    """The command that installs whet on a machine that has this repository and nothing else of ours.
+
+    A folder or a file of this machine is none that another has: the variable that it asks for has to be set there.
+    """
+    if source is None:
+        return "pip install whet"
+    if not source.startswith("file:"):
+        return f"pip install 'whet @ {source}'"
+    asked = f"set the repository variable {VARIABLE} to where pip finds whet, such as git+https://HOST/PATH"
+    return f'pip install "${{WHET_SOURCE:?{asked}}}"\n        env:\n          WHET_SOURCE: ${{{{ vars.{VARIABLE} }}}}'
 
 
 def _module(path: str) -> str:

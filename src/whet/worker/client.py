@@ -180,6 +180,20 @@ class Heart:
                 self._lost(held)
 
 
+def check(url: str, token: str) -> None:
+    """Ask once whether a server answers there and knows the token.
+
+    Raises:
+        StoreError: none does.
+        InputError: it refuses the token, or is no server of whet's.
+    """
+    try:
+        answered = httpx2.get(f"{url}/openapi.json", headers={"x-whet-token": token}, timeout=10.0)
+    except httpx2.HTTPError as exception:
+        raise StoreError(f"{_unreachable(url, exception)}. Is `whet serve` running there?") from exception
+    _decoded(answered, dict)
+
+
 def _unreachable(url: str, exception: Exception) -> StoreError:
     return StoreError(f"the server at {url} cannot be reached: {exception or type(exception).__name__}")
 

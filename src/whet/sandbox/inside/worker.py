@@ -7,6 +7,7 @@ list, and numpy's float is not a float.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import math
@@ -221,22 +222,36 @@ def attempt(step: Any, *args: Any) -> bytes | None:
 
 def serve(requests: int, answers: int, entry: str, pair: bool) -> None:
     """Answer every request with what `entry` makes of it, until the requests end."""
+    asked = os.getpid()
     if pair:
         stand_in_for_openevolve()
     loaded: list[Any] = []
     broken = attempt(lambda: loaded.append(resolve(entry)))
     while True:
+        _end_if_forked(asked, 1 if broken else 0)
         given = frames.read(requests)
         if given is None:
             return
         answer = broken or attempt(call, loaded[0], given, pair) or RAISED
+        _end_if_forked(asked, 0 if answer[:1] == VALUE else 1)
         frames.write(answers, answer)
+
+
+def _end_if_forked(asked: int, code: int) -> None:
+    """End a process that the staged code forked and let come back here: only the one that was asked answers."""
+    if os.getpid() == asked:
+        return
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(code)
 
 
 def script(answers: int, path: str, argv: list[str]) -> None:
     """Run a file as `__main__` and answer with its exit code."""
     import runpy
 
+    asked = os.getpid()
     sys.argv = [path, *argv]
     code: Any = 0
     try:
@@ -254,4 +269,5 @@ def script(answers: int, path: str, argv: list[str]) -> None:
             stream.flush()
         except (OSError, ValueError):
             code = code or 1
+    _end_if_forked(asked, int(code or 0) & 0xFF)
     frames.write(answers, ENDED + json.dumps(int(code or 0) & 0xFF).encode())

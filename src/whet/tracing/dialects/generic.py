@@ -10,8 +10,8 @@ from ..content import Content
 from .messages import parsed, plain
 from .reading import OTHER, Reading, failure
 
-_INPUT = ("input.value", "input", "langfuse.observation.input", "mlflow.spanInputs", "ai.prompt")
-_OUTPUT = ("output.value", "output", "langfuse.observation.output", "mlflow.spanOutputs", "ai.response.text")
+_INPUT = ("input.value", "input", "mlflow.spanInputs", "ai.prompt")
+_OUTPUT = ("output.value", "output", "mlflow.spanOutputs", "ai.response.text")
 
 _NAMES = frozenset((*_INPUT, *_OUTPUT))
 

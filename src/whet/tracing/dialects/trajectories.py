@@ -18,14 +18,14 @@ from ..content import Content, Event, content
 from ..otlp import run_trace
 from ..record import outcome
 from ..redact import MARKED, why_untrainable
-from . import calls, genai, generic, openinference, pydantic_ai, traceloop
+from . import calls, genai, generic, langfuse, openinference, pydantic_ai, traceloop
 from .messages import Message, finish_reason
 from .reading import AGENT, LLM, TOOL, Reading, who
 from .tree import Node, given_calls, grow, let_go, steps
 
 NO_MODEL_CALL = "no model call was recorded"
-_DIALECTS = (openinference.read, pydantic_ai.read, traceloop.read, genai.read)
-_MARKS = openinference.MARKS | pydantic_ai.MARKS | traceloop.MARKS | genai.MARKS
+_DIALECTS = (openinference.read, pydantic_ai.read, traceloop.read, langfuse.read, genai.read)
+_MARKS = openinference.MARKS | pydantic_ai.MARKS | traceloop.MARKS | langfuse.MARKS | genai.MARKS
 _REFUSED = ("BadRequest", "Unprocessable", "ContextLength", "InvalidRequest", "UnprocessableEntity")
 """In the type of a model call's error: what was asked was at fault, not the model server."""
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ...errors import InputError
+from .bounds import Bound, below_one, not_negative, positive, share
 
 Schedule = Literal["constant", "linear", "cosine"]
 
@@ -35,15 +36,13 @@ class OptimOptions:
     """Gradients longer than this are scaled down to it."""
 
     def __post_init__(self) -> None:
-        if not (
-            0 < self.learning_rate <= 1e6
-            and self.max_norm > 0
-            and 0 <= self.final_share <= 1
-            and self.warmup >= 0
-        ):
-            raise InputError(
-                f"learning_rate (at most 1e6) and max_norm must be above 0, final_share in [0, 1]; got {self}"
-            )
+        Bound("above 0 and at most 1e6", lambda value: 0 < value <= 1e6)(self, "learning_rate")
+        positive(self, "max_norm")
+        share(self, "final_share")
+        not_negative(self, "warmup", "weight_decay")
+        below_one(self, "momentum")
+        if not all(0 <= beta < 1 for beta in self.betas):
+            raise InputError(f"betas must be at least 0 and below 1; got {self.betas}")
         if self.schedule not in ("constant", "linear", "cosine"):
             raise InputError(f"{self.schedule!r} is no schedule; choose constant, linear or cosine")
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from ...errors import InputError
+from .bounds import Bound, below_one, not_negative, one_or_more, positive, share, two_or_more
 from .optim import OptimOptions
 from .variants import Assignment
 
@@ -34,11 +35,8 @@ class CloneOptions:
     """How weights are updated."""
 
     def __post_init__(self) -> None:
-        if self.epochs < 1 or self.batch < 1 or self.patience < 1 or not 0 <= self.validation_share < 1:
-            raise InputError(
-                "epochs, batch and patience must be 1 or more and validation_share in [0, 1); they are "
-                f"{self.epochs}, {self.batch}, {self.patience} and {self.validation_share}"
-            )
+        one_or_more(self, "epochs", "batch", "patience", "per_task", "part_tokens")
+        below_one(self, "validation_share")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,10 +72,10 @@ class AWROptions(CloneOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not (self.beta > 0 and self.max_weight > 0) or self.assignment == "decomposition":
-            raise InputError(
-                f"beta and max_weight must be above 0, assignment broadcast, to_go or agent: {self}"
-            )
+        positive(self, "beta", "max_weight")
+        share(self, "gamma")
+        if self.assignment == "decomposition":
+            raise InputError(f"assignment must be broadcast, to_go or agent; got {self.assignment}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,8 +101,7 @@ class STaROptions(CloneOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.steps < 1 or self.group_size < 1:
-            raise InputError(f"steps and group_size must be 1 or more; got {self}")
+        one_or_more(self, "steps", "group_size")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,8 +117,7 @@ class DAggerOptions(CloneOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.steps < 1 or self.group_size < 1:
-            raise InputError(f"steps and group_size must be 1 or more; got {self}")
+        one_or_more(self, "steps", "group_size")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,10 +143,9 @@ class DPOOptions(CloneOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self.beta > 0 or not 0 <= self.label_smoothing < 0.5:
-            raise InputError(
-                f"beta must be above 0 and label_smoothing in [0, 0.5); got {self.beta}, {self.label_smoothing}"
-            )
+        positive(self, "beta")
+        not_negative(self, "margin")
+        Bound("at least 0 and below 0.5", lambda value: 0 <= value < 0.5)(self, "label_smoothing")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,10 +169,9 @@ class KTOOptions(CloneOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self.beta > 0 or self.batch < 2:
-            raise InputError(
-                f"beta must be above 0 and batch 2 or more, as the reference point needs two; got {self}"
-            )
+        positive(self, "beta")
+        not_negative(self, "desirable_weight", "undesirable_weight")
+        two_or_more(self, "batch")  # as the reference point needs two
         if self.judged_by == "score" and self.score is None:
             raise InputError("judged_by score needs the name of the score")
 
@@ -207,8 +201,7 @@ class RewardModelOptions(CloneOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.centring < 0:
-            raise InputError(f"centring must be 0 or more; got {self.centring}")
+        not_negative(self, "centring", "margin")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -230,8 +223,7 @@ class PRMOptions(CloneOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.completions < 1 or self.trajectories < 1:
-            raise InputError(f"completions and trajectories must be 1 or more; got {self}")
+        one_or_more(self, "completions", "trajectories")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -261,5 +253,7 @@ class WebRLOptions(CloneOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self.beta > 0 or not (0 <= self.lam <= 1 and 0 <= self.gamma <= 1) or self.steps < 1:
-            raise InputError(f"beta must be above 0, lam and gamma in [0, 1], steps 1 or more; got {self}")
+        positive(self, "beta")
+        share(self, "lam", "gamma")
+        one_or_more(self, "steps", "group_size")
+        not_negative(self, "replay_ratio")

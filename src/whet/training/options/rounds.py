@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from ...errors import InputError
 from ..alarms import AlarmOptions
+from .bounds import not_negative, one_or_more, positive, share
 from .optim import OptimOptions
 from .variants import Aggregation, Assignment, Baseline, Ratio, Scale
 
@@ -67,12 +68,11 @@ class RoundOptions:
     """How weights are updated."""
 
     def __post_init__(self) -> None:
-        if min(self.steps, self.passes, self.checkpoint_every, self.kl_every, self.minibatch or 1) < 1:
-            raise InputError(
-                f"steps, passes, minibatch, checkpoint_every and kl_every must be 1 or more: {self}"
-            )
-        if self.group_size < 1 or (self.max_staleness is not None and self.max_staleness < 0):
-            raise InputError(f"group_size must be 1 or more and max_staleness 0 or more: {self}")
+        one_or_more(self, "steps", "group_size", "passes", "minibatch", "checkpoint_every", "kl_every")
+        one_or_more(self, "completion_length", "patience", "part_tokens")
+        not_negative(self, "max_staleness", "clip_high", "entropy_bonus", "kl_coefficient")
+        share(self, "clip_low")
+        positive(self, "temperature")
         if self.aggregation == "dr_grpo" and not self.completion_length:
             raise InputError("aggregation dr_grpo needs completion_length, the longest output in tokens")
         if self.ratio != "token" and self.aggregation != "grpo":
@@ -97,6 +97,7 @@ class GRPOOptions(RoundOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        share(self, "gamma")
         if self.group_size < 2 and self.baseline != "none":
             raise InputError(
                 f"group_size is {self.group_size}: a group of one has no baseline; use 2 or more"
@@ -170,6 +171,7 @@ class REINFORCEOptions(RoundOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        share(self, "gamma")
         if self.baseline == "group" and self.group_size < 2:
             raise InputError("a group of one has no baseline; use group_size 2 or more, or baseline mean")
 
@@ -199,8 +201,10 @@ class ActorCriticOptions(RoundOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not (0 <= self.gamma <= 1 and 0 <= self.lam <= 1):
-            raise InputError(f"gamma and lam lie in [0, 1]; got {self.gamma} and {self.lam}")
+        share(self, "gamma", "lam")
+        positive(self, "value_clip")
+        not_negative(self, "value_coefficient")
+        one_or_more(self, "value_width")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from .bounds import one_or_more, positive
 from .records import RewardModelOptions, SFTOptions
 from .rounds import PPOOptions
 
@@ -32,3 +33,7 @@ class StageOptions:
     """The second stage."""
     reinforce: PPOOptions = field(default_factory=lambda: PPOOptions(score="learned", kl_coefficient=0.02))
     """The third stage."""
+
+    def __post_init__(self) -> None:
+        one_or_more(self, "tasks", "max_new_tokens")
+        positive(self, "clip_reward")

@@ -1,0 +1,31 @@
+"""The `whet` command, and `python -m whet`.
+
+Until there is a command that could say what is kept, and once it has said it, Ctrl-C ends the process as it
+ends any other program: by the signal, without a traceback.
+"""
+
+from __future__ import annotations
+
+import signal
+
+
+def main() -> None:
+    """Entry point of the `whet` command."""
+    heeded = (
+        signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    )  # else it is ignored: nohup, a shell's &
+    if heeded:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    from .cli import main as command
+
+    try:
+        if heeded:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+        command()
+    finally:
+        if heeded:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+if __name__ == "__main__":
+    main()
