@@ -263,10 +263,11 @@ class Evaluation:
             return self.cpu
         try:
             own = time.clock_gettime((~self.pid << 3) | 2)
-            if look:
-                self._waited_for = _cpu_of_children(self.pid)
         except OSError:
             return 0.0
+        if look:
+            with contextlib.suppress(OSError):  # where there is no /proc
+                self._waited_for = _cpu_of_children(self.pid)
         return own + self._waited_for
 
     def kill(self) -> None:
