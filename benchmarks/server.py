@@ -195,7 +195,7 @@ class Whet:
 
     def command(self, folder: Path, port: int) -> list[str]:
         store = str(folder / "runs.db")
-        serve = ["-m", "whet.cli", "serve", "--store", store, "--port", str(port), "--token", TOKEN]
+        serve = ["-m", "whet", "serve", "--store", store, "--port", str(port), "--token", TOKEN]
         return [sys.executable, *serve]
 
     def fill(self, link: Link, count: int) -> None:

@@ -254,7 +254,7 @@ def reads(path: Path) -> None:
         ["doctor"],
     ):
         wall, cpu = time.perf_counter(), children()
-        ran = subprocess.run([sys.executable, "-m", "whet.cli", *words], capture_output=True, check=False)
+        ran = subprocess.run([sys.executable, "-m", "whet", *words], capture_output=True, check=False)
         wall, cpu = time.perf_counter() - wall, children() - cpu
         name = " ".join(word for word in words if word not in store)
         lines = len(ran.stdout.splitlines())
@@ -316,7 +316,7 @@ def restart(path: Path, name: str) -> None:
     print(
         f"{name}: opened {opened:.3f} s after kill -9, took spans and claims after {ready:.3f} s", flush=True
     )
-    command = [sys.executable, "-m", "whet.cli", "serve", "--store", str(path), "--port", "0"]
+    command = [sys.executable, "-m", "whet", "serve", "--store", str(path), "--port", "0"]
     before = time.perf_counter()
     server = subprocess.Popen(command, stdout=subprocess.PIPE)
     assert server.stdout is not None

@@ -83,7 +83,7 @@ def record(
     command: Sequence[str], upstream: ScriptedServer, folder: Path, *, run: str, options: Sequence[str] = ()
 ) -> tuple[str, list[dict[str, Any]]]:
     """What a program printed behind `whet run`, and what `whet show trajectories` then shows of its run."""
-    whet = [sys.executable, "-m", "whet.cli"]
+    whet = [sys.executable, "-m", "whet"]
     address = ["--store", "runs.db", "--upstream", upstream.base_url, "--run-id", run, *options]
     printed = done([*whet, "run", *address, "--", *command], environ=environment(), folder=folder)
     show = [*whet, "show", "trajectories", "--store", "runs.db", "--run", run, "--json"]

@@ -20,7 +20,7 @@ def whet(
     *words: str | Path, env: dict[str, str] | None = None, cwd: Path | None = None
 ) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "whet.cli", *map(str, words)],
+        [sys.executable, "-m", "whet", *map(str, words)],
         capture_output=True,
         text=True,
         timeout=120,
@@ -106,7 +106,7 @@ def test_no_permission_to_write(tmp_path: Path) -> None:
 def test_a_second_server_on_the_same_store(tmp_path: Path) -> None:
     path = tmp_path / "runs.db"
     first = subprocess.Popen(
-        [sys.executable, "-m", "whet.cli", "serve", "--port", "0", "--store", str(path)],
+        [sys.executable, "-m", "whet", "serve", "--port", "0", "--store", str(path)],
         stdout=subprocess.PIPE,
         text=True,
     )

@@ -15,7 +15,7 @@ import pytest
 from whet.store import Store
 from whet.types import Task, Trajectory
 
-WHET = (sys.executable, "-m", "whet.cli")
+WHET = (sys.executable, "-m", "whet")
 TEXT = "où? ☃ 😀"
 
 

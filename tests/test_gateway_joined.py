@@ -57,7 +57,7 @@ def test_traced_calls_and_their_model_calls_are_one_trajectory_each(tmp_path: Pa
     with ScriptedServer("fine", speaks=("chat",)) as upstream:
         words = ["run", "--store", "runs.db", "--upstream", upstream.base_url, "--run-id", "r1", "--"]
         done = subprocess.run(
-            [sys.executable, "-m", "whet.cli", *words, sys.executable, "program.py", "one", "two"],
+            [sys.executable, "-m", "whet", *words, sys.executable, "program.py", "one", "two"],
             cwd=tmp_path,
             capture_output=True,
             text=True,
@@ -95,7 +95,7 @@ def test_behind_a_server_that_runs_they_are_one_trajectory_each_too(tmp_path: Pa
     ):
         words = ["run", "--url", here.url, "--token", TOKENS[Role.WRITE], "--run-id", "r1", "--"]
         done = subprocess.run(
-            [sys.executable, "-m", "whet.cli", *words, sys.executable, "program.py", "one"],
+            [sys.executable, "-m", "whet", *words, sys.executable, "program.py", "one"],
             cwd=tmp_path,
             capture_output=True,
             text=True,
@@ -138,7 +138,7 @@ def test_runs_that_a_program_opens_itself_have_their_model_calls(tmp_path: Path)
     with ScriptedServer("fine", speaks=("chat",)) as upstream:
         words = ["run", "--store", "runs.db", "--upstream", upstream.base_url, "--run-id", "all", "--"]
         done = subprocess.run(
-            [sys.executable, "-m", "whet.cli", *words, sys.executable, "program.py"],
+            [sys.executable, "-m", "whet", *words, sys.executable, "program.py"],
             cwd=tmp_path,
             capture_output=True,
             text=True,
@@ -204,7 +204,7 @@ def test_runs_that_overlap_have_the_calls_that_say_whose_they_are(tmp_path: Path
     ):
         words = ["run", "--url", here.url, "--token", TOKENS[Role.WRITE], "--run-id", "all", "--"]
         done = subprocess.run(
-            [sys.executable, "-m", "whet.cli", *words, sys.executable, "program.py"],
+            [sys.executable, "-m", "whet", *words, sys.executable, "program.py"],
             cwd=tmp_path,
             capture_output=True,
             text=True,

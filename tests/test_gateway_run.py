@@ -46,7 +46,7 @@ sys.exit(7)
 
 
 def whet(*words: str, **environ: str) -> list[str]:
-    return [sys.executable, "-W", "error", "-m", "whet.cli", *words]
+    return [sys.executable, "-W", "error", "-m", "whet", *words]
 
 
 def test_a_program_is_recorded_and_its_output_and_exit_code_are_its_own(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ def started(*words):
     command = [
         sys.executable,
         "-m",
-        "whet.cli",
+        "whet",
         "serve-policy",
         "--port",
         "0",

@@ -373,7 +373,7 @@ def test_the_command_replays_a_store_and_says_how_faithful_it_is(tmp_path: Path)
 
     def whet(*more: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [sys.executable, "-m", "whet.cli", *words, *more],
+            [sys.executable, "-m", "whet", *words, *more],
             cwd=tmp_path,
             capture_output=True,
             text=True,

@@ -94,7 +94,7 @@ def model(request: Request) -> Any:
 
 def whet_command(folder: Path, *words: str, **environ: str) -> subprocess.CompletedProcess[str]:
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-m", "whet.cli", *words],
+        [sys.executable, "-W", "error", "-m", "whet", *words],
         cwd=folder,
         capture_output=True,
         text=True,

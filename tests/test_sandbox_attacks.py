@@ -178,7 +178,7 @@ def test_the_filter_is_for_machines_that_it_knows() -> None:
 
 def test_the_check_command_prints_the_table_and_exits_0() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "whet.cli", "sandbox", "check", "--json"],
+        [sys.executable, "-m", "whet", "sandbox", "check", "--json"],
         capture_output=True,
         text=True,
         timeout=120,
@@ -200,7 +200,7 @@ def test_a_script_runs_inside_with_its_output_and_exit_code(tmp_path: Path) -> N
     )
 
     def whet(*words: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "whet.cli", "sandbox", "run", *words]
+        command = [sys.executable, "-m", "whet", "sandbox", "run", *words]
         return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
     # After -- an option is the script's, even one that has the name of ours.

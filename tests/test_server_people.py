@@ -150,7 +150,7 @@ def test_retention_is_a_rule_of_the_server(tmp_path: Path) -> None:
             Trajectory(task=Task(id="t"), id="old", started=time.time() - 40 * DAY),
             Trajectory(task=Task(id="t"), id="new"),
         )
-    command = [sys.executable, "-m", "whet.cli", "serve", "--store", str(path), "--port", "0"]
+    command = [sys.executable, "-m", "whet", "serve", "--store", str(path), "--port", "0"]
     command += ["--token", TOKENS[Role.ADMIN], "--keep-days", "30"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:

@@ -35,7 +35,7 @@ def until(condition: Callable[[], bool]) -> None:
 @contextmanager
 def serving(path: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str], str, str]]:
     """`whet serve` on a free port: the process, its URL, and what it printed before it was ready."""
-    command = [sys.executable, "-m", "whet.cli", "serve", "--store", str(path), "--port", "0", *options]
+    command = [sys.executable, "-m", "whet", "serve", "--store", str(path), "--port", "0", *options]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     assert process.stdout is not None
     try:
@@ -99,7 +99,7 @@ def test_another_process_records_while_it_serves_and_a_port_in_use_is_an_error(t
         command = [
             sys.executable,
             "-m",
-            "whet.cli",
+            "whet",
             "serve",
             "--store",
             str(tmp_path / "b.db"),
@@ -153,7 +153,7 @@ def test_a_server_that_starts_second_takes_the_record_over_and_the_commands_work
 
     def whet(*words: str) -> str:
         done = subprocess.run(
-            [sys.executable, "-m", "whet.cli", *words],
+            [sys.executable, "-m", "whet", *words],
             cwd=tmp_path,
             capture_output=True,
             text=True,

@@ -295,7 +295,7 @@ def started(here: World, folder: Path, agent: str, *options: str) -> Iterator[su
     command = [
         sys.executable,
         "-m",
-        "whet.cli",
+        "whet",
         "work",
         f"some_agent:{agent}",
         "--url",

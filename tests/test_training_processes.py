@@ -35,7 +35,7 @@ def launched(processes, *words, **environment):
     """`whet` under accelerate, on the processor, as a user starts it."""
     command = [sys.executable, "-m", "accelerate.commands.launch", "--cpu", "--num_processes", str(processes)]
     command += ["--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no"]
-    command += ["--main_process_port", "0", "--num_cpu_threads_per_process", "1", "-m", "whet.cli"]
+    command += ["--main_process_port", "0", "--num_cpu_threads_per_process", "1", "-m", "whet"]
     given = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "GLOO_SOCKET_IFNAME": "lo", **environment}
     return subprocess.run(
         [*command, *map(str, words)], env=given, capture_output=True, text=True, timeout=120, check=False
@@ -45,7 +45,7 @@ def launched(processes, *words, **environment):
 def spread(file, *words, **environment):
     """`whet` under accelerate as a file of `whet parallel` says."""
     command = [sys.executable, "-m", "accelerate.commands.launch", "--config_file", str(file)]
-    command += ["--main_process_port", "0", "-m", "whet.cli", *map(str, words)]
+    command += ["--main_process_port", "0", "-m", "whet", *map(str, words)]
     given = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
     given |= environment
     return subprocess.run(command, env=given, capture_output=True, text=True, timeout=240, check=False)

@@ -23,7 +23,7 @@ def job_command(output: Path, *, seed: int, full: bool, resume: bool) -> list[st
     """The demo as a process, with this seed and size."""
     options = ["--seed", str(seed), "--output", str(output), *(["--resume"] if resume else [])]
     if full:
-        return [sys.executable, "-m", "whet.cli", "demo", "--json", *options]
+        return [sys.executable, "-m", "whet", "demo", "--json", *options]
     return [sys.executable, str(HERE), "small", *options]
 
 

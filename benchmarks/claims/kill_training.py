@@ -46,7 +46,7 @@ def _train(method: str, data: Path, output: Path, *, resume: bool) -> subprocess
     words = ["train", method, "--data", str(data), "--output", str(output), "--json", *METHODS[method]]
     words += ["--resume"] if resume else []
     return subprocess.Popen(
-        [sys.executable, "-m", "whet.cli", *words],
+        [sys.executable, "-m", "whet", *words],
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         stdout=subprocess.DEVNULL,
         stderr=(output.parent / f"{output.name}.log").open("ab"),

@@ -65,7 +65,7 @@ def _command(folder: Path, url: str, options: argparse.Namespace) -> list[str]:
     for name, text in (("program.py", _PROGRAM), ("evaluator.py", _EVALUATOR)):
         (folder / name).write_text(text, encoding="utf-8")
     (folder / "config.yaml").write_text(_CONFIG.format(url=url), encoding="utf-8")
-    command = [sys.executable, "-m", "whet.cli", "evolve", "program.py", "evaluator.py", "--json"]
+    command = [sys.executable, "-m", "whet", "evolve", "program.py", "evaluator.py", "--json"]
     command += ["--config", "config.yaml", "--iterations", str(options.proposals), "--output", "out"]
     return [*command, *(["--unsafe-local"] if options.unsafe_local else [])]
 

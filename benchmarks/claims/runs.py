@@ -20,7 +20,7 @@ from whet.demo.scoring import rubric_of
 from whet.gate import Result
 from whet.types import Trajectory
 
-COMMAND = [sys.executable, "-m", "whet.cli", "demo", "--json"]
+COMMAND = [sys.executable, "-m", "whet", "demo", "--json"]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,9 +11,8 @@ import signal
 
 def main() -> None:
     """Entry point of the `whet` command."""
-    heeded = (
-        signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    )  # else it is ignored: nohup, a shell's &
+    # Behind nohup or a shell's & it is ignored, and stays so.
+    heeded = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if heeded:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     from .cli import main as command

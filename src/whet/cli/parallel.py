@@ -50,7 +50,7 @@ def parallel(
 ) -> int:
     """Write the file by which `accelerate launch` starts training in several processes of one machine.
 
-    Then: accelerate launch --config_file FILE -m whet.cli train METHOD ... (one process gives the same weights, up
+    Then: accelerate launch --config_file FILE -m whet train METHOD ... (one process gives the same weights, up
     to rounding). copies: every process holds the model whole and computes its share of a step. fsdp: the processes
     also share the layers, their gradients and the optimizer's state between them (FSDP2, torch 2.8 or newer).
     deepspeed: ZeRO-3, for a trainer that lets DeepSpeed own the optimizer, such as TRL on what whet export wrote;
@@ -86,7 +86,7 @@ def parallel(
     if json:
         print(msgspec.json.encode({"file": str(output), "how": how, "bytes_per_process": needed}).decode())
         return 0
-    then = "YOUR_TRAINER.py" if how == "deepspeed" else "-m whet.cli train METHOD ..."
+    then = "YOUR_TRAINER.py" if how == "deepspeed" else "-m whet train METHOD ..."
     print(f"{output}\naccelerate launch --config_file {output} {then}")
     if counts is not None and needed is not None:
         whole = sum(counts) * 4 / 2**30

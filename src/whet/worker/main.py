@@ -128,7 +128,7 @@ def work_in_processes(count: int, arguments: Sequence[str], token: str) -> int:
     """
     if count < 1:
         raise InputError(f"--processes {count}: at least 1")
-    command = [sys.executable, "-m", "whet.cli", "work", *arguments]
+    command = [sys.executable, "-m", "whet", "work", *arguments]
     environment = {**os.environ, "WHET_TOKEN": token, _PARENT: str(os.getpid())}
 
     def start() -> tuple[subprocess.Popen[bytes], float]:

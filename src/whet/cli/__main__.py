@@ -1,5 +1,0 @@
-"""`python -m whet.cli`."""
-
-from . import main
-
-main()
