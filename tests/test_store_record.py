@@ -386,10 +386,40 @@ def test_files_that_are_no_store_are_refused_with_what_they_are(tmp_path: Path) 
     connection.close()
     with pytest.raises(StoreError, match="another program"):
         Store(tmp_path / "other.db")
-    with pytest.raises(StoreError, match="does not exist"):
-        Store(tmp_path / "missing" / "runs.db")
-    with pytest.raises(StoreError):
-        Store(tmp_path)
+    with pytest.raises(StoreError, match=rf"folder {tmp_path / 'missing'} does not exist"):
+        Store(tmp_path / "missing" / "runs.db", serve=True)
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    with pytest.raises(StoreError, match="is a folder, and a store is a file"):
+        Store(folder, serve=True)
+    assert not list(tmp_path.glob("folder.*"))
+
+
+def test_a_server_is_refused_a_file_that_it_cannot_write() -> None:
+    program = """
+import os, tempfile
+from pathlib import Path
+from whet.errors import StoreError
+from whet.store import Store
+if os.geteuid() == 0:  # which may write whatever its mode is
+    os.setgroups([])
+    os.setresgid(12345, 12345, 12345)
+    os.setresuid(12345, 12345, 12345)
+with tempfile.TemporaryDirectory() as folder:
+    path = Path(folder, "runs.db")
+    Store(path).close()
+    path.chmod(0o444)
+    before = os.listdir(folder)
+    try:
+        Store(path, serve=True)
+    except StoreError as error:
+        print(error)
+    assert os.listdir(folder) == before
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert "cannot be written by this user" in done.stdout
 
 
 def test_a_damaged_file_is_reported_as_damaged(tmp_path: Path) -> None:

@@ -107,7 +107,7 @@ def claim(path: str) -> int | None:
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except FileNotFoundError as exception:
-        raise StoreError(f"the folder of {path} does not exist. Make it first.") from exception
+        raise StoreError(f"the folder {os.path.dirname(path)} does not exist. Make it first.") from exception
     except OSError as exception:
         raise failure(path, exception) from exception
     try:

@@ -70,7 +70,7 @@ class Store:
         segment: spans in a time segment; a repeated span is recognised across two of them.
 
     Raises:
-        StoreError: folder missing, no permission, not a store, damaged.
+        StoreError: folder missing, no permission, a folder, not a store, damaged.
         StoreVersionError: written by a newer whet.
         StoreBusyError: `serve` is set and another server runs on this file.
     """
@@ -89,6 +89,8 @@ class Store:
         self.rollouts = Rollouts(self)
         self.resources = Resources(self)
         self.subjects = Subjects(self)
+        if not self.in_memory:
+            self._check(serve)
         if serve and not self.in_memory:
             self._server = claim(self.path + ".server")
             if self._server is None:
@@ -105,6 +107,17 @@ class Store:
             self.take_over()
         if self.owner and not self.in_memory:
             self.absorb()
+
+    def _check(self, serve: bool) -> None:
+        """Refuse, before anything is made beside it, what can be no store."""
+        if os.path.isdir(self.path):
+            raise StoreError(
+                f"{self.path} is a folder, and a store is a file. Name one in it: {self.path}/runs.db"
+            )
+        if serve and os.path.exists(self.path) and not os.access(self.path, os.W_OK):
+            raise StoreError(
+                f"{self.path} cannot be written by this user, and a server has to. Change who owns it or its mode."
+            )
 
     @property
     def in_memory(self) -> bool:
