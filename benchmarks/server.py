@@ -421,8 +421,10 @@ def show(mine: Mapping[str, float], theirs: Mapping[str, float]) -> None:
     for key, name, unit in LINES:
         line = f"{name:38}{mine[key]:>10,.{3 if unit == 'ms' else 2}f} {unit:2}"
         if key in theirs:
-            better = mine[key] / theirs[key] if unit == "/s" else theirs[key] / max(mine[key], 1e-9)
-            line += f"{theirs[key]:>10,.{3 if unit == 'ms' else 2}f} {unit:2}{better:>9,.1f}x"
+            line += f"{theirs[key]:>10,.{3 if unit == 'ms' else 2}f} {unit:2}"
+            if min(mine[key], theirs[key]) > 0:  # memory may shrink
+                better = mine[key] / theirs[key] if unit == "/s" else theirs[key] / mine[key]
+                line += f"{better:>9,.1f}x"
         print(line)
 
 
