@@ -178,6 +178,18 @@ def test_the_step_limit_truncates_and_is_never_passed() -> None:
     assert play(Counting(), budget=Budget(steps=3)).outcome is Outcome.SUCCESS
 
 
+def test_what_an_agent_does_within_an_action_is_no_step_of_the_env() -> None:
+    class Agent:
+        async def act(self, observation: Any, /) -> Action:
+            return Action("up", steps=[Step(action=word) for word in ("look", "think", "say")])
+
+    played = asyncio.run(rollout(Counting(), Agent(), TASK, seed=0, budget=Budget(steps=3)))
+    assert played.outcome is Outcome.SUCCESS
+    assert len(played.steps) == 3 * (1 + 3)
+    cut = asyncio.run(rollout(Counting(), Agent(), TASK, seed=0, budget=Budget(steps=2)))
+    assert (cut.outcome, len(cut.steps)) == (Outcome.TRUNCATED, 2 * (1 + 3))
+
+
 def test_the_time_limit_stops_a_policy_that_computes_after_its_action() -> None:
     def slow(observation: Any) -> str:
         time.sleep(0.03)

@@ -106,6 +106,7 @@ async def rollout(
     """
     limit = budget or Budget()
     steps: list[Step] = []
+    taken = 0  # of the env; in `steps` lie those of a traced agent, too
     started, clock = time.time(), time.perf_counter()
     outcome, error, output = Outcome.UNKNOWN, None, None
     forced = list(prefix or ())
@@ -115,7 +116,7 @@ async def rollout(
     except Exception as exception:
         outcome, error = Outcome.INFRASTRUCTURE_ERROR, _failure(Fault.ENVIRONMENT, exception)
     while error is None:
-        if limit.steps is not None and len(steps) >= limit.steps:
+        if limit.steps is not None and taken >= limit.steps:
             outcome = Outcome.TRUNCATED
             break
         if limit.seconds is not None and time.perf_counter() - clock >= limit.seconds:
@@ -142,6 +143,7 @@ async def rollout(
             outcome, error = Outcome.INFRASTRUCTURE_ERROR, _failure(Fault.ENVIRONMENT, exception)
             steps.append(replace(step, error=error))
             break
+        taken += 1
         done = result.terminated or result.truncated
         steps.append(replace(step, reward=result.reward, done=done, info=result.info))
         steps.extend(replace(inner, parent=inner.parent or step.id) for inner in action.steps)
