@@ -126,7 +126,7 @@ def test_retry_after_is_honoured_in_seconds_and_as_a_date() -> None:
 def test_a_wait_longer_than_the_call_may_take_is_not_begun() -> None:
     begun = time.monotonic()
     error, server = refused([Reply(status=429, headers={"Retry-After": "3600"})])
-    assert time.monotonic() - begun < 2
+    assert time.monotonic() - begun < 20
     assert len(server.requests) == 1
     assert error.retryable
     assert "asked to wait 3600 s" in str(error)
@@ -176,8 +176,8 @@ async def _complete(model: OpenAIModel) -> Completion:
 def test_a_slow_endpoint_is_given_up_after_the_total_time() -> None:
     retry = Retry(attempts=3, total_seconds=0.2)
     begun = time.monotonic()
-    error, _ = refused(lambda _: Reply(answer="late", delay=0.6), retry=retry)
-    assert time.monotonic() - begun < 3
+    error, _ = refused(lambda _: Reply(answer="late", delay=60), retry=retry)
+    assert time.monotonic() - begun < 20
     assert "within 0.2 s" in str(error)
     assert "Retry.total_seconds" in str(error)
 
@@ -422,9 +422,9 @@ def test_an_endpoint_that_reports_no_usage_is_charged_the_estimate() -> None:
 
 def test_a_wall_clock_budget_bounds_the_call() -> None:
     begun = time.monotonic()
-    error, _ = refused(lambda _: Reply(answer="late", delay=0.6), meter=Meter(Budget(seconds=0.3)))
+    error, _ = refused(lambda _: Reply(answer="late", delay=60), meter=Meter(Budget(seconds=0.3)))
     assert "Budget(seconds=...)" in str(error)
-    assert time.monotonic() - begun < 3
+    assert time.monotonic() - begun < 20
 
 
 def test_a_recorded_endpoint_is_asked_once() -> None:
@@ -477,7 +477,7 @@ def test_the_server_stops_with_kept_alive_and_waiting_connections() -> None:
         idle = socket.create_connection(("127.0.0.1", port), timeout=5)
         idle.sendall(b"GET /v1/models HTTP/1.1\r\nHost: x\r\n\r\n")
         assert idle.recv(12) == b"HTTP/1.1 200"
-    assert time.monotonic() - begun < 2
+    assert time.monotonic() - begun < 20
     with idle:
         while idle.recv(4096):
             pass  # the rest of the answer, then the end

@@ -227,8 +227,8 @@ def test_a_dead_workers_rollout_is_claimable_and_its_late_finish_is_refused() ->
         add(here, "a")
         (dead,) = claim(here, "dead", lease=1.0)
         started = time.monotonic()
-        (alive,) = claim(here, "alive", wait=10)
-        assert time.monotonic() - started < 2.5
+        (alive,) = claim(here, "alive", wait=30)
+        assert time.monotonic() - started < 10, "it was woken; how soon is test_store_queue's"
         assert alive["attempt"] == 2
         assert alive["fence"] > dead["fence"]
         late = {"fence": dead["fence"], "trajectory": trajectory("late")}
