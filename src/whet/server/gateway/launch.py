@@ -6,10 +6,13 @@ where its model calls and traces go is changed, through the variables that the c
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
+import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Mapping, Sequence
 from urllib.parse import quote
 
@@ -115,24 +118,59 @@ def run_child(command: Sequence[str], environ: Mapping[str, str]) -> int:
     the program to decide what it does about it.  A program that cannot be started is 127, one
     that may not be 126, as in a shell.
     """
-    try:
-        child = subprocess.Popen(list(command), env=dict(environ))
-    except OSError as exception:
-        print(f"whet: cannot run {command[0]}: {exception.strerror}", file=sys.stderr)
-        return 126 if isinstance(exception, PermissionError) else 127
+    started: list[subprocess.Popen[bytes]] = []
+    early: list[int] = []  # before there was a program to pass them on to
 
     def pass_on(number: int, frame: object) -> None:
-        if number != signal.SIGINT or not _in_foreground():
-            child.send_signal(number)
+        if not started:
+            early.append(number)
+        elif number != signal.SIGINT or not _in_foreground():
+            started[0].send_signal(number)
 
     numbers = [getattr(signal, name) for name in (*_FORWARDED, "SIGINT") if hasattr(signal, name)]
     before = {number: signal.signal(number, pass_on) for number in numbers}
     try:
-        code = child.wait()
+        try:
+            child = subprocess.Popen(list(command), env=dict(environ))
+        except OSError as exception:
+            print(f"whet: cannot run {command[0]}: {exception.strerror}", file=sys.stderr)
+            return 126 if isinstance(exception, PermissionError) else 127
+        started.append(child)
+        for number in early:
+            child.send_signal(number)
+        code = _ended(child)
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
     return 128 - code if code < 0 else code
+
+
+def _ended(child: subprocess.Popen[bytes]) -> int:
+    """The exit code, once there is one; a signal that comes meanwhile is heeded at once.
+
+    One that comes just before a call that blocks is heeded after it.  So this waits for a byte, which the
+    interpreter sends for each signal, and a thread for the program's end.
+    """
+    awaited, told = socket.socketpair()
+    with awaited, told:
+        told.setblocking(False)
+        before = signal.set_wakeup_fd(told.fileno(), warn_on_full_buffer=False)
+
+        def wait() -> None:
+            child.wait()
+            with contextlib.suppress(OSError):  # it is full, and wakes who waits, or nobody waits any more
+                told.send(b"\0")
+
+        thread = threading.Thread(target=wait, name="whet-run", daemon=True)
+        thread.start()
+        try:
+            while child.returncode is None:
+                awaited.recv(64)
+        finally:
+            signal.set_wakeup_fd(before)
+            if child.returncode is not None:
+                thread.join()
+    return child.wait()
 
 
 def _in_foreground() -> bool:
