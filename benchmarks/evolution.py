@@ -95,22 +95,22 @@ asyncio.run(main())
 WHET = """\
 import asyncio, json, sys, time
 from pathlib import Path
-from whet.evolution.job import Job, run_job
 from whet.evolution.openevolve import read_config
+from whet.evolution.programs import evolve_program
+from whet.evolution.settings import Settings
 
 *files, iterations = sys.argv[1:]
 program, evaluator, config, output = map(Path, files)
 times = []
-job = Job(
-    program=program,
-    evaluator=evaluator,
+settings = Settings(
     config=read_config(config),
     output=output,
     edits=False,
     iterations=int(iterations),
 )
 started = time.monotonic()
-found = asyncio.run(run_job(job, progress=lambda record: times.append(time.monotonic()))).found
+told = lambda record: times.append(time.monotonic())
+found = asyncio.run(evolve_program(program, evaluator, settings, progress=told)).found
 scored = sum(record.status == "scored" for record in found.records) - 1
 print("RESULT", json.dumps([time.monotonic() - started, scored, times]))
 """

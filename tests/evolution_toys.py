@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from whet.budget import Meter
+from whet.evolution.candidates import Form
 from whet.evolution.engine import Found, Search, SearchOptions
-from whet.evolution.journal import Journal
-from whet.evolution.judging import WARM, Evaluator, Judge, JudgeOptions
+from whet.evolution.pair import WARM, Evaluator, JudgeOptions, Pair, PairJudge
 from whet.evolution.population import IslandOptions, Islands, Population
 from whet.evolution.program import Program
 from whet.evolution.proposers import Proposes
+from whet.evolution.records import Records
+from whet.experiment import Experiment
+from whet.loop import Context, Update
 from whet.sandbox import Limits, Local, Pool
+from whet.store import Store
+from whet.types import Budget, Bundle, Group
 
 LINE = """\
 import math  # stays
@@ -43,9 +47,9 @@ def search(
     *,
     options: SearchOptions | None = None,
     judging: JudgeOptions | None = None,
-    proposers: Sequence[Proposes] = (),
-    journal: Journal | None = None,
-    meter: Meter | None = None,
+    proposers: Sequence[Proposes] | Callable[[Context], Sequence[Proposes]] = (),
+    store: Store | None = None,
+    budget: Budget | None = None,
     population: Callable[[], Population] | None = None,
 ) -> Found:
     """Run a search on texts, without a sandbox: these programs are ours."""
@@ -54,24 +58,64 @@ def search(
         chosen = options or SearchOptions(iterations=30)
         limits = Limits(wall_seconds=60.0, cpu_seconds=60.0)
         async with Pool(Local(limits=limits), modules=WARM, workers=chosen.workers) as pool:
-            judge = Judge(
-                pool,
-                Evaluator({"evaluator.py": evaluator}, "evaluator.py"),
-                judging or JudgeOptions(timeout=20),
-            )
             made = population() if population else Islands(IslandOptions(num_islands=3))
             start = Program({"program.py": program}, "program.py")
-            return await Search(
-                start,
-                judge,
-                made,
-                options=chosen,
-                proposers=proposers,
-                journal=journal,
-                meter=meter or Meter(),
-            ).run()
+            given = Evaluator({"evaluator.py": evaluator}, "evaluator.py")
+            pair = Pair(pool, given, judging or JudgeOptions(timeout=20), Form(start))
+            return await searched(pair, made, chosen, proposers, store=store, budget=budget)
 
     return asyncio.run(run())
+
+
+@dataclass
+class Once:
+    """The optimizer that is one search."""
+
+    pair: Pair
+    population: Population
+    options: SearchOptions
+    proposers: Sequence[Proposes] | Callable[[Context], Sequence[Proposes]]
+    found: Found | None = None
+    judge: PairJudge | None = None
+
+    name = "once"
+    group_size = 0
+    on_policy = False
+    ordered = False
+
+    async def step(self, bundle: Bundle, groups: Sequence[Group], context: Context) -> Update:
+        self.judge = PairJudge(self.pair, context.rollout)
+        made = self.proposers(context) if callable(self.proposers) else self.proposers
+        self.found = await Search(
+            self.pair.form.program(bundle),
+            self.judge,
+            self.population,
+            options=self.options,
+            proposers=made,
+            records=Records(context.log, "x"),
+            meter=context.meter,
+        ).run()
+        best = self.pair.form.bundle(self.found.best.program)
+        return Update(bundle=best, state={"resumable": False})
+
+
+async def searched(
+    pair: Pair,
+    population: Population,
+    options: SearchOptions,
+    proposers: Sequence[Proposes] | Callable[[Context], Sequence[Proposes]] = (),
+    *,
+    store: Store | None = None,
+    budget: Budget | None = None,
+) -> Found:
+    """One search, as an Experiment runs it."""
+    once = Once(pair, population, options, proposers)
+    experiment = Experiment(
+        env=pair, tasks=list(pair.tasks.values()), rewards=[pair.score], store=store, record=0.0
+    )
+    await experiment.improve(once, rounds=1, budget=budget)
+    assert once.found is not None
+    return once.found
 
 
 def trail(found: Found) -> list[object]:

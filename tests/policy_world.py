@@ -54,6 +54,21 @@ class Serving:
         assert found.status_code == 200, found.text
         return found.json()
 
+    @contextmanager
+    def stream(self, body: dict[str, Any]) -> Iterator[Iterator[str]]:
+        """The lines of a streamed answer, for as long as the block lasts."""
+        with (
+            httpx2.Client(verify=False, timeout=30) as client,
+            client.stream(
+                "POST",
+                f"{self.url}/v1/chat/completions",
+                json={**body, "stream": True},
+                headers={"authorization": f"Bearer {TOKEN}"},
+            ) as found,
+        ):
+            assert found.status_code == 200
+            yield found.iter_lines()
+
     def openai(self) -> openai.OpenAI:
         client = openai.DefaultHttpxClient(verify=False)
         return openai.OpenAI(base_url=f"{self.url}/v1", api_key=TOKEN, max_retries=0, http_client=client)

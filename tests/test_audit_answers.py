@@ -11,8 +11,7 @@ import pytest
 from whet.errors import InputError
 from whet.reward.evaluator import from_source, load
 from whet.reward.proof import Proof, prove
-from whet.reward.rows import read_rows
-from whet.reward.variants import Row
+from whet.reward.rows import Row, read_rows
 
 ROWS = [
     Row("When is the move?", "on 14 March 2026", "14 March 2026"),
@@ -204,9 +203,9 @@ def test_rows_are_read_under_the_names_that_people_use(tmp_path: Path) -> None:
     path.write_text(
         '{"question": "q", "answer": "a", "gold": "g", "thumb": "down"}\n\n{"expected": 3, "good": true}\n'
     )
-    assert read_rows(path) == [Row("q", "a", "g", -1.0), Row(None, None, 3, 1.0)]
+    assert read_rows(path) == [Row("q", "a", "g", -1.0), Row(None, expected=3, label=1.0)]
     path.write_text('{"input": 1, "output": null}')
-    assert read_rows(path) == [Row(1, None, None)]  # None is an answer
+    assert read_rows(path) == [Row(1, None)]  # None is an answer
     for line, complaint in (
         ("[]", "line 1"),
         ('{"x": 1}', "neither output nor expected"),

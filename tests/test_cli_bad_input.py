@@ -9,10 +9,12 @@ import sqlite3
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from whet.cli import main
 from whet.store import Store
 
 
@@ -30,6 +32,23 @@ def whet(
     )
 
 
+@pytest.fixture
+def here(capsys: pytest.CaptureFixture[str]) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """`whet` in this process, for what would spend its time on importing torch."""
+
+    def run(*words: str | Path) -> subprocess.CompletedProcess[str]:
+        with pytest.raises(SystemExit) as ended:
+            main([*map(str, words)])
+        said = capsys.readouterr()
+        code = ended.value.code
+        return subprocess.CompletedProcess(words, code if isinstance(code, int) else 0, said.out, said.err)
+
+    return run
+
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
 def refused(done: subprocess.CompletedProcess[str], code: int, *words: str) -> None:
     assert done.returncode == code, done.stderr
     assert "Traceback" not in done.stderr
@@ -44,18 +63,18 @@ def test_no_such_mailbox(tmp_path: Path) -> None:
     )
 
 
-def test_an_empty_mailbox(tmp_path: Path) -> None:
+def test_an_empty_mailbox(tmp_path: Path, here: Run) -> None:
     (tmp_path / "empty").mkdir()
-    refused(whet("demo", "--mail", tmp_path / "empty", "--output", tmp_path / "out"), 2, "empty")
+    refused(here("demo", "--mail", tmp_path / "empty", "--output", tmp_path / "out"), 2, "empty")
 
 
-def test_a_file_that_is_no_mail(tmp_path: Path) -> None:
+def test_a_file_that_is_no_mail(tmp_path: Path, here: Run) -> None:
     picture = tmp_path / "picture.jpg"
     picture.write_bytes(bytes(range(256)) * 40)
-    refused(whet("demo", "--mail", picture, "--output", tmp_path / "out"), 2, "picture.jpg")
+    refused(here("demo", "--mail", picture, "--output", tmp_path / "out"), 2, "picture.jpg")
 
 
-def test_too_few_mailboxes_to_hold_any_out(tmp_path: Path) -> None:
+def test_too_few_mailboxes_to_hold_any_out(tmp_path: Path, here: Run) -> None:
     folder = tmp_path / "mail" / "alice"
     folder.mkdir(parents=True)
     for number in range(3):
@@ -63,7 +82,7 @@ def test_too_few_mailboxes_to_hold_any_out(tmp_path: Path) -> None:
             f"Message-ID: <{number}@x>\nFrom: a@x.example\nSubject: hello {number}\n"
             f"Date: Mon, 5 Mar 2001 10:0{number}:00 +0000\n\nThe move is on March 9, 2001, number {number}.\n"
         )
-    done = whet("demo", "--mail", tmp_path / "mail", "--output", tmp_path / "out")
+    done = here("demo", "--mail", tmp_path / "mail", "--output", tmp_path / "out")
     refused(done, 2, "mailbox", "--held-out")
 
 
@@ -137,9 +156,9 @@ def test_torch_absent_names_the_extra(tmp_path: Path) -> None:
     refused(done, 3, "torch", "whet[train]")
 
 
-def test_resume_without_a_job_and_ask_without_a_release(tmp_path: Path) -> None:
-    refused(whet("demo", "--resume", "--output", tmp_path / "out"), 2, "resume")
-    refused(whet("demo", "--ask", "When?", "--output", tmp_path / "none"), 2, "whet demo")
+def test_resume_without_a_job_and_ask_without_a_release(tmp_path: Path, here: Run) -> None:
+    refused(here("demo", "--resume", "--output", tmp_path / "out"), 2, "resume")
+    refused(here("demo", "--ask", "When?", "--output", tmp_path / "none"), 2, "whet demo")
 
 
 def test_outcome_files_that_cannot_be_compared(tmp_path: Path) -> None:

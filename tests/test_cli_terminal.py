@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -66,8 +67,8 @@ def test_a_folder_that_may_not_be_written_is_one_line(tmp_path: Path) -> None:
 
 
 def test_output_that_is_closed_changes_nothing(store: Path) -> None:
-    words = " ".join([*WHET, "show", "trajectories", "--json", "--store", str(store), ">&-"])
-    done = subprocess.run(["sh", "-c", words], stderr=subprocess.PIPE, check=False)
+    words = shlex.join([*WHET, "show", "trajectories", "--json", "--store", str(store)])
+    done = subprocess.run(["sh", "-c", f"{words} >&-"], stderr=subprocess.PIPE, check=False)
     assert (done.returncode, done.stderr) == (0, b"")
 
 
@@ -81,9 +82,19 @@ def test_a_locale_without_the_letters_gets_them_escaped(tmp_path: Path, encoding
     plain = subprocess.run(added, capture_output=True, env=environment, check=True)
     said = plain.stdout.decode(encoding)
     assert "1 run queued" in said or "0 runs queued" in said
-    put = [*WHET, "resources", "put", "☃é😀", str(task), "--store", str(named), "--json"]
-    found = subprocess.run(put, capture_output=True, env=environment, check=True)
-    assert json.loads(found.stdout.decode(encoding))["names"] == ["☃é😀"]
+    released = [
+        *WHET,
+        "release",
+        "☃é😀",
+        str(task),
+        "--store",
+        str(named),
+        "--json",
+        "--unproven",
+        "--new-name",
+    ]
+    found = subprocess.run(released, capture_output=True, env=environment, check=True)
+    assert list(json.loads(found.stdout.decode(encoding))) == ["☃é😀"]
 
 
 def test_ctrl_c_does_not_speak_of_resume_where_there_is_none(tmp_path: Path) -> None:
@@ -129,7 +140,12 @@ def test_ctrl_c_before_and_after_a_command_is_no_traceback(tmp_path: Path, when:
 
 
 @pytest.mark.parametrize(
-    "words", [["erase"], ["show", "trajectories", "--subject"], ["release", "p", "FILE", "--reason"]]
+    "words",
+    [
+        ["erase"],
+        ["show", "trajectories", "--subject"],
+        ["release", "p", "FILE", "--unproven", "--new-name", "--reason"],
+    ],
 )
 def test_a_word_that_is_no_text_in_this_locale_is_said_and_nothing_is_recorded(
     tmp_path: Path, words: list[str]

@@ -11,7 +11,6 @@ import pytest
 from whet.data.files import read
 from whet.data.formats import (
     from_transitions,
-    resolve_checker,
     strip_comments,
     task_from_json,
     task_to_json,
@@ -21,7 +20,7 @@ from whet.data.formats import (
 )
 from whet.data.tasks import from_jsonl
 from whet.env import Transition
-from whet.errors import InputError, NotFoundError
+from whet.errors import InputError
 from whet.types import Step, Task, Trajectory
 
 TASK = """{"task_id": "buy_bluetooth_keyboard_cheapest",
@@ -136,18 +135,6 @@ def test_steps_inside_a_step_are_no_transitions() -> None:
     assert to_transitions(Trajectory(task=Task(id="t"), steps=steps)) == [
         Transition("a", "1", 0.5, True, None)
     ]
-
-
-def test_a_checker_is_taken_from_what_is_allowed_and_nowhere_else() -> None:
-    def cart(state: object) -> bool:
-        return bool(state)
-
-    assert resolve_checker("python:cart", {"cart": cart}) is cart
-    with pytest.raises(NotFoundError, match="cart"):
-        resolve_checker("python:os.system", {"cart": cart})
-    for name in ("cart", "shell:cart", "python:", ""):
-        with pytest.raises(InputError, match="form"):
-            resolve_checker(name, {"cart": cart, "": cart})
 
 
 def test_public_browser_tasks_load_with_all_their_keys(data: Path) -> None:

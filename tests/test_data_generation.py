@@ -13,17 +13,19 @@ import agent_toys
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import UNSET
 
 import whet
 from whet.cli import main
 from whet.data.callee import Callee
-from whet.data.examples import Example, divided, leaks, load, write
+from whet.data.examples import divided, leaks, load, task_of, write
 from whet.data.generation import Account, answers, generate
 from whet.data.recorded import distinct, recorded
 from whet.data.signatures import examples, read
 from whet.data.synthesis import Unknown, inputs, maker
 from whet.errors import InputError, NotFoundError
 from whet.fakes.server import Reply, ScriptedServer
+from whet.reward.rows import Row
 from whet.sandbox import Limits, Local, Pool
 from whet.tracing import flush
 from whet.types import Feedback, Json, Split
@@ -52,8 +54,8 @@ def label(text: str, limit: int = 3) -> str:
 LABEL = Callee("label", "m:label", {"m.py": SORT})
 
 
-def made(callee: Callee, wanted: int, **more: Any) -> tuple[list[Example], Account]:
-    async def run() -> tuple[list[Example], Account]:
+def made(callee: Callee, wanted: int, **more: Any) -> tuple[list[Row], Account]:
+    async def run() -> tuple[list[Row], Account]:
         async with Pool(Local(limits=Limits(wall_seconds=10.0))) as pool:
             return await generate(callee, wanted, pool=pool, **more)
 
@@ -68,7 +70,7 @@ def test_exactly_as_many_rows_as_asked_for_each_with_its_provenance_and_split() 
     assert all(row.split and row.provenance["how"] in ("docstring", "generated") for row in rows)
     assert account.sources["docstring"] == 2
     assert {row.output for row in rows} == {"short", "long"}
-    assert leaks(rows).clean
+    assert leaks(task_of(row, "") for row in rows).clean
     assert rows == made(LABEL, 30, seed=1)[0]
 
 
@@ -155,10 +157,10 @@ def test_calls_in_tests_and_docstrings_are_known_examples() -> None:
         "def test():\n    assert label('abc', 2) == 'long'\n    label('x')\n    label(other)\n"
         "    assert label('ab') == 1\n"
     )
-    found = {str(each.input): (each.known, each.expected) for each in examples(signature, {"t.py": tests})}
+    found = {str(each.input): (each.goal, each.expected) for each in examples(signature, {"t.py": tests})}
     assert found["ab"] == (True, "short"), "what its own docstring says goes first"
     assert found["{'text': 'abc', 'limit': 2}"] == (True, "long")
-    assert found["x"] == (False, None)
+    assert found["x"] == (False, UNSET)
     assert len(found) == 4
 
 
@@ -200,7 +202,7 @@ def test_recorded_runs_come_first_with_what_people_said(store: whet.Store) -> No
     assert by_input["liked"].wanted == "short"
     assert by_input["liked"].group == "person liked"
     assert by_input["corrected"].wanted == "medium", "the latest correction"
-    assert by_input["disliked"].wanted is None
+    assert not by_input["disliked"].goal
     assert not by_input["unsaid"].goal
     # Praise of a run speaks for the step inside it; blame may be meant for another.
     assert by_input["{'text': 'inside 1.0', 'limit': 5}"].wanted == "short"
@@ -228,30 +230,27 @@ def test_a_preference_says_what_was_wanted(store: whet.Store) -> None:
 
 def test_rows_that_nearly_repeat_each_other_never_stand_on_both_sides() -> None:
     rows = [
-        Example(input=f"When does the train number {part} to the coast leave in the morning?", expected=part)
+        Row(input=f"When does the train number {part} to the coast leave in the morning?", expected=part)
         for part in range(12)
-    ] + [Example(input=word * 3, expected=word) for word in "abcdefghij"]
+    ] + [Row(input=word * 3, expected=word) for word in "abcdefghij"]
     found = divided(rows)
     trains = {row.split for row in found if isinstance(row.input, str) and "train" in row.input}
     assert len(trains) == 1
-    assert leaks(found).clean
+    assert leaks(task_of(row, "") for row in found).clean
     mixed = [
-        Example(input="one two three four", split=Split.TRAIN),
-        Example(input="One, two, three four!", split=Split.GATE),
+        Row(input="one two three four", split=Split.TRAIN),
+        Row(input="One, two, three four!", split=Split.GATE),
     ]
-    assert not leaks(mixed).clean
+    assert not leaks(task_of(row, "") for row in mixed).clean
 
 
 def test_rows_are_read_back_as_they_were_written(tmp_path: Path) -> None:
-    rows = divided([Example(input={"a": n}, expected=n, provenance={"how": "file"}) for n in range(10)])
+    rows = divided([Row(input={"a": n}, expected=n, provenance={"how": "file"}) for n in range(10)])
     counts = write(tmp_path / "rows", rows)
     assert counts == {"train": 6, "validation": 2, "gate": 2}
     assert sorted(load(tmp_path / "rows"), key=lambda row: row.id) == sorted(rows, key=lambda row: row.id)
     with pytest.raises(NotFoundError, match="generate-training-data"):
         load(tmp_path / "nowhere")
-    (tmp_path / "twice.jsonl").write_text('{"input": 1, "expected": 2}\n{"input": 1, "expected": 3}\n')
-    with pytest.raises(InputError, match="as on line 1"):
-        load(tmp_path / "twice.jsonl")
 
 
 def test_methods_and_coroutines_are_called_with_what_their_class_is_made_with() -> None:

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from whet.data.splits import leakage, normalised, split
+from whet.data.near import normalised
+from whet.data.splits import leakage, split
 from whet.errors import GateError, InputError
 from whet.types import Split, Task
 

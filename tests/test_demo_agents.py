@@ -230,6 +230,8 @@ def test_markup_in_a_mail_is_text_in_the_report() -> None:
             "cpu_seconds": 1.0,
             "verdict": {**verdict, "reasons": [HOSTILE]},
             "released": HOSTILE,
+            "judged": HOSTILE,
+            "stages": {"weak": tiers, "released": tiers},
             "about": HOSTILE,
             "held_out": HOSTILE,
             "learners": [line],

@@ -24,6 +24,7 @@ from whet import Store
 from whet.demo.job import SMALL, Job, JobOptions
 from whet.demo.main import ask, run_demo
 from whet.demo.proof import run_job
+from whet.demo.report import in_words
 from whet.envs.email import generate, same, write
 from whet.errors import InputError, NotFoundError
 from whet.stats import ClusterMean
@@ -123,6 +124,26 @@ def test_the_gate_judges_mailboxes_that_nothing_was_learned_from(ran: Ran) -> No
     assert others
     assert not held_out & others
     assert [row[0] for row in ran.report["owners"]["rows"]] == sorted(held_out)
+
+
+def test_the_choice_says_how_sure_it_is_and_no_mailbox_of_the_gate_has_a_part_in_it(ran: Ran) -> None:
+    reason = next(reason for reason in ran.report["composition"] if reason.startswith("head "))
+    assert re.search(r"over rule|beside rule", reason)
+    assert re.search(r"\((?:s\.e\. \d+\.\d, )?\d+ pairs\)$", reason)
+    with Store(ran.output / "whet.db") as store:
+        rows = store.state("demo-1/stage/cross-fitted: head")["result"]["rows"]
+        looked = len(store.state("demo-1/stage/validation: head")["result"]["rows"])
+    assert f" {looked + len(rows)} pairs)" in reason
+    assert bool(rows) == ("cross-fitted" in reason)
+    assert not {group for _, group, *_ in rows} & set(ran.report["held_out"].split(", "))
+
+
+def test_the_table_is_said_in_plain_words(ran: Ran) -> None:
+    told = in_words(ran.report)[0]
+    weak, released = (ran.public["stages"][name]["mix"]["success"] for name in ("weak", "released"))
+    assert f"gets {100 * released:.0f} right instead of {100 * weak:.0f}" in told
+    assert "Nothing is released." in in_words({**ran.report, "released": "weak"})[0]
+    assert told in (ran.output / "report.html").read_text(encoding="utf-8")
 
 
 def test_every_learner_says_what_it_cost(ran: Ran) -> None:

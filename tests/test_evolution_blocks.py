@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from whet.evolution.blocks import BLOCKS, blocks
-from whet.evolution.job import Job, run_job
 from whet.evolution.program import Program
+from whet.evolution.programs import evolve_program
+from whet.evolution.settings import Settings
 
 PROMPT = """You answer questions about mail.
 
@@ -66,16 +67,9 @@ def test_every_edit_changes_whole_blocks_inside_the_marks_alone(name: str) -> No
 def test_a_prompt_is_freed_of_what_harms_it_without_a_model(tmp_path: Path) -> None:
     (tmp_path / "prompt.md").write_text(PROMPT, encoding="utf-8")
     (tmp_path / "evaluator.py").write_text(EVALUATOR, encoding="utf-8")
-    job = Job(
-        program=tmp_path / "prompt.md",
-        evaluator=tmp_path / "evaluator.py",
-        iterations=40,
-        offline=True,
-        unsafe_local=True,
-        target=1.0,
-    )
-    report = asyncio.run(run_job(job))
+    settings = Settings(iterations=40, offline=True, unsafe_local=True, target_score=1.0)
+    report = asyncio.run(evolve_program(tmp_path / "prompt.md", tmp_path / "evaluator.py", settings))
     assert report.found.start.score == pytest.approx(2 / 3)
     assert report.found.best.score == 1.0
     assert "- Give dates as YYYY-MM-DD.\n" in report.best_path.read_text(encoding="utf-8")
-    assert "-- Answer at length." in report.patch
+    assert "-- Answer at length." in (report.output / "evolution.patch").read_text(encoding="utf-8")

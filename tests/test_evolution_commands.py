@@ -6,7 +6,6 @@ import asyncio
 import json
 import sys
 import time
-from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,10 +15,13 @@ from evolution_toys import LINE, search, write
 from whet.errors import InputError, ModelError
 from whet.evolution.commands import Agent, Command, changed
 from whet.evolution.engine import SearchOptions
-from whet.evolution.job import Job, command_of, run_job
 from whet.evolution.population import Draw, Judged
 from whet.evolution.program import Program, apply_patch
+from whet.evolution.programs import evolve_program
+from whet.evolution.proposing import words_of
+from whet.evolution.settings import Settings
 from whet.models import Recorded
+from whet.store import Log, Store
 
 PROGRAM = Program({"program.py": LINE}, "program.py")
 JUDGED = Judged(0, PROGRAM, 0.5, metrics={"wrong": 3.0}, artifacts={"feedback": "f(2) should be 17"})
@@ -154,7 +156,8 @@ def _runs(pid: int) -> bool:
 def test_a_recorded_command_is_not_started_twice_for_one_proposal(tmp_path: Path) -> None:
     source = f"open({str(tmp_path / 'count')!r}, 'a').write('x')\n{MEND}"
     for _ in range(2):
-        with Recorded(agent(tmp_path, source), tmp_path / "answers.db") as recorded:
+        with Store(tmp_path / "runs.db") as store:
+            recorded = Recorded(agent(tmp_path, source), Log(store))
             assert "x * x + 3" in propose(Command(recorded)).text
     assert (tmp_path / "count").read_text() == "x"
 
@@ -173,9 +176,7 @@ def test_whet_evolve_takes_a_command_and_does_not_start_it_again_when_it_goes_on
     program, evaluator = write(tmp_path)
     script = tmp_path / "agent.py"
     script.write_text(f"open({str(tmp_path / 'count')!r}, 'a').write('x')\n{MEND}", encoding="utf-8")
-    job = Job(
-        program=program,
-        evaluator=evaluator,
+    settings = Settings(
         iterations=3,
         edits=False,
         command=f"'{sys.executable}' '{script}'",
@@ -183,14 +184,14 @@ def test_whet_evolve_takes_a_command_and_does_not_start_it_again_when_it_goes_on
         unsafe_local=True,
     )
     for _ in range(2):
-        report = asyncio.run(run_job(job))
+        report = asyncio.run(evolve_program(program, evaluator, settings))
         assert report.found.best.score == 1.0
         assert list(report.models) == [f"command {Path(sys.executable).name}"]
     assert (tmp_path / "count").read_text() == "xxx"
     with pytest.raises(InputError, match="--command"):
-        asyncio.run(run_job(replace(job, command="agent 'unclosed")))
+        replace(settings, command="agent 'unclosed").proposing()
     with pytest.raises(InputError, match="no program no-such-agent"):
-        asyncio.run(run_job(replace(job, command="no-such-agent fix.py")))
+        replace(settings, command="no-such-agent fix.py").proposing()
 
 
 def test_a_file_in_the_command_is_the_one_beside_the_user(
@@ -198,6 +199,5 @@ def test_a_file_in_the_command_is_the_one_beside_the_user(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("mend.py").write_text("print('from here')")
-    with ExitStack() as stack:
-        command = command_of(f"'{sys.executable}' mend.py --style mend", 5.0, tmp_path, stack)
-    assert command.identity[1] == [sys.executable, str(tmp_path / "mend.py"), "--style", "mend"]
+    words = words_of(f"'{sys.executable}' mend.py --style mend")
+    assert words == [sys.executable, str(tmp_path / "mend.py"), "--style", "mend"]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import random
 import re
 import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from string import ascii_lowercase
 from typing import Any
 
 import pytest
@@ -98,9 +100,11 @@ def questions(path: Path, count: int = 36) -> Path:
     rows = []
     for n in range(count):
         item = list(PRICES)[n % 9 // 3]
-        price = {"input": f"What do {n + 2} {item}s cost?", "expected": str((n + 2) * PRICES[item])}
-        french = {"input": f"Answer in French, customer {n}", "expected": "bonjour"}
-        sums = {"input": f"What sums can you do, clerk {n}?", "expected": "prices"}
+        # Signed, so that no question nearly repeats one on another side of the gate.
+        name = "".join(random.Random(n).choices(ascii_lowercase, k=32))
+        price = {"input": f"What do {n + 2} {item}s cost? {name}", "expected": str((n + 2) * PRICES[item])}
+        french = {"input": f"Answer in French, customer {name}", "expected": "bonjour"}
+        sums = {"input": f"What sums can you do, clerk {name}?", "expected": "prices"}
         part = ("train", "validation", "train", "gate")[n // 3 % 4]
         rows.append({**(price, french, sums)[n % 3], "split": part})
     path.write_text("".join(json.dumps(each) + "\n" for each in rows), encoding="utf-8")

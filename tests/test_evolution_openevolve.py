@@ -88,7 +88,7 @@ def test_run_again_it_goes_on_where_it_ended(tmp_path: Path, capsys: pytest.Capt
     assert more["resumed"] == 12
     whole = run(capsys, program, evaluator, "--output", tmp_path / "whole", *OPTIONS, "--iterations", "20")
     assert whole["resumed"] == 0
-    differ = {"seconds", "cpu_seconds", "resumed", "best_program", "patch"}
+    differ = {"seconds", "cpu_seconds", "resumed", "best_program", "patch", "bundle"}
     assert {name: whole[name] for name in whole.keys() - differ} == {
         name: more[name] for name in more.keys() - differ
     }
@@ -403,6 +403,7 @@ def test_options_that_change_nothing_are_said_before_anything_is_spent(
     program, evaluator = write(tmp_path)
     (tmp_path / "config.yaml").write_text(
         "llm: {models: [{name: small, provider: claude_code}]}\nevolution_trace: {enabled: true}\nlog_level: INFO\n"
+        "checkpoint_interval: 10\n"
     )
     words = (
         "--config",
@@ -416,9 +417,19 @@ def test_options_that_change_nothing_are_said_before_anything_is_spent(
     with pytest.raises(SystemExit):
         main(["evolve", *map(str, (program, evaluator, *words))])
     said = capsys.readouterr()
-    assert said.err.count("no effect here: evolution_trace, log_level, llm.models[].provider\n") == 1
+    assert (
+        said.err.count(
+            "no effect here: evolution_trace, log_level, checkpoint_interval, llm.models[].provider\n"
+        )
+        == 1
+    )
     found = json.loads(said.out)
-    assert found["ignored_options"] == ["evolution_trace", "log_level", "llm.models[].provider"]
+    assert found["ignored_options"] == [
+        "evolution_trace",
+        "log_level",
+        "checkpoint_interval",
+        "llm.models[].provider",
+    ]
 
 
 def test_an_empty_config_has_the_defaults_of_openevolve() -> None:

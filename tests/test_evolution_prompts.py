@@ -14,13 +14,14 @@ from typing import Any
 import pytest
 
 from whet.cli import main
-from whet.data.examples import Example
+from whet.data.examples import task_of
 from whet.evolution.demonstrations import Demonstrate, failing, pool_of, rated, set_aside
 from whet.evolution.mining import Mined, Written, contrasts, rules
 from whet.evolution.population import Draw, Judged
 from whet.evolution.program import Program
 from whet.models import ScriptedModel
-from whet.types import Json, Split
+from whet.reward.rows import Row
+from whet.types import Json, Split, Task
 
 DESK = Path(__file__).resolve().parents[1] / "examples" / "evolve" / "sorting_desk"
 
@@ -53,8 +54,12 @@ def arms(output: Path) -> dict[str, dict[str, Any]]:
     return {row["name"]: row for row in history["operators"]}
 
 
-def row(text: Json, team: str, **more: Any) -> Example:
-    return Example(input=text, expected=team, **more)
+def asked(**columns: Any) -> Task:
+    return task_of(Row(**columns), "sort")
+
+
+def row(text: Json, team: str, **more: Any) -> Task:
+    return asked(input=text, expected=team, **more)
 
 
 def drawn(text: str, instances: Mapping[str, float]) -> Draw:
@@ -83,13 +88,13 @@ def test_rules_and_examples_repair_a_prompt_offline_and_are_seen_in_the_table(
 def test_demonstrations_come_from_well_rated_runs_outside_of_the_gate() -> None:
     gate = row("where is my parcel from last week please", "delivery", group="ann", split=Split.GATE)
     runs = [
-        Example(input="refund my invoice", output="billing", label=1.0, group="bo"),
-        Example(input="login is broken", output="general", label=-1.0, group="bo"),
-        Example(input="a courier came", output="general", expected="delivery", label=-1.0, group="cy"),
-        Example(input="tracking says nothing", output="delivery", label=1.0, group="ann"),
-        Example(input="where is my parcel from last week, please?", output="delivery", label=1.0, group="di"),
-        Example(input="nobody spoke of this", output="general", group="ed"),
-        Example(input=gate.input, output="delivery", label=1.0, group="fay"),
+        asked(input="refund my invoice", output="billing", label=1.0, group="bo"),
+        asked(input="login is broken", output="general", label=-1.0, group="bo"),
+        asked(input="a courier came", output="general", expected="delivery", label=-1.0, group="cy"),
+        asked(input="tracking says nothing", output="delivery", label=1.0, group="ann"),
+        asked(input="where is my parcel from last week, please?", output="delivery", label=1.0, group="di"),
+        asked(input="nobody spoke of this", output="general", group="ed"),
+        asked(input=gate.initial_state["input"], output="delivery", label=1.0, group="fay"),
     ]
     shown = sorted(each.text for each in pool_of(runs, [gate]))
     assert shown == [
@@ -112,7 +117,7 @@ def test_a_demonstration_is_chosen_for_what_goes_wrong() -> None:
     wrong = row("the refund of my invoice", "billing")
     fine = row("parcel and courier", "delivery")
     pool = rated(
-        Example(input=text, output=team, label=1.0)
+        asked(input=text, output=team, label=1.0)
         for text, team in [("refund for an invoice", "billing"), ("courier lost it", "delivery")]
     )
     move = Demonstrate(pool, {each.id: each for each in (wrong, fine)})
@@ -125,7 +130,7 @@ def test_a_demonstration_is_chosen_for_what_goes_wrong() -> None:
 
 
 def test_few_demonstrations_stand_in_one_prompt() -> None:
-    pool = rated(Example(input=f"case {n}", output="general", label=1.0) for n in range(20))
+    pool = rated(asked(input=f"case {n}", output="general", label=1.0) for n in range(20))
     text = "You sort.\n"
     for seed in range(40):
         child = Demonstrate(pool, {}, most=3)(drawn(text, {}), random.Random(seed))
@@ -136,7 +141,7 @@ def test_few_demonstrations_stand_in_one_prompt() -> None:
 
 def test_rules_say_what_failing_rows_share() -> None:
     rows = [row(text, team) for text, team in messages(120, 4)]
-    wrong = {each.id for each in rows if "refund" in each.input.split()}
+    wrong = {each.id for each in rows if "refund" in each.instruction.split()}
     assert rules(rows, wrong)[0] == 'When the input mentions "refund", the answer is "billing".'
     assert contrasts(rows, wrong)[0].failing == len(wrong)
 
@@ -147,17 +152,17 @@ def test_rules_name_fields_limits_and_forms() -> None:
     for number in range(80):
         waited = rng.randint(0, 48)
         given = {"waited": waited, "channel": "mail" if number % 3 else "phone"}
-        rows.append(Example(input=given, expected={"urgent": waited > 24, "by": f"clerk {number}"}))
-    late = {each.id for each in rows if each.input["waited"] > 24}
+        rows.append(asked(input=given, expected={"urgent": waited > 24, "by": f"clerk {number}"}))
+    late = {each.id for each in rows if each.initial_state["input"]["waited"] > 24}
     found = rules(rows, late)
     assert any(line.startswith('When "waited" is above 2') and '"urgent" is true' in line for line in found)
-    dates = [Example(input=f"when {n}", expected=f"2026-01-{n:02d}") for n in range(1, 20)]
+    dates = [asked(input=f"when {n}", expected=f"2026-01-{n:02d}") for n in range(1, 20)]
     assert rules(dates, {each.id for each in dates}) == ["Answer with a date as YYYY-MM-DD."]
 
 
 def test_shuffled_failures_share_nothing() -> None:
     rows = [row(text, team) for text, team in messages(120, 4)]
-    wrong = [each.id for each in rows if each.wanted == "billing"]
+    wrong = [each.id for each in rows if each.answer == "billing"]
     assert all(any(word in line for word in TOPICS["billing"]) for line in rules(rows, wrong)[:3])
     rng = random.Random(7)
     mined = [rules(rows, rng.sample([each.id for each in rows], len(wrong))) for _ in range(20)]
@@ -166,7 +171,7 @@ def test_shuffled_failures_share_nothing() -> None:
 
 def test_a_rule_follows_the_list_in_its_style_and_before_the_examples() -> None:
     rows = {each.id: each for each in (row(text, team) for text, team in messages(120, 4))}
-    instances = {id: float(each.wanted != "billing") for id, each in rows.items()}
+    instances = {id: float(each.answer != "billing") for id, each in rows.items()}
     start = "You sort.\n\n1. Be short.\n2. Be kind.\n\nExample:\nInput: x\nAnswer: y\n"
     child = Mined(rows)(drawn(start, instances), random.Random(1))
     assert child is not None
@@ -179,21 +184,21 @@ def test_a_rule_follows_the_list_in_its_style_and_before_the_examples() -> None:
 
 def test_a_model_is_shown_what_failures_share_and_writes_the_line() -> None:
     rows = {each.id: each for each in (row(text, team) for text, team in messages(120, 4))}
-    instances = {id: float(each.wanted != "billing") for id, each in rows.items()}
-    asked: list[str] = []
+    instances = {id: float(each.answer != "billing") for id, each in rows.items()}
+    requests: list[str] = []
 
     def answer(request: Any) -> str:
-        asked.append(request.text)
+        requests.append(request.text)
         return "Here it is:\n- Money matters go to billing."
 
     draw = drawn("You sort.\n", instances)
     child = asyncio.run(Written(ScriptedModel(answer), rows).propose(draw, 1))
     assert child.text == "You sort.\n\nMoney matters go to billing.\n"
-    assert 'When the input mentions "refund": ' in asked[0]
-    assert 'wanted "billing"' in asked[0]
+    assert 'When the input mentions "refund": ' in requests[0]
+    assert 'wanted "billing"' in requests[0]
     blind = Written(ScriptedModel(answer), rows, feedback=False)
     asyncio.run(blind.propose(draw, 1))
-    assert "refund" not in asked[1]
+    assert "refund" not in requests[1]
 
 
 def test_what_fails_is_told_by_the_scores() -> None:

@@ -8,15 +8,18 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from evolution_toys import searched
 
 from whet.errors import InputError, MissingExtra
-from whet.evolution.engine import Found, Search, SearchOptions
-from whet.evolution.job import Job, estimate_job, run_job
-from whet.evolution.judging import WARM, Evaluator, Judge, JudgeOptions
+from whet.evolution.candidates import Form
+from whet.evolution.engine import Found, SearchOptions
+from whet.evolution.pair import WARM, Evaluator, JudgeOptions, Pair
 from whet.evolution.population import Best, Draw, Judged
 from whet.evolution.program import Program
+from whet.evolution.programs import estimate_program, evolve_program
 from whet.evolution.proposers import Proposes
 from whet.evolution.reflection import Gepa, Gradient
+from whet.evolution.settings import Settings
 from whet.models import ScriptedModel
 from whet.models.base import Request
 from whet.sandbox import Local, Pool
@@ -38,10 +41,12 @@ def evaluate(path):
 def climb(proposer: Proposes) -> Found:
     async def run() -> Found:
         async with Pool(Local(), modules=WARM) as pool:
-            judge = Judge(pool, Evaluator({"e.py": EVALUATOR}, "e.py"), JudgeOptions(timeout=20))
+            given = Evaluator({"e.py": EVALUATOR}, "e.py")
+            pair = Pair(
+                pool, given, JudgeOptions(timeout=20), Form(Program({"prompt.txt": PROMPT}, "prompt.txt"))
+            )
             options = SearchOptions(iterations=40, in_flight=1, edits=(), target=1.0)
-            start = Program({"prompt.txt": PROMPT}, "prompt.txt")
-            return await Search(start, judge, Best(4), options=options, proposers=[proposer]).run()
+            return await searched(pair, Best(4), options, [proposer])
 
     return asyncio.run(run())
 
@@ -108,20 +113,14 @@ def test_without_gepa_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -
 def test_whet_evolve_asks_as_it_is_told(tmp_path: Path) -> None:
     (tmp_path / "prompt.txt").write_text(PROMPT, encoding="utf-8")
     (tmp_path / "e.py").write_text(EVALUATOR, encoding="utf-8")
-    job = Job(
-        program=tmp_path / "prompt.txt",
-        evaluator=tmp_path / "e.py",
-        iterations=20,
-        edits=False,
-        ask="apo",
-        unsafe_local=True,
-    )
-    report = asyncio.run(run_job(job, models=[ScriptedModel(critic)]))
+    files = tmp_path / "prompt.txt", tmp_path / "e.py"
+    settings = Settings(iterations=20, edits=False, ask="apo", unsafe_local=True)
+    report = asyncio.run(evolve_program(*files, settings, models=[ScriptedModel(critic)]))
     assert report.found.best.score > report.found.start.score
     assert list(report.models) == ["gradient scripted"]
-    assert asyncio.run(estimate_job(job, models=[ScriptedModel(critic)])).calls == 40
+    assert asyncio.run(estimate_program(*files, settings, models=[ScriptedModel(critic)])).calls == 40
     with pytest.raises(InputError, match="--ask"):
-        asyncio.run(run_job(replace(job, ask="magic"), models=[ScriptedModel(critic)]))
+        asyncio.run(evolve_program(*files, replace(settings, ask="magic"), models=[ScriptedModel(critic)]))
 
 
 def test_an_answer_without_a_text_is_no_child() -> None:

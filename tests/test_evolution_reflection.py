@@ -7,9 +7,11 @@ import re
 from collections.abc import Callable
 
 import pytest
+from evolution_toys import searched
 
-from whet.evolution.engine import Found, Search, SearchOptions
-from whet.evolution.judging import Evaluator, Judge, JudgeOptions
+from whet.evolution.candidates import Form
+from whet.evolution.engine import Found, SearchOptions
+from whet.evolution.pair import Evaluator, JudgeOptions, Pair
 from whet.evolution.population import Front, Population
 from whet.evolution.program import Program
 from whet.evolution.proposers import Proposer
@@ -59,11 +61,13 @@ def repair(*, feedback: bool, population: Callable[[], Population] = Front) -> t
 
     async def run() -> Found:
         async with Pool(Local()) as pool:
-            judge = Judge(pool, Evaluator({"e.py": EVALUATOR}, "e.py"), JudgeOptions(timeout=20))
+            given = Evaluator({"e.py": EVALUATOR}, "e.py")
+            pair = Pair(
+                pool, given, JudgeOptions(timeout=20), Form(Program({"prompt.txt": PROMPT}, "prompt.txt"))
+            )
             options = SearchOptions(iterations=100, in_flight=1, target=1.0, seed=1)
-            start = Program({"prompt.txt": PROMPT}, "prompt.txt")
             proposers = [Proposer(model, feedback=feedback)]
-            return await Search(start, judge, population(), options=options, proposers=proposers).run()
+            return await searched(pair, population(), options, proposers)
 
     return asyncio.run(run()), model
 
@@ -123,12 +127,11 @@ def test_a_planted_bug_is_fixed_across_two_files() -> None:
 
     async def run() -> Found:
         async with Pool(Local()) as pool:
-            judge = Judge(pool, Evaluator({"e.py": check}, "e.py"), JudgeOptions(timeout=20))
+            given = Evaluator({"e.py": check}, "e.py")
+            pair = Pair(pool, given, JudgeOptions(timeout=20), Form(Program(BUG, "shop.py")))
             options = SearchOptions(iterations=1, edits=())
             proposers = [Proposer(ScriptedModel([FIX]))]
-            return await Search(
-                Program(BUG, "shop.py"), judge, Front(), options=options, proposers=proposers
-            ).run()
+            return await searched(pair, Front(), options, proposers)
 
     found = asyncio.run(run())
     assert found.start.score == pytest.approx(1 / 3)

@@ -13,15 +13,14 @@ from pathlib import Path
 import pytest
 from evolution_toys import CURVE, LINE, search, trail
 
-from whet.budget import Meter
 from whet.errors import InputError, TrainingRefused
 from whet.evolution.bandit import Bandit
 from whet.evolution.engine import SearchOptions
-from whet.evolution.journal import Journal
-from whet.evolution.judging import Evaluator, JudgeOptions
+from whet.evolution.pair import Evaluator, JudgeOptions
 from whet.evolution.population import Best, Front, IslandOptions, Islands, Judged
 from whet.evolution.program import Program
 from whet.evolution.proposers import Proposer
+from whet.loop import Context
 from whet.models import Recorded, ScriptedModel
 from whet.store import Store
 from whet.types import Budget
@@ -224,9 +223,9 @@ def test_without_a_combined_score_the_mean_of_what_is_no_feature_counts() -> Non
 
 
 def test_the_budget_in_evaluations_is_not_overshot() -> None:
-    found = search(options=SearchOptions(iterations=None), meter=Meter(Budget(rollouts=7)))
+    found = search(options=SearchOptions(iterations=None), budget=Budget(rollouts=40))
     assert found.stopped == "budget"
-    assert sum(record.evaluated for record in found.records[1:]) <= 7
+    assert 10 < sum(record.rollouts for record in found.records[1:]) <= 40
 
 
 def test_a_search_ends_at_its_target_or_when_its_patience_does() -> None:
@@ -250,9 +249,12 @@ def test_a_stopped_search_goes_on_to_the_same_archive_and_pays_no_answer_twice(t
         return block("    return x * 2 + 1", f"    return x * {number} + 3")
 
     def run(folder: Path, iterations: int) -> list[object]:
-        with Store(folder / "evolution.db") as store, Recorded(model, folder / "answers.db") as recorded:
+        def recorded(context: Context) -> list[Proposer]:
+            return [Proposer(Recorded(model, context.log))]
+
+        with Store(folder / "runs.db") as store:
             options = SearchOptions(iterations=iterations, seed=5, edits=("number", "grow"))
-            return trail(search(options=options, proposers=[Proposer(recorded)], journal=Journal(store, "x")))
+            return trail(search(options=options, proposers=recorded, store=store))
 
     model = ScriptedModel(answer)
     whole = run(_made(tmp_path / "whole"), 30)
@@ -276,7 +278,6 @@ KILLED = """
     sys.path.insert(0, {tests!r})
     from evolution_toys import search
     from whet.evolution.engine import SearchOptions
-    from whet.evolution.journal import Journal
     from whet.evolution.proposers import Proposer
     from whet.models import Recorded, ScriptedModel
     from whet.store import Store
@@ -290,10 +291,10 @@ KILLED = """
         size = request.text.count("return")
         return f"<<<<<<< SEARCH\\n{{line}}=======\\n    x = x + {{size}}\\n{{line}}>>>>>>> REPLACE"
 
-    with Store({folder!r} + "/evolution.db") as store:
-        model = Recorded(ScriptedModel(answer), {folder!r} + "/answers.db")
+    with Store({folder!r} + "/runs.db") as store:
+        model = ScriptedModel(answer)
         options = SearchOptions(iterations=16, seed=7, edits=("number", "grow", "operator"))
-        found = search(options=options, proposers=[Proposer(model)], journal=Journal(store, "x"))
+        found = search(options=options, proposers=lambda context: [Proposer(Recorded(model, context.log))], store=store)
         for record in found.records:
             print(record.number, record.id, record.status, record.score)
 """
@@ -325,14 +326,16 @@ def test_killed_and_started_again_a_search_ends_as_if_it_had_not_been(tmp_path: 
 
 
 def _committed(folder: Path) -> int:
-    if not (folder / "evolution.db").exists():
+    if not (folder / "runs.db").exists():
         return 0
     import sqlite3
 
     try:
-        connection = sqlite3.connect(f"file:{folder}/evolution.db?mode=ro", uri=True)
+        connection = sqlite3.connect(f"file:{folder}/runs.db?mode=ro", uri=True)
         try:
-            return int(connection.execute("SELECT count(*) FROM states").fetchone()[0])
+            return int(
+                connection.execute("SELECT count(*) FROM states WHERE key GLOB 'log/*/x/*'").fetchone()[0]
+            )
         finally:
             connection.close()
     except sqlite3.Error:

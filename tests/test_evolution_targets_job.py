@@ -118,13 +118,17 @@ def test_what_was_judged_with_other_code_or_other_goals_is_judged_anew(
         with pytest.raises(SystemExit):
             main(["evolve", *map(str, words), "--output", str(tmp_path / "out")])
         said = capsys.readouterr()
-        return json.loads(said.out)["resumed"], said.err
+        told, _, rest = said.err.partition("\n")
+        assert "behind the gate" in told
+        return json.loads(said.out)["resumed"], rest
 
     assert again() == (0, "")
     assert again() == (2, "")
     # An answer that was wrong is mended, its question is as it was.
     known = lines(rows)
-    known[0]["expected"] = not known[0]["expected"]
+    searched = [row["input"] for row in lines(tmp_path / "out/examples.jsonl") if row["split"] == "train"]
+    wrong = next(row for row in known if row["input"] in searched)
+    wrong["expected"] = not wrong["expected"]
     rows.write_text("".join(json.dumps(row) + "\n" for row in known))
     assert again() == (0, "rush: begins anew, for this is not what it was: rows\n")
     source = (desk / "desk/rush.py").read_text()

@@ -9,7 +9,10 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from whet.errors import GateError
-from whet.gate import Comparison, Guardrail, Pair, Result, compare, pairs
+from whet.gate import Comparison, Pair, Result, compare, pairs
+from whet.guardrails import Guardrail, directed
+from whet.reward.base import reward
+from whet.reward.rules import latency
 from whet.types import Group, Outcome, Score, Task, Trajectory
 
 N = 600
@@ -219,7 +222,7 @@ def test_guardrails_must_be_shown_to_hold() -> None:
     old, new = [0.0] * 200, [1.0] * 120 + [0.0] * 80
     quiet = [0.0] * 200
     loud = [1.0] * 40 + [0.0] * 160
-    rail = Guardrail("hallucination", 0.05, higher_is_better=False)
+    rail = Guardrail("hallucination", 0.05)
 
     def judged(before: Sequence[float | None], after: Sequence[float | None]) -> tuple[bool, bool]:
         verdict = compare(side(old, hallucination=before), side(new, hallucination=after), guardrails=[rail])
@@ -246,6 +249,28 @@ def test_a_relative_guardrail_bounds_cost_by_a_share_of_the_baselines() -> None:
     for factor, holds in ((1.0, True), (1.05, True), (1.2, False), (0.5, True)):
         new = side([1.0] * 200, cost=[one * factor for one in cost])
         assert compare(old, new, guardrails=[rail]).promote is holds, factor
+
+
+def test_a_guardrail_on_an_amount_is_asked_for_its_direction() -> None:
+    both = side([1.0] * 20, latency=[1.0] * 20)
+    with pytest.raises(GateError, match="higher_is_better=False or True"):
+        compare(both, both, guardrails=[Guardrail("latency", 0.1)])
+
+
+def test_a_guardrail_takes_the_direction_of_its_reward() -> None:
+    @reward(higher_is_better=False)
+    def noise(trajectory: Trajectory) -> float:
+        return 0.0
+
+    rails = [
+        Guardrail("noise", 0.1),
+        Guardrail("latency", 0.1),
+        Guardrail("fame", 0.1),
+        Guardrail("errors", 0.1),
+    ]
+    assert [each.rises for each in directed(rails, [noise, latency()])] == [False, True, True, False]
+    said = Guardrail("noise", 0.1, higher_is_better=True)
+    assert directed([said], [noise]) == [said]
 
 
 def test_a_fall_in_the_answer_rate_is_caught_by_a_guardrail_where_higher_is_better() -> None:

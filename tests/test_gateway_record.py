@@ -45,6 +45,7 @@ FIELDS = {
     "versions",
     "session",
     "subject",
+    "agent",
 }
 
 

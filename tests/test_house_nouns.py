@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-CONTRACTS = ("types", "policy", "env", "loop")
+CONTRACTS = ("types", "policy", "env", "loop", "improvement", "experiment")
 ELSEWHERE = {"Reward", "Store"}
 """Nouns of the page that are defined in a package of their own."""
 

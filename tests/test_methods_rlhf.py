@@ -109,7 +109,7 @@ def planned(*calls, required=NEEDED):
         Step(
             kind="tool",
             name=name,
-            action=arguments,
+            observation=arguments,
             error=Failure(Fault.TOOL, "E", "x") if name == "broken" else None,
         )
         for name, arguments in calls
@@ -132,7 +132,7 @@ def test_a_complete_plan_scores_above_everything_else():
         "wrong argument": planned(("search", {"query": "x"}), OPEN, REPLY),
         "nothing": planned(),
         "failed": planned(SEARCH, OPEN, ("broken", {}), REPLY),
-        "malformed": planned(SEARCH, OPEN, ("reply", "to ann"), REPLY),
+        "no object": planned(SEARCH, OPEN, ("reply", "to ann"), REPLY),
     }
     values = {name: score(trajectory).value for name, trajectory in worse.items()}
     assert all(value < full for value in values.values())

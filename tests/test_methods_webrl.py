@@ -1,17 +1,14 @@
 """WebRL's update, the paper's and the released one, its replay and its curriculum."""
 
 import asyncio
-import random
 
 import pytest
 import torch
-from methods_toys import FAST, beginning, collect, measured, rounds, shuffled, tasks
+from methods_toys import FAST, beginning, measured, rounds, shuffled
 
 from whet.errors import InputError, TrainingRefused
 from whet.optimizers.webrl import WebRL, WebRLOptions, phase_loss
-from whet.training.curriculum import in_band, informative, next_tasks, rates
 from whet.training.local import LocalModels
-from whet.types import Task
 
 OPTIONS = {"steps": 3, "epochs": 4, "batch": 64, "optim": FAST, "beta": 0.3}
 
@@ -77,29 +74,6 @@ def test_earlier_successes_are_replayed_if_they_are_neither_forgotten_nor_known_
     assert wide[1].metrics["replayed"] > 0
     assert none[1].metrics["replayed"] < wide[1].metrics["replayed"]
     assert off[2].metrics["replayed"] == 0.0
-
-
-def test_a_band_of_chances_is_where_groups_are_informative():
-    assert informative(0.01) == pytest.approx(0.077, abs=0.001)
-    assert informative(0.05) == pytest.approx(0.337, abs=0.001)
-    assert informative(0.3) == pytest.approx(0.942, abs=0.001)
-    some = [Task(id=name) for name in ("hopeless", "fit", "solved", "new")]
-    kept = in_band(some, {"hopeless": 0.01, "fit": 0.4, "solved": 0.9})
-    assert [task.id for task in kept] == ["fit", "new"]
-
-
-def test_new_tasks_come_of_failed_ones_and_stay_in_the_band(tmp_path):
-    models, start = LocalModels(), beginning(tmp_path)
-    groups = asyncio.run(collect(start, tasks(6), 4, models=models))
-    seen = []
-
-    def propose(failed, rng):
-        seen.extend(failed)
-        return [Task(id=f"{task.id}-{n}", meta={"p": n / 4}) for task in failed for n in range(5)]
-
-    made = next_tasks(groups, propose, lambda task: task.meta["p"], rng=random.Random(0))
-    assert {task.meta["p"] for task in made} == {0.25, 0.5, 0.75}
-    assert {task.id for task in seen} == {id for id, rate in rates(groups).items() if rate < 1}
 
 
 def test_a_phase_without_rewards_is_refused(tmp_path):

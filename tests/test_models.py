@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from whet.budget import Meter
-from whet.errors import BudgetExceeded, InputError, ModelError, StoreError
+from whet.errors import BudgetExceeded, InputError, ModelError
 from whet.models import Chunk, Completion, Ensemble, Model, Recorded, Request, ScriptedModel, ToolCall
+from whet.store import Log, Store
 from whet.types import Budget, Tokens, Usage
 
 
@@ -120,10 +123,10 @@ def test_settings_that_the_call_owns_are_refused(setting: str) -> None:
 
 def test_everything_in_the_package_is_a_model() -> None:
     scripted = ScriptedModel("x")
-    with Recorded(scripted) as recorded:
-        for model in (scripted, Ensemble([(scripted, 1)]), recorded):
-            assert isinstance(model, Model)
-            assert asyncio.run(chunks(model))[-1].completion is not None
+    recorded = Recorded(scripted)
+    for model in (scripted, Ensemble([(scripted, 1)]), recorded):
+        assert isinstance(model, Model)
+        assert asyncio.run(chunks(model))[-1].completion is not None
 
 
 # -- ensemble --------------------------------------------------------------------------------
@@ -179,6 +182,13 @@ def test_an_ensemble_refuses_two_models_of_one_name() -> None:
 # -- recording -------------------------------------------------------------------------------
 
 
+@contextmanager
+def recording(path: Path, model: Model | None, **more: str) -> Iterator[Recorded]:
+    """A model whose answers are kept in a store."""
+    with Store(path) as store:
+        yield Recorded(model, Log(store, "answers"), **more)
+
+
 def counter(name: str = "scripted") -> ScriptedModel:
     """A model whose every answer differs from the last."""
     asked = 0
@@ -194,15 +204,15 @@ def counter(name: str = "scripted") -> ScriptedModel:
 def test_a_resumed_run_replays_what_was_paid_for_and_asks_only_the_rest(tmp_path: Path) -> None:
     path = tmp_path / "answers.db"
     first = counter()
-    with Recorded(first, path) as recorded:
+    with recording(path, first) as recorded:
         bought = [ask(recorded, "q", temperature=1.0).text for _ in range(3)]
     assert bought == ["answer 1", "answer 2", "answer 3"]
     again = counter()
-    with Recorded(again, path) as recorded:
+    with recording(path, again) as recorded:
         assert [ask(recorded, "q", temperature=1.0).text for _ in range(3)] == bought
         assert not again.calls
         assert ask(recorded, "q", temperature=1.0).text == "answer 1"
-        assert (recorded.hits, recorded.misses, len(recorded)) == (3, 1, 4)
+        assert (recorded.hits, recorded.misses) == (3, 1)
 
 
 def test_a_recording_keeps_everything_that_a_completion_has(tmp_path: Path) -> None:
@@ -215,9 +225,9 @@ def test_a_recording_keeps_everything_that_a_completion_has(tmp_path: Path) -> N
         tokens=Tokens((1, 2), (3,), (-0.25,)),
         raw={"id": "x", "none": None},
     )
-    with Recorded(ScriptedModel([whole]), tmp_path / "a.db") as recorded:
+    with recording(tmp_path / "a.db", ScriptedModel([whole])) as recorded:
         ask(recorded)
-    with Recorded(None, tmp_path / "a.db", name="scripted") as recorded:
+    with recording(tmp_path / "a.db", None, name="scripted") as recorded:
         kept = ask(recorded)
     assert kept.tokens is not None
     assert list(kept.tokens.output_ids) == [3]
@@ -229,11 +239,11 @@ def test_a_request_that_differs_in_anything_is_another_request(tmp_path: Path) -
     asked: list[dict[str, Any]] = [{}, {"temperature": 0.0}, {"max_tokens": 5}, {"seed": 1}, {"top_p": 0.9}]
     asked.append({"tools": [{"type": "function", "function": {"name": "f"}}]})
     model = counter()
-    with Recorded(model, tmp_path / "a.db") as recorded:
+    with recording(tmp_path / "a.db", model) as recorded:
         texts = {ask(recorded, "q", **settings).text for settings in asked}
         texts.add(ask(recorded, "Q").text)
     assert len(texts) == len(asked) + 1
-    with Recorded(counter("other"), tmp_path / "a.db") as recorded:
+    with recording(tmp_path / "a.db", counter("other")) as recorded:
         ask(recorded, "q")
         assert recorded.misses == 1
 
@@ -245,7 +255,6 @@ def test_one_sample_asked_twice_at_once_is_paid_once() -> None:
     async def run() -> list[str]:
         recorded = Recorded(model)
         answers = await asyncio.gather(*(recorded.complete("q", sample=0) for _ in range(5)))
-        recorded.close()
         return [answer.text for answer in answers]
 
     assert asyncio.run(run()) == ["answer 1"] * 5
@@ -254,36 +263,31 @@ def test_one_sample_asked_twice_at_once_is_paid_once() -> None:
 
 def test_a_failure_is_not_recorded_and_its_number_goes_to_the_next_try() -> None:
     model = ScriptedModel([ModelError("down"), "fine"])
-    with Recorded(model) as recorded:
-        with pytest.raises(ModelError, match="down"):
-            ask(recorded)
-        assert ask(recorded).text == "fine"
-        assert ask(recorded, sample=0).text == "fine"
-        assert len(recorded) == 1
+    recorded = Recorded(model)
+    with pytest.raises(ModelError, match="down"):
+        ask(recorded)
+    assert ask(recorded).text == "fine"
+    assert ask(recorded, sample=0).text == "fine"
+    assert recorded.hits == 1
 
 
 def test_replay_alone_says_what_is_missing(tmp_path: Path) -> None:
-    with Recorded(None, tmp_path / "a.db") as recorded, pytest.raises(ModelError, match="No recorded answer"):
+    with (
+        recording(tmp_path / "a.db", None) as recorded,
+        pytest.raises(ModelError, match="No recorded answer"),
+    ):
         ask(recorded)
 
 
 def test_a_streamed_answer_is_recorded_whole_and_replayed(tmp_path: Path) -> None:
     model = counter()
-    with Recorded(model, tmp_path / "a.db") as recorded:
+    with recording(tmp_path / "a.db", model) as recorded:
         streamed = asyncio.run(chunks(recorded))
         assert ask(recorded, sample=0).text == "answer 1"
-    with Recorded(model, tmp_path / "a.db") as recorded:
+    with recording(tmp_path / "a.db", model) as recorded:
         replayed = asyncio.run(chunks(recorded))
     assert len(model.calls) == 1
     assert "".join(c.text for c in replayed) == "".join(c.text for c in streamed) == "answer 1"
-
-
-def test_a_file_that_is_no_recording_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "notes.txt").write_text("not a database, and long enough to be read as a header " * 30)
-    with pytest.raises(StoreError, match=r"notes\.txt"):
-        Recorded(None, tmp_path / "notes.txt")
-    with pytest.raises(StoreError, match="missing"):
-        Recorded(None, tmp_path / "missing" / "a.db")
 
 
 # -- spending --------------------------------------------------------------------------------

@@ -430,8 +430,8 @@ def test_a_wall_clock_budget_bounds_the_call() -> None:
 def test_a_recorded_endpoint_is_asked_once() -> None:
     async def run(server: ScriptedServer) -> list[str]:
         async with OpenAIModel(server.base_url, "scripted", retry=QUICK) as model:
-            with Recorded(model) as recorded:
-                return [(await recorded.complete("q", sample=0)).text for _ in range(3)]
+            recorded = Recorded(model)
+            return [(await recorded.complete("q", sample=0)).text for _ in range(3)]
 
     with ScriptedServer(["only once"]) as server:
         assert asyncio.run(run(server)) == ["only once"] * 3

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from whet.boosting import BoostingOptions, boosted
-from whet.data.leaks import endings, telling
+from whet.data.leaks import telling
 from whet.errors import InputError, TrainingRefused
 from whet.loop import Context, Update
 from whet.optimizers.outcome_model import OutcomeModel, OutcomeModelOptions
@@ -22,6 +22,21 @@ from whet.types import Bundle, Group, Outcome, Step, Task, Trajectory, Version
 
 SQL_REWARD = Path(__file__).parents[1] / "examples" / "sql_reward"
 QUICK = BoostingOptions(trees=(20, 60), leaves=(3, 7))
+
+
+def endings(trajectory: Trajectory, limit: int) -> dict[str, float | None]:
+    """How a run went on and ended: facts that stand in a record, and at no moment of deployment.
+
+    Whether it stopped before the `limit` of its steps is such a fact, too.
+    """
+    steps = len(trajectory.steps)
+    return {
+        "steps": float(steps),
+        "ended by the environment": float(bool(steps) and trajectory.steps[-1].done),
+        "seconds": trajectory.seconds,
+        "failed steps": float(sum(step.error is not None for step in trajectory.steps)),
+        "stopped before the limit": float(steps < limit),
+    }
 
 
 def runs(count: int, seed: int = 0, *, groups: int = 12) -> list[Trajectory]:

@@ -5,21 +5,27 @@ import itertools
 import sys
 import threading
 from collections import Counter
+from contextlib import suppress
+from dataclasses import replace
 
 import pytest
-from methods_toys import FAST, SMALL, WORDS, Answer, AnswerPolicy, beginning, context, success, tasks
+from methods_toys import FAST, SMALL, WORDS, Answer, AnswerPolicy, beginning, tasks
 from policy_world import TOKEN, serving
 
-from whet.env import rollout
-from whet.errors import InputError, TrainingRefused
+from whet.budget import Meter
+from whet.env import StepResult
+from whet.errors import BudgetExceeded, InputError, TrainingRefused
+from whet.experiment import Experiment
 from whet.loop import Context, Update
 from whet.models.vllm import VLLM
 from whet.optimizers.grpo import GRPO, GRPOOptions
-from whet.pipeline import Pipeline, PipelineOptions, train
+from whet.pipeline import Pipeline, PipelineOptions
+from whet.policy import FunctionPolicy
+from whet.store import Store
 from whet.training import model
 from whet.training.remote import RemoteModels
 from whet.training.serving.text import WordText
-from whet.types import Bundle, Fault, Outcome, Task, Trajectory, Version
+from whet.types import Budget, Bundle, Fault, Outcome, Split, Task, Trajectory, Version
 
 TODO = [Task(id=str(number)) for number in range(40)]
 START = Bundle([Version(resource="policy", content=0)])
@@ -175,76 +181,168 @@ def test_a_round_of_nothing_but_failures_refuses_with_the_first():
         PipelineOptions(workers=0)
 
 
-def test_rollouts_go_on_while_the_optimizer_learns():
-    finished_while_learning, learning, begun = [], threading.Event(), itertools.count(1)
+def test_a_budget_ends_a_pipeline_and_none_is_begun_beyond_it():
+    meter = Meter(Budget(rollouts=38))
 
     async def run(bundle, task, seed):
+        meter.reserve(rollouts=1)
+        return await good(bundle, task, seed)
+
+    async def work():
+        rounds = []
+        async with Pipeline(run, TODO, START, options(groups=2)) as pipeline:
+            with suppress(BudgetExceeded):
+                for number in range(38):
+                    rounds.append(await pipeline.round())
+                    await pipeline.moved(version(number + 1))
+        return rounds, pipeline.accounts
+
+    rounds, accounts = asyncio.run(work())
+    learned = sum(len(group.trajectories) for groups in rounds for group in groups)
+    assert meter.spent["rollouts"] == 38
+    assert 38 - 8 <= learned <= 36  # whole groups of four
+    assert accounts.balanced
+
+
+class Letters:
+    """One step; the task's answer is right."""
+
+    def reset(self, task, seed):
+        self._answer = task.answer
+        return task.instruction
+
+    async def step(self, action):
+        await BESIDE()
+        return StepResult(None, None, True, info={"success": action == self._answer})
+
+
+async def nothing_beside():
+    await asyncio.sleep(0)
+
+
+BESIDE = nothing_beside
+
+
+def experiment(**given):
+    todo = [replace(task, split=Split.TRAIN, answer="a") for task in TODO]
+    fields = {"env": Letters, "policy": lambda bundle, seed: FunctionPolicy(lambda seen: "a"), "tasks": todo}
+    return Experiment(**{**fields, "rewards": [], "seed": 1, **given})
+
+
+class Slow:
+    """Waits in its step for rollouts that end meanwhile."""
+
+    name, group_size, on_policy, ordered = "slow", 4, True, False
+
+    def __init__(self, experiment, learning=None, wait=True):
+        self.experiment, self.learning, self.wait = experiment, learning or threading.Event(), wait
+        self.meanwhile, self.seen = [], []
+
+    async def step(self, bundle, groups, context: Context) -> Update:
+        before = self.experiment.rollouts
+        self.seen.append([t.id for group in groups for t in group.trajectories])
+        self.learning.set()
+        for _ in range(2000 if self.wait else 0):
+            if self.experiment.rollouts > before or self.meanwhile:
+                break
+            await asyncio.sleep(0.005)
+        self.meanwhile.append(self.experiment.rollouts - before)
+        number = len(self.meanwhile)
+        return Update(bundle=bundle.put(Version(resource="policy", content=number)), state={"number": number})
+
+
+def test_rollouts_go_on_while_the_optimizer_learns(monkeypatch):
+    learning, begun = threading.Event(), itertools.count(1)
+
+    async def beside():
         if next(begun) > 4:  # the first group is whole; what comes ahead of the step would be no proof
             while not learning.is_set():
                 await asyncio.sleep(0.001)
-        return await good(bundle, task, seed)
 
-    class Slow:
-        name, group_size, on_policy, ordered = "slow", 4, True, False
-
-        async def step(self, bundle, groups, context: Context) -> Update:
-            before = pipeline.accounts.finished
-            learning.set()
-            for _ in range(2000):
-                if pipeline.accounts.finished > before or finished_while_learning:
-                    break
-                await asyncio.sleep(0.005)
-            finished_while_learning.append(pipeline.accounts.finished - before)
-            return Update(bundle=bundle)
-
-    async def work():
-        nonlocal pipeline
-        async with Pipeline(run, TODO, START, options(groups=1, workers=2)) as pipeline:
-            return await train(Slow(), pipeline, lambda number, state: context_of(state), rounds=3)
-
-    def context_of(state):
-        return Context(rollout=None, state=state)
-
-    pipeline = None
-    done = asyncio.run(work())
+    monkeypatch.setattr(sys.modules[__name__], "BESIDE", beside)
+    run = experiment()
+    slow = Slow(run, learning)
+    done = asyncio.run(run.improve(slow, rounds=3, asynchronous=options(groups=1, workers=2)))
     assert done.rounds == 3
     assert done.accounts.balanced
-    assert finished_while_learning[0] > 0
+    assert done.accounts.learned == 3 * 4
+    assert slow.meanwhile[0] > 0
+    assert done.metrics[-1]["rollouts"] == done.rollouts >= 12
+
+
+def test_what_runs_beside_training_is_budgeted_recorded_and_gone_on_from(tmp_path):
+    with Store(tmp_path / "runs.db") as store:
+        run = experiment(store=store)
+        slow = Slow(run, wait=False)
+        spent = asyncio.run(
+            run.improve(slow, asynchronous=options(groups=2), budget=Budget(rollouts=21), label="small")
+        )
+        assert "the budget ends it" in spent.reason
+        assert spent.rollouts == 21
+        assert sum(map(len, slow.seen)) <= 21
+        recorded = {one.id for one in store.trajectories()}
+        assert {id for ids in slow.seen for id in ids} <= recorded
+        first = asyncio.run(run.improve(Slow(run, wait=False), rounds=2, asynchronous=options(groups=2)))
+        again = Slow(run, wait=False)
+        second = asyncio.run(run.improve(again, rounds=3, asynchronous=options(groups=2)))
+    assert (first.rounds, second.rounds) == (2, 3)
+    assert len(again.seen) == 1, "only the round that was missing was run"
+    assert second.metrics[:2] == first.metrics
+
+
+def test_what_learns_from_records_asks_for_nothing_beside_it():
+    class Offline(Slow):
+        group_size, on_policy = 0, False
+
+    run = experiment()
+    with pytest.raises(InputError, match="learns from records"):
+        asyncio.run(run.improve(Offline(run), asynchronous=options()))
 
 
 def test_grpo_learns_from_a_policy_server_asynchronously(tmp_path):
     start = beginning(tmp_path)
+    broken = itertools.count()
+
+    class Breaks(Answer):
+        def step(self, action):
+            if next(broken) % 20 == 0:
+                raise RuntimeError("one in twenty breaks")
+            return super().step(action)
 
     async def learn(server):
         async with VLLM(f"{server.url}/v1", "policy", api_key=TOKEN) as client:
             models = RemoteModels(client, tmp_path / "handed")
-            await models.publish(start["policy"])
-
-            async def run(bundle, task, seed):
-                if seed % 20 == 0:
-                    raise RuntimeError("one in twenty breaks")
-                policy = AnswerPolicy(models.sampler(bundle["policy"]).session(seed))
-                return await rollout(Answer(), policy, task, seed=seed, versions=bundle.ids)
-
-            given = GRPOOptions(steps=12, checkpoint_every=12, kl_every=12, max_staleness=2, optim=FAST)
-            wanted = options(workers=24, group_size=8, groups=6)
-            async with Pipeline(run, tasks(60), start, wanted) as pipeline:
-                ended = await train(
-                    GRPO(given, models=models),
-                    pipeline,
-                    lambda number, state: context(tmp_path / "run", state=state),
-                    rounds=12,
-                    publish=lambda bundle: models.publish(bundle["policy"]),
-                )
-                groups = await pipeline.round()
-            return ended, groups
+            given = GRPOOptions(steps=30, checkpoint_every=30, kl_every=30, max_staleness=2, optim=FAST)
+            wanted = options(workers=24, groups=6, publish=lambda bundle: models.publish(bundle["policy"]))
+            run = Experiment(
+                env=Breaks,
+                policy=lambda bundle, seed: AnswerPolicy(models.sampler(bundle["policy"]).session(seed)),
+                tasks=[
+                    *(replace(task, split=Split.TRAIN) for task in tasks(60)),
+                    *(replace(task, split=Split.VALIDATION) for task in tasks(20, seed=7)),
+                ],
+                rewards=[won],
+                folder=tmp_path / "run",
+            )
+            ended = await run.improve(GRPO(given, models=models), bundle=start, asynchronous=wanted)
+            return ended, await run.evaluate(ended.bundle, n=4), run.baseline
 
     with serving(model.load(tmp_path / "start"), WordText(WORDS), allowed=[tmp_path / "handed"]) as server:
         assert SMALL.max_length
-        ended, groups = asyncio.run(learn(server))
-    assert ended.rounds == 12
+        ended, groups, baseline = asyncio.run(learn(server))
+    assert ended.rounds == 30
+    assert ended.reason == "all 30 rounds done"
+    assert 0 < baseline["success"] < 0.5, "measured by the experiment itself, before the first round"
     assert ended.accounts.balanced
     assert ended.accounts.raised > 0
     assert all(round["staleness"] <= 2 for round in ended.metrics)
     assert max(round["staleness"] for round in ended.metrics) > 0
-    assert success(groups) > 0.5, "a policy that guesses is right once in eight"
+    every = [t.outcome for group in groups for t in group.trajectories if t.outcome.counts]
+    assert every.count(Outcome.SUCCESS) / len(every) > 0.5, "a policy that guesses is right once in four"
+
+
+def won(trajectory):
+    return trajectory.outcome is Outcome.SUCCESS
+
+
+won.__name__ = "success"

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from contextlib import contextmanager
+from dataclasses import replace
 
 import openai
 import pytest
@@ -13,7 +14,7 @@ from training_toys import SMALL, VOCABULARY
 
 from whet.cli import app
 from whet.errors import InputError, NotFoundError
-from whet.store import Store
+from whet.store import Store, write_bundle
 from whet.training import model
 from whet.training.local import fresh
 from whet.types import Bundle
@@ -95,11 +96,43 @@ def test_a_release_in_the_store_is_taken_up_while_serving(tmp_path):
     assert after.model_extra["policy_version"] == "0"
 
 
+@pytest.mark.parametrize("base", ["the record says what it was", "--model names it"])
+def test_released_weights_are_rolled_back_to_the_model_as_it_came(tmp_path, base):
+    came = embedded(tmp_path / "one", 0)
+    learned, store = replace(embedded(tmp_path / "two", 1), parent=came.id), str(tmp_path / "s.db")
+    write_bundle(tmp_path / "bundle.json", Bundle([learned]), baseline=Bundle([came]))
+
+    def shell(*words):
+        assert app([*map(str, words), "--store", store], result_action="return_value") == 0
+
+    shell("release", tmp_path / "bundle.json", "--unproven")
+    words = ["--store", store, "--vocabulary", tmp_path / "one" / "vocabulary.json"]
+    words += ["--model", tmp_path / "one"] if base.startswith("--model") else []
+    as_it_came = came.content["sha256"][:16] if base.startswith("--model") else "0"
+    with started(*words) as (_, url, token):
+
+        def served(version, policy_version):
+            deadline = time.monotonic() + 60
+            while True:
+                found = answer(url, token)
+                told = (found.system_fingerprint == version, found.model_extra["policy_version"])
+                if told == (True, policy_version):
+                    return
+                assert time.monotonic() < deadline, f"{found.system_fingerprint} is served, not {version}"
+                time.sleep(0.05)
+
+        served(learned.id, "0")
+        shell("rollback")
+        served(as_it_came if base.startswith("--model") else came.id, as_it_came)
+        shell("release", tmp_path / "bundle.json", "--unproven")
+        served(learned.id, "0")
+
+
 def test_what_cannot_be_served_is_said_before_anything_is_loaded(tmp_path):
     def serve(*words):
         return app(["serve-policy", *map(str, words)], result_action="return_value")
 
-    with pytest.raises(InputError, match="either as --model"):
+    with pytest.raises(InputError, match="as --model DIR, as --store FILE"):
         serve()
     with pytest.raises(NotFoundError, match="no store"):
         serve("--store", tmp_path / "none.db")

@@ -7,10 +7,12 @@ import subprocess
 import sys
 from typing import Any
 
+import msgspec
 import pytest
 
+from whet.data.formats import from_transitions, to_transitions, trajectory_from_json, trajectory_to_json
 from whet.env import StepResult, Transition, check_env, rollout
-from whet.envs.qa import QAEnv, SimpleQAEnv, echo_model, generate_reply, run_episode
+from whet.envs.qa import QAEnv, SimpleQAEnv, echo_model, run_episode
 from whet.errors import EnvError
 from whet.policy import FunctionPolicy
 from whet.types import Fault, Outcome, Task
@@ -21,8 +23,8 @@ from whet.envs.qa import SimpleQAEnv, Transition, echo_model, generate_reply, ru
 env = SimpleQAEnv("What is the capital of France?", "Paris")
 obs = env.reset()
 assert obs == "User: What is the capital of France?", obs
-next_obs, reward, done, info = env.step("I think it is PARIS.")
-assert (reward, done, info) == (1.0, True, {"correct": True})
+next_obs, reward, done, info = env.step(action_text="I think it is PARIS.")
+assert (next_obs, reward, done, info) == ("Episode finished.", 1.0, True, {"correct": True})
 try:
     env.step("again")
 except RuntimeError as error:
@@ -35,11 +37,12 @@ def knows(prompt):
     return "It is Paris."
 
 assert generate_reply(knows, obs + "\\nAssistant:") == "It is Paris."
-for model, expected in ((knows, 1.0), (echo_model, 0.0)):
+for model, expected in ((knows, 1.0), (echo_model, 1.0), (lambda prompt: "Rome", 0.0)):
     (transition,) = run_episode(model, env)
-    assert isinstance(transition, Transition)
-    assert transition.obs == "User: What is the capital of France?"
-    assert (transition.reward, transition.done) == (expected, True)
+    obs = "User: What is the capital of France?"
+    assert transition == Transition(
+        obs=obs, action=model(obs + "\\nAssistant:"), reward=expected, done=True, next_obs="Episode finished."
+    )
     print(transition.action, "->", transition.reward)
 """
 
@@ -47,7 +50,11 @@ for model, expected in ((knows, 1.0), (echo_model, 0.0)):
 def test_the_classic_script_runs_unchanged() -> None:
     ran = subprocess.run([sys.executable, "-c", CLASSIC_SCRIPT], capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
-    assert ran.stdout.splitlines()[1:] == ["It is Paris. -> 1.0", "What is the capital of France? -> 0.0"]
+    assert ran.stdout.splitlines()[1:] == [
+        "It is Paris. -> 1.0",
+        "The capital of France is Paris. -> 1.0",
+        "Rome -> 0.0",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -58,7 +65,7 @@ def test_the_keyword_decides_whatever_its_case(text: str, reward: float) -> None
     env.reset()
     next_obs, given, done, info = env.step(text)
     assert (given, done, info) == (reward, True, {"correct": reward == 1.0})
-    assert next_obs == f"User: Where?\nAssistant: {text}"
+    assert next_obs == "Episode finished."
 
 
 def test_a_reset_begins_again() -> None:
@@ -90,11 +97,6 @@ def test_an_episode_of_several_turns_chains_its_observations() -> None:
             "after AFTER ONE\nASSISTANT:\nASSISTANT:",
         ),
     ]
-
-
-def test_the_echo_model_repeats_the_user() -> None:
-    assert generate_reply(echo_model, "User: Where?\nAssistant:") == "Where?"
-    assert echo_model("User: a\nAssistant: b\nUser: c\nAssistant:") == "c"
 
 
 TASK = Task(instruction="What is the capital of France?", answer="Paris")
@@ -141,3 +143,20 @@ def test_the_env_refuses_a_step_out_of_turn() -> None:
     assert isinstance(env.step("Paris"), StepResult)
     with pytest.raises(EnvError):
         env.step("Paris")
+
+
+def test_an_episode_is_a_trajectory_in_the_published_shape_and_back() -> None:
+    episode = run_episode(echo_model, SimpleQAEnv(TASK.instruction, "Paris"))
+    played = from_transitions(episode, TASK)
+    assert to_transitions(played) == episode
+    published = trajectory_to_json(played)
+    assert published == trajectory_to_json(trajectory_from_json(msgspec.json.encode(published)))
+    assert published["steps"] == [
+        {
+            "obs": "User: What is the capital of France?",
+            "action": "The capital of France is Paris.",
+            "reward": 1.0,
+            "done": True,
+            "next_obs": "Episode finished.",
+        }
+    ]

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,8 @@ import pytest
 from whet import Outcome, Score, Store, propagate, step, trace
 from whet.errors import InputError, ModelError
 from whet.replay import again, fidelity, runs_of
-from whet.tracing import Diverged, Replay, ReplayedError, flush
+from whet.tracing import Diverged, Replay, ReplayedError, collecting, flush
+from whet.tracing.decisions import tool_calls
 from whet.types import Failure, Fault, Step, Task, Trajectory
 
 
@@ -332,6 +334,60 @@ def test_runs_of_other_functions_and_rollouts_are_not_this_agents() -> None:
     other, rollout_ = run(function="Shop.rank"), run()
     assert runs_of(answer, [mine, captured, other, rollout_]) == [mine, captured]
     assert runs_of(answer, [other]) == [other], "it may have been traced under another name"
+
+
+def one_of_each(ask: Callable[..., Any]) -> list[Callable[..., Any]]:
+    """Tools that take their argument in every way that Python has."""
+
+    @step(kind="tool")
+    def named(city: str) -> str:
+        return str(ask(city))
+
+    @step(kind="tool")
+    def only_by_place(city: str, /, **more: str) -> str:
+        return str(ask(city))
+
+    @step(kind="tool")
+    def any_number(*cities: str) -> str:
+        return str(ask(*cities))
+
+    @step(kind="tool")
+    def by_keyword(**cities: str) -> str:
+        return str(ask(*cities.values()))
+
+    return [named, only_by_place, any_number, by_keyword]
+
+
+def test_a_tool_is_recorded_with_the_names_of_its_arguments_and_old_recordings_replay() -> None:
+    def tour(tools: list[Callable[..., Any]]) -> list[str]:
+        named, only_by_place, any_number, by_keyword = tools
+        return [
+            *(named("Oslo"), named(city="Rome"), only_by_place("Oslo"), only_by_place("Oslo", city="Rome")),
+            *(any_number("Oslo"), any_number("Oslo", "Rome"), any_number(), by_keyword(to="Oslo")),
+        ]
+
+    def never(*_cities: str) -> str:
+        raise AssertionError("a replay calls no tool")
+
+    with collecting() as records:
+        said = trace(tour)(one_of_each(lambda *cities: "+".join(cities)))
+    (run,) = records
+    assert isinstance(run, Trajectory)
+    assert [each.observation for each in run.steps] == [
+        *({"city": "Oslo"}, {"city": "Rome"}, {"city": "Oslo"}, {"args[0]": "Oslo", "city": "Rome"}),
+        *({"args[0]": "Oslo"}, {"args[0]": "Oslo", "args[1]": "Rome"}, {}, {"to": "Oslo"}),
+    ]
+    lone = {0: "Oslo", 2: "Oslo", 4: "Oslo"}  # as it was recorded before
+    old = [
+        replace(each, observation=lone.get(place, each.observation)) for place, each in enumerate(run.steps)
+    ]
+    for recording in (run, replace(run, steps=tuple(old))):
+        assert [list(each.arguments.values()) for each in tool_calls(run)][:2] == [["Oslo"], ["Rome"]]
+        assert all(each.has({"city": "Oslo"}) for each in tool_calls(recording)[:1])
+        with Replay(recording) as replay:
+            assert tour(one_of_each(never)) == said
+        assert replay.faithful
+        assert replay.counts.unused == 0
 
 
 def test_settings_without_a_meaning_are_refused() -> None:

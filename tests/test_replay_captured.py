@@ -258,6 +258,12 @@ def test_recorded_tasks_replay_by_default_and_what_left_the_record_is_counted(tm
         found = asyncio.run(
             fidelity_of([one for group in same for one in group.trajectories], recorded, rewards=[exact])
         )
+        judging = whet.Experiment(env=whet.calls(world.agent), tasks=tasks, rewards=[exact], seed=0)
+        unread = whet.Bundle([whet.Version(resource="unread", content=2)])
+        verdict = asyncio.run(judging.gate(unread, metric="exact"))
+    assert verdict.reasons[-1].startswith(
+        f"Replays of the baseline agreed with the record in 100 % of {verdict.n} runs (95 %: "
+    ), verdict.reasons
     assert world.touched == touched, "a recorded task ran its tools"
     assert {one.outcome for group in same for one in group.trajectories} == {Outcome.UNKNOWN}
     assert {one.outcome for group in left for one in group.trajectories} == {Outcome.INFRASTRUCTURE_ERROR}

@@ -219,9 +219,9 @@ def test_a_script_runs_inside_with_its_output_and_exit_code(tmp_path: Path) -> N
 def test_a_user_whose_interpreter_is_at_home_is_not_told_that_home_can_be_read(tmp_path: Path) -> None:
     """The way to a virtual environment in /home exists inside, and shows nothing but itself."""
     home = Path("/home") / f"whet-{os.getpid()}"
+    mask = os.umask(0o022)
     home.mkdir(parents=True)
     try:
-        home.chmod(0o755)
         (home / "private").write_text("not on the way")
         python = home / "v" / "bin" / "python"
         python.parent.mkdir(parents=True)
@@ -232,4 +232,5 @@ def test_a_user_whose_interpreter_is_at_home_is_not_told_that_home_can_be_read(t
         for backend in BACKENDS:
             assert json.loads(run(AS_A_USER, backend, str(python))) == {"attacks": len(check.JUDGES)}
     finally:
+        os.umask(mask)
         shutil.rmtree(home)

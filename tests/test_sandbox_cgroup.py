@@ -34,7 +34,9 @@ needs_a_cgroup = pytest.mark.skipif(
 def layout(folder: Path, lines: list[str], mounts: list[str]) -> cgroup.Place | cgroup.Nowhere:
     """What is found where the kernel says this."""
     (folder / "cgroup").write_text("\n".join(lines) + "\n")
-    (folder / "mounts").write_text("\n".join(mounts) + "\n")
+    # As the kernel writes a path with a blank, wherever the temporary folder lies.
+    escaped = [line.replace(str(folder), str(folder).replace(" ", r"\040")) for line in mounts]
+    (folder / "mounts").write_text("\n".join(escaped) + "\n")
     return cgroup.find(membership=folder / "cgroup", mounts=folder / "mounts")
 
 
@@ -53,6 +55,14 @@ def test_version_2_is_divided_beside_a_process_without_a_limit_of_its_own(tmp_pa
     own = version_2(tmp_path)
     mounts = [f"cgroup2 {tmp_path}/root cgroup2 rw 0 0"]
     assert layout(tmp_path, ["0::/user/app/own"], mounts) == cgroup.Place(2, own.parent)
+
+
+def test_a_mount_is_found_whose_path_holds_a_blank(tmp_path: Path) -> None:
+    own = version_2(tmp_path / "my groups")
+    (tmp_path / "my groups" / "root").rename(tmp_path / "two words")
+    mounts = [f"cgroup2 {tmp_path}/two\\040words cgroup2 rw 0 0"]
+    parent = tmp_path / "two words" / own.parent.relative_to(tmp_path / "my groups" / "root")
+    assert layout(tmp_path, ["0::/user/app/own"], mounts) == cgroup.Place(2, parent)
 
 
 def test_nothing_gets_out_of_a_limit_that_was_put_upon_us(
@@ -114,11 +124,12 @@ def test_the_cgroups_of_a_pool_are_gone_when_it_is_closed_and_those_of_the_kille
     if place.parent is None:
         pytest.skip("systemd takes its scopes away itself")
     parent = place.parent
+    of_other_tests = set(parent.glob(f"whet-{os.getpid()}-*"))
 
-    async def use() -> list[Path]:
+    async def use() -> set[Path]:
         async with UncheckedPool(workers=2) as pool:
             await asyncio.gather(*(pool.call("def f(): return 1", "f") for _ in range(4)))
-            return list(parent.glob(f"whet-{os.getpid()}-*"))
+            return set(parent.glob(f"whet-{os.getpid()}-*")) - of_other_tests
 
     during = asyncio.run(use())
     assert during

@@ -21,7 +21,10 @@ from whet.sandbox import Limits, Sandbox, check, docker
 from whet.sandbox.process import advice
 from whet.sandbox.unchecked import UncheckedPool
 
-STAND_IN = r"""#!{python} -E
+# The shell begins it: a #! line cannot name an interpreter whose path holds a blank, or is long.
+STAND_IN = r"""#!/bin/sh
+'''exec' '{python}' -E "$0" "$@"
+'''
 import argparse, json, os, sys
 sys.path.insert(0, {source!r})
 from whet.sandbox import launch
@@ -51,7 +54,7 @@ others = [one["source"] for one in mounts if one is not inside]
 bound = launch.binds(python, others)
 words = {{
     "root": False, "user": int(told.user.partition(":")[0]),
-    "binds": [(one.path, one.link) for one in bound],
+    "binds": [(one.path, one.link, False) for one in bound],
     "library": [inside["source"], inside["target"]], "devices": ["/dev/null", "/dev/urandom"],
     "box": "/box", "box_bytes": 1 << 20, "temporary": "/box/tmp" if launch.has_temporary(bound) else "",
     "environment": {{**launch.environment(python), **dict(word.split("=", 1) for word in told.env)}},

@@ -488,6 +488,38 @@ def test_a_program_can_be_let_go_of_with_its_last_call() -> None:
     assert within(use) == [1, 2, 1, 1]
 
 
+@pytest.mark.parametrize(
+    "last", ["import os; os._exit(3)", "while True: pass", "raise ValueError(x)", "return x"]
+)
+def test_inputs_sent_together_have_the_results_of_calls_one_by_one(last: str) -> None:
+    source = (
+        f"n = 0\ndef f(x):\n    global n\n    n += 1\n    if x == 'last':\n        {last}\n    return [x, n]"
+    )
+    inputs: list[list[Any]] = [["a"], ["b" * 300_000], ["c"], ["last"], ["d"], ["e" * 300_000]]
+
+    async def use(pool: Pool) -> list[list[tuple[Any, str]]]:
+        async with pool.open(source, "f") as session:
+            apart = [await session.call(args) for args in inputs]
+        async with pool.open(source, "f") as session:
+            together = [*await session.calls(inputs[:2]), *await session.calls(inputs[2:])]
+        return [[(r.value, r.failure.message if r.failure else "") for r in ran] for ran in (apart, together)]
+
+    apart, together = within(use, Limits(wall_seconds=0.5))
+    assert together == apart
+    assert together[2] == (["c", 3], "")
+
+
+def test_a_sandbox_lost_among_inputs_sent_together_is_nobodys_fault() -> None:
+    async def use(pool: Pool) -> list[Result]:
+        async with pool.open("import time\ndef f(x):\n    time.sleep(x)\n    return x", "f") as session:
+            asyncio.get_running_loop().call_later(0.3, pool.close)
+            return await session.calls([[0], [5], [0]])
+
+    first, second, third = within(use)
+    assert first.value == 0
+    assert {second.failure.type, third.failure.type} == {"SandboxLost"}  # type: ignore[union-attr]
+
+
 @pytest.mark.parametrize("given", [{"seconds": -1.0}, {"seconds": float("nan")}, {"memory": 0}])
 def test_a_script_is_refused_a_limit_by_the_name_of_its_option(tmp_path: Path, given: dict[str, Any]) -> None:
     script = tmp_path / "script.py"

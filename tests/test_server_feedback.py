@@ -63,7 +63,7 @@ def test_secrets_in_what_people_say_are_not_stored() -> None:
         {"run": "r", "session": "s", "value": 1},
         {"session": "s", "step": "1", "value": 1},
         {"run": "r"},
-        {"run": "r", "value": 0.5},
+        {"run": "r", "kind": "thumb", "value": 0.5},
         {"run": "r", "kind": "rating"},
         {"run": "r", "kind": "correction"},
         {"run": "r", "kind": "preference", "correction": {"chosen": "a"}},

@@ -9,6 +9,9 @@ import msgspec
 import pytest
 from server_world import World, world
 
+from whet.store import bundle_of
+from whet.types import Bundle
+
 EXCHANGE = Path(__file__).parent / "agentlightning_0_1.json"
 """Written by `integrations/agentlightning_0_1/check.py --record` with agentlightning==0.1.2."""
 
@@ -27,7 +30,7 @@ def resources(here: World) -> str:
         "llm": {"resource_type": "llm", "endpoint": "http://127.0.0.1:9/v1", "model": "some-model"},
         "table": {"only": "whet reads this"},
     }
-    return str(here.post("/api/resources", given)["id"])
+    return here.store.release(bundle_of(given), unproven=True, new_names=True).bundle.id
 
 
 def masked(value: Any) -> Any:
@@ -88,17 +91,19 @@ def test_secrets_in_a_report_are_not_stored() -> None:
 
 def test_its_client_is_given_resources_even_where_none_were_put() -> None:
     with world(open_legacy=True) as here:
-        assert here.http.get("/resources/latest").json() == {"resources_id": "none", "resources": {}}
+        came = {"resources_id": Bundle().id, "resources": {}}
+        assert here.http.get("/resources/latest").json() == came
+        assert here.http.get(f"/resources/{Bundle().id}").json() == came
         assert here.http.get("/resources/unknown").status_code == 404
 
 
-def test_a_rollout_runs_under_the_resources_that_were_latest_when_it_was_claimed() -> None:
+def test_a_rollout_runs_under_what_was_live_when_it_was_claimed() -> None:
     with world(open_legacy=True) as here:
         first = resources(here)
         queue(here, "reward")
         task = here.http.get("/task").json()["task"]
         assert task["resources_id"] == first
-        here.post("/api/resources", {"prompt": "another"})
+        here.store.release(bundle_of({"prompt": "another"}), unproven=True)
         here.http.post("/rollout", json={"rollout_id": task["rollout_id"], "final_reward": 1.0})
         assert set(here.get("/api/trajectories/al-reward")["versions"]) == {"prompt", "llm", "table"}
 

@@ -16,6 +16,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from server_world import World, bearer, world
 
 from whet.server import Role
+from whet.types import Bundle
 
 
 def add(here: World, *ids: str, **given: Any) -> list[str]:
@@ -337,18 +338,44 @@ def test_a_waiting_claim_of_one_mode_does_not_swallow_the_wake_of_another() -> N
         assert found["test"][0]["rollout"]["id"] == "t"
 
 
-def test_resources_are_immutable_and_the_latest_moves() -> None:
+def test_a_posted_bundle_is_recorded_and_only_a_release_makes_it_live() -> None:
     with world() as here:
-        headers = bearer(Role.READ)
-        assert here.http.get("/api/resources/latest", headers=headers).status_code == 404
-        first = here.post("/api/resources", {"prompt": "one"})
-        second = here.post("/api/resources", {"prompt": "two"})
-        assert first["id"] != second["id"]
-        assert here.get("/api/resources/latest")["resources"] == {"prompt": "two"}
-        assert here.get(f"/api/resources/{first['id']}")["resources"] == {"prompt": "one"}
-        assert here.post("/api/resources", {"prompt": "one"})["id"] == first["id"]
-        assert here.get("/api/resources/latest")["id"] == first["id"]
-        assert here.http.get("/api/resources/nothing", headers=headers).status_code == 404
+        headers = bearer(Role.WRITE)
+        first = here.post("/api/bundles", {"resources": {"prompt": "one"}})
+        assert here.get(f"/api/bundles/{first['id']}")["versions"] == first["versions"]
+        assert here.get("/api/bundles/live") == {"id": Bundle().id, "versions": []}
+        given = {"bundle": first["id"], "unproven": True, "new_names": True}
+        assert here.http.post("/api/releases", json=given, headers=headers).status_code == 403
+        assert here.post("/api/releases", given, Role.ADMIN) == first
+        assert here.get("/api/bundles/live") == first
+        (entry,) = here.get("/api/releases")["releases"]
+        assert (entry["bundle"], entry["unproven"], entry["verdict"]) == (first["id"], True, None)
+        assert here.post("/api/releases/rollback", {}, Role.ADMIN)["versions"] == []
+        assert here.http.get("/api/bundles/nothing", headers=headers).status_code == 404
+        code = {"resource": "f", "content": "def f(): ...", "kind": "function"}
+        assert here.http.post("/api/bundles", json={"versions": [code]}, headers=headers).status_code == 403
+        forged = {**first["versions"][0], "content": "another"}
+        refused = here.http.post("/api/bundles", json={"versions": [forged]}, headers=headers)
+        assert (refused.status_code, "changed by hand" in refused.text) == (400, True)
+
+
+@pytest.mark.parametrize("route", ["one", "many"])
+def test_a_report_that_is_sent_again_is_taken_once_and_another_one_is_refused(route: str) -> None:
+    with world() as here:
+        here.post("/api/rollouts", {"rollouts": [{"id": "r", "task": {"instruction": "x"}}]})
+        (lease,) = here.post("/api/rollouts/claim", {"worker": "w"})["leases"]
+
+        def finish(output: str) -> int:
+            # Neither an id nor a time: both are made up anew each time that it is read.
+            said = {"fence": lease["fence"], "trajectory": {"task": {"id": "t"}, "output": output}}
+            if route == "one":
+                sent = here.http.post("/api/rollouts/r/finish", json=said, headers=bearer(Role.WRITE))
+                return sent.status_code
+            (told,) = here.post("/api/rollouts/finish", {"finished": [{"id": "r", **said}]})["results"]
+            return 200 if told["taken"] else 409 if told["stale"] else 400
+
+        assert [finish("done"), finish("done"), finish("changed")] == [200, 200, 409]
+        assert [each.output for each in here.store.trajectories()] == ["done"]
 
 
 def test_tasks_are_recorded_and_gate_tasks_are_shown_to_an_admin_alone() -> None:

@@ -170,7 +170,7 @@ def test_a_server_that_starts_second_takes_the_record_over_and_the_commands_work
     assert flush()
     opened = Store(path)
     with serving(path, "--token", "t") as (_, url, _said), httpx2.Client(headers=GIVEN, timeout=30) as http:
-        whet("resources", "put", "prompt", "prompt.txt", "--store", "runs.db")
+        whet("release", "prompt", "prompt.txt", "--store", "runs.db", "--unproven", "--new-name")
         assert "2 runs queued" in whet("tasks", "add", "tasks.jsonl", "--store", "runs.db")
         whet("work", "worker:agent", "--url", url, "--token", "t", "--limit", "2", "--concurrency", "1")
         agent("after")  # the process that had the file goes on recording, through the server

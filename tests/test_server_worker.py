@@ -21,7 +21,7 @@ from server_world import TOKENS, World, world
 import whet
 from whet.errors import InputError, ModelError
 from whet.server import Access, Role, Server, running, standard
-from whet.store import Store
+from whet.store import Store, bundle_of
 from whet.types import Rollout, Task
 from whet.worker import LitAgent, PromptTemplate, Triplet
 from whet.worker.agent import attempt, load
@@ -150,8 +150,8 @@ def test_the_agent_reads_the_resources_of_its_rollout() -> None:
         return f"{prompt.value} {text}"
 
     with world() as here:
-        first = here.post("/api/resources", {"worker_prompt": "old"})["id"]
-        here.post("/api/resources", {"worker_prompt": "new"})
+        first = here.post("/api/bundles", {"resources": {"worker_prompt": "old"}})["id"]
+        here.store.release(bundle_of({"worker_prompt": "new"}), unproven=True)
         task = {"instruction": "x"}
         here.post("/api/rollouts", {"rollouts": [{"id": "pinned", "task": task, "resources": first}]})
         here.post("/api/rollouts", {"rollouts": [{"id": "free", "task": task}]})
@@ -223,10 +223,8 @@ class AsyncLit(LitAgent):
 
 def test_an_agent_of_the_lit_interface_runs_unchanged() -> None:
     with world() as here:
-        here.post(
-            "/api/resources",
-            {"prompt": {"resource_type": "prompt_template", "template": "T", "engine": "jinja"}},
-        )
+        template = {"resource_type": "prompt_template", "template": "T", "engine": "jinja"}
+        here.store.release(bundle_of({"prompt": template}), unproven=True, new_names=True)
         add(here, 5)
         here.post("/api/rollouts", {"rollouts": [{"id": "v", "task": {"instruction": "0"}, "mode": "val"}]})
         tally = work(here, Lit, limit=6)

@@ -18,6 +18,8 @@ from whet.stats import (
     BettingProcess,
     ClusterMean,
     cluster_interval,
+    gain_for,
+    pairs_for,
     pairs_needed,
     t_quantile,
     wilson,
@@ -221,6 +223,32 @@ def test_pairs_needed_grows_as_the_effect_shrinks_and_is_none_without_one() -> N
     assert pairs_needed([]) is None
     within = pairs_needed([1.0] * 10 + [-1.0] * 10 + [0.0] * 80, null=-0.1)
     assert within is not None
+
+
+def test_the_pairs_that_a_gain_takes_are_enough_and_fewer_clusters_take_more() -> None:
+    assert pairs_for(0.1) == pairs_needed([1.0] + [0.0] * 9)
+    needed = [pairs_for(gain) for gain in (0.05, 0.1, 0.3)]
+    assert all(isinstance(count, int) for count in needed)
+    assert needed == sorted(needed, key=lambda count: -(count or 0))
+    few, many = pairs_for(0.1, clusters=3), pairs_for(0.1, clusters=40)
+    assert few is not None
+    assert many is not None
+    assert few > 2 * many
+    assert pairs_for(0.1, clusters=1) is None
+    losing = pairs_for(0.1, losses=0.2)
+    assert losing is not None
+    assert losing > 2 * many
+    for pairs in (10, 48, 300):
+        gain = gain_for(pairs, clusters=12)
+        assert gain is not None
+        enough, short = pairs_for(gain, clusters=12), pairs_for(gain - 0.01, clusters=12)
+        assert enough is not None
+        assert enough <= pairs
+        assert short is None or short > pairs
+    assert gain_for(0) is None
+    assert gain_for(100, clusters=1) is None
+    with pytest.raises(InputError, match="above 0"):
+        pairs_for(0.0)
 
 
 def test_the_gate_needs_no_numpy() -> None:

@@ -1,17 +1,16 @@
-"""`whet tasks add` and `whet resources put`: work from the command line, with the server running or not."""
+"""`whet tasks add` and `whet release`: work, and what it is done with, from the command line."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from whet.cli import app, main
 from whet.errors import InputError, NotFoundError
-from whet.store import Store
-from whet.types import Failure, Fault, Outcome, Split, Task, Trajectory, Version
+from whet.store import Store, bundle_of, write_bundle
+from whet.types import Bundle, Failure, Fault, Outcome, Split, Task, Trajectory, Version
 
 TASKS = (
     '{"task_id": "buy", "natural_language_instruction": "Buy a keyboard.", "initial_state": {"url": "x"}}\n'
@@ -51,24 +50,14 @@ def test_work_added_while_a_server_owns_the_store_is_claimable_there(tmp_path: P
         assert [each.rollout.max_attempts for each in queue.claim("w", n=9).result()] == [1, 1]
 
 
-def test_a_resource_file_becomes_the_latest_and_the_others_stay(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = tmp_path / "runs.db"
-    (tmp_path / "prompt.txt").write_text("Be brief.\n")
-    (tmp_path / "knobs.json").write_text('{"temperature": 0.5}')
-    assert run("resources", "put", "system_prompt", tmp_path / "prompt.txt", "--store", path) == 0
-    assert run("resources", "put", "knobs", tmp_path / "knobs.json", "--store", path) == 0
-    capsys.readouterr()
-    assert run("resources", "put", "knobs", tmp_path / "knobs.json", "--store", path, "--json") == 0
-    said = json.loads(capsys.readouterr().out)
-    with Store(path) as store:
-        expected = {"system_prompt": "Be brief.\n", "knobs": {"temperature": 0.5}}
-        assert store.resources.latest() == (said["id"], expected)
-        assert len(store.history("resources")) == 2  # the third put changed nothing
-    file = tmp_path / "tasks.jsonl"
+def test_a_recorded_bundle_is_what_tasks_may_be_run_under(tmp_path: Path) -> None:
+    path, file = tmp_path / "runs.db", tmp_path / "tasks.jsonl"
     file.write_text(TASKS)
-    assert run("tasks", "add", file, "--store", path, "--resources", said["id"]) == 0
+    with Store(path) as store:
+        id = store.put_bundle(bundle_of({"system_prompt": "Be brief."}))
+    assert run("tasks", "add", file, "--store", path, "--resources", id) == 0
+    with Store(path) as store:
+        assert {lease.rollout.resources for lease in store.queue.claim("w", n=9).result()} == {id}
 
 
 def test_the_environment_may_name_the_store_and_a_failure_is_shown_with_its_reason(
@@ -92,11 +81,12 @@ def test_what_is_released_is_live_beside_the_rest_until_it_is_rolled_back(
     prompt.write_text("Answer in one sentence.")
     trained = tmp_path / "out"
     trained.mkdir()
-    weights = Version(resource="policy", content={"path": "/w", "sha256": "0"}, kind="weights", id="abc")
-    (trained / "bundle.json").write_bytes(msgspec.json.encode([weights]))
+    weights = Version(resource="policy", content={"path": "/w", "sha256": "0"}, kind="weights")
+    write_bundle(trained / "bundle.json", Bundle([weights]))
     with Store(path, serve=True) as server:
-        assert run("release", "gateway.system_prompt", prompt, "--store", path, "--reason", "shorter") == 0
-        assert run("release", trained, "--store", path, "--json") == 0
+        named = ["release", "gateway.system_prompt", prompt, "--store", path, "--unproven"]
+        assert run(*named, "--reason", "shorter") == 0
+        assert run("release", trained, "--store", path, "--unproven", "--json") == 0
         live = server.live()
         assert live is not None
         assert dict(live)["policy"] == weights
@@ -108,12 +98,41 @@ def test_what_is_released_is_live_beside_the_rest_until_it_is_rolled_back(
         back = server.live()
         assert back is not None
         assert set(back) == {"gateway.system_prompt"}
-    with pytest.raises(NotFoundError, match="output folder of whet train"):
+        assert run("rollback", "--store", path) == 0
+        assert server.live() == Bundle()
+        assert "the agent is as it came" in capsys.readouterr().out
+    with pytest.raises(NotFoundError, match="as it came"):
+        run("rollback", "--store", path)
+    with pytest.raises(NotFoundError, match="output folder of a learner"):
         run("release", tmp_path, "--store", path)
     with pytest.raises(InputError, match=r"none\.txt"):
         run("release", "prompt", tmp_path / "none.txt", "--store", path)
     with pytest.raises(NotFoundError):
         run("rollback", "--store", tmp_path / "new.db")
+
+
+def test_a_version_is_listed_with_its_parent_and_shown_as_a_diff_to_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "runs.db"
+    old = Version(resource="tone", content="You are a clerk.\nBe brief.", kind="prompt")
+    new = Version(resource="tone", content="You are a clerk.\nBe kind.", kind="prompt", parent=old.id)
+    with Store(path) as store:
+        store.put_versions(old, new, Version(resource="limit", content=3))
+        store.release(Bundle([new]), reason="kinder", unproven=True, new_names=True)
+    assert run("show", "versions", "--store", path) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split() for line in lines[:2]] == [
+        [old.id, "prompt", "tone"],
+        [new.id, "live", "prompt", "tone", "from", old.id],
+    ]
+    assert run("show", "versions", new.id, "--store", path) == 0
+    assert "-Be brief.\n+Be kind." in capsys.readouterr().out
+    assert run("show", "versions", "--store", path, "--resource", "limit", "--json") == 0
+    (found,) = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert (found["content"], found["live"], found["parent"]) == (3, False, None)
+    with pytest.raises(NotFoundError, match="no Version 'nope'"):
+        run("show", "versions", "nope", "--store", path)
 
 
 def test_a_command_that_reads_leaves_an_empty_file_as_it_is(tmp_path: Path) -> None:
@@ -161,8 +180,8 @@ def test_a_person_is_erased_while_a_server_owns_the_store_and_old_runs_go(
         (["tasks", "add", "{tmp}/none.jsonl"], "none.jsonl"),
         (["tasks", "add", "{tmp}/bad.jsonl"], "line 1"),
         (["tasks", "add", "{tmp}/good.jsonl", "--resources", "never"], "never"),
-        (["resources", "put", "p", "{tmp}/none.txt"], "none.txt"),
-        (["resources", "put", "p", "{tmp}/bad.json"], "JSON"),
+        (["release", "p", "{tmp}/none.txt"], "none.txt"),
+        (["release", "p", "{tmp}/bad.json"], "JSON"),
         (["erase", "ann"], "no store"),
         (["retain", "--days", "3"], "no store"),
     ],

@@ -286,11 +286,12 @@ def test_rollback_goes_back_one_release_at_a_time_and_the_history_keeps_all() ->
         assert store.rollback() == bundle("b")
         assert store.rollback(reason="worse") == bundle("a")
         assert store.live() == bundle("a")
-        with pytest.raises(NotFoundError):
+        assert store.rollback() == store.live() == Bundle()  # the agent as it came
+        with pytest.raises(NotFoundError, match="as it came"):
             store.rollback()
-        contents = [release.bundle["prompt"].content for release in store.history()]
-        assert contents == ["a", "b", "c", "b", "a"]
-        assert store.history()[-1].reason == "worse"
+        *log, last = store.history()
+        assert [release.bundle["prompt"].content for release in log] == ["a", "b", "c", "b", "a"]
+        assert (log[-1].reason, last.previous) == ("worse", None)
         assert store.live("canary") is None
 
 

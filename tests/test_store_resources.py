@@ -1,4 +1,4 @@
-"""Snapshots of resources and revisions of trajectories: what was handed out or read stays readable."""
+"""Recorded Bundles and revisions of trajectories: what was handed out or read stays readable."""
 
 from __future__ import annotations
 
@@ -9,28 +9,54 @@ from pathlib import Path
 import pytest
 
 from whet.errors import InputError, NotFoundError
-from whet.store import Store, schema
-from whet.store.codec import encode
-from whet.types import Outcome, Step, Task, Trajectory
+from whet.store import Store, bundle_of, schema
+from whet.store.codec import encode, encode_json
+from whet.types import Bundle, Outcome, Rollout, Step, Task, Trajectory
 
 
-def test_a_snapshot_never_changes_and_the_latest_moves(tmp_path: Path) -> None:
+def test_a_recorded_bundle_is_read_by_its_id_from_any_process_and_is_not_live(tmp_path: Path) -> None:
     with Store(tmp_path / "runs.db") as store, Store(tmp_path / "runs.db") as client:
-        assert store.resources.latest() is None
-        first = store.resources.put({"prompt": "a", "knobs": {"k": 1}})
-        second = client.resources.put({"prompt": "b", "knobs": {"k": 1}})
-        assert first != second
-        assert store.resources.latest() == (second, {"prompt": "b", "knobs": {"k": 1}})
-        assert client.resources.get(first) == {"prompt": "a", "knobs": {"k": 1}}
-        assert store.resources.put({"knobs": {"k": 1}, "prompt": "a"}) == first
-        latest = store.resources.latest()
-        assert latest is not None
-        assert latest[0] == first
-        assert store.live() is None  # a snapshot for workers is no release
+        first, second = bundle_of({"prompt": "a", "knobs": {"k": 1}}), bundle_of({"prompt": "b"})
+        assert store.put_bundle(first) == client.put_bundle(bundle_of({"knobs": {"k": 1}, "prompt": "a"}))
+        client.put_bundle(second)
+        assert dict(client.bundle(first.id)) == dict(first)
+        assert store.bundle(second.id)["prompt"].kind == "prompt"
+        assert store.live() is None
+        assert store.bundle(Bundle().id) == Bundle()  # the agent as it came needs no record
+        assert store.count("bundles") == 2
         with pytest.raises(NotFoundError, match="never"):
-            store.resources.get("never")
+            store.bundle("never")
         with pytest.raises(InputError, match="JSON"):
-            store.resources.put({"x": object()})
+            store.put_bundle(bundle_of({"x": object()}))
+
+
+def test_snapshots_of_an_older_record_are_bundles_that_rollouts_name_and_are_not_live(tmp_path: Path) -> None:
+    path, snapshot, released = tmp_path / "old.db", bundle_of({"prompt": "old"}), bundle_of({"rule": 1})
+    with sqlite3.connect(path) as connection:
+        for number in range(5):
+            connection.executescript(schema.MIGRATIONS[number])
+        connection.execute(f"PRAGMA application_id = {schema.APPLICATION}")
+        connection.execute("PRAGMA user_version = 5")
+        for name, kept in (("resources", snapshot), ("live", released)):
+            (version,) = kept.values()
+            connection.execute(
+                "INSERT INTO versions (id, resource, kind, body) VALUES (?, ?, ?, ?)",
+                (version.id, version.resource, version.kind, encode(version)),
+            )
+            connection.execute(
+                "INSERT INTO bundles (id, name, bundle, at, reason, body) VALUES (?, ?, ?, 1.0, '', ?)",
+                (name, name, kept.id, encode_json([version.id])),
+            )
+    connection.close()
+    with Store(path) as store:
+        assert store.bundle(snapshot.id) == snapshot
+        assert store.live() == released
+        assert store.history("resources") == []
+        assert [store.count(table) for table in ("bundles", "releases", "verdicts")] == [2, 1, 0]
+        assert store.history()[0].unproven
+        store.add_rollouts(Rollout(id="old", task=Task(id="t"), resources=snapshot.id))
+        (lease,) = store.queue.claim("w").result()
+        assert store.bundle(lease.rollout.resources or "") == snapshot
 
 
 def test_an_overwritten_trajectory_keeps_what_was_read_before() -> None:

@@ -91,7 +91,7 @@ def test_steps_nest_with_their_parents_and_keep_order(store: Store) -> None:
     assert (plan.tokens, plan.usage) == (Tokens((1,), (2,), (-0.1,)), Usage(10, 2, 0.01, 1))
     assert plan.info == {"temperature": 0}
     assert (inner.observation, inner.action) == ({"words": ["a", "b"], "limit": 1}, ["a"])
-    assert last.observation == ["end"]
+    assert last.observation == {"words": ["end"]}
     assert plan.latency is not None
     assert inner.latency is not None
     assert plan.latency >= inner.latency > 0
@@ -233,7 +233,9 @@ def test_async_calls_at_once_do_not_mix(store: Store) -> None:
         assert each.output == f"{asked}2{asked}2"
 
 
-def test_an_async_calls_arguments_are_those_of_the_call_not_of_the_await(store: Store) -> None:
+def test_an_async_calls_arguments_are_those_that_its_body_sees_and_none_is_recorded_unawaited(
+    store: Store,
+) -> None:
     @trace(store)
     async def agent(items: list[int]) -> int:
         return len(items)
@@ -241,11 +243,13 @@ def test_an_async_calls_arguments_are_those_of_the_call_not_of_the_await(store: 
     async def main() -> int:
         items = [1]
         pending = agent(items)
+        agent([9]).close()
         items.append(2)
         return await pending
 
     assert asyncio.run(main()) == 2
-    assert recorded(store)[0].task.instruction == "[1]"
+    (found,) = recorded(store)
+    assert found.task.instruction == "[1,2]"
 
 
 def test_generators_are_recorded_with_what_they_yield_and_behave_the_same(store: Store) -> None:

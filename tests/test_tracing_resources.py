@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import inspect
 import os
 import subprocess
 import sys
 import types
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from whet.errors import InputError
+from whet.errors import InputError, NotFoundError
+from whet.store import Store
 from whet.tracing import (
     attach,
     collecting,
@@ -30,6 +32,7 @@ from whet.tracing import (
     resources,
     save_bundle,
     set_live_bundle,
+    step,
     trace,
     using,
 )
@@ -247,10 +250,10 @@ def test_a_saved_bundle_comes_back_and_reaches_another_process(tmp_path: Path) -
 
 def test_a_bundle_file_that_cannot_be_used_is_refused_with_the_reason(tmp_path: Path) -> None:
     path = tmp_path / "bundle.json"
-    with pytest.raises(InputError, match="no saved Bundle"):
+    with pytest.raises(NotFoundError, match="there is no"):
         load_bundle(path)
     path.write_text('{"cats": 3}')
-    with pytest.raises(InputError, match="no saved Bundle"):
+    with pytest.raises(InputError, match="not a saved Bundle"):
         load_bundle(path)
     save_bundle(bundle(prompt="original"), path)
     path.write_text(path.read_text().replace("original", "tampered"))
@@ -260,3 +263,74 @@ def test_a_bundle_file_that_cannot_be_used_is_refused_with_the_reason(tmp_path: 
 
 def test_nothing_is_current_by_default() -> None:
     assert len(current_bundle()) == 0
+
+
+def passing(function: Any) -> Any:
+    """A decorator of somebody else's between two of whet's."""
+
+    @functools.wraps(function)
+    def passed(*args: Any, **kwargs: Any) -> Any:
+        return function(*args, **kwargs)
+
+    return passed
+
+
+STACKS: dict[str, tuple[Any, list[tuple[str, str]]]] = {
+    "evolve": (lambda f: evolve(f), [("function", "twice")]),
+    "step above": (lambda f: step("mine", kind="action")(evolve(f)), [("action", "mine")]),
+    "step below": (lambda f: evolve(step("mine", kind="tool")(f)), [("tool", "mine")]),
+    "step, another, evolve": (lambda f: step("mine")(passing(evolve(f))), [("function", "mine")]),
+    "evolve, another, step": (lambda f: evolve(passing(step("mine")(f))), [("function", "mine")]),
+    "trace above": (lambda f: trace(Store(":memory:"))(evolve(f)), [("agent", "twice")]),
+}
+
+
+@pytest.mark.parametrize("stack", STACKS)
+@pytest.mark.parametrize("candidate", [False, True])
+def test_a_call_of_an_evolved_function_is_one_step_whatever_else_marks_it(
+    stack: str, candidate: bool
+) -> None:
+    decorate, expected = STACKS[stack]
+
+    def twice(number: int) -> int:
+        return 2 * number
+
+    marked = decorate(twice)
+    register_loader("thrice", lambda _version, _original: lambda number: 3 * number)
+    bundle = Bundle([Version(resource="twice", content="", kind="thrice")] if candidate else [])
+    with collecting() as records, using(bundle):
+        assert trace(lambda: marked(2))() == (6 if candidate else 4)
+    (run,) = records
+    assert isinstance(run, Trajectory)
+    found = [(each.kind, each.name.rpartition(".")[2]) for each in run.steps]
+    assert found == expected
+    assert run.steps[0].action == (6 if candidate else 4)
+
+
+def test_an_evolved_function_that_calls_itself_is_a_step_each_time() -> None:
+    @evolve
+    def down(number: int) -> int:
+        return 0 if number == 0 else 1 + down(number - 1)
+
+    with collecting() as records:
+        assert trace(lambda: down(2))() == 2
+    (run,) = records
+    assert isinstance(run, Trajectory)
+    assert [(each.observation, each.parent) for each in run.steps] == [(2, None), (1, "0"), (0, "1")]
+    assert down(1) == 1, "and outside of a traced run it records nothing"
+
+
+def test_an_evolved_async_generator_is_a_step_with_what_it_yielded() -> None:
+    @evolve
+    async def counting(to: int) -> AsyncIterator[int]:
+        for number in range(to):
+            yield number
+
+    async def agent() -> list[int]:
+        return [number async for number in counting(3)]
+
+    with collecting() as records:
+        assert asyncio.run(trace(agent)()) == [0, 1, 2]
+    (run,) = records
+    assert isinstance(run, Trajectory)
+    assert [(each.kind, each.action) for each in run.steps] == [("function", [0, 1, 2])]

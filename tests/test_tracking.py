@@ -11,7 +11,7 @@ from methods_toys import beginning, collect, tasks
 from whet.cli import app
 from whet.data import files, tracking
 from whet.errors import InputError, MissingExtra, NotFoundError
-from whet.loop import Improvement
+from whet.improvement import Improvement
 from whet.store import Store
 from whet.training.local import LocalModels
 from whet.types import Bundle
@@ -28,7 +28,8 @@ def trained(tmp_path_factory):
     groups = asyncio.run(collect(beginning(folder), tasks(8), 8, models=LocalModels()))
     data = folder / "trajectories.jsonl"
     files.write(data, [trajectory for group in groups for trajectory in group.trajectories])
-    for method, *more in (("grpo", "--steps", 3), ("sft", "--epochs", 3)):
+    own = ("--model", folder / "start", "--round-tasks", 3)
+    for method, *more in (("grpo", "--steps", 3, *own), ("sft", "--epochs", 3)):
         assert run("train", method, "--data", data, "--output", folder / method, "--json", *more) == 0
     return folder
 
@@ -90,10 +91,10 @@ def test_exported_again_it_is_the_same_run_and_what_was_noted_there_stays(traine
     first = json.loads(capsys.readouterr().out)["runs"]
     folder = tmp_path / first[0]["folder"]
     (folder / "tags" / "mlflow.note.content").write_text("the good one")
-    before = metric(folder, "reward")
+    before = metric(folder, "recorded_reward")
     assert run(*words, "--json") == 0
     assert json.loads(capsys.readouterr().out)["runs"] == first
-    assert metric(folder, "reward") == before
+    assert metric(folder, "recorded_reward") == before
     assert (folder / "tags" / "mlflow.note.content").read_text() == "the good one"
     assert len(list(tmp_path.glob("*/meta.yaml"))) == 1
     assert len(list(tmp_path.glob("*/*/meta.yaml"))) == 2
@@ -109,7 +110,7 @@ def test_a_run_under_way_is_exported_up_to_its_last_whole_row(trained, tmp_path)
     (live / "metrics.jsonl").write_bytes(rows[: rows.index(b"\n") + 20])
     run("export", "mlflow", live, "--output", tmp_path / "mlruns")
     folder = only_run(tmp_path / "mlruns")
-    assert len(metric(folder, "reward")) == 1
+    assert len(metric(folder, "recorded_reward")) == 1
     about = yaml.safe_load((folder / "meta.yaml").read_text())
     assert (about["status"], about["end_time"]) == (1, None)
 

@@ -8,10 +8,9 @@ import torch
 from methods_toys import DIGITS, FAST, RIGHT, WORDS, beginning, context
 
 from whet.errors import InputError, TrainingRefused
-from whet.gate import Result, compare
 from whet.optimizers.sft import SFT, SFTOptions
 from whet.training.batch import Merged, merge, parts
-from whet.training.guards import Guard, GuardOptions, fisher, guarded
+from whet.training.guards import Guard, GuardOptions, fisher
 from whet.training.learner import Learner, mean_loss
 from whet.training.local import LocalModels
 from whet.training.optim import OptimOptions
@@ -117,23 +116,3 @@ def test_guards_without_anything_to_hold_on_to_are_refused(tmp_path):
         Guard((), GuardOptions(ewc=1.0)).protect(Learner(network, FAST))
     with pytest.raises(InputError, match="0 or more"):
         GuardOptions(replay=-1.0)
-
-
-def results(rate, count=400, seed=0):
-    generator = torch.Generator().manual_seed(seed)
-    won = torch.rand(count, generator=generator) < rate
-    return [
-        Result(task=f"t{i}", group=f"g{i}", scores={"success": float(good)}) for i, good in enumerate(won)
-    ]
-
-
-def test_a_guard_suite_that_drops_takes_a_promotion_back():
-    better = compare(results(0.4), results(0.7))
-    assert better.promote
-    held = guarded(better, results(0.8, 4000), results(0.8, 4000), margin=0.05)
-    assert held.promote
-    assert held.guardrails["guard suite"] is True
-    dropped = guarded(better, results(0.8, 4000), results(0.6, 4000), margin=0.05)
-    assert not dropped.promote
-    assert dropped.guardrails["guard suite"] is False
-    assert "guard suite: success changed by" in dropped.reasons[-1]

@@ -142,8 +142,12 @@ def test_cloning_counts_what_it_leaves_out(tmp_path):
     assert update.metrics["repeated"] == 20
     assert update.metrics["unjudged"] == 2
     assert update.metrics["without_tokens"] == 1
-    with pytest.raises(TrainingRefused, match="2 unjudged"):
+    with pytest.raises(TrainingRefused) as refused:
         asyncio.run(learner.step(update.bundle, mixed[-1:], context(tmp_path)))
+    assert "2 without an outcome or score, 1 without token ids. To do: have them judged" in str(refused.value)
+    assert "without_tokens" not in str(refused.value)
+    with pytest.raises(TrainingRefused, match="none is recorded for these tasks"):
+        asyncio.run(learner.step(update.bundle, [], context(tmp_path)))
     with pytest.raises(InputError, match="no resource"):
         asyncio.run(learner.step(Bundle(), groups, context(tmp_path)))
 

@@ -57,7 +57,7 @@ def run(*words):
 
 def tensors(output):
     """The weights that a run of a transformers model ended with."""
-    return load_file(sorted(output.glob("weights-*"))[-1] / "model.safetensors")
+    return load_file(sorted(output.rglob("weights-*"))[-1] / "model.safetensors")
 
 
 def answered(path):
@@ -176,7 +176,10 @@ def weights(output):
 
 @pytest.mark.parametrize(
     "method",
-    [["sft", "--epochs", 3, "--part-tokens", 16], ["grpo", "--steps", 3, "--floor", 0, "--part-tokens", 16]],
+    [
+        ["sft", "--epochs", 3, "--part-tokens", 16],
+        ["grpo", "--round-tasks", 4, "--floor", 0, "--part-tokens", 16, "--off-policy"],
+    ],
 )
 def test_two_processes_train_to_the_weights_of_one(method, recorded, tmp_path):
     common = [*method, "--data", recorded, "--optim.learning-rate", "0.02"]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from whet.cli import app
 from whet.errors import GateError, InputError
 from whet.types import Verdict
 from whet.verdict import load_outcomes, render, to_json, verdict
@@ -30,6 +31,26 @@ def test_a_better_run_is_promoted_and_a_worse_one_is_not(tmp_path: Path) -> None
     assert any(reason.startswith("Cost -0.5") for reason in better.reasons)
     assert verdict(a, a, margin=0.1).promote
     assert not verdict(a, a).promote
+
+
+def test_a_suite_that_drops_takes_a_promotion_back(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def many(name: str, wins: int) -> Path:
+        found = [{"task": f"t{i}", "group": f"g{i}", "success": i % 1000 < wins} for i in range(4000)]
+        return write(tmp_path / f"{name}.jsonl", found)
+
+    a, b = write(tmp_path / "a.jsonl", rows(50)), write(tmp_path / "b.jsonl", rows(80))
+    before, same, dropped = many("before", 800), many("same", 800), many("dropped", 600)
+    held = verdict(a, b, suite=(before, same), suite_margin=0.05)
+    assert held.promote
+    assert held.guardrails["guard suite"] is True
+    words = ["verdict", str(a), str(b), "--suite", str(before), str(dropped), "--json"]
+    app(words, result_action="return_value")
+    found = json.loads(capsys.readouterr().out)
+    assert found["promote"] is False
+    assert found["guardrails"] == {"guard suite": False}
+    assert "guard suite: success changed by -0.2" in found["reasons"][-1]
 
 
 def test_ids_may_stand_under_three_names_and_results_under_two(tmp_path: Path) -> None:
@@ -112,3 +133,12 @@ def test_one_pair_and_a_bar_of_nothing_are_written_as_people_do(tmp_path: Path) 
     assert "over 1 pair;" in said
     assert "1 pair left out: success missing" in said
     assert "not above +0.000" in said
+
+
+def test_a_cost_that_no_number_holds_is_refused_by_its_line(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text(
+        '{"task": 1, "success": true}\n{"task": 2, "success": true, "cost": 1' + "0" * 400 + "}\n"
+    )
+    with pytest.raises(InputError, match=r"line 2: cost 10+ must be a number from 0 to"):
+        load_outcomes(path)

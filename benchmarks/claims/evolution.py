@@ -26,15 +26,20 @@ from types import ModuleType
 from typing import Any
 
 from killed import killed
-from page import publish, table
+from page import publish, rows_of, table
 from prompts import demonstrations, rules
 from reflection import bug, gepa, reflection
 
-from whet.evolution.engine import Search, SearchOptions
-from whet.evolution.job import Job, Report, run_job
-from whet.evolution.judging import WARM, Evaluator, Judge, JudgeOptions
+from whet.evolution.candidates import Form
+from whet.evolution.engine import SearchOptions
+from whet.evolution.pair import WARM, Evaluator, JudgeOptions, Pair
 from whet.evolution.population import Best, IslandOptions, Islands, Population
 from whet.evolution.program import Program
+from whet.evolution.programs import Programs, evolve_program
+from whet.evolution.proposing import Proposing
+from whet.evolution.reports import Report
+from whet.evolution.settings import Settings
+from whet.experiment import Experiment
 from whet.sandbox import Limits, Local, Pool, Sandbox
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "evolve"
@@ -59,9 +64,7 @@ def module(path: Path) -> ModuleType:
 
 def search(folder: Path, seed: int, options: argparse.Namespace) -> Report:
     """One search of the program in a folder, without a model."""
-    job = Job(
-        program=folder / "program.py",
-        evaluator=folder / "evaluator.py",
+    settings = Settings(
         cpu_seconds=options.cpu,
         timeout=10.0,
         seed=seed,
@@ -69,7 +72,7 @@ def search(folder: Path, seed: int, options: argparse.Namespace) -> Report:
         output=Path(tempfile.mkdtemp(prefix="whet-claim-")),
         unsafe_local=options.unsafe_local,
     )
-    return asyncio.run(run_job(job))
+    return asyncio.run(evolve_program(folder / "program.py", folder / "evaluator.py", settings))
 
 
 def packing(options: argparse.Namespace) -> list[dict[str, Any]]:
@@ -195,10 +198,13 @@ async def _landscape(population: Population, chosen: SearchOptions, options: arg
     sandbox = Local(limits=limits) if options.unsafe_local else Sandbox(limits=limits)
     evaluator = Evaluator({"evaluator.py": (folder / "evaluator.py").read_text()}, "evaluator.py")
     async with Pool(sandbox, modules=WARM) as pool:
-        judge = Judge(pool, evaluator, JudgeOptions(timeout=10.0))
         start = Program({"program.py": (folder / "program.py").read_text()}, "program.py")
-        found = await Search(start, judge, population, options=chosen).run()
-    return found.best.score
+        pair = Pair(pool, evaluator, JudgeOptions(timeout=10.0), Form(start))
+        experiment = Experiment(env=pair, tasks=list(pair.tasks.values()), rewards=[pair.score])
+        searched = Programs(pair, chosen, Proposing(offline=True), lambda: population)
+        await experiment.improve(searched, rounds=1)
+    assert searched.found is not None
+    return searched.found.best.score
 
 
 PROBLEMS: dict[str, Callable[[argparse.Namespace], list[dict[str, Any]]]] = {
@@ -248,13 +254,18 @@ def evolution(options: argparse.Namespace) -> None:
 
 def _publish(folder: Path) -> None:
     lines = []
-    for name in PROBLEMS:  # those measured before stay in the table, with their own date
+    before = rows_of("Evolution")
+    for (
+        name
+    ) in PROBLEMS:  # those measured before stay in the table, with their own date, in another checkout too
         path = folder / f"{name}.json"
-        if path.is_file():
-            kept = json.loads(path.read_text(encoding="utf-8"))
-            for problem in dict.fromkeys(row["problem"] for row in kept["rows"]):
-                mine = [row for row in kept["rows"] if row["problem"] == problem]
-                lines.append([*_line(problem, mine), kept["date"]])
+        if not path.is_file():
+            lines += [row for row in before if row[0].partition(",")[0] == name]
+            continue
+        kept = json.loads(path.read_text(encoding="utf-8"))
+        for problem in dict.fromkeys(row["problem"] for row in kept["rows"]):
+            mine = [row for row in kept["rows"] if row["problem"] == problem]
+            lines.append([*_line(problem, mine), kept["date"]])
     heads = ("problem", "runs", "median", "worst", "start", "what else", "measured")
     publish("Evolution", [*table(heads, lines), _READING])
 

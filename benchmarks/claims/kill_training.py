@@ -19,10 +19,14 @@ from pathlib import Path
 import msgspec
 from page import publish, table
 
+from whet.training.running import checkpointed
+
 TESTS = Path(__file__).resolve().parents[2] / "tests"
+OWN = ["--checkpoint-every", "3", "--round-tasks", "1"]
+"""Of methods that learn from each recorded trajectory once: 24 rounds."""
 METHODS = {
-    "grpo": ["--steps", "20", "--checkpoint-every", "3", "--passes", "2"],
-    "ppo": ["--steps", "12", "--checkpoint-every", "3"],
+    "grpo": [*OWN, "--passes", "8"],
+    "ppo": [*OWN, "--passes", "4"],
     "dpo": ["--epochs", "6"],
 }
 PATIENCE = 600.0
@@ -44,6 +48,7 @@ def _recorded(folder: Path) -> Path:
 
 def _train(method: str, data: Path, output: Path, *, resume: bool) -> subprocess.Popen[bytes]:
     words = ["train", method, "--data", str(data), "--output", str(output), "--json", *METHODS[method]]
+    words += [] if method == "dpo" else ["--model", str(data.parent / "start")]
     words += ["--resume"] if resume else []
     return subprocess.Popen(
         [sys.executable, "-m", "whet", *words],
@@ -55,7 +60,7 @@ def _train(method: str, data: Path, output: Path, *, resume: bool) -> subprocess
 
 def _weights(output: Path) -> str:
     """SHA-256 of what the run ended with."""
-    (version,) = msgspec.json.decode((output / "bundle.json").read_bytes())
+    (version,) = msgspec.json.decode((output / "bundle.json").read_bytes())["bundle"]
     found: str = version["content"]["sha256"]
     return found
 
@@ -116,7 +121,7 @@ def kill_training(folder: Path, *, times: int, seed: int) -> bool:
         if not _killed(running, output, rng.randrange(rows), rng.random() * seconds):
             continue  # it was quicker than the uninterrupted one, and had ended
         noted = f"{_noted(output)} of {rows}"
-        resumed = (output / "state.json").exists()
+        resumed = checkpointed(output)
         failed = _train(method, data, output, resume=True).wait() != 0
         found = "failed" if failed else _weights(output)
         same += found == expected

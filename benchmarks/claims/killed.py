@@ -82,16 +82,19 @@ def _rows(path: Path, query: str) -> list[tuple[Any, ...]]:
 
 def _archive(folder: Path) -> dict[str, Any]:
     """Every record of every proposal, whatever the search is called."""
-    query = "SELECT key, body FROM states WHERE key LIKE 'evolution/%'"
-    return {
-        key.rpartition("/")[2]: json.loads(body) for key, body in _rows(folder / "out/evolution.db", query)
-    }
+    kept = {key.split("/")[-1]: body for key, body in _logged(folder) if "/answer/" not in key}
+    return {number: json.loads(body) for number, body in kept.items() if number.lstrip("-").isdigit()}
+
+
+def _logged(folder: Path) -> list[tuple[Any, ...]]:
+    """Entries of the log of the search."""
+    return _rows(folder / "out/runs.db", "SELECT key, body FROM states WHERE key GLOB 'log/evolve/*'")
 
 
 def _answers(folder: Path) -> Counter[str]:
     """Recorded answers by request, whichever sample they are."""
-    keys = _rows(folder / "out/answers.db", "SELECT key FROM answers")
-    return Counter(key.rpartition(":")[0] for (key,) in keys)
+    keys = [key.partition("/answer/")[2] for key, _ in _logged(folder) if "/answer/" in key]
+    return Counter(key.rpartition(":")[0] for key in keys)
 
 
 def _asked(server: ScriptedServer, since: int) -> Counter[str]:

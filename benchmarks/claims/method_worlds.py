@@ -26,7 +26,8 @@ from whet.env import rollout
 from whet.envs.email import MailEnv
 from whet.envs.email.slots import TOKENS
 from whet.envs.text import TextWorld, spoken, text_tasks
-from whet.loop import Experiment, means
+from whet.experiment import Experiment
+from whet.loop import means
 from whet.policy import Policy
 from whet.reward import score
 from whet.training.branching import Recalling

@@ -27,6 +27,14 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     ]
 
 
+def rows_of(heading: str, *, page: Path = PAGE) -> list[list[str]]:
+    """The rows of the tables in a section of the page, without their heads; none where there is no such section."""
+    old = page.read_text(encoding="utf-8") if page.exists() else ""
+    section = next((text for text in old.split("\n## ") if text.partition("\n")[0].strip() == heading), "")
+    lines = [line for line in section.splitlines() if line.startswith("| ")]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[1:]]
+
+
 def percent(value: float | None, *, signed: bool = False) -> str:
     """A share in percent, or a dash."""
     return "–" if value is None else f"{100 * value:{'+' if signed else ''}.1f}"

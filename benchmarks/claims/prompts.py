@@ -13,26 +13,29 @@ import importlib.util
 import random
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from whet.data.examples import Example, load
+from whet.data.examples import load, task_of
 from whet.data.recorded import recorded
 from whet.evolution.agent import Agent
+from whet.evolution.candidates import Form
 from whet.evolution.demonstrations import Demonstrate, pool_of
 from whet.evolution.engine import Search, SearchOptions
-from whet.evolution.improving import mean
 from whet.evolution.mining import Mined
-from whet.evolution.outside import Comparer, Inside, Outside
+from whet.evolution.outside import Compared, Comparer, Inside, Targets
 from whet.evolution.population import Draw, Front
 from whet.evolution.program import Program
 from whet.evolution.proposers import Move
+from whet.evolution.rows import RowJudge, mean
+from whet.experiment import Experiment
+from whet.loop import Context, Update
 from whet.sandbox import Limits, Local, Pool, Sandbox
 from whet.store import Store
-from whet.types import Json, Split
+from whet.types import Bundle, Group, Json, Split, Task, Trajectory
 
 DESK = Path(__file__).resolve().parents[2] / "examples" / "evolve" / "sorting_desk"
 PROPOSALS = 40
@@ -57,6 +60,30 @@ class Shuffled:
         return self.move(
             replace(draw, parent=replace(draw.parent, instances=dict(zip(dealt, scores, strict=True)))), rng
         )
+
+
+@dataclass
+class OneArm:
+    """The optimizer that is one search with one arm."""
+
+    env: Targets
+    comparer: Comparer
+    moves: Mapping[str, Move]
+    seed: int
+
+    name = "one arm"
+    group_size = 0
+    on_policy = False
+    ordered = False
+
+    async def step(self, bundle: Bundle, groups: Sequence[Group], context: Context) -> Update:
+        """Search."""
+        judge = RowJudge(
+            context.rollout, context.train, self.env.form.bundle, "sort", self.env, self.comparer
+        )
+        chosen = SearchOptions(iterations=PROPOSALS, edits=(), seed=self.seed)
+        search = Search(self.env.form.program(bundle), judge, Front(), options=chosen, moves=self.moves)
+        return Update(bundle=self.env.form.bundle((await search.run()).best.program))
 
 
 def _traffic() -> ModuleType:
@@ -94,26 +121,27 @@ async def _one(
     agent = Agent(folder, ("prompt",), "desk:sort")
     limits = Limits(wall_seconds=10.0)
     async with Pool(Local(limits=limits) if options.unsafe_local else Sandbox(limits=limits)) as pool:
-        judge = Outside(
-            agent.target("sort"),
-            [row for row in rows if row.split is Split.TRAIN],
-            Inside(pool),
-            Comparer(None, pool),
-        )
-        by_id = {row.id: row for row in judge.rows}
+        env = Targets({"sort": agent.target("sort")}, {"sort": Inside(pool)}, Form.of(agent.pieces))
+        comparer = Comparer(None, pool)
+        tasks = [task_of(row, "sort") for row in rows]
+        experiment = Experiment(env=env, tasks=tasks, rewards=[Compared({"sort": comparer})])
+        by_id = {task.id: task for task in tasks if task.split is Split.TRAIN and task.answer_known}
         if problem == "rules":
             move: Move = Mined(by_id)
             moves: Mapping[str, Move] = {"rule": Shuffled(move) if shuffled else move}
         else:
             shown = _runs(agent, traffic.record(folder / "runs.db", seed, shuffled=shuffled))
-            moves = {"demonstrate": Demonstrate(pool_of(shown, rows), by_id)}
-        chosen = SearchOptions(iterations=PROPOSALS, edits=(), seed=seed)
-        found = await Search(agent.start, judge, Front(), options=chosen, moves=moves).run()
-        unseen = [row for row in rows if row.split is not Split.TRAIN]
-        before = mean(await judge.trials(agent.start, unseen))
-        return before, mean(await judge.trials(found.best.program, unseen))
+            moves = {"demonstrate": Demonstrate(pool_of(shown, tasks), by_id)}
+        better = await experiment.improve(OneArm(env, comparer, moves, seed), rounds=1)
+        return mean(await _unseen(experiment, Bundle())), mean(await _unseen(experiment, better.bundle))
 
 
-def _runs(agent: Agent, path: Path) -> list[Example]:
+async def _unseen(experiment: Experiment, bundle: Bundle) -> list[Trajectory]:
+    parts = [await experiment.evaluate(bundle, part) for part in (Split.VALIDATION, Split.GATE)]
+    return [run for groups in parts for group in groups for run in group.trajectories]
+
+
+def _runs(agent: Agent, path: Path) -> list[Task]:
     with Store(path) as store:
-        return list(recorded(agent.callees["sort"].signature, "sort", store.trajectories()))
+        rows = recorded(agent.callees["sort"].signature, "sort", store.trajectories())
+        return [task_of(row, "sort") for row in rows]

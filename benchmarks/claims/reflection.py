@@ -20,11 +20,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from whet.evolution.engine import Found, Search, SearchOptions
-from whet.evolution.judging import WARM, Evaluator, Judge, JudgeOptions
+from whet.evolution.candidates import Form
+from whet.evolution.engine import Found, SearchOptions
+from whet.evolution.openevolve import Config
+from whet.evolution.pair import WARM, Evaluator, JudgeOptions, Pair
 from whet.evolution.population import Front
 from whet.evolution.program import Program
-from whet.evolution.proposers import Proposer
+from whet.evolution.programs import Programs
+from whet.evolution.proposing import Proposing
+from whet.experiment import Experiment
 from whet.models import ScriptedModel
 from whet.models.base import Request
 from whet.sandbox import Limits, Local, Pool, Sandbox
@@ -176,11 +180,15 @@ async def _search(
     """What was found, and how many programs were evaluated until the score was full, the judge's own among them."""
     limits = Limits(wall_seconds=10.0)
     async with Pool(Local(limits=limits) if local else Sandbox(limits=limits), modules=WARM) as pool:
-        judge = Judge(pool, Evaluator({"e.py": evaluator}, "e.py"), JudgeOptions(timeout=10.0))
-        proposers = [Proposer(ScriptedModel(answer), feedback=feedback)]
+        given = Evaluator({"e.py": evaluator}, "e.py")
+        pair = Pair(pool, given, JudgeOptions(timeout=10.0), Form(program))
+        proposing = Proposing(Config(feedback=feedback), [ScriptedModel(answer)])
         options = SearchOptions(iterations=200, in_flight=1, edits=(), target=1.0, seed=1)
-        found = await Search(program, judge, Front(), options=options, proposers=proposers).run()
-        return found, judge.evaluations
+        searched = Programs(pair, options, proposing, Front)
+        experiment = Experiment(env=pair, tasks=list(pair.tasks.values()), rewards=[pair.score])
+        await experiment.improve(searched, rounds=1)
+        assert searched.found is not None
+        return searched.found, searched.evaluations
 
 
 def _prompt(seed: int, options: argparse.Namespace, *, feedback: bool = True) -> tuple[Found, int]:

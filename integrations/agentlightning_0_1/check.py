@@ -21,7 +21,7 @@ from typing import Any
 import msgspec
 
 from whet.server import Access, Server, new_tokens, running, standard
-from whet.store import Store
+from whet.store import Store, bundle_of
 from whet.types import Rollout, Task
 
 AGENT = Path(__file__).with_name("agent.py")
@@ -74,7 +74,7 @@ def recorder(url: str, exchange: list[dict[str, Any]]) -> ThreadingHTTPServer:
 def run(python: str, store: Store, folder: str, *options: str) -> list[dict[str, Any]]:
     """Have the client do TASKS over `store`, its log files in `folder`; what passed on the wire."""
     exchange: list[dict[str, Any]] = []
-    store.resources.put(RESOURCES)
+    store.release(bundle_of(RESOURCES), unproven=True, new_names=True)
     rollouts = [
         Rollout(id=f"al-{name}", task=Task(instruction=name, initial_state={"row": 1})) for name in TASKS
     ]

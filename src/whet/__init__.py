@@ -16,28 +16,63 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from .agent_env import calls
     from .data.tasks import tasks
-    from .env import check_env, rollout
-    from .loop import Experiment
+    from .env import Env, StepResult, check_env, rollout
+    from .experiment import Experiment
+    from .gate import compare
+    from .guardrails import Guardrail
+    from .improvement import Improvement
+    from .loop import Context, Optimizer, Update
     from .loop_checks import check_optimizer
-    from .models import ScriptedModel
+    from .models import Model, ScriptedModel
     from .optimizers.evolve import Evolve
+    from .optimizers.grpo import GRPO
+    from .optimizers.head import Head
+    from .policy import Action, Policy
     from .reward import check_reward, fewer_steps
     from .store import Store
     from .tracing import attach, evolve, feedback, propagate, resource, run, step, trace
-    from .types import Budget, Bundle, Outcome, Score, Step, Task, Trajectory, Verdict, Version
+    from .types import (
+        Budget,
+        Bundle,
+        Feedback,
+        Group,
+        Outcome,
+        Preference,
+        Score,
+        Step,
+        Task,
+        Trajectory,
+        Verdict,
+        Version,
+    )
 
 _HOME = {
+    "Action": "policy",
     "Budget": "types",
     "Bundle": "types",
+    "Context": "loop",
+    "Env": "env",
     "Evolve": "optimizers.evolve",
-    "Experiment": "loop",
+    "Experiment": "experiment",
+    "Feedback": "types",
+    "GRPO": "optimizers.grpo",
+    "Group": "types",
+    "Guardrail": "guardrails",
+    "Head": "optimizers.head",
+    "Improvement": "improvement",
+    "Model": "models",
+    "Optimizer": "loop",
     "Outcome": "types",
+    "Policy": "policy",
+    "Preference": "types",
     "Score": "types",
     "ScriptedModel": "models",
     "Step": "types",
+    "StepResult": "env",
     "Store": "store",
     "Task": "types",
     "Trajectory": "types",
+    "Update": "loop",
     "Verdict": "types",
     "Version": "types",
     "attach": "tracing",
@@ -45,6 +80,7 @@ _HOME = {
     "check_env": "env",
     "check_optimizer": "loop_checks",
     "check_reward": "reward",
+    "compare": "gate",
     "evolve": "tracing",
     "feedback": "tracing",
     "fewer_steps": "reward",
@@ -59,17 +95,32 @@ _HOME = {
 """Public name → module that defines it."""
 
 __all__ = [
+    "GRPO",
+    "Action",
     "Budget",
     "Bundle",
+    "Context",
+    "Env",
     "Evolve",
     "Experiment",
+    "Feedback",
+    "Group",
+    "Guardrail",
+    "Head",
+    "Improvement",
+    "Model",
+    "Optimizer",
     "Outcome",
+    "Policy",
+    "Preference",
     "Score",
     "ScriptedModel",
     "Step",
+    "StepResult",
     "Store",
     "Task",
     "Trajectory",
+    "Update",
     "Verdict",
     "Version",
     "attach",
@@ -77,6 +128,7 @@ __all__ = [
     "check_env",
     "check_optimizer",
     "check_reward",
+    "compare",
     "evolve",
     "feedback",
     "fewer_steps",

@@ -4,12 +4,11 @@ For agents that are run as they are: the task's instruction goes in, whatever co
 episode, and what the agent traced on the way becomes its steps.  A task that was read from recorded
 runs is replayed: the agent's tools answer from the record and the world is not touched.  An agent
 that acts turn by turn has an Env of its own (`whet.env`); what an Experiment does with either is in
-`whet.loop`, and how far a replay can be trusted says `whet.replay`.
+`whet.experiment`, and how far a replay can be trusted says `whet.replay`.
 """
 
 from __future__ import annotations
 
-import asyncio
 import os
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -22,10 +21,10 @@ import msgspec
 from .env import Env, StepResult
 from .errors import EnvError, InputError
 from .policy import Action, Policy
-from .replay import attempt, replay_of
+from .replay import Fidelity, answer_of, attempt, fidelity_of, replay_of
+from .reward import Reward
 from .store import Store
 from .tracing import collecting, flush, recorded_in, using
-from .tracing.record import is_async
 from .tracing.replay import Counts, Divergence
 from .types import Bundle, Json, Outcome, Step, Task, Trajectory
 
@@ -109,11 +108,7 @@ class _Agent:
             arguments = dict(arguments)
             given = (arguments.pop("instruction"),)
         with using(self._bundle), collecting() as records:
-            if is_async(agent):
-                value = await agent(*given, **arguments)
-            else:
-                # A thread of its own, so that an agent that waits for its model does not hold up the others.
-                value = await asyncio.to_thread(agent, *given, **arguments)
+            value = await answer_of(agent, *given, **arguments)
         steps: list[Step] = []
         for record in records:
             steps.extend([record] if isinstance(record, Step) else record.steps)
@@ -142,6 +137,11 @@ def _chosen(store: Store, names: Sequence[str], seed: int) -> Trajectory | None:
             if replay_of(found) is None:
                 return found
     return None
+
+
+def _same_versions(replayed: Trajectory, recorded: Trajectory) -> bool:
+    """Whether they ran under the same Versions, as far as both say."""
+    return all(recorded.versions.get(name, id) == id for name, id in replayed.versions.items())
 
 
 class Calls:
@@ -198,6 +198,23 @@ class Calls:
             )
         return chosen
 
+    async def fidelity(
+        self, replayed: Iterable[Trajectory], rewards: Sequence[Reward] = ()
+    ) -> Fidelity | None:
+        """How far these rollouts agree with what was recorded; None where none is a replay of the same Versions.
+
+        Args:
+            replayed: rollouts; one that is no replay, or that ran under other Versions than its recorded run, is
+                passed over.
+            rewards: as of `whet.replay.fidelity_of`.
+        """
+        runs = [(each, str(told["of"])) for each in replayed if (told := replay_of(each)) is not None]
+        known = dict(self._runs or {})
+        if self._runs is None and runs and (store := self._opened()) is not None:
+            known = {each.id: each for each in store.trajectories(ids=sorted({of for _, of in runs}))}
+        alike = [each for each, of in runs if of in known and _same_versions(each, known[of])]
+        return await fidelity_of(alike, known.values(), rewards=rewards) if alike else None
+
     def _opened(self) -> Store | None:
         if self._store is None:
             target = recorded_in(self.agent) if self._record is None else self._record
@@ -228,7 +245,9 @@ def calls(
     divergence: Divergence = "exclude",
     live: Collection[str] = (),
 ) -> Calls:
-    """An agent function, sync or async, as an environment: one call is one episode.
+    """An agent function as an environment: one call is one episode.
+
+    The function is plain, async or a generator of either, whose answer is the list of what it yields.
 
     The task's instruction is the first argument and the entries of `initial_state` are keyword
     arguments.  The agent runs under the Bundle being tried, as far as it reads its resources at
@@ -237,8 +256,8 @@ def calls(
     A task that `whet.tasks` read from recorded runs is replayed: the agent is called as it was, its
     model calls are real, and its tools (functions marked `@whet.step(kind="tool")`) get their recorded
     answers.  A run that does what was never recorded is an infrastructure error, which no statistic
-    counts; `replays` says how many there were, and `whet.replay.fidelity_of` how far the verdicts agree
-    with the recorded ones.
+    counts; `replays` says how many there were, and the reasons of the gate's Verdict how far the replays'
+    verdicts agree with the recorded ones.
 
     Args:
         record: where the recorded runs are: a Store, its path, or Trajectories; `"live"` never replays.

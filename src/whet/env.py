@@ -11,14 +11,16 @@ from __future__ import annotations
 import asyncio
 import inspect
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 from .errors import ContractError, EnvError
 from .faults import fault_of
-from .policy import Action, FunctionPolicy, Policy
-from .types import Budget, Failure, Fault, Json, Outcome, Step, Task, Trajectory, canonical, new_id
+from .policy import Action, FunctionPolicy, Policy, placed
+from .tracing.trace import in_rollout
+from .types import Budget, Bundle, Failure, Fault, Json, Outcome, Step, Task, Trajectory, canonical, new_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +59,17 @@ class Env(Protocol):
 
 
 EnvFactory = Callable[[], Env]
+"""Makes a fresh Env per rollout.  A factory may besides have
+
+- `policy(bundle, seed)`: makes the Policy, where env and policy are one (`whet.calls`);
+- `held(bundle)`: an async context manager that an Experiment enters around the rollouts of one bundle, where
+  they share something dear, such as a process.  Entered again within, it shares what is there.
+- `expect(bundle, tasks)`: told within `held` of which tasks one episode each follows, in this order, unless the run
+  is broken off.
+
+An Env may have `meta`, a mapping of JSON values that the rollout puts into `Trajectory.meta`; `co_resident` and
+`trusted_only` in it say that the gate may promote nothing by this trajectory.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +87,20 @@ class Transition:
     next_obs: Json
 
 
+@asynccontextmanager
+async def held(env: EnvFactory, bundle: Bundle) -> AsyncIterator[None]:
+    """What the factory holds for rollouts of one bundle; nothing where it holds nothing."""
+    opened = getattr(env, "held", None)
+    if opened is None:
+        yield
+        return
+    async with opened(bundle):
+        yield
+
+
 async def _resolved(value: Any) -> Any:
-    return await value if inspect.isawaitable(value) else value
+    # Not `inspect.isawaitable`: it costs as much as all else around a step of a plain environment.
+    return await value if hasattr(type(value), "__await__") else value
 
 
 async def rollout(
@@ -96,7 +121,7 @@ async def rollout(
         budget: `steps` and `seconds` are limits of this rollout. A policy that awaits is cut
             off when the time is up; one that computes is stopped after its action.
         versions: resource name → Version id, recorded on the trajectory.
-        id: the trajectory's id; a fresh one if None.
+        id: the trajectory's id, which `whet.run()` gives in it; a fresh one if None.
         prefix: actions to replay first, without asking the policy (tree search branches this way).
 
     Returns:
@@ -104,12 +129,28 @@ async def rollout(
         environment, and a budget used up, are INFRASTRUCTURE_ERROR; an exception of the
         agent's own is FAILURE.
     """
-    limit = budget or Budget()
+    named = id or new_id()
+    with in_rollout(named):
+        return await _episode(
+            env, policy, task, seed, budget or Budget(), versions or {}, named, prefix or ()
+        )
+
+
+async def _episode(
+    env: Env,
+    policy: Policy,
+    task: Task,
+    seed: int,
+    limit: Budget,
+    versions: Mapping[str, str],
+    id: str,
+    prefix: Sequence[Json],
+) -> Trajectory:
     steps: list[Step] = []
     taken = 0  # of the env; in `steps` lie those of a traced agent, too
     started, clock = time.time(), time.perf_counter()
     outcome, error, output = Outcome.UNKNOWN, None, None
-    forced = list(prefix or ())
+    forced = list(prefix)
 
     try:
         observation = await _resolved(env.reset(task, seed))
@@ -128,40 +169,47 @@ async def rollout(
         if isinstance(action, _Undecided):
             outcome, error = action.outcome, action.error
             break
-        step = Step(
-            observation=observation,
-            action=action.value,
-            tokens=action.tokens,
-            usage=action.usage,
-            latency=time.perf_counter() - before,
-            id=str(len(steps)),
-        )
+        latency = time.perf_counter() - before
+        result = StepResult(None)
         try:
             result = _five(await _resolved(env.step(action.value)))
             ended = _outcome(result)
         except Exception as exception:
             outcome, error = Outcome.INFRASTRUCTURE_ERROR, _failure(Fault.ENVIRONMENT, exception)
-            steps.append(replace(step, error=error))
+        done = error is None and (result.terminated or result.truncated)
+        step = Step(
+            observation=observation,
+            action=action.value,
+            reward=None if error else result.reward,
+            done=done,
+            tokens=action.tokens,
+            usage=action.usage,
+            latency=latency,
+            id=str(len(steps)),
+            error=error,
+            info={} if error else result.info,
+        )
+        steps.append(step)
+        if error is not None:
             break
         taken += 1
-        done = result.terminated or result.truncated
-        steps.append(replace(step, reward=result.reward, done=done, info=result.info))
-        steps.extend(replace(inner, parent=inner.parent or step.id) for inner in action.steps)
+        steps.extend(placed(action.steps, steps, step.id))
         observation, output = result.observation, action.value
         if done:
             outcome = ended
             break
     return Trajectory(
-        id=id or new_id(),
+        id=id,
         task=task,
         steps=tuple(steps),
         output=output,
-        versions=dict(versions or {}),
+        versions=dict(versions),
         outcome=outcome,
         error=error,
         seed=seed,
         started=started,
         seconds=time.perf_counter() - clock,
+        meta=getattr(env, "meta", None) or {},
     )
 
 
@@ -174,19 +222,45 @@ class _Undecided:
 
 
 async def _decided(policy: Policy, observation: Json, seconds: float | None) -> Action | _Undecided:
+    limit = None
     try:
-        async with asyncio.timeout(seconds) as limit:
+        if seconds is None:
             action = await policy.act(observation)
+        else:
+            async with asyncio.timeout(seconds) as limit:
+                action = await policy.act(observation)
         if not isinstance(action, Action):
             raise TypeError(f"act() returned {type(action).__name__}; it must return an Action")
         return action
     except Exception as exception:
-        if isinstance(exception, TimeoutError) and limit.expired():
+        if isinstance(exception, TimeoutError) and limit is not None and limit.expired():
             return _Undecided(Outcome.TIMEOUT)
+        carried = getattr(exception, "failure", None)
+        if isinstance(carried, Failure):  # it failed elsewhere, and what came over says whose fault it was
+            own = carried.fault is Fault.AGENT
+            return _Undecided(Outcome.FAILURE if own else Outcome.INFRASTRUCTURE_ERROR, carried)
         # A budget that ran out says as little about the policy as an endpoint that is down.
         fault = fault_of(exception)
-        ended = Outcome.FAILURE if fault is Fault.AGENT else Outcome.INFRASTRUCTURE_ERROR
-        return _Undecided(ended, _failure(fault, exception))
+        return _Undecided(_outcome_of(fault), _failure(fault, exception))
+
+
+def failed(
+    task: Task, fault: Fault, exception: Exception, *, seed: int, versions: Mapping[str, str], id: str
+) -> Trajectory:
+    """The trajectory of a rollout that failed before it began, as its environment or policy was made."""
+    return Trajectory(
+        id=id,
+        task=task,
+        versions=dict(versions),
+        outcome=_outcome_of(fault),
+        error=_failure(fault, exception),
+        seed=seed,
+        seconds=0.0,
+    )
+
+
+def _outcome_of(fault: Fault) -> Outcome:
+    return Outcome.FAILURE if fault is Fault.AGENT else Outcome.INFRASTRUCTURE_ERROR
 
 
 def _failure(fault: Fault, exception: Exception) -> Failure:
@@ -194,13 +268,15 @@ def _failure(fault: Fault, exception: Exception) -> Failure:
 
 
 def _five(result: Any) -> StepResult:
+    if isinstance(result, StepResult):
+        return result
     # Four values would unpack too, with `info` where `truncated` belongs.
-    if not isinstance(result, StepResult | tuple) or len(tuple(result)) != 5:
+    if not isinstance(result, tuple) or len(result) != 5:
         raise EnvError(
             f"step must return observation, reward, terminated, truncated, info; it returned "
             f"{result!r:.100}. FourValueEnv adapts an env of four values."
         )
-    return result if isinstance(result, StepResult) else StepResult(*result)
+    return StepResult(*result)
 
 
 def _outcome(result: StepResult) -> Outcome:
@@ -342,5 +418,6 @@ __all__ = [
     "StepResult",
     "Transition",
     "check_env",
+    "failed",
     "rollout",
 ]

@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from .errors import GateError
+from .guardrails import Guardrail
 from .stats import BettingProcess, ClusterMean, pairs_needed
 from .types import Group, Outcome, Trajectory, Verdict
 
@@ -37,6 +38,8 @@ class Result:
     scores: Mapping[str, float | None] = field(default_factory=dict)
     """Metric → value; None means should have been scored and was not."""
     outcome: Outcome = Outcome.UNKNOWN
+    tainted: str = ""
+    """How it ran, where it ran in a way that promotes nothing: `without the sandbox` or `beside their judge`."""
 
     def value(self, metric: str) -> float | None:
         """The metric; where no score of that name exists, `success` is read off the outcome.
@@ -83,40 +86,6 @@ class Pair:
     def broken(self) -> bool:
         """A machine failed on either side: the pair says nothing about the policies."""
         return Outcome.INFRASTRUCTURE_ERROR in (self.baseline.outcome, self.candidate.outcome)
-
-
-@dataclass(frozen=True, slots=True)
-class Guardrail:
-    """A metric in which the candidate must not be worse by more than `margin`.
-
-    It holds when the whole 95 % interval, clustered by group, lies within the margin: "not shown to
-    be worse" is not enough, it must be shown to be no worse.
-
-    Raises:
-        GateError: the margin is not above 0 (nothing finite proves "not worse by anything").
-    """
-
-    metric: str
-    margin: float
-    _: KW_ONLY
-    higher_is_better: bool = True
-    relative: bool = False
-    """The margin is a share of the baseline's mean: 0.1 allows 10 % more cost."""
-
-    def __post_init__(self) -> None:
-        if not (math.isfinite(self.margin) and self.margin > 0):
-            raise GateError(f"guardrail {self.metric!r}: margin {self.margin} must be a number above 0")
-
-    def slack(self, baseline: float, candidate: float) -> float:
-        """How far one pair stays within the margin; its mean must be shown to be at least 0.
-
-        A relative margin r is the linear statement candidate − (1 ± r)·baseline, so no ratio of
-        means needs an interval.
-        """
-        sign = 1.0 if self.higher_is_better else -1.0
-        if self.relative:
-            return sign * (candidate - baseline) + self.margin * baseline
-        return sign * (candidate - baseline) + self.margin
 
 
 Side: TypeAlias = Mapping[str, Result] | Sequence[Result] | Sequence[Group] | Sequence[Trajectory]
@@ -207,6 +176,7 @@ class Comparison:
         self._differences: list[float] = []
         self._rails = {guardrail.metric: _Rail(guardrail) for guardrail in self.guardrails}
         self._broken = self._unscored = 0
+        self._tainted: list[str] = []
 
     @property
     def n(self) -> int:
@@ -231,6 +201,8 @@ class Comparison:
             )
         self._refuse(pair)
         self._seen.add(pair.task)
+        if pair.candidate.tainted:
+            self._tainted.append(pair.candidate.tainted)
         if pair.broken:
             self._broken += 1
             return False
@@ -311,7 +283,8 @@ class Comparison:
     def _proven(self) -> bool:
         # The cheap tests first: this runs after every pair.
         return (
-            self.e_value >= 1 / self.alpha
+            not self._tainted
+            and self.e_value >= 1 / self.alpha
             and self._low() > -self.margin
             and self._excluded <= MAX_EXCLUDED * len(self._seen)
             and all(rail.holds() for rail in self._rails.values())
@@ -361,6 +334,11 @@ class Comparison:
             yield (
                 f"{self._excluded} of {len(self._seen)} pairs left out is more than {MAX_EXCLUDED:.0%}: "
                 "too many to trust the rest. Run the missing ones again."
+            )
+        if self._tainted:
+            yield (
+                f"{len(self._tainted)} of {len(self._seen)} answers were made {self._tainted[0]}: such a score "
+                "promotes nothing."
             )
         for rail in self._rails.values():
             yield rail.sentence()
@@ -457,4 +435,11 @@ def _result(one: Group | Trajectory) -> Result:
         values = [value for run in each if (value := run.value(name)) is not None]
         # A run without its score leaves the task without one: the rest might be the lucky ones.
         scores[name] = sum(values) / len(values) if values and len(values) == len(each) else None
-    return Result(task=one.task.id, group=one.task.group, scores=scores)
+    tainted = next((how for run in runs if (how := _tainted(run))), "")
+    return Result(task=one.task.id, group=one.task.group, scores=scores, tainted=tainted)
+
+
+def _tainted(run: Trajectory) -> str:
+    if run.meta.get("trusted_only"):
+        return "without the sandbox"
+    return "beside their judge" if run.meta.get("co_resident") else ""

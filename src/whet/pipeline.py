@@ -11,22 +11,23 @@ Fu et al. 2025), and one that does is dropped, counted and its task put back.  W
 difference an optimizer corrects by the recorded log-probabilities (`RoundOptions.max_staleness`, clipped
 ratios).
 
-It moves no weights: `train` steps the optimizer in a thread of its own, so rollouts must sample
-from weights that are not being changed (`training.remote.RemoteModels`, or an endpoint).
+`Experiment.improve(asynchronous=PipelineOptions(...))` drives it.  It moves no weights: the optimizer steps in a
+thread of its own, so rollouts must sample from weights that are not being changed
+(`training.remote.RemoteModels`, or an endpoint).
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
 from typing import Protocol
 
-from .errors import InputError, TrainingRefused
-from .loop import Context, Optimizer, Update
-from .types import Bundle, Failure, Fault, Group, Json, Outcome, Task, Trajectory, digest
+from .errors import BudgetExceeded, InputError, TrainingRefused
+from .improvement import Accounts
+from .types import Bundle, Failure, Fault, Group, Outcome, Task, Trajectory, digest
 
 CLEAN_UP = 2.0
 """Seconds that a rollout has to clean up when the pipeline is closed."""
@@ -36,7 +37,11 @@ class Runner(Protocol):
     """Runs one rollout."""
 
     async def __call__(self, bundle: Bundle, task: Task, seed: int, /) -> Trajectory:
-        """The trajectory; whatever it raises is the machine's failure, for a policy's is in the trajectory."""
+        """The trajectory; whatever it raises is the machine's failure, for a policy's is in the trajectory.
+
+        Raises:
+            BudgetExceeded: there may be no further rollout.
+        """
         ...
 
 
@@ -47,7 +52,7 @@ class PipelineOptions:
     workers: int = 16
     """Rollouts at once."""
     group_size: int = 8
-    """Rollouts of each task."""
+    """Rollouts of each task; an Experiment takes the optimizer's."""
     groups: int = 8
     """Groups in a round."""
     max_staleness: int = 2
@@ -58,40 +63,12 @@ class PipelineOptions:
     """How often a rollout is tried, the first included."""
     seed: int = 0
     """Of the rollouts."""
+    publish: Callable[[Bundle], Awaitable[object]] | None = None
+    """Has whatever samples take up a Bundle; awaited before rollouts begin under it."""
 
     def __post_init__(self) -> None:
         if min(self.workers, self.group_size, self.groups, self.attempts) < 1 or self.max_staleness < 0:
             raise InputError(f"workers, group_size, groups and attempts must be 1 or more: {self}")
-
-
-@dataclass(slots=True)
-class Accounts:
-    """Where every rollout has gone."""
-
-    asked: int = 0
-    """Rollouts begun, a retried one once."""
-    finished: int = 0
-    """Came back with a trajectory."""
-    failed: int = 0
-    """Given up after the last attempt; their trajectories are infrastructure errors."""
-    cancelled: int = 0
-    """Still under way when the pipeline was closed."""
-    running: int = 0
-    raised: int = 0
-    """Attempts that raised."""
-    hung: int = 0
-    """Attempts that did not end in time."""
-    died: int = 0
-    """Attempts whose worker went away: an exit, or a cancellation that was not ours."""
-    stale: int = 0
-    """Rollouts of groups that came too late; among the finished and failed."""
-    learned: int = 0
-    """Rollouts that were handed to the optimizer; among the finished and failed."""
-
-    @property
-    def balanced(self) -> bool:
-        """Whether every rollout that was begun is accounted for."""
-        return self.asked == self.finished + self.failed + self.cancelled + self.running
 
 
 @dataclass(slots=True)
@@ -113,10 +90,17 @@ class Pipeline:
         run: runs one rollout.
         tasks: what to run, in order; repeated for ever.
         bundle: what to run under at first.
+        begun: groups that were begun before, by a pipeline that this one goes on from.
     """
 
     def __init__(
-        self, run: Runner, tasks: Sequence[Task], bundle: Bundle, options: PipelineOptions | None = None
+        self,
+        run: Runner,
+        tasks: Sequence[Task],
+        bundle: Bundle,
+        options: PipelineOptions | None = None,
+        *,
+        begun: int = 0,
     ) -> None:
         if not tasks:
             raise InputError("a pipeline needs at least one task")
@@ -126,9 +110,10 @@ class Pipeline:
         """How often the Bundle has changed."""
         self.bundle = bundle
         self._run = run
-        self._todo: Iterator[Task] = _forever(tasks)
+        self._todo: Iterator[Task] = islice(_forever(tasks), begun % len(tasks), None)
         self._again: deque[Task] = deque()
-        self._groups = 0
+        self._groups = begun
+        self._exhausted: BudgetExceeded | None = None
         self._admitted = 0
         self._filling: deque[_Open] = deque()
         self._ready: deque[_Open] = deque()
@@ -162,13 +147,18 @@ class Pipeline:
     async def round(self) -> list[Group]:
         """The next groups to learn from, none of them too stale.
 
+        Fewer than a round has where the budget allows no more.
+
         Raises:
             TrainingRefused: every rollout of a whole round has failed.
+            BudgetExceeded: the budget allows not one more group.
         """
         found: list[_Open] = []
         async with self._changed:
             while len(found) < self.options.groups:
-                await self._changed.wait_for(lambda: bool(self._ready))
+                await self._changed.wait_for(lambda: bool(self._ready) or self._over)
+                if not self._ready:
+                    break
                 one = self._ready.popleft()
                 if self.updates - one.oldest > self.options.max_staleness:
                     self.accounts.stale += len(one.done)
@@ -177,6 +167,9 @@ class Pipeline:
                     self._changed.notify_all()
                     continue
                 found.append(one)
+        if not found:
+            assert self._exhausted is not None
+            raise self._exhausted
         groups = [Group(one.task, [each for each in one.done if each is not None]) for one in found]
         every = [trajectory for group in groups for trajectory in group.trajectories]
         self.accounts.learned += len(every)
@@ -185,24 +178,37 @@ class Pipeline:
             raise TrainingRefused(f"all {len(every)} rollouts of a round failed, the first with {error}")
         return groups
 
+    @property
+    def _over(self) -> bool:
+        """Whether the budget ends it and nothing is under way any more."""
+        return self._exhausted is not None and self.accounts.running == 0
+
     # -- workers ------------------------------------------------------------------------------
 
     async def _work(self) -> None:
         while True:
             group, place = await self._next()
-            trajectory = await self._insist(group, place)
+            try:
+                trajectory = await self._insist(group, place)
+            except BudgetExceeded as exceeded:
+                async with self._changed:
+                    self._exhausted = exceeded
+                    self._changed.notify_all()
+                return
             async with self._changed:
                 group.done[place] = trajectory
                 if all(one is not None for one in group.done):
                     self._filling.remove(group)
                     self._ready.append(group)
-                    self._changed.notify_all()
+                self._changed.notify_all()
 
     async def _next(self) -> tuple[_Open, int]:
         """The next rollout to begin, once there may be one."""
         options = self.options
         async with self._changed:
             while True:
+                if self._exhausted is not None:
+                    raise asyncio.CancelledError  # this worker's end; nothing is under way for it
                 for group in self._filling:
                     if group.begun < options.group_size:
                         group.begun += 1
@@ -258,7 +264,13 @@ class Pipeline:
             asyncio.CancelledError("its worker was cancelled") if attempt.cancelled() else attempt.exception()
         )
         if error is None:
-            return attempt.result()
+            trajectory = attempt.result()
+            if trajectory.outcome is not Outcome.INFRASTRUCTURE_ERROR:
+                return trajectory
+            self.accounts.raised += 1
+            return trajectory.error or Failure(Fault.ENVIRONMENT, "RuntimeError", "the machine failed")
+        if isinstance(error, BudgetExceeded):
+            raise error
         died = not isinstance(error, Exception) or isinstance(error, _Died)
         self.accounts.died += died
         self.accounts.raised += not died
@@ -279,60 +291,3 @@ async def _shielded(run: Awaitable[Trajectory]) -> Trajectory:
 def _forever(tasks: Sequence[Task]) -> Iterator[Task]:
     while True:
         yield from tasks
-
-
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """How a run of `train` ended."""
-
-    bundle: Bundle
-    rounds: int
-    reason: str
-    metrics: Sequence[Mapping[str, float]]
-    """One mapping per round."""
-    accounts: Accounts = field(default_factory=Accounts)
-
-
-async def train(
-    optimizer: Optimizer,
-    pipeline: Pipeline,
-    context: Callable[[int, Json], Context],
-    *,
-    rounds: int,
-    publish: Callable[[Bundle], Awaitable[object]] | None = None,
-) -> Ended:
-    """Let an optimizer learn from a pipeline's rounds while the next ones are being run.
-
-    Args:
-        context: makes the Context of a round from its number and the optimizer's state.
-        publish: has whatever samples take up a Bundle; awaited after each step and before rollouts begin
-            under it.
-
-    Raises:
-        TrainingRefused: from the optimizer, or every rollout of a round failed.
-    """
-    state: Json = None
-    metrics: list[Mapping[str, float]] = []
-    update: Update | None = None
-    bundle = pipeline.bundle
-    for number in range(rounds):
-        groups = await pipeline.round()
-        # In a thread, so that rollouts go on.
-        step = partial(_stepped, optimizer, bundle, groups, context(number, state))
-        update = await asyncio.to_thread(step)
-        bundle, state = update.bundle, update.state
-        metrics.append({**update.metrics, "stale_rollouts": float(pipeline.accounts.stale)})
-        if publish is not None:
-            await publish(bundle)
-        await pipeline.moved(bundle)
-        if update.done:
-            break
-    reason = update.reason if update is not None else "no rounds were asked for"
-    return Ended(bundle, len(metrics), reason or "all rounds are done", metrics, pipeline.accounts)
-
-
-def _stepped(optimizer: Optimizer, bundle: Bundle, groups: Sequence[Group], context: Context) -> Update:
-    async def step() -> Update:
-        return await optimizer.step(bundle, groups, context)
-
-    return asyncio.run(step())

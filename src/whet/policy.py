@@ -8,9 +8,8 @@ wraps a Policy as Gymnasium wraps an Env.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, runtime_checkable
 
 from .types import Bundle, Json, Step, Tokens, Usage
@@ -24,7 +23,30 @@ class Action:
     tokens: Tokens | None = None
     usage: Usage | None = None
     steps: Sequence[Step] = ()
-    """Steps inside this one, where the policy is a whole agent that was traced."""
+    """Steps inside this one, where the policy is a whole agent that was traced; `placed` numbers them."""
+
+
+def placed(steps: Sequence[Step], before: Sequence[Step] = (), parent: str | None = None) -> list[Step]:
+    """Steps of one or several traced calls as they stand in a trajectory, each with an id of its own.
+
+    A traced call numbers its steps from 0, and so does the trajectory that they go into.  Here a step that has no other
+    id than such a number has that of its place; one that was given another keeps it, unless it is taken.
+
+    Args:
+        before: the steps that the trajectory has before them.
+        parent: id of the step around those that have none around them.
+    """
+    renamed: dict[str, str] = {}
+    found: list[Step] = []
+    for number, step in enumerate(steps, len(before)):
+        own = step.id and not step.id.isdecimal()
+        taken = own and (step.id in renamed or any(each.id == step.id for each in before))
+        id = step.id if own and not taken else str(number)
+        # Of two calls' steps with one number the later is meant: a step comes after the one around it.
+        above = renamed.get(step.parent, step.parent) if step.parent else parent
+        renamed[step.id] = id
+        found.append(replace(step, id=id, parent=above))
+    return found
 
 
 @runtime_checkable
@@ -59,6 +81,6 @@ class FunctionPolicy:
 
     async def act(self, observation: Json, /) -> Action:
         value = self._function(observation)
-        if inspect.isawaitable(value):
+        if hasattr(type(value), "__await__"):
             value = await value
         return value if isinstance(value, Action) else Action(value)

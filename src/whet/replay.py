@@ -12,22 +12,30 @@ import asyncio
 import inspect
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from types import AsyncGeneratorType, GeneratorType
 from typing import Any, TypeAlias
 
 import msgspec
 
 from .errors import InputError
-from .reward import Reward, ascore
+from .policy import placed
+from .reward import Reward, ascore, name_of, version_of
 from .stats import Interval, wilson
 from .tracing import collecting, current_bundle, using
 from .tracing.answers import bare
 from .tracing.encode import freeze, thaw
-from .tracing.record import blame, is_async
+from .tracing.kinds import is_async
+from .tracing.record import blame
 from .tracing.record import outcome as outcome_of
 from .tracing.replay import Counts, Divergence, Replay, unmarked
-from .types import Bundle, Failure, Json, Outcome, Step, Trajectory, canonical, new_id
+from .types import Bundle, Failure, Json, Outcome, Score, Step, Trajectory, canonical, new_id
 
+UNRECORDED = (
+    "did what was never recorded; record the tools with arguments and results (@whet.step(kind='tool'), the gateway or "
+    "spans), or say what else answers: --nearest, --simulator"
+)
+"""Why a replay is left out, and what to do about it; after how many runs, and before the calls."""
 Agent: TypeAlias = Callable[..., Json] | Callable[..., Awaitable[Json]]
 
 
@@ -77,6 +85,18 @@ class Fidelity:
         """Share of the compared runs with an equal verdict; None of nothing."""
         return self.equal / self.compared if self.compared else None
 
+    @property
+    def sentence(self) -> str:
+        """How far the replays agree with the record, for a report."""
+        left = f"; {self.diverged} left the record and do not count" if self.diverged else ""
+        if self.rate is None:
+            return f"None of {self.runs} replays of the baseline could be compared with the record{left}."
+        low, high = self.interval
+        return (
+            f"Replays of the baseline agreed with the record in {100 * self.rate:.0f} % of {self.compared} runs "
+            f"(95 %: {100 * low:.0f} to {100 * high:.0f} %){left}."
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
@@ -87,6 +107,23 @@ class Attempt:
     error: Exception | None = None
     steps: Sequence[Step] = ()
     versions: Mapping[str, str] = field(default_factory=dict)
+
+
+async def answer_of(agent: Agent, *given: Any, **named: Any) -> Any:
+    """What an agent answers, of whatever kind its function is; of a generator the list of what it yields."""
+    if is_async(agent):
+        value = await agent(*given, **named)
+    else:
+        # A thread of its own, so that an agent that waits for its model does not hold up the others.
+        value = await asyncio.to_thread(_ended, agent, given, named)
+    if isinstance(value, AsyncGeneratorType):
+        return [piece async for piece in value]
+    return list(value) if isinstance(value, GeneratorType) else value
+
+
+def _ended(agent: Agent, given: tuple[Any, ...], named: dict[str, Any]) -> Any:
+    value = agent(*given, **named)
+    return list(value) if isinstance(value, GeneratorType) else value  # its body runs here
 
 
 async def attempt(
@@ -114,10 +151,7 @@ async def attempt(
     with Replay(recorded, divergence=divergence, guard=guard) as replay, collecting() as records:
         try:
             with using(bundle):
-                if is_async(agent):
-                    output = await agent(*given, **named)
-                else:
-                    output = await asyncio.to_thread(agent, *given, **named)
+                output = await answer_of(agent, *given, **named)
         except Exception as error:  # an agent that fails is data; that the user interrupts is not
             failure = error
     steps: list[Step] = []
@@ -160,7 +194,7 @@ async def again(
     found = Trajectory(
         id=new_id(),
         task=recorded.task,
-        steps=done.steps,
+        steps=tuple(placed(done.steps)),
         output=_json(done.output),
         versions=done.versions,
         outcome=ended,
@@ -240,6 +274,12 @@ def replay_of(trajectory: Trajectory) -> Mapping[str, Json] | None:
     return None
 
 
+def abridged(trajectory: Trajectory) -> Trajectory:
+    """A scored trajectory without its output and steps, of which only what `replay_of` says stays."""
+    told = replay_of(trajectory)
+    return replace(trajectory, output=None, steps=() if told is None else (Step(info={"replay": told}),))
+
+
 _Pair: TypeAlias = tuple[str, Counts, Failure | None, Json, Json]
 """One replay: the id of what was recorded, its counts, what it failed with, and the verdict before and after."""
 
@@ -309,8 +349,18 @@ async def _verdict(trajectory: Trajectory, rewards: Sequence[Reward]) -> Any:
     if not rewards:
         failed = trajectory.error.type if trajectory.error is not None else ""
         return canonical((trajectory.output, failed))
-    scores = [(await ascore(one, trajectory)).value for one in rewards]
+    scores = [(await _scored(one, trajectory)).value for one in rewards]
     return None if None in scores else scores
+
+
+async def _scored(reward: Reward, trajectory: Trajectory) -> Score:
+    """The Score that it has from this very reward, which may have asked a model for it, else a new one."""
+    held = trajectory.scores.get(name_of(reward))
+    return (
+        held
+        if held is not None and held.evaluator == version_of(reward)
+        else await ascore(reward, trajectory)
+    )
 
 
 def _json(value: Any) -> Json:

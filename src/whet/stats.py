@@ -314,3 +314,63 @@ def pairs_needed(differences: Sequence[float], *, null: float = 0.0, alpha: floa
         middle = (low + high) // 2
         low, high = (low, middle) if log_wealth(middle) >= goal else (middle, high)
     return high
+
+
+def pairs_for(
+    gain: float, *, losses: float = 0.0, clusters: int | None = None, alpha: float = 0.05
+) -> int | None:
+    """How many pairs it takes to prove a gain in a rate, before any was seen.
+
+    Both of the gate's conditions must be met: the bet (`pairs_needed`) and a clustered interval above 0, for which
+    pairs of one cluster are taken to differ no less than others.
+
+    Args:
+        gain: share of the pairs that get better, less that of those that get worse.
+        losses: share that gets worse.
+        clusters: how many the pairs are in; None for as many as pairs.
+
+    Returns:
+        None with fewer than two clusters, or if more than a million pairs would be needed.
+
+    Raises:
+        InputError: a gain that is not above 0, or shares of more than 1.
+    """
+    if not (gain > 0 and losses >= 0 and gain + 2 * losses <= 1):
+        raise InputError(
+            f"gain {gain} with losses {losses}: a gain must be above 0, and all shares at most 1"
+        )
+    scale = 1000
+    better, worse = round((gain + losses) * scale), round(losses * scale)
+    differences = [1.0] * better + [-1.0] * worse + [0.0] * (scale - better - worse)
+    betting = pairs_needed(differences, alpha=alpha) if better > worse else None
+    if betting is None or (clusters is not None and clusters < 2):
+        return None
+    spread = gain + 2 * losses - gain * gain
+    pairs = betting
+    for _ in range(50):
+        df = max(1, (pairs if clusters is None else min(clusters, pairs)) - 1)
+        wanted = max(betting, math.ceil(t_quantile(0.975, df) ** 2 * spread / (gain * gain)))
+        if wanted <= pairs:
+            return pairs
+        pairs = wanted
+    return pairs
+
+
+def gain_for(pairs: int, *, clusters: int | None = None, alpha: float = 0.05) -> float | None:
+    """The smallest gain, in whole hundredths, that so many pairs are likely to prove where nothing gets worse.
+
+    Returns:
+        None if there is none: too few pairs or clusters.
+    """
+
+    def proven(hundredths: int) -> bool:
+        needed = pairs_for(hundredths / 100, clusters=clusters, alpha=alpha)
+        return needed is not None and needed <= pairs
+
+    if not proven(100):
+        return None
+    low, high = 0, 100
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if proven(middle) else (middle, high)
+    return high / 100

@@ -3,7 +3,7 @@
 Nothing else in the package defines a type that crosses a module boundary.
 Construction is cheap (no validation, slots); what must be checked is checked
 where data enters: the loaders, the store, the server.  Read `docs/nouns.md`
-for one sentence on each, then `env.py` and `loop.py` for what acts on them.
+for one sentence on each, then `env.py`, `loop.py` and `experiment.py` for what acts on them.
 """
 
 from __future__ import annotations
@@ -74,6 +74,7 @@ class Task:
     success_checker: str | None = None
     """A name like `python:function`, resolved through an explicit allow-list only."""
     answer: Json = None
+    """The right answer; None is none known, unless `answer_known` says that None is right."""
     split: Split | None = None
     group: str = ""
     """What splits are made by: mailbox, database, session, repository.  Never the row."""
@@ -81,14 +82,21 @@ class Task:
 
     def __post_init__(self) -> None:
         if not self.id:
-            content = (
+            content: tuple[Json, ...] = (
                 self.instruction,
                 dict(self.initial_state),
                 self.success_checker,
                 self.answer,
                 self.group,
             )
+            if self.answer is None and self.answer_known:
+                content = (*content, "answer_known")
             object.__setattr__(self, "id", digest(content))
+
+    @property
+    def answer_known(self) -> bool:
+        """Whether `answer` is the right one. None is unknown unless `meta["answer_known"]` is true."""
+        return self.answer is not None or bool(self.meta.get("answer_known"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +191,7 @@ class Feedback:
 
     `thumb` and `rating` have a `value` (a thumb 1 or -1, a rating any float); `correction` and `demonstration`
     give in `correction` what should have been answered or done; `preference` gives there an object with
-    `chosen` and `rejected`.
+    `chosen` and `rejected`. None as the correction of the kind `correction` says that the right answer is None.
     """
 
     run: str = ""
@@ -192,7 +200,8 @@ class Feedback:
     comment: str = ""
     correction: Json = None
     kind: str = "thumb"
-    """`thumb`, `rating`, `correction`, `demonstration`, `preference`, or the name of an implicit signal."""
+    """`thumb`, `rating`, `correction`, `demonstration`, `preference`, or `implicit.` and a signal
+    (`whet.tracing.signals`): what a user let show without saying it."""
     step: str | None = None
     """Id of the step that is meant, None for the whole run."""
     session: str | None = None
@@ -292,14 +301,15 @@ Status = Literal["queued", "running", "succeeded", "failed", "cancelled"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rollout:
-    """A Task to be run by some worker, under one snapshot of resources: what the queue hands out."""
+    """A Task to be run by some worker, under one Bundle: what the queue hands out."""
 
     task: Task
     id: str = field(default_factory=new_id)
     """Given by who adds it, adding is idempotent."""
     mode: Mode = "train"
     resources: str | None = None
-    """Id of the snapshot to run under (`Store.resources`); None is whatever is latest when it is claimed."""
+    """Id of the Bundle to run under (`Store.bundle`); None is what is live when it is claimed, which the Lease
+    then names."""
     status: Status = "queued"
     attempts: int = 0
     """How often it has been claimed."""
@@ -439,3 +449,12 @@ class Verdict:
     """Pairs that the effect seen would need; None if it has no sign worth chasing."""
     guardrails: Mapping[str, bool] = field(default_factory=dict)
     reasons: Sequence[str] = ()
+    candidate: str = ""
+    """Id of the Bundle that was judged; "" where what was compared is no Bundle, as by `whet verdict`."""
+    baseline: str = ""
+    """Id of the Bundle that it was judged against."""
+
+    @property
+    def id(self) -> str:
+        """Hash of its content."""
+        return digest(self)

@@ -12,6 +12,7 @@ the file's own business.  Nothing is run, and no file but the two is read.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +22,7 @@ import msgspec
 
 from .errors import InputError
 from .escapes import read_json
-from .gate import Pair, Result, compare, pairs
+from .gate import Pair, Result, Side, compare, pairs
 from .stats import ClusterMean
 from .types import Json, Outcome, Verdict
 
@@ -96,7 +97,8 @@ def _text(value: Json, name: str) -> str:
     return str(value)
 
 
-def _number(value: Json, name: str, *, top: float = math.inf) -> float | None:
+def _number(value: Json, name: str, *, top: float = sys.float_info.max) -> float | None:
+    # A whole number of JSON has no bounds: without `top` the largest float is one.
     if value is None:
         return None
     if not isinstance(value, bool | int | float) or not 0 <= value <= top:
@@ -115,8 +117,19 @@ def _outcome(row: dict[str, Json]) -> Outcome:
         raise InputError(f"outcome {value!r} is none of {known}") from None
 
 
-def verdict(a: PathLike, b: PathLike, *, margin: float = 0.0) -> Verdict:
+def verdict(
+    a: PathLike,
+    b: PathLike,
+    *,
+    margin: float = 0.0,
+    suite: tuple[PathLike, PathLike] | None = None,
+    suite_margin: float = 0.02,
+) -> Verdict:
     """Is what produced `b` better than what produced `a` (or, with a margin, not worse by more)?
+
+    Args:
+        suite: outcomes of both on other tasks, of what must not be forgotten (`guarded`).
+        suite_margin: how far success may fall there.
 
     Raises:
         InputError: a file is not as described.
@@ -125,7 +138,40 @@ def verdict(a: PathLike, b: PathLike, *, margin: float = 0.0) -> Verdict:
     old, new = load_outcomes(a), load_outcomes(b)
     result = compare(old, new, margin=margin, against=str(a))
     notes = _cost(pairs(old, new))
-    return replace(result, reasons=(*result.reasons, *notes)) if notes else result
+    if notes:
+        result = replace(result, reasons=(*result.reasons, *notes))
+    if suite is None:
+        return result
+    before, after = map(load_outcomes, suite)
+    return guarded(result, before, after, margin=suite_margin)
+
+
+def guarded(
+    verdict: Verdict,
+    before: Side,
+    after: Side,
+    *,
+    name: str = "guard suite",
+    metric: str = "success",
+    margin: float,
+) -> Verdict:
+    """The gate's verdict, withdrawn where a suite of what must not be forgotten has dropped.
+
+    Args:
+        before: results of the baseline on the suite.
+        after: results of the candidate on the same tasks.
+        margin: how far the metric may fall; it must be *shown* to have fallen no further.
+    """
+    suite = compare(before, after, metric=metric, margin=margin, against=name)
+    held = {**verdict.guardrails, name: suite.promote}
+    if suite.promote:
+        return replace(verdict, guardrails=held)
+    low, high = suite.interval
+    reason = (
+        f"{name}: {metric} changed by {suite.effect:+.3f} [{low:+.3f}, {high:+.3f}] on {suite.n} tasks, "
+        f"and must be shown to fall by no more than {margin:g}"
+    )
+    return replace(verdict, promote=False, guardrails=held, reasons=[*verdict.reasons, reason])
 
 
 def _cost(both: Sequence[Pair]) -> list[str]:

@@ -15,7 +15,7 @@ from .app import app, existing
 if TYPE_CHECKING:
     from ..reward.generation import Folder, Generated
     from ..reward.proof import Proof
-    from ..reward.variants import Row
+    from ..reward.rows import Row
 
 
 @app.command
@@ -202,7 +202,7 @@ def _rows(data: Path | None, target: str | None) -> list[Row]:
     rows = [row for row in examples.load(path) if row.split is not Split.GATE]
     spoken = [row for row in rows if row.goal or row.label is not None]
     # What a function answers today is known to be good only where nobody has said anything.
-    return [row.row for row in (spoken or rows)]
+    return spoken or rows
 
 
 async def _made(

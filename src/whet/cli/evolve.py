@@ -12,16 +12,16 @@ import msgspec
 
 from ..types import Budget
 from .app import app
+from .terminal import bold
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ..evolution.engine import Found
     from ..evolution.estimate import Estimate
-    from ..evolution.job import Report
-    from ..evolution.journal import Record
     from ..evolution.openevolve import Config
-    from ..evolution.target_job import TargetReport
+    from ..evolution.records import Record
+    from ..evolution.reports import Report
 
 HERE = Path()
 
@@ -92,8 +92,8 @@ def evolve(
         A folder with admitted evaluators, or one file, which is proven first. Left out: evaluators/TARGET if
         that is there, else answers are compared for equality.
     store
-        The record of runs: well-rated ones are tried as examples in prompts, never those of the gate's groups. Left
-        out, a fifth of the training rows is set aside for it.
+        The record, made if it does not exist; OUTPUT/runs.db if left out. Well-rated runs in it are tried as examples
+        in prompts, never those of the gate's groups; without any, a fifth of the training rows is set aside for it.
     repository
         Where the targets are; nothing in it is imported or written to.
     config
@@ -156,81 +156,75 @@ def evolve(
         Print the result as one JSON object.
     """
     from ..errors import InputError
-    from ..evolution.job import Job, estimate_job, run_job
-    from ..evolution.target_job import TargetJob, estimate_target_job, run_target_job
+    from ..evolution.programs import estimate_program, evolve_program
+    from ..evolution.repositories import Source, estimate_targets, evolve_targets
+    from ..evolution.settings import Settings
     from ..models import Price
 
-    shared = {
-        "config": _config(config, model, base_url),
-        "budget": Budget(calls=calls, tokens=tokens, dollars=dollars, seconds=seconds),
-        "price": Price(prompt=price[0], output=price[1]) if price else None,
-        "iterations": iterations,
-        "cpu_seconds": cpu_seconds,
-        "offline": offline,
-        "edits": not models_only,
-        "workers": workers,
-        "timeout": timeout,
-        "seed": seed,
-        "population": population,
-        "ask": ask,
-        "command": command,
-        "command_seconds": command_seconds,
-        "unsafe_local": unsafe_local,
-    }
+    settings = Settings(
+        config=_config(config, model, base_url),
+        store=store,
+        output=output,
+        budget=Budget(calls=calls, tokens=tokens, dollars=dollars, seconds=seconds),
+        price=Price(prompt=price[0], output=price[1]) if price else None,
+        iterations=iterations,
+        cpu_seconds=cpu_seconds,
+        offline=offline,
+        edits=not models_only,
+        workers=workers,
+        timeout=timeout,
+        seed=seed,
+        target_score=target_score,
+        population=population,
+        ask=ask,
+        command=command,
+        command_seconds=command_seconds,
+        unsafe_local=unsafe_local,
+    )
     if agent_calls is not None and not network:
         raise InputError("--agent-calls limits an agent that runs outside: it needs --network")
-    if evaluator is not None and (network or store is not None):
-        raise InputError("--network and --store are for --target: a PROGRAM is judged by its EVALUATOR")
+    if evaluator is not None and network:
+        raise InputError("--network is for --target: a PROGRAM is judged by its EVALUATOR")
     targets = (*target, program) if program is not None and evaluator is None else target
     if targets and evaluator is not None:
         raise InputError("--target is judged on rows: leave EVALUATOR out, or give it as --evaluators")
     if targets:
-        asked = TargetJob(
+        source = Source(
             targets=targets,
             repository=repository,
             entry=entry,
             data=data,
             evaluators=evaluators,
-            store=store,
-            output=output or Path("whet_output"),
-            target_score=target_score,
             network=network,
             agent_calls=agent_calls,
-            **shared,  # type: ignore[arg-type]
         )
         if dry_run:
-            return _say_estimate(asyncio.run(estimate_target_job(asked)), json)
-        made = asyncio.run(run_target_job(asked, progress=None if json else _progress, notice=_notice))
+            return _say_estimate(asyncio.run(estimate_targets(source, settings, notice=_notice)), json)
+        told = None if json else _progress
+        made = asyncio.run(evolve_targets(source, settings, progress=told, notice=_notice))
         return _say(made.json(), json, lambda: _print_targets(made))
     if program is None or evaluator is None:
         raise InputError("nothing to improve: give --target NAME, module:function, or PROGRAM and EVALUATOR")
-    job = Job(
-        program=Path(program),
-        evaluator=evaluator,
-        output=output,
-        target=target_score,
-        checkpoint=checkpoint,
-        **shared,  # type: ignore[arg-type]
-    )
+    given = Path(program), evaluator, settings
     if dry_run:
-        return _say_estimate(asyncio.run(estimate_job(job)), json)
+        return _say_estimate(asyncio.run(estimate_program(*given)), json)
     progress = None if json else lambda record: _progress("", record)
-    report = asyncio.run(run_job(job, progress=progress, notice=_notice))
+    report = asyncio.run(evolve_program(*given, checkpoint=checkpoint, progress=progress, notice=_notice))
     return _say(report.json(), json, lambda: _print(report))
 
 
-def _config(path: Path | None, model: str | None, base_url: str | None) -> Config | None:
+def _config(path: Path | None, model: str | None, base_url: str | None) -> Config:
     from ..errors import InputError
     from ..evolution.openevolve import Config, ModelConfig, read_config
 
     if (model is None) != (base_url is None):
         raise InputError("a model needs both --model and --base-url")
-    found = read_config(path) if path else None
-    if found is not None and found.ignored:
+    found = read_config(path) if path else Config(iterations=100)
+    if found.ignored:
         _notice(f"{path}: no effect here: {', '.join(found.ignored)}")
     if model is None or base_url is None:
         return found
-    return replace(found or Config(iterations=100), models=(ModelConfig(name=model, api_base=base_url),))
+    return replace(found, models=(ModelConfig(name=model, api_base=base_url),))
 
 
 def _notice(text: str) -> None:
@@ -291,13 +285,13 @@ def _print(report: Report) -> None:
         )
     _print_operators(found)
     print("\n" + (_asked(report) or "no model was asked: tuned and recombined"))
-    print(f"best program: {report.best_path}\npatch: {report.output / 'evolution.patch'} (git apply)")
+    print(f"best program: {report.best_path}\npatch: {report.patch_path} (git apply)")
     print(
         "The evaluator ran beside the program: this score steers a search, it does not prove. Gate the result."
     )
 
 
-def _asked(report: Report | TargetReport) -> str:
+def _asked(report: Report) -> str:
     """Which models, and what they took; "" without any."""
     if not report.models:
         return ""
@@ -317,16 +311,15 @@ def _print_operators(found: Found) -> None:
             print(f"    none of them could be judged, the last: {row['failure']}"[:400])
 
 
-def _print_targets(report: TargetReport) -> None:
-    improved = report.improved
-    for name, found in improved.searches.items():
+def _print_targets(report: Report) -> None:
+    for name, found in report.searches.items():
         print(
             f"{name}: {found.iterations} proposals, {found.evaluations} evaluations, {found.duplicates} duplicates "
             f"skipped, {found.timeouts} timeouts; stopped by {found.stopped}; compared by {report.evaluators[name]}"
         )
         _print_operators(found)
         print()
-    for each in improved.decisions:
+    for each in report.decisions:
         scores = each.own or each.end_to_end
         moved = f"{scores[0]:.3f} → {scores[1]:.3f}" if scores else ""
         print(f"{each.name:24} {'taken' if each.taken else 'left':6} {moved:16} {each.reason}")
@@ -337,15 +330,19 @@ def _print_targets(report: TargetReport) -> None:
                 print(f"{name + ', no known answer':36} {row['n']:>5} {row['changed']:>8} answers changed")
             else:
                 print(f"{name + ', ' + part:36} {row['n']:>5} {row['before']:>8.3f} {row['after']:>8.3f}")
-    verdict = improved.verdict
+    for finding in report.findings:
+        print(f"\n{bold(str(finding['sentence']))}")
+    verdict = report.verdict
     if verdict is None:
-        print(f"\nno verdict: {improved.why}")
+        print(f"\nno verdict: {report.why}")
     else:
-        print(f"\n{'promote' if verdict.promote else 'do not promote'}: " + "\n  ".join(verdict.reasons))
+        told = {finding["sentence"] for finding in report.findings}
+        reasons = [reason for reason in verdict.reasons if reason not in told]
+        print(f"\n{'promote' if verdict.promote else 'do not promote'}: " + "\n  ".join(reasons))
     if asked := _asked(report):
         print(f"\n{asked}")
     if report.agent_calls:
         print(f"\nthe agent was called {report.agent_calls} times")
     print(f"\n{report.patch}" if report.patch else "\nnothing changed")
-    where = f"patch: {report.output / 'agent.patch'} (git apply), " if report.patch else ""
+    where = f"patch: {report.patch_path} (git apply), " if report.patch else ""
     print(f"{where}rows: {report.output / 'examples.jsonl'}")

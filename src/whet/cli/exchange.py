@@ -14,7 +14,7 @@ from .named import judged
 
 if TYPE_CHECKING:
     from ..data.exports import Exported
-    from ..types import Preference, Trajectory
+    from ..types import Preference, Task, Trajectory
 
 Format = Literal["whet", "published", "trl-sft", "trl-kto", "trl-dpo", "trl-prompts", "verl"]
 
@@ -57,6 +57,7 @@ def export(
     """
     from ..errors import InputError
     from ..store import Store
+    from ..tracing.signals import hear
 
     existing(store)
     if output.exists():
@@ -64,6 +65,7 @@ def export(
     if score is not None and reward_function is not None:
         raise InputError("give --score for one that was recorded, or --reward-function for one to give now")
     with Store(store) as opened:
+        hear(opened)
         runs: Iterable[Trajectory] = opened.trajectories()
         if reward_function is not None:
             runs, score, _ = judged(list(runs), reward_function)
@@ -141,7 +143,8 @@ def import_(files: Sequence[Path], /, *, store: Record, json: bool = False) -> i
     """Record the trajectories of files, one JSON object a line, in our own or in the published form.
 
     One whose id is stored already is left as it is, so importing a file twice changes nothing. Secrets are taken
-    out before anything is stored, as with all that is recorded; what held one is marked untrainable.
+    out before anything is stored, as with all that is recorded; what held one is marked untrainable. A run in the
+    published form names its task; of one that the store knows (whet tasks add) it gets question and answer.
 
     Parameters
     ----------
@@ -161,7 +164,8 @@ def import_(files: Sequence[Path], /, *, store: Record, json: bool = False) -> i
         raise InputError("name at least one file with a trajectory as JSON on each line")
     # All of them first: a bad line records nothing.
     redactor = Redactor()
-    found = [redactor.trajectory(run) for file in files for run in read(file)]
+    tasks = _tasks(store)
+    found = [redactor.trajectory(run) for file in files for run in read(file, tasks)]
     if not found:
         named = ", ".join(map(str, files))
         raise InputError(f"{named}: no trajectory; give one as JSON on each line")
@@ -178,3 +182,13 @@ def import_(files: Sequence[Path], /, *, store: Record, json: bool = False) -> i
         for rule, count in redactor.counts.items():
             print(f"redacted: {count} x {rule}")
     return 0
+
+
+def _tasks(store: Path) -> dict[str, Task]:
+    """The tasks that a store knows, if there is one, by id."""
+    from ..store import Store
+
+    if not store.exists():
+        return {}
+    with Store(store) as opened:
+        return {task.id: task for task in opened.tasks()}

@@ -65,7 +65,16 @@ def demo(
 
 
 @app.command
-def verdict(a: Path, b: Path, /, *, margin: float = 0.0, json: bool = False) -> int:
+def verdict(
+    a: Path,
+    b: Path,
+    /,
+    *,
+    margin: float = 0.0,
+    suite: tuple[Path, Path] | None = None,
+    suite_margin: float = 0.02,
+    json: bool = False,
+) -> int:
     """Compare two files of per-task outcomes, from anything that ran twice: is B better than A?
 
     Each line is a JSON object: task (id), success (true, false or 0 to 1), and where there are any group,
@@ -80,12 +89,17 @@ def verdict(a: Path, b: Path, /, *, margin: float = 0.0, json: bool = False) -> 
         Outcomes of the candidate, for the same tasks.
     margin
         0 asks whether B is better; 0.02 whether it is worse by no more than that.
+    suite
+        Two more files: outcomes of the baseline and of the candidate on what must not be forgotten. A drop there
+        takes the promotion back.
+    suite_margin
+        How far success may fall there; it must be shown to have fallen no further.
     json
         Print the verdict as one JSON object.
     """
     from ..verdict import render, to_json
     from ..verdict import verdict as judge
 
-    found = judge(a, b, margin=margin)
+    found = judge(a, b, margin=margin, suite=suite, suite_margin=suite_margin)
     print(to_json(found).decode() if json else render(found))
     return 0

@@ -36,7 +36,7 @@ def judged(trajectories: Sequence[Trajectory], name: str) -> tuple[list[Trajecto
     Raises:
         InputError: there is no such function, or it could judge none of them.
     """
-    from ..reward import ascore, name_of, version_of
+    from ..reward import ajudged, name_of, version_of
 
     reward = named(name)
 
@@ -45,7 +45,7 @@ def judged(trajectories: Sequence[Trajectory], name: str) -> tuple[list[Trajecto
 
         async def one(trajectory: Trajectory) -> Trajectory:
             async with room:
-                return trajectory.scored(await ascore(reward, trajectory))
+                return await ajudged(trajectory, reward)
 
         return list(await asyncio.gather(*map(one, trajectories)))
 

@@ -1,16 +1,94 @@
-"""`whet erase` and `whet retain`: what is taken out of the record, and what remains."""
+"""`whet feedback`, `whet erase` and `whet retain`: what a person said, and what is taken out of the record."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from .app import app, counted, existing
+from .app import Record, app, content_of, counted, existing
 
 if TYPE_CHECKING:
     from ..store import Erased
+
+
+@app.command
+def feedback(
+    run: str | None = None,
+    /,
+    *,
+    store: Record,
+    value: float | None = None,
+    comment: str = "",
+    correction: str | None = None,
+    correction_file: Path | None = None,
+    kind: Literal["thumb", "rating", "correction", "demonstration", "preference", "comment"] | None = None,
+    step: str | None = None,
+    session: str | None = None,
+    json: bool = False,
+) -> int:
+    """Record what a person said of a run: whet feedback RUN --store runs.db --correction "Paris, not Rome"
+
+    Rows, tasks and rewards have it from then on. Works with the server running or not.
+
+    Parameters
+    ----------
+    run
+        Id of the run or trajectory, as whet show trajectories prints it; one that has not arrived yet is waited for.
+    store
+        The record.
+    value
+        A thumb, 1 or -1, or any number.
+    comment
+        In words.
+    correction
+        The answer that should have been given, as text.
+    correction_file
+        The same from a file: JSON if the name ends in .json, else text. In it a preference says
+        {"chosen": ..., "rejected": ...}.
+    kind
+        By what is given, if left out: a thumb or rating, a correction, or a comment.
+    step
+        Id of the step of the run that is meant.
+    session
+        Id of the conversation that is meant, instead of a run.
+    json
+        Print the feedback as one JSON object.
+    """
+    from msgspec import UNSET
+
+    from ..errors import InputError
+    from ..store import Store
+    from ..tracing.labels import check_feedback, feedback_kind
+    from ..types import Feedback
+
+    if correction is not None and correction_file is not None:
+        raise InputError("give either --correction or --correction-file")
+    meant = content_of(correction_file) if correction_file is not None else correction
+    given = correction is not None or correction_file is not None
+    if given and meant is None:
+        kind = kind or "correction"  # the file says null, and nobody writes one to say nothing
+    said = Feedback(
+        run=run or "",
+        value=value,
+        comment=comment,
+        correction=meant,
+        kind=feedback_kind(kind, value, meant if given else UNSET),
+        step=step,
+        session=session,
+    )
+    check_feedback(said)
+    existing(store)
+    with Store(store) as opened:
+        opened.add_feedback(said)
+        known = run is None or bool(next(opened.trajectories(ids=[run], limit=1), None))
+    if json:
+        print(msgspec.json.encode(said).decode())
+        return 0
+    late = "" if known else "; no such run is recorded yet, and it is joined to it when it arrives"
+    print(f"{store}: {said.kind} {said.id} of {run or session}{late}")
+    return 0
 
 
 @app.command

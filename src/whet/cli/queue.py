@@ -1,4 +1,4 @@
-"""`whet tasks` and `whet resources`: what workers are to do, and with what."""
+"""`whet tasks`: what workers are to do."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from typing import Literal
 import cyclopts
 import msgspec
 
-from .app import AtLeastOne, Record, app, content_of, counted
+from .app import AtLeastOne, Record, app, counted
 
 app.command(cyclopts.App(name="tasks", help="The work that is handed out to workers."))
-app.command(cyclopts.App(name="resources", help="Snapshots of what work is done with: prompts, knobs."))
 
 
 @app["tasks"].command(name="add")
@@ -42,7 +41,7 @@ def add_tasks(
     times
         Runs of each task.
     resources
-        Id of the snapshot to run under; what is latest when a worker takes the task, if left out.
+        Id of the recorded Bundle to run under; what is live when a worker takes the task, if left out.
     max_attempts
         How often a run that fails, or whose worker dies, is tried.
     json
@@ -70,7 +69,7 @@ def add_tasks(
         raise InputError(f"{file} holds no task; give one as JSON on each line")
     with Store(store) as opened:
         if resources is not None:
-            opened.resources.get(resources)
+            opened.bundle(resources)
         before = opened.count("rollouts")
         opened.add_rollouts(*rollouts)
         queued = opened.count("rollouts") - before
@@ -79,33 +78,4 @@ def add_tasks(
         print(msgspec.json.encode(said).decode())
     else:
         print(f"{store}: {counted(len(tasks), 'task')}, {counted(queued, 'run')} queued for {mode}")
-    return 0
-
-
-@app["resources"].command(name="put")
-def put_resource(name: str, file: Path, /, *, store: Record, json: bool = False) -> int:
-    """Make a file the latest content of a resource; the others of the latest snapshot stay.
-
-    Parameters
-    ----------
-    name
-        What workers know it by, `system_prompt` for example.
-    file
-        Its content: JSON if the name ends in .json, else text.
-    store
-        The record; made if it does not exist.
-    json
-        Print one JSON object: id, names.
-    """
-    from ..store import Store
-
-    content = content_of(file)
-    with Store(store) as opened:
-        latest = opened.resources.latest()
-        values = {**(latest[1] if latest else {}), name: content}
-        id = opened.resources.put(values)
-    if json:
-        print(msgspec.json.encode({"id": id, "names": sorted(values)}).decode())
-    else:
-        print(f"{store}: snapshot {id} of {', '.join(sorted(values))}")
     return 0

@@ -30,7 +30,14 @@ def show(*, store: Record, json: bool = False) -> int:
             "counts": opened.counts(),
             "live": live.ids if live is not None else {},
             "releases": [
-                {"id": one.id, "at": one.at, "bundle": one.bundle.ids, "reason": one.reason}
+                {
+                    "id": one.id,
+                    "at": one.at,
+                    "bundle": one.bundle.ids,
+                    "reason": one.reason,
+                    "verdict": one.verdict,
+                    "unproven": one.unproven,
+                }
                 for one in opened.history()
             ],
         }
@@ -43,5 +50,6 @@ def show(*, store: Record, json: bool = False) -> int:
         print(f"live {name:27} {id}")
     for release in found["releases"]:
         day = time.strftime("%Y-%m-%d %H:%M", time.localtime(release["at"]))
-        print(f"released {day}: {release['reason']}")
+        how = "unproven, " if release["unproven"] else ""
+        print(f"released {day}: {how}{release['reason']}")
     return 0

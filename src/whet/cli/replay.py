@@ -59,8 +59,9 @@ def replay(
         Print one JSON object.
     """
     from ..errors import InputError, NotFoundError
-    from ..replay import fidelity, runs_of
+    from ..replay import UNRECORDED, fidelity, runs_of
     from ..store import Store
+    from ..tracing.signals import hear
 
     existing(store)
     function, rewards = named(agent), [named(one) for one in reward]
@@ -69,6 +70,7 @@ def replay(
             "give one of --nearest, --live and --simulator: a call that was not recorded has one answer"
         )
     with Store(store) as opened:
+        hear(opened)
         found_runs = opened.trajectories(ids=run or None)
         recorded = (list(found_runs) if run else runs_of(function, found_runs))[:limit]
     if run and not recorded:
@@ -91,7 +93,7 @@ def replay(
         f"{found.simulated} by the simulator, {found.live} by running a read"
     )
     if found.diverged:
-        print(f"left out: {counted(found.diverged, 'run')} did what was never recorded")
+        print(f"left out: {counted(found.diverged, 'run')} {UNRECORDED}")
         for call, runs in list(found.reasons.items())[:5]:
             print(f"  {runs} x {call}")
     if found.unjudged:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 import threading
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,6 +17,7 @@ from .app import app, existing
 if TYPE_CHECKING:
     from ..store import Store
     from ..training.serving.loading import Loaded
+    from ..types import Version
 
 
 @app.command(name="serve-policy")
@@ -38,8 +40,9 @@ def serve_policy(
 ) -> int:
     """Serve a policy as an OpenAI-compatible model: chat, tools, streams, log-probabilities, token ids.
 
-    With --store, what is live in the store is served, and a release is taken up as it happens;
-    answers under way finish on the version they began with.  Weights can also be handed in by the
+    With --store, what is live in the store is served, and a release or rollback is taken up as it
+    happens; answers under way finish on the version they began with. With --model beside it, that
+    model is served while nothing is live.  Weights can also be handed in by the
     routes that vLLM has for it.  Every answer is tagged with its policy version.  Ctrl-C answers
     what is under way, then stops.
 
@@ -49,7 +52,7 @@ def serve_policy(
         Folder of a causal language model (safetensors), of an embedded policy, or of LoRA factors;
         or the name of a model that is in the local cache or can be fetched.
     store
-        Serve the live Version of a resource of this store instead.
+        Serve the live Version of a resource of this store.
     name
         What clients call the model; with --store the resource.
     host
@@ -81,14 +84,14 @@ def serve_policy(
     from ..training.local import use_threads
     from ..training.serving.engine import EngineOptions
     from ..training.serving.host import Host
-    from ..training.serving.loading import placed
+    from ..training.serving.loading import from_folder, placed
     from ..training.serving.text import text_of
 
-    if (model is None) == (store is None):
-        raise InputError("give the policy either as --model DIR or as --store FILE")
+    if model is None and store is None:
+        raise InputError("give the policy as --model DIR, as --store FILE, or as both")
     if threads is not None:
         use_threads(threads)
-    opened, loaded = _loaded(model, store, name)
+    opened, released, loaded = _loaded(model, store, name)
     placed(loaded.network, device)
     text = text_of(loaded.folder or Path(model or "."), vocabulary)
     stopped = _interrupted()
@@ -103,7 +106,14 @@ def serve_policy(
         server = Server(access, [PolicyPart(serving, weights)], host=host, port=port)
         if opened is not None:
             watcher = threading.Thread(
-                target=watch, args=(opened, name, serving, text, stopped), name="whet-watch", daemon=True
+                target=partial(
+                    watch,
+                    *(opened, name, serving, text, stopped),
+                    base=None if model is None else partial(from_folder, model),
+                    released=released,
+                ),
+                name="whet-watch",
+                daemon=True,
             )
             watcher.start()
 
@@ -132,20 +142,23 @@ def _interrupted() -> threading.Event:
     return stopped
 
 
-def _loaded(model: str | None, store: Path | None, name: str) -> tuple[Store | None, Loaded]:
+def _loaded(model: str | None, store: Path | None, name: str) -> tuple[Store | None, Version | None, Loaded]:
+    """The store to follow, what is live in it, and what to serve at first."""
     from ..store import Store
     from ..training.serving.loading import from_folder, from_version
 
-    if model is not None:
-        return None, from_folder(model)
-    assert store is not None
+    if store is None:
+        return None, None, from_folder(model or "")
     existing(store)
     opened = Store(store)
     live = opened.live()
     version = live.get(name) if live is not None else None
-    if version is None:
-        opened.close()
-        raise NotFoundError(
-            f"nothing named {name!r} is live in {store}; whet show says what is, --name which of it to serve"
-        )
-    return opened, from_version(version)
+    if version is not None:
+        return opened, version, from_version(version)
+    if model is not None:
+        return opened, None, from_folder(model)
+    opened.close()
+    raise NotFoundError(
+        f"nothing named {name!r} is live in {store}; whet show says what is, --name which of it to serve, and "
+        "--model what to serve while nothing is"
+    )

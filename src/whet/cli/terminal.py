@@ -73,6 +73,11 @@ def leave_unread() -> None:
     os.close(nowhere)
 
 
+def bold(text: str) -> str:
+    """The text as a terminal shows it in bold; plain where the output goes elsewhere."""
+    return f"\x1b[1m{text}\x1b[0m" if sys.stdout.isatty() else text
+
+
 def said(error: OSError) -> str:
     """What failed, with the file where there is one."""
     what = error.strerror or str(error)

@@ -1,4 +1,4 @@
-"""`whet train METHOD` and `whet capture`: learning weights from recorded trajectories.
+"""`whet train METHOD`: learning weights from recorded trajectories, or in an environment.
 
 Each method's command is made from its options dataclass: a field is an option, its
 docstring the explanation.  The method itself, and with it torch, is imported when
@@ -7,12 +7,9 @@ everything that was given has been looked at and training begins.
 
 from __future__ import annotations
 
-import ast
 import asyncio
 import inspect
-import textwrap
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
+from collections.abc import Callable
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -22,72 +19,79 @@ import cyclopts
 import msgspec
 from cyclopts import Parameter, validators
 
-from ..errors import InputError
-from .app import app, existing
-from .named import judged
+from ..errors import InputError, NotFoundError
+from .app import app
+from .flags import flattened, parameter, rebuilt
+from .named import named
+from .train_input import Asked, Given, Method, asked, encoder, refuse_mixed
+from .train_plugins import MODEL as PLUGIN_MODEL
+from .train_plugins import described, learner, plugged, refuse_clash
 
 if TYPE_CHECKING:
-    from ..training.running import Trained
-
-
-@dataclass(frozen=True, slots=True)
-class _Method:
-    """Where a method is, and what one says of it in a line."""
-
-    module: str
-    """Below `whet`."""
-    optimizer: str
-    options: str
-    """In `training.options`."""
-    about: str
-    rl: bool = True
-    preset: str = ""
-    """Classmethod of the options that gives the defaults; the constructor if empty."""
-    samples: bool = False
-    """Whether its module has a `rollout` of recorded trajectories, for a method that wants to sample."""
-    labels: bool = False
-    """Whether its module reads files of labelled steps, by `labelled`."""
+    from ..training.running import Trained, World
+    from ..types import Bundle
 
 
 METHODS = {
-    "sft": _Method("optimizers.sft", "SFT", "SFTOptions", "Clone trajectories that went well.", rl=False),
-    "awr": _Method(
+    "sft": Method("optimizers.sft", "SFT", "SFTOptions", "Clone trajectories that went well.", rl=False),
+    "awr": Method(
         "optimizers.awr", "AWR", "AWROptions", "Clone, weighted by how much better than expected.", rl=False
     ),
-    "star": _Method(
-        "optimizers.star", "STaR", "STaROptions", "Clone one's own successes, from the base.", rl=False
+    "star": Method(
+        "optimizers.star",
+        "STaR",
+        "STaROptions",
+        "Clone one's own successes, from the base.",
+        rl=False,
+        own=True,
     ),
-    "dpo": _Method("optimizers.dpo", "DPO", "DPOOptions", "Learn from pairs: DPO, IPO, Step-DPO.", rl=False),
-    "kto": _Method(
+    "dpo": Method("optimizers.dpo", "DPO", "DPOOptions", "Learn from pairs: DPO, IPO, Step-DPO.", rl=False),
+    "kto": Method(
         "optimizers.kto", "KTO", "KTOOptions", "Learn from thumbs, one answer at a time.", rl=False
     ),
-    "reward-model": _Method(
+    "reward-model": Method(
         "optimizers.reward_model",
         "RewardModel",
         "RewardModelOptions",
         "Learn a reward from pairs or outcomes.",
         rl=False,
     ),
-    "grpo": _Method("optimizers.grpo", "GRPO", "GRPOOptions", "Learn from rewards, relative to the group."),
-    "rloo": _Method(
-        "optimizers.rloo", "RLOO", "RLOOOptions", "Learn from rewards, relative to the rest of the group."
+    "grpo": Method(
+        "optimizers.grpo", "GRPO", "GRPOOptions", "Learn from rewards, relative to the group.", own=True
     ),
-    "reinforce": _Method("optimizers.reinforce", "REINFORCE", "REINFORCEOptions", "Learn from returns."),
-    "ppo": _Method("optimizers.ppo", "PPO", "PPOOptions", "Learn from rewards against a value head."),
-    "a2c": _Method("optimizers.ppo", "PPO", "PPOOptions", "PPO with one pass, unclipped.", preset="a2c"),
-    "webrl": _Method(
-        "optimizers.webrl", "WebRL", "WebRLOptions", "Regress on the advantage of each step.", rl=False
+    "rloo": Method(
+        "optimizers.rloo",
+        "RLOO",
+        "RLOOOptions",
+        "Learn from rewards, relative to the rest of the group.",
+        own=True,
     ),
-    "prm": _Method(
+    "reinforce": Method(
+        "optimizers.reinforce", "REINFORCE", "REINFORCEOptions", "Learn from returns.", own=True
+    ),
+    "ppo": Method(
+        "optimizers.ppo", "PPO", "PPOOptions", "Learn from rewards against a value head.", own=True
+    ),
+    "a2c": Method(
+        "optimizers.ppo", "PPO", "PPOOptions", "PPO with one pass, unclipped.", preset="a2c", own=True
+    ),
+    "webrl": Method(
+        "optimizers.webrl",
+        "WebRL",
+        "WebRLOptions",
+        "Regress on the advantage of each step.",
+        rl=False,
+        own=True,
+    ),
+    "prm": Method(
         "cli.methods.prm",
         "PRM",
         "PRMOptions",
         "Learn what each step is worth.",
         rl=False,
-        samples=True,
         labels=True,
     ),
-    "rlhf": _Method(
+    "rlhf": Method(
         "cli.methods.rlhf", "rlhf", "StageOptions", "Clone, learn a reward, PPO.", rl=False, samples=True
     ),
 }
@@ -104,29 +108,82 @@ NEED_MORE = {
         "which those were: Experiment.improve(whet.optimizers.candidates.Candidates(admissible)). From recorded "
         "rewards alone: whet train ppo",
     ),
+    "evolve": (
+        "Change an agent's prompts, functions and settings.",
+        "evolve changes prompts, functions and settings by running the agent, and no weights: whet improve "
+        "MODULE:FUNCTION --store STORE --reward NAME --with evolve, or "
+        "Experiment.improve(whet.optimizers.evolve.Evolve()). A weight method learns from the same record: "
+        "whet train sft",
+    ),
+    "head": (
+        "Learn an agent's decisions from thumbs.",
+        "head learns what an agent decides, and no weights of a model: whet improve MODULE:FUNCTION --store STORE "
+        "--reward NAME --with head, or Experiment.improve(whet.optimizers.head.Head()). A weight method learns from "
+        "the same record: whet train kto",
+    ),
 }
-"""What a recording is not enough for: method → a line about it, and what to do instead."""
+"""Learners that a recording of token ids is not enough for: name → a line about it, and what to do instead."""
 
-_train = cyclopts.App(
-    name="train",
-    help="Train a model's weights on recorded trajectories, by one of these methods.",
-    help_format="plaintext",
-    default_parameter=Parameter(negative=()),
-)
-app.command(_train)
-for _name, _method in METHODS.items():
-    _train.command(f"{__name__}:{_name.replace('-', '_')}_command", name=_name, help=_method.about)
-for _name, (_about, _why) in NEED_MORE.items():
-    _train.command(f"{__name__}:{_name}_command", name=_name, help=f"{_about}\n\nNot a command: {_why}.")
+PLUGIN = "_plugin"
+"""Ends the name under which cyclopts asks this module for a plug-in's command."""
+AT_LEAST_ONE = validators.Number(gte=1)
+
+ABOUT = "Train a model's weights on recorded trajectories, by one of these methods."
+
+# resolved when it is asked for: only then are the plug-ins looked up
+app.command(f"{__name__}:train_app", name="train", help=ABOUT)
 
 
-def __getattr__(name: str) -> Callable[..., int]:
+def __getattr__(name: str) -> Any:
+    if name == "train_app":
+        return _train_app()
+    if name.endswith(PLUGIN):
+        return _plugged_app(name.removesuffix(PLUGIN))
     method = name.removesuffix("_command").replace("_", "-")
     if name.endswith("_command") and method in NEED_MORE:
         return _refusal(NEED_MORE[method][1])
     if not name.endswith("_command") or method not in METHODS:
         raise AttributeError(name)
     return _command(method)
+
+
+def _train_app() -> cyclopts.App:
+    """The methods, whet's own and those of plug-ins."""
+    group = cyclopts.App(
+        name="train", help=ABOUT, help_format="plaintext", default_parameter=Parameter(negative=())
+    )
+    for name, method in METHODS.items():
+        group.command(f"{__name__}:{name.replace('-', '_')}_command", name=name, help=method.about)
+    for name, (about, why) in NEED_MORE.items():
+        group.command(f"{__name__}:{name}_command", name=name, help=f"{about}\n\nNot a command: {why}.")
+    found = plugged(taken={*METHODS, *NEED_MORE})
+    for name, about in found.items():
+        group.command(f"{__name__}:{name}{PLUGIN}", name=name, help=about)
+
+    @group.default
+    def unknown(*words: Annotated[str, Parameter(show=False, allow_leading_hyphen=True)]) -> int:
+        if words:
+            raise NotFoundError(
+                f"there is no method {words[0]!r}. whet's own: {', '.join(sorted({*METHODS, *NEED_MORE}))}; "
+                f"of plug-ins: {', '.join(sorted(found)) or 'none is installed'}"
+            )
+        app.help_print(["train"])
+        return 0
+
+    return group
+
+
+def _plugged_app(name: str) -> cyclopts.App:
+    """A plug-in's command; what the learner says of itself stands below its options."""
+    command = _command(name, plugin=True)
+    single = cyclopts.App(
+        name=name,
+        help_epilogue=command.__doc__,
+        help_format="plaintext",
+        default_parameter=Parameter(negative=()),
+    )
+    single.default(command)
+    return single
 
 
 def _refusal(why: str) -> Callable[..., int]:
@@ -136,92 +193,39 @@ def _refusal(why: str) -> Callable[..., int]:
     return command
 
 
-def _command(name: str) -> Callable[..., int]:
+def _command(name: str, *, plugin: bool = False) -> Callable[..., int]:
     """The command of a method, with an option for every field of its options."""
-    method = METHODS[name]
-    kind = getattr(import_module("whet.training.options"), method.options)
-    defaults = getattr(kind, method.preset)() if method.preset else kind()
-    flat = dict(_flattened(defaults))
+    if plugin:
+        method, defaults = described(name)
+    else:
+        method = METHODS[name]
+        kind = getattr(import_module("whet.training.options"), method.options)
+        defaults = getattr(kind, method.preset)() if method.preset else kind()
+    flat = {} if defaults is None else dict(flattened(defaults))
+    unset = {"model": ""} if plugin else {}
 
     def command(**given: Any) -> int:
         changed = {key: given.pop(key) for key in list(given) if key in flat}
-        options = _rebuilt(defaults, {flat[key].path: value for key, value in changed.items()})
-        return _run(name, options, **given)
-
-    parameters = [*inspect.signature(_shared).parameters.values()]
-    hints = get_type_hints(_shared, include_extras=True)
-    parameters = [one.replace(annotation=hints[one.name]) for one in parameters]
-    for key, option in flat.items():
-        # what is on by default needs a way to be switched off
-        off = f"--no-{option.shown}" if option.value is True else ()
-        about = Parameter(name=f"--{option.shown}", help=option.about, negative=off)
-        shown: Any = Annotated.__class_getitem__((option.type, about))  # type: ignore[attr-defined]
-        parameters.append(
-            inspect.Parameter(key, inspect.Parameter.KEYWORD_ONLY, default=option.value, annotation=shown)
+        options = (
+            rebuilt(defaults, {flat[key].path: value for key, value in changed.items()}) if flat else None
         )
+        return _run(name, method, options, Given(**(unset | given)))
+
+    hints = get_type_hints(_shared, include_extras=True)
+    shared = inspect.signature(_shared).parameters
+    if plugin:
+        hints["model"] = Annotated[str, Parameter(help=PLUGIN_MODEL)]
+        refuse_clash(name, flat, shared)
+    parameters = [
+        one.replace(annotation=hints[one.name], default=unset.get(one.name, one.default))
+        for one in shared.values()
+    ]
+    parameters += [parameter(key, option) for key, option in flat.items()]
     command.__signature__ = inspect.Signature(parameters, return_annotation=int)  # type: ignore[attr-defined]
     command.__annotations__ = {one.name: one.annotation for one in parameters}
     command.__name__ = name
     command.__doc__ = method.about
     return command
-
-
-@dataclass(frozen=True, slots=True)
-class _Option:
-    path: tuple[str, ...]
-    type: Any
-    value: Any
-    about: str
-
-    @property
-    def shown(self) -> str:
-        return ".".join(word.replace("_", "-") for word in self.path)
-
-
-def _flattened(options: Any, path: tuple[str, ...] = ()) -> list[tuple[str, _Option]]:
-    """Every field of a dataclass, those of nested ones too, in order."""
-    kind = type(options)
-    hints, about = get_type_hints(kind), _docstrings(kind)
-    found: list[tuple[str, _Option]] = []
-    for one in fields(kind):
-        value, where = getattr(options, one.name), (*path, one.name)
-        if path and one.name in ("resource", "seed"):
-            continue  # a stage has those of the whole
-        if is_dataclass(value):
-            found += _flattened(value, where)
-        else:
-            found.append(("__".join(where), _Option(where, hints[one.name], value, about.get(one.name, ""))))
-    return found
-
-
-def _docstrings(kind: type) -> dict[str, str]:
-    """Field → the string that stands under it in the source."""
-    found: dict[str, str] = {}
-    for owner in reversed(kind.__mro__):
-        if not is_dataclass(owner):
-            continue
-        body = ast.parse(textwrap.dedent(inspect.getsource(owner))).body[0]
-        assert isinstance(body, ast.ClassDef)
-        for field, text in zip(body.body, body.body[1:], strict=False):
-            if (
-                isinstance(field, ast.AnnAssign)
-                and isinstance(field.target, ast.Name)
-                and isinstance(text, ast.Expr)
-                and isinstance(text.value, ast.Constant)
-                and isinstance(text.value.value, str)
-            ):
-                found[field.target.id] = " ".join(text.value.value.split())
-    return found
-
-
-def _rebuilt(options: Any, changes: Mapping[tuple[str, ...], Any]) -> Any:
-    """The options with these fields changed, nested ones in their place."""
-    own = {path[0]: value for path, value in changes.items() if len(path) == 1}
-    for one in fields(options):
-        inner = {path[1:]: value for path, value in changes.items() if path[0] == one.name and len(path) > 1}
-        if inner:
-            own[one.name] = _rebuilt(getattr(options, one.name), inner)
-    return replace(options, **own)
 
 
 def _shared(
@@ -240,8 +244,42 @@ def _shared(
     ] = None,
     model: Annotated[
         str,
-        Parameter(help="Folder or name of a causal language model, or tiny for a fresh one of whet's own."),
+        Parameter(
+            help="Folder or name of a causal language model, the output folder of another whet train, or tiny for a "
+            "fresh one of whet's own."
+        ),
     ] = "tiny",
+    env: Annotated[
+        str | None,
+        Parameter(
+            help="Sample as it learns, in this environment instead of a record: module:function, which makes a fresh "
+            "one for each rollout. Needs --tasks-file; for methods that learn from their own trajectories."
+        ),
+    ] = None,
+    tasks_file: Annotated[
+        Path | None, Parameter(help="The environment's tasks, one JSON object a line; split by their group.")
+    ] = None,
+    policy: Annotated[
+        str | None,
+        Parameter(
+            help="Who acts there: module:function of (bundle, seed), which samples from the weights in the bundle; "
+            "left out where the environment brings one."
+        ),
+    ] = None,
+    rollouts: Annotated[
+        int | None,
+        Parameter(
+            help="Fresh rollouts at most; as many as the method asks for if left out.", validator=AT_LEAST_ONE
+        ),
+    ] = None,
+    round_tasks: Annotated[
+        int | None,
+        Parameter(
+            help="Tasks of a round, for methods that learn from their own trajectories; all if left out. Of a record "
+            "the next so many, each learned from once.",
+            validator=AT_LEAST_ONE,
+        ),
+    ] = None,
     lora_rank: Annotated[
         int,
         Parameter(
@@ -264,111 +302,107 @@ def _shared(
     """What every method's command takes."""
 
 
-def _run(
-    name: str,
-    options: Any,
-    *,
-    output: Path,
-    data: Path | None = None,
-    store: Path | None = None,
-    reward_function: str | None = None,
-    model: str = "tiny",
-    lora_rank: int = 0,
-    ids_only: bool = False,
-    resume: bool = False,
-    json: bool = False,
-) -> int:
-    method = METHODS[name]
-    if lora_rank and model == "tiny":
+def _run(name: str, method: Method, options: Any, given: Given) -> int:
+    if given.lora_rank and given.model in ("tiny", ""):
         raise InputError("--lora-rank trains factors beside a pretrained model; give one with --model")
-    if output.is_file():
-        raise InputError(f"{output} is a file; give a folder for the weights with --output")
-    asked = _asked(name, options, data=data, store=store, model=model, reward_function=reward_function)
+    if given.output.is_file():
+        raise InputError(f"{given.output} is a file; give a folder for the weights with --output")
+    refuse_mixed(name, given, {**METHODS, name: method})
+    known = asked(name, method, options, given)
 
     # what follows needs torch, which takes seconds to import
     from ..loop import quiet
     from ..store import Store
     from ..training import processes, running
-    from ..training.dataset import grouped
     from ..training.huggingface import LoRAOptions
+    from ..types import Budget
     from .steps import Steps
 
-    room, options, trajectories = import_module(f"whet.{method.module}"), asked.options, asked.trajectories
-    make = getattr(room, method.optimizer)
-    if asked.labels is not None:
-        make = partial(make, labelled=asked.labels)
-    settings = {"lora_rank": lora_rank, "reward_function": asked.rewarded}
-    with processes.joined(output) as folder:
+    options = known.options
+    room = None if method.plugin else import_module(f"whet.{method.module}")
+    make = partial(learner, name) if method.plugin else _maker(method, room, known, given.model)
+    settings = {"lora_rank": given.lora_rank, "reward_function": known.rewarded, "env": given.env or ""}
+    with processes.joined(given.output) as folder:
         first = processes.place().first
         job = running.Job(
             name=name,
-            trajectories=trajectories,
+            trajectories=known.trajectories,
             output=folder,
-            model=model,
-            lora=LoRAOptions(rank=lora_rank, alpha=2 * lora_rank) if lora_rank else None,
-            ids_only=ids_only or asked.labels is not None,
+            model=given.model,
+            start=_live(given),
+            lora=LoRAOptions(rank=given.lora_rank, alpha=2 * given.lora_rank) if given.lora_rank else None,
+            ids_only=given.ids_only or known.labels is not None,
             score=getattr(options, "score", None),
             rl=method.rl,
-            rollout=room.rollout(options, grouped(trajectories)) if method.samples and trajectories else None,
-            settings=msgspec.to_builtins(options) | settings,
-            seed=options.seed,
-            resource=options.resource,
-            progress=Steps() if first and not json else quiet,
+            preferences=known.preferences,
+            world=_world(method, room, known, given),
+            tasks=given.round_tasks,
+            budget=None if given.rollouts is None else Budget(rollouts=given.rollouts),
+            settings=(msgspec.to_builtins(options) or {}) | settings,
+            seed=getattr(options, "seed", 0),
+            resource=getattr(options, "resource", "policy"),
+            progress=Steps() if first and not given.json else quiet,
         )
-        done = asyncio.run(running.run(job, lambda: make(options), resume=resume))
+        done = asyncio.run(running.run(job, lambda: make(options), resume=given.resume))
     if not first:
         return 0
-    if store is not None:
-        with Store(store) as opened:  # so that what is erased there later is known to be in them
+    if given.store is not None:
+        with Store(given.store) as opened:  # so that what is erased there later is known to be in them
             opened.put_versions(*done.bundle.values())
-    _say(name, done, json)
+    _say(name, method, done, given)
     return 0
 
 
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    """What was asked for, read and looked at."""
+def _live(given: Given) -> Bundle:
+    """What is live in the store, which a run without a model begins with."""
+    from ..store import Store
+    from ..types import Bundle
 
-    options: Any
-    trajectories: Sequence[Any]
-    labels: Sequence[Any] | None
-    """Labelled steps instead, of which the trajectories are made."""
-    rewarded: Sequence[str]
-    """The reward function and its version, which a resumed run must have too."""
-
-
-def _asked(
-    name: str,
-    options: Any,
-    *,
-    data: Path | None,
-    store: Path | None,
-    model: str,
-    reward_function: str | None,
-) -> _Asked:
-    labels = _labelled(METHODS[name], data, model)
-    trajectories = _trajectories(data, store) if labels is None else [one.trajectory for one in labels]
-    if reward_function is None:
-        return _Asked(options, trajectories, labels, [])
-    if not any(one.name == "score" for one in fields(options)):
-        raise InputError(f"{name} takes no reward function: it learns its reward, from labels or pairs")
-    trajectories, score, version = judged(trajectories, reward_function)
-    return _Asked(
-        _learning_from(options, score, trajectories), trajectories, labels, [reward_function, version]
-    )
+    if given.model or given.store is None:
+        return Bundle()
+    with Store(given.store) as opened:
+        return opened.live() or Bundle()
 
 
-def _labelled(method: _Method, data: Path | None, model: str) -> Sequence[Any] | None:
-    """Labelled steps, where the method reads files of such and this is one."""
-    if not method.labels or data is None:
+def _maker(method: Method, room: Any, known: Asked, model: str) -> Any:
+    """What makes the optimizer of its options."""
+    make: Any = getattr(room, method.optimizer)
+    if method.labels:
+        from ..training.dataset import grouped
+
+        labels = known.labels
+        if labels is None:
+            labels = room.of_record(known.options, grouped(known.trajectories))
+        make = partial(make, labelled=labels)
+    if known.preferences:
+        make = partial(make, encode=encoder(model))
+    return make
+
+
+def _world(method: Method, room: Any, known: Asked, given: Given) -> World | None:
+    """Where the method samples; None for one that learns from the record alone."""
+    from ..data.tasks import from_jsonl
+    from ..reward import name_of
+    from ..training.dataset import grouped
+    from ..training.running import World, success, trained_on
+
+    if method.samples and known.trajectories:
+        groups = grouped(known.trajectories)
+        world = room.environment(known.options, groups)
+        return World(env=world, tasks=trained_on([group.task for group in groups]), groups=groups)
+    if given.env is None:
         return None
-    found: Sequence[Any] | None = import_module(f"whet.{method.module}").labelled(data, model)
-    return found
+    assert given.tasks_file is not None
+    policy = None if given.policy is None else named(given.policy)
+    rewards = [success] if given.reward_function is None else [named(given.reward_function)]
+    if all(name_of(reward) != "success" for reward in rewards):
+        rewards.append(success)
+    return World(env=named(given.env), tasks=from_jsonl(given.tasks_file), policy=policy, rewards=rewards)
 
 
-def _say(name: str, done: Trained, json: bool) -> None:
+def _say(name: str, method: Method, done: Trained, given: Given) -> None:
     figures = {key: round(value, 6) for key, value in done.metrics.items()}
-    if json:
+    if given.json:
         versions = {key: version.content for key, version in done.bundle.items()}
         result = {"method": name, "rounds": done.rounds, "reason": done.reason, "bundle": versions}
         print(msgspec.json.encode({**result, "metrics": figures}).decode())
@@ -379,92 +413,14 @@ def _say(name: str, done: Trained, json: bool) -> None:
     for key, value in figures.items():
         print(f"  {key:28} {value:>14g}")
     for resource, version in done.bundle.items():
-        where = version.content.get("network", version.content).get("path", "")
-        print(f"{resource}: {version.id} {where}")
-
-
-def _learning_from(options: Any, score: str, trajectories: Sequence[Any]) -> Any:
-    """The options of a method that learns from this score.
-
-    The competence floor is for it too, where nothing else says what went well.
-    """
-    if getattr(options, "score", None) is not None:
-        raise InputError("give --score for one that was recorded, or --reward-function for one to give now")
-    if getattr(options, "judged_by", "outcome") == "thumbs":
-        raise InputError("give --judged-by thumbs, or --reward-function, which judges instead of them")
-    known = any(one.outcome.counts or "success" in one.scores for one in trajectories)
-    changes = {"score": score, "judged_by": "score"} | ({} if known else {"success": score})
-    there = {one.name for one in fields(options)}
-    return replace(options, **{name: value for name, value in changes.items() if name in there})
-
-
-def _trajectories(data: Path | None, store: Path | None) -> Sequence[Any]:
-    from ..data.files import read
-    from ..store import Store
-
-    if (data is None) == (store is None):
-        raise InputError("give the trajectories either as --data FILE or as --store FILE")
-    if data is not None:
-        return read(data)
-    assert store is not None
-    existing(store)
-    with Store(store) as opened:
-        return list(opened.trajectories())
-
-
-_capture = cyclopts.App(
-    name="capture",
-    help="Look at what was captured, before training on it.",
-    help_format="plaintext",
-    default_parameter=Parameter(negative=()),
-)
-app.command(_capture)
-
-
-@_capture.command(name="check")
-def check(
-    *,
-    data: Path | None = None,
-    store: Path | None = None,
-    score: str | None = None,
-    reward_function: str | None = None,
-    json: bool = False,
-) -> int:
-    """Say of each trajectory whether it can be trained on, and if not why.
-
-    Calls seen, token ids present, reward present, each prompt an extension of the last, masks that fit.
-    Exits with 1 if not one can be trained on.
-
-    Parameters
-    ----------
-    data
-        Trajectories, one JSON object a line.
-    store
-        Trajectories of this store instead.
-    score
-        The score that is the reward; the step rewards or else the outcome if left out.
-    reward_function
-        A reward to give now instead, as module:function; whet.reward:rated is the last value that people gave.
-    json
-        Print one JSON object a line: first the survey, then each trajectory.
-    """
-    from ..training import capture
-
-    if score is not None and reward_function is not None:
-        raise InputError("give --score for one that was recorded, or --reward-function for one to give now")
-    trajectories = _trajectories(data, store)
-    if reward_function is not None:
-        trajectories, score, _ = judged(trajectories, reward_function)
-    found = capture.survey(trajectories, score=score)
-    each = [capture.check(trajectory, score=score) for trajectory in trajectories]
-    if json:
-        print(msgspec.json.encode(found).decode())
-        for one in each:
-            row = msgspec.to_builtins(one) | {"trainable": one.trainable, "clonable": one.clonable}
-            print(msgspec.json.encode(row).decode())
-    else:
-        print("\n".join(found.lines()))
-        for one in each:
-            if one.reasons:
-                print(f"{one.id}  {', '.join(one.reasons)}")
-    return 0 if found.trainable or found.clonable else 1
+        content = version.content if isinstance(version.content, dict) else {}
+        inner = content.get("network", content)
+        print(f"{resource}: {version.id} {inner.get('path', '') if isinstance(inner, dict) else ''}".rstrip())
+    if method.own and not method.plugin and given.env is None:
+        store = given.store or "STORE"
+        print(
+            f"next: sample with these weights (whet release {given.output} --store {store} --unproven; "
+            f"whet serve-policy --store {store}; whet run --store {store} --tokens ...), "
+            f"look at the runs (whet capture check), then whet train {name} --store {store} "
+            f"--output {given.output} --resume. With an environment: --env."
+        )

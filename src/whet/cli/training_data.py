@@ -91,10 +91,12 @@ def generate_training_data(
 
 def _runs(store: Path | None) -> list[Trajectory]:
     from ..store import Store
+    from ..tracing.signals import hear
 
     if store is None:
         return []
     with Store(store) as opened:
+        hear(opened)
         return list(opened.trajectories())
 
 
@@ -113,6 +115,7 @@ async def _made(
     from ..data.generation import generate
     from ..models import OpenAIModel, Recorded
     from ..sandbox import Limits, Pool
+    from ..store import Log, Store
 
     accounts: dict[str, Account] = {}
     async with AsyncExitStack() as stack:
@@ -122,7 +125,8 @@ async def _made(
             output.mkdir(parents=True, exist_ok=True)
             behind = OpenAIModel(endpoint[1], endpoint[0], api_key=os.environ.get(endpoint[2]))
             await stack.enter_async_context(behind)
-            asked = stack.enter_context(Recorded(behind, output / "answers.db"))
+            record = stack.enter_context(Store(output / "runs.db"))
+            asked = Recorded(behind, Log(record, "generate-training-data"))
         for name in names:
             callee: Callee = agent.called(name)
             rows, account = await generate(
@@ -140,6 +144,8 @@ def _print(name: str, account: Account, folder: Path) -> None:
     print("  from " + ", ".join(f"{how} {count}" for how, count in account.sources.items()))
     print("  split " + ", ".join(f"{part} {count}" for part, count in account.splits.items()))
     print(f"  {account.goals} say what should come out; leakage: {account.leakage}")
+    if account.gate:
+        print(f"  {account.gate}")
     for why, count in account.dropped.items():
         example = account.examples_of.get(why, "")
         print(f"  left out {count}: {why}" + (f", for instance {example}" if example else ""))

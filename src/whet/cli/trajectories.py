@@ -47,9 +47,11 @@ def trajectories(
     from ..errors import NotFoundError
     from ..store import Store
     from ..tracing.dialects import form
+    from ..tracing.signals import hear
 
     existing(store)
     with Store(store) as opened:
+        hear(opened)
         ids = None if run is None else [run]
         found = 0
         for each in opened.trajectories(

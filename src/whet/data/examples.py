@@ -2,64 +2,45 @@
 
 JSON Lines, one file per split; the columns are those that `reward.rows` reads, so the same file goes to
 `whet generate-evaluators`, `whet audit` and `whet evolve`.  A row without `expected` and without a
-label says only what the function answers today: it shows what changes, and is not a goal.
+label says only what the function answers today: it shows what changes, and is not a goal.  A column that is
+not there is unknown; null is known: `"expected": null` says that the right answer is None.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import msgspec
+from msgspec import UNSET
 
 from ..errors import InputError, NotFoundError
-from ..escapes import read_json
-from ..reward.rows import read_row
-from ..reward.variants import Row
+from ..reward.rows import Row, numbered, read_row
 from ..types import Json, Split, Task, canonical, digest
-from .splits import FRACTIONS, Leakage, leakage, split
+from .division import Standing, divide, standing
+from .splits import FRACTIONS, Leakage, leakage
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Example:
-    """One row."""
+def task_of(row: Row, function: str, group: str | None = None) -> Task:
+    """The row as a Task of a function; `meta["rating"]` is how good people think its answer.
 
-    input: Json = None
-    output: Json = None
-    """What the function answered; for a row that was recorded or run."""
-    expected: Json = None
-    """What it should answer, where somebody or something said so."""
-    label: float | None = None
-    """Feedback on `output`: above 0 is good."""
-    group: str = ""
-    """What it shares with others: session, mailbox, person. Empty: it stands alone."""
-    split: Split | None = None
-    provenance: Mapping[str, Json] = field(default_factory=dict)
-    """`how` (trace, docstring, repository, model, generated), and what belongs to it."""
-    id: str = ""
-
-    def __post_init__(self) -> None:
-        if not self.id:
-            object.__setattr__(self, "id", digest(["example", self.input]))
-
-    @property
-    def row(self) -> Row:
-        """As evaluators take it."""
-        return Row(self.input, self.output, self.expected, self.label)
-
-    @property
-    def goal(self) -> bool:
-        """It says what should come out: expected, or an output that people liked."""
-        return self.expected is not None or (self.label is not None and self.label > 0)
-
-    @property
-    def wanted(self) -> Json:
-        """What should come out; None where only people's dislike, or nothing, is known."""
-        if self.expected is not None:
-            return self.expected
-        return self.output if self.goal else None
+    Args:
+        group: in the place of the row's own.
+    """
+    meta: dict[str, Json] = {"answer_known": row.goal, "provenance": dict(row.provenance)}
+    if row.label is not None:
+        # A correction speaks of another answer than the label does, and is as good as the best.
+        meta["rating"] = 1.0 if row.expected is not UNSET else row.label
+    return Task(
+        id=row.id,
+        instruction=said(row.input),
+        initial_state={"function": function, "input": row.input},
+        answer=row.wanted if row.goal else None,
+        group=row.group if group is None else group,
+        split=row.split or Split.TRAIN,
+        meta=meta,
+    )
 
 
 def said(given: Json) -> str:
@@ -73,68 +54,39 @@ def _wordy(given: Json) -> bool:
     return any(isinstance(value, str) and len(value.split()) >= 4 for value in values)
 
 
-def _task(row: Example, group: str = "") -> Task:
-    return Task(id=row.id, instruction=said(row.input), group=group or row.group, split=row.split)
+def _compared(task: Task) -> Task:
+    """With a text only where two that nearly agree are nearly the same question."""
+    return task if _wordy(task.initial_state["input"]) else replace(task, instruction="")
 
 
-def divided(rows: Sequence[Example], *, seed: int = 0) -> list[Example]:
-    """The rows with a split each, by group; rows that say nearly the same are one group.
+def divided(rows: Sequence[Row], *, seed: int = 0) -> list[Row]:
+    """The rows with a split each, by group (`division.divide`), without those that nearly repeat another side's.
 
-    With fewer groups than splits the gate, then validation, gets nothing.
+    Groups stay as they are.  With fewer groups than splits the gate, then validation, gets nothing.
 
     Raises:
         GateError: one group was given two splits.
     """
-    keys = _keys(rows)
-    tasks = [_task(row, key) for row, key in zip(rows, keys, strict=True)]
-    groups = len(set(keys))
-    fractions = FRACTIONS if groups >= 3 else {Split.TRAIN: 1.0}
-    if groups == 2:
-        fractions = {Split.TRAIN: 0.6, Split.VALIDATION: 0.4}
-    found = split(tasks, seed=seed, fractions=fractions, balanced=True) if tasks else []
-    # A group of its own making is nobody's business: it is kept where rows do share something.
-    shared = {key for key in keys if keys.count(key) > 1}
-    return [
-        replace(row, split=task.split, group=key if key in shared else row.group)
-        for row, task, key in zip(rows, found, keys, strict=True)
-    ]
+    by_name = {f"{row.id}/{place}": row for place, row in enumerate(rows)}
+    tasks = [replace(_compared(task_of(row, "")), id=name, split=row.split) for name, row in by_name.items()]
+    done = divide(tasks, seed=seed)
+    return [replace(by_name[task.id], split=task.split) for task in done.tasks]
 
 
-def _keys(rows: Sequence[Example]) -> list[str]:
-    """The group of each row: its own, joined with that of rows that it nearly repeats."""
-    above: dict[str, str] = {}
-
-    def root(key: str) -> str:
-        while above.setdefault(key, key) != key:
-            key = above[key]
-        return key
-
-    own = {row.id: row.group or row.id for row in rows}
-    for key in own.values():
-        root(key)
-    wordy = [_task(row, own[row.id]) for row in rows if _wordy(row.input)]
-    found = leakage(wordy, wordy)
-    for one, other in [*found.same, *((one, other) for one, other, _ in found.near)]:
-        first, second = sorted((root(own[one]), root(own[other])))
-        above[second] = first
-    return [root(own[row.id]) for row in rows]
+def standing_of(rows: Sequence[Row]) -> Standing:
+    """What the gate can show with these rows."""
+    return standing([_compared(task_of(row, "")) for row in rows], [row.goal for row in rows])
 
 
-def leaks(rows: Iterable[Example]) -> Leakage:
-    """What the gate's rows share with those that anything is learned or chosen on."""
-    listed = list(rows)
-    learned = [row for row in listed if row.split is not Split.GATE]
-    held = [row for row in listed if row.split is Split.GATE]
-    exact = {row.id for row in learned} & {row.id for row in held}
-    groups = ({row.group for row in learned} & {row.group for row in held}) - {""}
-    found = leakage(
-        [_task(row) for row in learned if _wordy(row.input)],
-        [_task(row) for row in held if _wordy(row.input)],
-    )
-    return replace(found, ids=tuple(sorted(exact)), groups=tuple(sorted(groups)))
+def leaks(tasks: Iterable[Task]) -> Leakage:
+    """What the gate's tasks share with those that anything is learned or chosen on; each is a row's."""
+    sides: tuple[list[Task], list[Task]] = [], []
+    for task in tasks:
+        sides[task.split is Split.GATE].append(_compared(task))
+    return leakage(*sides)
 
 
-def write(folder: Path, rows: Sequence[Example]) -> dict[str, int]:
+def write(folder: Path, rows: Sequence[Row]) -> dict[str, int]:
     """Write `train.jsonl`, `validation.jsonl` and `gate.jsonl`; returns how many rows each holds."""
     folder.mkdir(parents=True, exist_ok=True)
     counts = {}
@@ -148,60 +100,131 @@ def write(folder: Path, rows: Sequence[Example]) -> dict[str, int]:
     return counts
 
 
-def load(path: Path, *, seed: int = 0) -> list[Example]:
-    """Rows of a folder that `write` made, or of one JSON Lines file, which is divided here.
+def load(path: Path, *, seed: int = 0, note: Callable[[str], None] | None = None) -> list[Row]:
+    """Rows of a folder that `write` made, or of one JSON Lines file, divided here as far as they have no splits.
+
+    A row that repeats another is merged with it; rows that contradict each other, and rows that nearly repeat one of
+    another side, are left out.
+
+    Args:
+        note: told what was merged and left out, a sentence each.
 
     Raises:
         NotFoundError: there is nothing at the path.
-        InputError: a line is no row, or the folder holds no rows.
+        InputError: a line is not a row, or nothing is left.
+        GateError: one group is in two splits.
     """
+    files: dict[Split | None, Path] = {part: path / f"{part.value}.jsonl" for part in FRACTIONS}
     if path.is_file():
-        rows = list(_file(path, None))
-        return rows if all(row.split for row in rows) else divided(rows, seed=seed)
-    files = {part: path / f"{part.value}.jsonl" for part in FRACTIONS}
-    if not any(each.is_file() for each in files.values()):
+        files = {None: path}
+    if not any(file.is_file() for file in files.values()):
         raise NotFoundError(
             f"there are no rows at {path}: give a JSON Lines file, or a folder that "
             "whet generate-training-data made"
         )
-    rows = [row for part, each in files.items() if each.is_file() for row in _file(each, part)]
-    if not rows:
+    tell = note or (lambda sentence: None)
+    read = [row for part, file in files.items() if file.is_file() for row in _file(file, part)]
+    if not read:
         raise InputError(f"{path} holds no rows")
-    return rows
+    rows = merged(read, tell)
+    if not rows:
+        raise InputError(
+            f"{path} holds no row that is not contradicted: where one input has several answers, "
+            "keep the right one, or put into the input whatever tells the cases apart"
+        )
+    sided = divided(rows, seed=seed)
+    if len(sided) < len(rows):
+        tell(
+            f"{len(rows) - len(sided)} of {len(rows)} rows are left out: they nearly repeat a row of another side of "
+            "the gate, which could then be passed by memory"
+        )
+    return sided
 
 
-_objects = msgspec.json.Decoder(dict[str, Any])
+def merged(rows: Sequence[Row], tell: Callable[[str], None] = lambda sentence: None) -> list[Row]:
+    """One row for each input, the first, with `repeats` in its provenance; those that contradict each other left out.
 
+    Of rows with one input those that say what should come out speak, and they contradict each other where they say
+    different things.  Two inputs under one id get ids of their own.
 
-def _file(path: Path, part: Split | None) -> Iterable[Example]:
-    seen: dict[str, int] = {}
-    for number, line in enumerate(path.read_bytes().splitlines(), 1):
-        if not line.strip():
+    Args:
+        tell: told how many were merged, and of each contradiction where it is and what to do.
+    """
+    alike: dict[bytes, list[Row]] = {}
+    for row in rows:
+        alike.setdefault(canonical(row.input), []).append(row)
+    kept: list[Row] = []
+    taken: set[str] = set()
+    repeated = 0
+    for same in alike.values():
+        spoken = [row for row in same if row.goal] or same
+        answers = {canonical(row.wanted) for row in spoken if row.goal}
+        if len(answers) > 1:
+            where = ", ".join(f"{_where(row)} ({canonical(row.wanted).decode():.60})" for row in spoken)
+            tell(
+                f"contradiction: one input, several answers, on {where}; left out. Keep the right one, or put into "
+                "the input whatever tells the cases apart"
+            )
             continue
+        # A side that was given goes before one that was not, and the gate's before the others.
+        first = min(spoken, key=lambda row: _SIDES.index(row.split))
+        repeated += len(same) - 1
+        if len(same) > 1:
+            first = replace(first, provenance={**first.provenance, "repeats": len(same)})
+        if first.id in taken:
+            first = replace(first, id=digest(["example", first.id, first.input]))
+        taken.add(first.id)
+        kept.append(first)
+    if repeated:
+        tell(f"{repeated} of {len(rows)} rows repeat the input of another, and are merged with it")
+    return kept
+
+
+_SIDES = (Split.GATE, Split.VALIDATION, Split.TRAIN, None)
+
+
+def _where(row: Row) -> str:
+    line = row.provenance.get("line")
+    return f"line {line}" if line else f"row {row.id}"
+
+
+def _file(path: Path, part: Split | None) -> Iterable[Row]:
+    for number, given in numbered(path):
         where = f"{path}, line {number}"
-        try:
-            given = read_json(_objects.decode, line)
-        except msgspec.MsgspecError as error:
-            raise InputError(f"{where}: not a JSON object ({error})") from error
         row = read_row(given, where)
         try:
             own = Split(given["split"]) if given.get("split") else part
         except ValueError as error:
             raise InputError(f"{where}: {error}; it must be train, validation or gate") from error
-        found = Example(
-            input=row.input,
-            output=row.output,
-            expected=row.expected,
-            label=row.label,
-            group=str(given.get("group") or ""),
+        yield replace(
+            row,
+            group=_name(given, "group", where),
             split=own,
-            provenance=given.get("provenance") or {"how": "file", "line": number},
-            id=str(given.get("id") or ""),
+            provenance=_provenance(given.get("provenance"), number, where),
+            id=_name(given, "id", where),
         )
-        if found.id in seen:
-            raise InputError(
-                f"{where}: the same input, or id, as on line {seen[found.id]}; take one out, for a row that is "
-                "there twice cannot be held back"
-            )
-        seen[found.id] = number
-        yield found
+
+
+def _name(given: Mapping[str, Json], column: str, where: str) -> str:
+    """A group or an id as text; "" where there is none. 0 is a name: people are numbered from it."""
+    value = given.get(column)
+    if value is None:
+        return ""
+    if isinstance(value, float) and value.is_integer():  # a column of pandas in which one is missing
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        raise InputError(
+            f"{where}: {column} is {canonical(value).decode():.60}; it must be text or a whole number"
+        )
+    return str(value)
+
+
+def _provenance(value: Json, number: int, where: str) -> Mapping[str, Json]:
+    """Where a row is from; text says how it came about."""
+    if isinstance(value, Mapping):
+        return value or {"how": "file", "line": number}
+    if value is not None and not isinstance(value, str):
+        raise InputError(
+            f"{where}: provenance is {canonical(value).decode():.60}; it must be text or an object"
+        )
+    return {"how": value or "file", "line": number}

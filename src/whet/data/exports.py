@@ -2,8 +2,8 @@
 
 A conversation is what one call of a model saw and answered.  Of the calls of a run each is kept whose messages no
 later call goes on from: one for a plain agent, one for each sub-agent, one more where history was cut.  A run
-without model calls is one question and its answer.  What the other side cannot say (an image, a run without any
-answer) is left out and counted with its reason, never bent.
+without model calls is one question, the calls of its tools as far as these are recorded, and its answer.  What the
+other side cannot say (an image, a run without any answer) is left out and counted with its reason, never bent.
 
 Nothing is tokenised: these trainers apply their own chat template.  Where token ids were captured, training on those
 (`whet train`) is exact and this is not.
@@ -16,6 +16,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..reward.rules import output_text
+from ..tracing.answers import arguments, bare, tool_steps
+from ..tracing.dialects.messages import plain
 from ..types import Json, Outcome, Preference, Trajectory, canonical
 
 Message = dict[str, Json]
@@ -23,6 +26,8 @@ Row = dict[str, Json]
 Worth = Callable[[Trajectory], float | None]
 """How good a run was; None where nobody said."""
 
+_UNANSWERED = "its task has no answer to score by; give the Task one, or export trl-prompts"
+_UNASKED = "its question is not recorded; add its task (whet tasks add) before the run is imported"
 GOOD = 0.5
 """Worth from which a run is a good one."""
 
@@ -131,8 +136,8 @@ def verl(runs: Iterable[Trajectory], *, source: str = "whet") -> Exported:
     """
     made = Exported()
     for run, prompt in _questions(runs, made):
-        if run.task.answer is None:
-            made.left_out["its task has no answer to score by"] += 1
+        if not run.task.answer_known:
+            made.left_out[_UNANSWERED] += 1
             continue
         answer = run.task.answer
         made.rows.append(
@@ -167,10 +172,28 @@ def conversations(run: Trajectory) -> list[list[Json]]:
         for place, call in enumerate(calls)
         if not any(later[: len(call)] == call for later in calls[place + 1 :])
     ]
-    if calls or run.output is None:
+    if calls or run.output is None or not run.task.instruction:
         return kept
-    answer = run.output if isinstance(run.output, str) else canonical(run.output).decode()
-    return [[{"role": "user", "text": run.task.instruction}, {"role": "assistant", "text": answer}]]
+    question = {"role": "user", "text": run.task.instruction}
+    return [[question, *_tools(run), {"role": "assistant", "text": output_text(run)}]]
+
+
+def _tools(run: Trajectory) -> list[Json]:
+    """The tool calls of a run whose model calls are not recorded, as a model would have asked for them.
+
+    None of them where the names of an argument are not recorded: what has no name cannot be asked for.
+    """
+    tools = tool_steps(run)
+    if not all(isinstance(arguments(tool), dict) for tool in tools):
+        return []
+    messages: list[Json] = []
+    for place, tool in enumerate(tools):
+        id = tool.info.get("tool_call_id") or f"call_{place}"
+        call = {"id": id, "name": bare(tool.name), "arguments": arguments(tool)}
+        messages.append({"role": "assistant", "tool_calls": [call]})
+        result = plain(tool.action) if tool.error is None else f"{tool.error.type}: {tool.error.message}"
+        messages.append({"role": "tool", "tool_call_id": id, "text": result})
+    return messages
 
 
 def chat(message: Json) -> Message | None:
@@ -199,7 +222,8 @@ def _told(run: Trajectory, made: Exported) -> Iterator[tuple[list[Message], list
     """Prompt and completion of each conversation, cut before the first word of the assistant."""
     found = conversations(run)
     if not found:
-        made.left_out["it has no answer"] += 1
+        asked = run.task.instruction or run.output is None
+        made.left_out["it has no answer" if asked else _UNASKED] += 1
     for conversation in found:
         messages = [chat(message) for message in conversation]
         whole = [message for message in messages if message is not None]

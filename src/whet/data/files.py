@@ -6,7 +6,7 @@ so cannot be trained on, which the capture check then says.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import msgspec
@@ -14,12 +14,15 @@ import msgspec
 from ..errors import InputError, NotFoundError, StoreError
 from ..escapes import read_json, whole
 from ..store.codec import decode, encode
-from ..types import Trajectory
+from ..types import Task, Trajectory
 from .formats import trajectory_from_json
 
 
-def read(path: Path) -> list[Trajectory]:
+def read(path: Path, tasks: Mapping[str, Task] | None = None) -> list[Trajectory]:
     """The trajectories of a file.
+
+    Args:
+        tasks: id → Task; the published shape has a task's id alone.
 
     Raises:
         NotFoundError: no such file.
@@ -37,7 +40,9 @@ def read(path: Path) -> list[Trajectory]:
                 if not isinstance(given, dict):
                     raise InputError(f"a trajectory is a JSON object, not {type(given).__name__}")
                 published = "task_id" in given
-                found.append(trajectory_from_json(given) if published else decode(whole(line), Trajectory))
+                found.append(
+                    trajectory_from_json(given, tasks) if published else decode(whole(line), Trajectory)
+                )
             except (msgspec.DecodeError, InputError, StoreError, TypeError, ValueError) as error:
                 why = str(error).partition(". It was not written")[0]
                 raise InputError(f"{path}, line {number}: not a trajectory: {why}") from error

@@ -2,20 +2,20 @@
 
 What is loaded is saved again with the same content: keys that the shape does not
 name are kept (a task's in `meta`, a step's in `info`).  A `success_checker` is a
-name; it is looked up among the functions that the caller allows and never
-imported because a file says so.
+name, which `whet.reward.checked` looks up among the functions that the caller allows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import msgspec
 
 from ..env import Transition
-from ..errors import InputError, NotFoundError
+from ..errors import InputError
 from ..escapes import read_json
+from ..tracing.answers import arguments, bare, tool_steps
 from ..types import Json, Step, Task, Trajectory, digest
 
 _TASK_FIELDS = frozenset(Task.__dataclass_fields__)
@@ -65,6 +65,8 @@ def _object(source: str | bytes | Mapping[str, Json], what: str) -> dict[str, Js
 def task_from_json(source: str | bytes | Mapping[str, Json]) -> Task:
     """A Task from its own fields or from the published shape; unknown keys go to `meta`.
 
+    An answer of null says that the right answer is None (`Task.answer_known`); without the key it is unknown.
+
     Raises:
         InputError: not a JSON object, a field of the wrong type, or no id and no instruction.
     """
@@ -81,6 +83,8 @@ def task_from_json(source: str | bytes | Mapping[str, Json]) -> Task:
             extra[key] = value
     if not (fields.get("id") or fields.get("instruction")):
         raise InputError("a task needs a task_id or a natural_language_instruction (or id, instruction)")
+    if "answer" in fields and fields["answer"] is None:
+        extra["answer_known"] = True
     if extra:
         meta = fields.get("meta") or {}
         fields["meta"] = {**meta, **extra} if isinstance(meta, dict) else meta
@@ -101,7 +105,7 @@ def task_to_json(task: Task) -> dict[str, Json]:
         result["initial_state"] = dict(task.initial_state)
     if task.success_checker is not None:
         result["success_checker"] = task.success_checker
-    if task.answer is not None:
+    if task.answer_known:
         result["answer"] = task.answer
     if task.group:
         result["group"] = task.group
@@ -109,7 +113,10 @@ def task_to_json(task: Task) -> dict[str, Json]:
         result["split"] = task.split.value
     if clash := sorted((_TASK_FIELDS | set(_PUBLISHED)).intersection(task.meta)):
         raise InputError(f"task {task.id!r}: meta entries {clash} have the names of fields; rename them")
-    return result | dict(task.meta)
+    meta = dict(task.meta)
+    if task.answer is None:
+        meta.pop("answer_known", None)  # the null says so
+    return result | meta
 
 
 def trajectory_from_json(
@@ -162,9 +169,15 @@ def _step(row: Json, number: int, task_id: str) -> Step:
 
 
 def trajectory_to_json(trajectory: Trajectory) -> dict[str, Json]:
-    """The published shape: `reward` where there is one, `done` on the step that ended the episode."""
+    """The published shape: `reward` where there is one, `done` on the step that ended the episode.
+
+    A run outside of any Env, or of `whet.calls`, has no such steps: its tool calls, as far as they are recorded,
+    are the actions, `{"name", "arguments"}`, what they answered is seen next, and the last action is the output.
+    """
     rows = []
-    for step in decisions(trajectory):
+    taken = decisions(trajectory)
+    inside = [step for step in trajectory.steps if step.parent is not None]
+    for step in _told(trajectory, taken) if not taken or inside else taken:
         row: dict[str, Json] = {"obs": step.observation, "action": step.action}
         if step.reward is not None:
             row["reward"] = step.reward
@@ -172,6 +185,20 @@ def trajectory_to_json(trajectory: Trajectory) -> dict[str, Json]:
             row["done"] = True
         rows.append(row | dict(step.info))
     return {"task_id": trajectory.task.id, "steps": rows, **trajectory.meta}
+
+
+def _told(trajectory: Trajectory, taken: Sequence[Step]) -> list[Step]:
+    """What an agent did that was traced or captured, as the steps of an episode."""
+    if len(taken) > 1 or trajectory.output is None:
+        return list(taken)
+    seen: Json = trajectory.task.instruction
+    steps = []
+    for tool in tool_steps(trajectory):
+        given = arguments(tool)
+        steps.append(Step(observation=seen, action={"name": bare(tool.name), "arguments": given}))
+        seen = tool.action
+    last = Step(observation=seen, action=trajectory.output, done=True)
+    return [*steps, replace(last, reward=taken[0].reward, done=taken[0].done) if taken else last]
 
 
 def decisions(trajectory: Trajectory) -> list[Step]:
@@ -219,21 +246,3 @@ def from_transitions(transitions: Sequence[Transition], task: Task) -> Trajector
             )
         )
     return Trajectory(task=task, steps=tuple(steps), output=transitions[-1].action if transitions else None)
-
-
-def resolve_checker(name: str, allowed: Mapping[str, Callable[..., Any]]) -> Callable[..., Any]:
-    """The function that a `success_checker` names, from those that the caller allows.
-
-    Raises:
-        InputError: the name is not of the form `python:function`.
-        NotFoundError: the function is not allowed.
-    """
-    kind, _, function = name.partition(":")
-    if kind != "python" or not function:
-        raise InputError(f"checker {name!r} is not of the form 'python:function'")
-    if function not in allowed:
-        known = ", ".join(sorted(allowed)) or "none"
-        raise NotFoundError(
-            f"checker {function!r} is not among the allowed functions ({known}): pass it in `allowed`"
-        )
-    return allowed[function]

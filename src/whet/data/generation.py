@@ -11,23 +11,23 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
 
 import msgspec
+from msgspec import UNSET
 
 from ..errors import InputError
 from ..models import Model
 from ..models.recorded import Recorded
+from ..reward.rows import Row
 from ..sandbox import Pool, Result
 from ..types import Fault, Json, Split, Trajectory, canonical
 from .callee import Callee
-from .examples import Example, divided, leaks
-from .recorded import distinct, recorded
-from .signatures import Example as Shown
-from .signatures import Signature
-from .signatures import examples as shown_examples
+from .examples import divided, leaks, standing_of, task_of
+from .recorded import distinct, recorded, why_none
+from .signatures import Signature, examples
 from .synthesis import Unknown, inputs, near
 
 _TRIES = 12
@@ -38,7 +38,7 @@ _BATCH = 10
 _ASKED = """Write test data for this Python function.
 
 {shown}
-{examples}
+{known}
 Give {count} further calls as JSON, one object a line, in a ``` fence:
 {{"input": {{argument: value}}, "expected": what a perfect function should answer}}
 Cover what real users ask, rare cases and mistakes among it. Each input once. No comments."""
@@ -63,6 +63,8 @@ class Account:
     calls: int = 0
     """Of the model."""
     leakage: str = ""
+    gate: str = ""
+    """What the gate can show with them."""
     why: str = ""
     """Why there are fewer than wanted; "" if there are not."""
 
@@ -80,7 +82,7 @@ async def generate(
     texts: Mapping[str, str] | None = None,
     model: Model | None = None,
     seed: int = 0,
-) -> tuple[list[Example], Account]:
+) -> tuple[list[Row], Account]:
     """Rows for a function, each with its split.
 
     Args:
@@ -98,7 +100,10 @@ async def generate(
         raise InputError(f"--num-samples {wanted}: it must be at least 1")
     signature = callee.signature
     account = Account(wanted)
-    found, repeated = distinct(recorded(signature, callee.entry.partition(":")[2], runs))
+    held = list(runs)
+    found, repeated = distinct(recorded(signature, callee.entry.partition(":")[2], held))
+    if held and not found:
+        account.dropped[why_none(signature.name, held)] = len(held)
     if repeated:
         account.dropped["the same input again"] = repeated
     # Those that people spoke of first; then as they came.
@@ -106,23 +111,26 @@ async def generate(
     if len(found) > wanted:
         account.dropped["more traces than asked for"] = len(found) - wanted
     if len(rows) < wanted:
-        known = shown_examples(signature, texts or {})
-        rows += await _ran(callee, _of_texts(known), rows, wanted, account, pool)
+        rows += await _ran(callee, examples(signature, texts or {}), rows, wanted, account, pool)
     if len(rows) < wanted and model is not None:
         rows += await _asked(callee, rows, wanted, account, pool, model)
     elif len(rows) < wanted:
         rows += await _made(callee, rows, wanted, account, pool, seed)
-    rows = divided(rows, seed=seed)
+    sided = divided(rows, seed=seed)
+    if len(sided) < len(rows):
+        account.dropped["nearly the same as a row of another side"] = len(rows) - len(sided)
+    rows = sided
     _conclude(account, rows, model is not None)
     return rows, account
 
 
-def _conclude(account: Account, rows: Sequence[Example], asked: bool) -> None:
+def _conclude(account: Account, rows: Sequence[Row], asked: bool) -> None:
     account.kept = len(rows)
     account.sources = dict(Counter(str(row.provenance.get("how")) for row in rows))
     account.goals = sum(row.goal for row in rows)
     account.splits = {part.value: sum(row.split is part for row in rows) for part in Split}
-    account.leakage = str(leaks(rows)) if rows else ""
+    account.leakage = str(leaks(task_of(row, "") for row in rows)) if rows else ""
+    account.gate = standing_of(rows).sentence if rows else ""
     if account.kept < account.wanted:
         reasons = (
             ", ".join(f"{number} {why}" for why, number in account.dropped.items()) or "no source had more"
@@ -131,28 +139,16 @@ def _conclude(account: Account, rows: Sequence[Example], asked: bool) -> None:
         account.why = f"{account.kept} of {account.wanted}: {how} ({reasons})"
 
 
-def _of_texts(known: Iterable[Shown]) -> Iterator[Example]:
-    for each in known:
-        yield Example(
-            input=each.input,
-            expected=each.expected if each.known else None,
-            provenance={
-                "how": "docstring" if each.where == "docstring" else "repository",
-                "where": each.where,
-            },
-        )
-
-
 async def _ran(
     callee: Callee,
-    given: Iterable[Example],
-    rows: Sequence[Example],
+    given: Iterable[Row],
+    rows: Sequence[Row],
     wanted: int,
     account: Account,
     pool: Pool,
-) -> list[Example]:
+) -> list[Row]:
     """Those rows that the function answers, with its answer, as many as are missing."""
-    fresh: list[Example] = []
+    fresh: list[Row] = []
     seen = {row.id for row in rows}
     for row in given:
         if row.id in seen:
@@ -161,31 +157,25 @@ async def _ran(
         seen.add(row.id)
         fresh.append(row)
     answered = await outputs(callee, [row.input for row in fresh], pool)
-    kept: list[Example] = []
+    kept: list[Row] = []
     for row, result in zip(fresh, answered, strict=True):
         if len(rows) + len(kept) >= wanted:
             break
         if result is None:
             account.drop("answers that depend on the calls before", row.input)
-        elif result.failure is not None and row.expected is None:
+        elif result.failure is not None and row.expected is UNSET:
             account.drop(_why(result), f"{row.input!r:.80}: {result.failure.type}: {result.failure.message}")
         else:
             kept.append(_with(row, result))
     return kept
 
 
-def _with(row: Example, result: Result) -> Example:
-    said = (
-        {} if result.failure is None else {"raised": f"{result.failure.type}: {result.failure.message}"[:200]}
-    )
-    return Example(
-        input=row.input,
-        output=result.value if result.failure is None else None,
-        expected=row.expected,
-        group=row.group,
-        provenance={**row.provenance, **said},
-        id=row.id,
-    )
+def _with(row: Row, result: Result) -> Row:
+    """The row with what came of it."""
+    if result.failure is None:
+        return replace(row, output=result.value)
+    raised = f"{result.failure.type}: {result.failure.message}"[:200]
+    return replace(row, output=UNSET, provenance={**row.provenance, "raised": raised})
 
 
 def _why(result: Result) -> str:
@@ -226,10 +216,10 @@ async def answers(callee: Callee, given: Sequence[Json], pool: Pool) -> list[Res
 
 
 async def _made(
-    callee: Callee, rows: Sequence[Example], wanted: int, account: Account, pool: Pool, seed: int
-) -> list[Example]:
+    callee: Callee, rows: Sequence[Row], wanted: int, account: Account, pool: Pool, seed: int
+) -> list[Row]:
     """From the signature: tried in batches, and of those that answer the least common answers first."""
-    missing, found = wanted - len(rows), list[Example]()
+    missing, found = wanted - len(rows), list[Row]()
     seen = {row.id for row in rows}
     for turn in range(_ROUNDS):
         answered = [row.input for row in [*rows, *found]]
@@ -244,9 +234,9 @@ async def _made(
         except Unknown as error:
             account.drop("parameters that no value can be made for", error)
             break
-        fresh: list[Example] = []
+        fresh: list[Row] = []
         for given in drawn:
-            row = Example(
+            row = Row(
                 input=given,
                 provenance={"how": "generated", "seed": seed, "answer": "the function as it stands"},
             )
@@ -259,12 +249,12 @@ async def _made(
     return _spread(found, missing)
 
 
-def _spread(rows: Sequence[Example], most: int) -> list[Example]:
+def _spread(rows: Sequence[Row], most: int) -> list[Row]:
     """One row of every answer in turn: a function that mostly says "other" is not asked that alone."""
-    piles: dict[bytes, list[Example]] = {}
+    piles: dict[bytes, list[Row]] = {}
     for row in rows:
         piles.setdefault(canonical(row.output), []).append(row)
-    kept: list[Example] = []
+    kept: list[Row] = []
     while piles and len(kept) < most:
         for key in list(piles):
             if len(kept) < most:
@@ -275,10 +265,10 @@ def _spread(rows: Sequence[Example], most: int) -> list[Example]:
 
 
 async def _asked(
-    callee: Callee, rows: Sequence[Example], wanted: int, account: Account, pool: Pool, model: Model
-) -> list[Example]:
+    callee: Callee, rows: Sequence[Row], wanted: int, account: Account, pool: Pool, model: Model
+) -> list[Row]:
     """By a model, in batches, told what there is already; three calls per batch that is missing at most."""
-    kept: list[Example] = []
+    kept: list[Row] = []
     most = 2 + 3 * ((wanted - len(rows)) // _BATCH + 1)
     while len(rows) + len(kept) < wanted and account.calls < most:
         prompt = _prompt(callee.signature, [*rows, *kept])
@@ -291,15 +281,15 @@ async def _asked(
     return kept
 
 
-def _prompt(signature: Signature, rows: Sequence[Example]) -> str:
+def _prompt(signature: Signature, rows: Sequence[Row]) -> str:
     shown = "\n".join(
         canonical({"input": row.input, "expected": row.wanted}).decode() for row in rows[-12:] if row.goal
     )
-    examples = f"Known so far:\n{shown}\n" if shown else ""
-    return _ASKED.format(shown=f"```python\n{signature.source}\n```", examples=examples, count=_BATCH)
+    known = f"Known so far:\n{shown}\n" if shown else ""
+    return _ASKED.format(shown=f"```python\n{signature.source}\n```", known=known, count=_BATCH)
 
 
-def _read(text: str, signature: Signature, name: str, account: Account) -> Iterator[Example]:
+def _read(text: str, signature: Signature, name: str, account: Account) -> Iterator[Row]:
     fenced = _FENCE.findall(text)
     for line in (fenced[-1] if fenced else text).splitlines():
         if not line.strip():
@@ -309,7 +299,7 @@ def _read(text: str, signature: Signature, name: str, account: Account) -> Itera
         except msgspec.MsgspecError:
             account.drop("lines that are no JSON object", line)
             continue
-        if "input" not in given or given.get("expected") is None:
+        if "input" not in given or "expected" not in given:
             account.drop("rows without input or expected", line)
             continue
         named = signature.named(given["input"])
@@ -319,7 +309,7 @@ def _read(text: str, signature: Signature, name: str, account: Account) -> Itera
         if not _typed(given["expected"], signature.returns):
             account.drop("answers of another type than the function's", line)
             continue
-        yield Example(
+        yield Row(
             input=given["input"], expected=given["expected"], provenance={"how": "model", "model": name}
         )
 

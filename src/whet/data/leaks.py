@@ -3,7 +3,7 @@
 A recorded episode often ended *because* the grader said 1.  Then its length, and whether it stopped before the
 limit, say nearly everything about success, and a reward model that sees them looks excellent until it is deployed,
 where nobody stops the episode for it.  `telling` finds such facts by how well each one alone separates right from
-wrong; `endings` lists the facts of how a run went on and ended that a scorer of single answers must not see.
+wrong.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ..stats import auc
-from ..types import Trajectory
 
 TELLING = 0.95
 """A single fact that separates right from wrong with this AUC is taken for a leak until someone vouches for it."""
@@ -57,21 +56,3 @@ def telling(
             if not math.isnan(alone) and max(alone, 1 - alone) >= least:
                 found.append(Tell(label, max(alone, 1 - alone), len(scores)))
     return sorted(found, key=lambda tell: (-tell.auc, tell.name))
-
-
-def endings(trajectory: Trajectory, *, limit: int | None = None) -> dict[str, float | None]:
-    """How a run went on and ended: facts that stand in a record, and at no moment of deployment.
-
-    Args:
-        limit: steps after which a run was cut off; whether it stopped before is then a fact too.
-    """
-    steps = len(trajectory.steps)
-    found: dict[str, float | None] = {
-        "steps": float(steps),
-        "ended by the environment": float(bool(steps) and trajectory.steps[-1].done),
-        "seconds": trajectory.seconds,
-        "failed steps": float(sum(step.error is not None for step in trajectory.steps)),
-    }
-    if limit is not None:
-        found["stopped before the limit"] = float(steps < limit)
-    return found

@@ -11,14 +11,18 @@ from collections.abc import Iterable, Iterator, Sequence
 from statistics import fmean
 
 import msgspec
+from msgspec import UNSET
 
+from ..reward.rows import Row
+from ..tracing.answers import TOLD, bare, tool_steps
+from ..tracing.labels import corrected
+from ..tracing.signals import telling
 from ..types import Feedback, Json, Step, Trajectory
-from .examples import Example
 from .signatures import Signature
 from .tasks import natural_group
 
 
-def recorded(signature: Signature, qualname: str, runs: Iterable[Trajectory]) -> Iterator[Example]:
+def recorded(signature: Signature, qualname: str, runs: Iterable[Trajectory]) -> Iterator[Row]:
     """A row for every recorded call of the function that fits its signature and did not raise, oldest first.
 
     Args:
@@ -30,19 +34,31 @@ def recorded(signature: Signature, qualname: str, runs: Iterable[Trajectory]) ->
             if signature.named(given) is not None:
                 said = [each for each in run.feedback if each.step is None]
                 yield _row(given, run.output, run, said, None)
-        for step in run.steps:
+        # Of an agent behind the gateway the messages tell what its tools were called with and answered.
+        told = (step for step in tool_steps(run) if TOLD in step.info)
+        for step in (*run.steps, *told):
             fits = step.name in (qualname, signature.name) and step.kind != "llm" and step.error is None
             if fits and signature.named(step.observation) is not None:
                 yield _row(step.observation, step.action, run, _of_step(run, step), step)
 
 
+def why_none(name: str, runs: Sequence[Trajectory]) -> str:
+    """What recorded runs lack from which no row came, and what to do about it."""
+    tools = sorted({bare(tool.name) for run in runs for tool in tool_steps(run)})
+    seen = (
+        f"they hold calls of {', '.join(tools)}"
+        if tools
+        else "they hold no tool call with arguments and result"
+    )
+    return (
+        f"recorded runs without a call of {name} that fits its signature: {seen}; mark the function with "
+        "@whet.step or @whet.trace, or run its agent behind the gateway"
+    )
+
+
 def _of_step(run: Trajectory, step: Step) -> list[Feedback]:
     own = [each for each in run.feedback if each.step == step.id]
-    praise = [
-        each
-        for each in run.feedback
-        if each.step is None and each.value is not None and each.correction is None
-    ]
+    praise = [each for each in telling(run.feedback) if each.step is None and corrected(each) is UNSET]
     good = bool(praise) and min(each.value or 0.0 for each in praise) > 0
     return own or (praise if good else [])
 
@@ -61,22 +77,19 @@ def _instruction(signature: Signature, text: str) -> Json:
     return text if first == "str" or (isinstance(given, (int, float)) and first == "") else given
 
 
-def _row(given: Json, output: Json, run: Trajectory, said: Sequence[Feedback], step: Step | None) -> Example:
-    values = [each.value for each in said if each.value is not None]
+def _row(given: Json, output: Json, run: Trajectory, said: Sequence[Feedback], step: Step | None) -> Row:
+    values = [each.value for each in telling(said) if each.value is not None]
     label = fmean(values) if values else None
-    expected: Json = None
-    corrections = [each for each in said if each.correction is not None]
+    expected: Json = UNSET
+    corrections = [each for each in said if corrected(each) is not UNSET]
     if corrections:
-        latest = max(corrections, key=lambda each: (each.at, each.id))
-        expected = latest.correction
-        if latest.kind == "preference" and isinstance(expected, dict) and "chosen" in expected:
-            expected = expected["chosen"]
+        expected = corrected(max(corrections, key=lambda each: (each.at, each.id)))
         if label is None:
             label = 1.0 if expected == output else -1.0
     provenance: dict[str, Json] = {"how": "trace", "run": run.id, "feedback": len(said)}
     if step is not None:
         provenance["step"] = step.id
-    return Example(
+    return Row(
         input=given,
         output=output,
         expected=expected,
@@ -86,9 +99,9 @@ def _row(given: Json, output: Json, run: Trajectory, said: Sequence[Feedback], s
     )
 
 
-def distinct(rows: Iterable[Example]) -> tuple[list[Example], int]:
+def distinct(rows: Iterable[Row]) -> tuple[list[Row], int]:
     """One row per input, and how many repeated one: what people said goes before what nobody did, later first."""
-    kept: dict[str, Example] = {}
+    kept: dict[str, Row] = {}
     repeated = 0
     for row in rows:
         before = kept.get(row.id)
@@ -98,7 +111,7 @@ def distinct(rows: Iterable[Example]) -> tuple[list[Example], int]:
     return list(kept.values()), repeated
 
 
-def _rank(row: Example) -> int:
-    if row.expected is not None:
+def _rank(row: Row) -> int:
+    if row.expected is not UNSET:
         return 3
     return 0 if row.label is None else 2 if row.label > 0 else 1

@@ -13,7 +13,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from msgspec import UNSET
+
 from ..errors import InputError, NotFoundError
+from ..reward.rows import Row
 from ..types import Json
 
 Bound = Literal["", "instance", "class", "static"]
@@ -34,17 +37,6 @@ class Parameter:
     default: Json = None
     """Where it is a literal."""
     keyword_only: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Example:
-    """A call that stands in a docstring or in the repository."""
-
-    input: Json
-    where: str
-    known: bool = False
-    """The text says what comes out."""
-    expected: Json = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +221,7 @@ def literals(texts: Iterable[str]) -> list[Json]:
     return list(found.values())
 
 
-def examples(signature: Signature, texts: Mapping[str, str]) -> list[Example]:
+def examples(signature: Signature, texts: Mapping[str, str]) -> list[Row]:
     """Calls of the function with literal arguments: its docstring's, and those in module texts.
 
     `assert f(1) == 2` and a docstring's `>>> f(1)` with what follows also say what comes out.
@@ -247,13 +239,18 @@ def examples(signature: Signature, texts: Mapping[str, str]) -> list[Example]:
             continue
         found += _called(signature, tree, path)
     # What a text asserts goes before a bare call with the same input.
-    kept: dict[str, Example] = {}
-    for each in sorted(found, key=lambda each: not each.known):
+    kept: dict[str, Row] = {}
+    for each in sorted(found, key=lambda row: not row.goal):
         kept.setdefault(repr(each.input), each)
     return list(kept.values())
 
 
-def _shown(signature: Signature) -> Iterator[Example]:
+def _row(given: Json, where: str, expected: Json = UNSET) -> Row:
+    how = "docstring" if where == "docstring" else "repository"
+    return Row(given, expected=expected, provenance={"how": how, "where": where})
+
+
+def _shown(signature: Signature) -> Iterator[Row]:
     try:
         shown = doctest.DocTestParser().get_examples(signature.doc)
     except ValueError:
@@ -267,20 +264,20 @@ def _shown(signature: Signature) -> Iterator[Example]:
         given = _input(signature, call)
         fine, value = literal(want)
         if given is not None and fine:
-            yield Example(given[0], "docstring", True, value)
+            yield _row(given[0], "docstring", value)
 
 
-def _called(signature: Signature, tree: ast.Module, path: str) -> Iterator[Example]:
+def _called(signature: Signature, tree: ast.Module, path: str) -> Iterator[Row]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Assert) and isinstance(node.test, ast.Compare) and len(node.test.ops) == 1:
             given = _input(signature, node.test.left)
             fine, value = literal(node.test.comparators[0])
             if given is not None and fine and isinstance(node.test.ops[0], (ast.Eq, ast.Is)):
-                yield Example(given[0], f"{path}:{node.lineno}", True, value)
+                yield _row(given[0], f"{path}:{node.lineno}", value)
         elif isinstance(node, ast.Call):
             given = _input(signature, node)
             if given is not None:
-                yield Example(given[0], f"{path}:{node.lineno}")
+                yield _row(given[0], f"{path}:{node.lineno}")
 
 
 def _input(signature: Signature, node: ast.expr) -> tuple[Json] | None:

@@ -8,8 +8,6 @@ never moves another one.  Nothing here looks at results.
 
 from __future__ import annotations
 
-import re
-import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,6 +16,7 @@ from typing import Literal
 
 from ..errors import GateError, InputError
 from ..types import Split, Task, digest
+from .near import SIMILARITY, Near, normalised
 
 FRACTIONS: Mapping[Split, float] = MappingProxyType(
     {Split.TRAIN: 0.6, Split.VALIDATION: 0.2, Split.GATE: 0.2}
@@ -40,9 +39,9 @@ def split(
         seed: another seed is another division.
         fractions: share of each split; a split left out, or 0, gets nothing.
         by: `id` splits row by row, for tasks that truly share nothing.
-        balanced: for few groups: they are filled up to the shares by size, every split gets at least
-            one, and a group added later may move others. Otherwise the hash alone decides, and few
-            groups may leave a split empty.
+        balanced: for few groups: the shares are filled by size, every split gets at least one, and a
+            group added later may move those whose hash lies near a cut. Otherwise the hash alone
+            decides, and few groups may leave a split empty.
 
     Raises:
         InputError: tasks without a group (and `by` is "group"); shares that do not sum to 1; fewer
@@ -60,7 +59,7 @@ def split(
             'split(..., by="id") to split row by row'
         )
     keys = [task.group if by == "group" else task.id for task in listed]
-    given = _given(listed, keys)
+    given = check_given(listed, keys)
     sizes = Counter(keys)
     if balanced:
         chosen = _filled(sizes, given, shares, seed)
@@ -73,7 +72,12 @@ def _position(key: str, seed: int) -> float:
     return int(digest(("split", seed, key), 13), 16) / 16**13
 
 
-def _given(tasks: Sequence[Task], keys: Sequence[str]) -> dict[str, Split]:
+def check_given(tasks: Sequence[Task], keys: Sequence[str]) -> dict[str, Split]:
+    """Key → the split that its tasks were given, of those that were given one.
+
+    Raises:
+        GateError: one key was given two.
+    """
     given: dict[str, Split] = {}
     for task, key in zip(tasks, keys, strict=True):
         if task.split is not None and given.setdefault(key, task.split) is not task.split:
@@ -95,26 +99,44 @@ def _hashed(key: str, shares: Mapping[Split, float], seed: int) -> Split:
 def _filled(
     sizes: Mapping[str, int], given: Mapping[str, Split], shares: Mapping[Split, float], seed: int
 ) -> dict[str, Split]:
-    """Groups in the order of their hash, each to the split that lacks most of its share of tasks."""
+    """Groups in a row by their hash, cut where the shares are filled; one that a cut hits goes where most of it lies.
+
+    The order is that of the hashes alone, so groups that are added later move the cuts a little and no group far
+    from one.
+    """
     chosen = dict(given)
     filled = Counter(dict.fromkeys(shares, 0))
     for key, part in given.items():
         filled[part] += sizes[key]
     free = sorted((key for key in sizes if key not in given), key=lambda key: (_position(key, seed), key))
-    empty = [part for part in shares if not filled[part]]
-    if len(free) < len(empty):
+    lacking = [part for part in shares if not filled[part]]
+    if len(free) < len(lacking):
         raise InputError(
             f"{len(sizes)} groups cannot fill {len(shares)} splits: give more groups or fewer splits"
         )
-    total = sum(sizes.values())
-    for index, key in enumerate(free):
-        empty = [part for part in shares if not filled[part]]
-        # The last groups are kept for splits that would otherwise get none.
-        open_to = empty if len(free) - index <= len(empty) else list(shares)
-        part = max(open_to, key=lambda part: shares[part] * total - filled[part])
-        chosen[key] = part
-        filled[part] += sizes[key]
-    return chosen
+    total, left = sum(sizes.values()), sum(sizes[key] for key in free)
+    wants = {part: max(0.0, share * total - filled[part]) for part, share in shares.items()}
+    whole = sum(wants.values()) or 1.0
+    cuts, upto = [], 0.0
+    for part in shares:
+        upto += wants[part] / whole * left
+        cuts.append((upto, part))
+    members: dict[Split, list[str]] = {part: [] for part in shares}
+    begun = 0
+    for key in free:
+        middle = begun + sizes[key] / 2
+        part = next((part for cut, part in cuts if middle < cut), cuts[-1][1])
+        members[part].append(key)
+        begun += sizes[key]
+    for part in lacking:
+        if not members[part]:
+            # A large group lies across the whole share: the smallest group of the fullest split is taken instead.
+            spare = [each for each in shares if len(members[each]) > (each in lacking)]
+            fullest = max(spare, key=lambda each: sum(sizes[key] for key in members[each]))
+            least = min(members[fullest], key=lambda key: (sizes[key], _position(key, seed)))
+            members[fullest].remove(least)
+            members[part].append(least)
+    return chosen | {key: part for part, keys in members.items() for key in keys}
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,12 +164,11 @@ class Leakage:
         )
 
 
-def leakage(train: Iterable[Task], gate: Iterable[Task], *, similarity: float = 0.7) -> Leakage:
+def leakage(train: Iterable[Task], gate: Iterable[Task], *, similarity: float = SIMILARITY) -> Leakage:
     """What the gate's tasks share with those trained on.
 
     Near duplicates are pairs whose sets of character 5-grams have a Jaccard similarity of at least
-    `similarity`: exact, found through an inverted index with prefix filtering (Bayardo et al. 2007,
-    "Scaling up all pairs similarity search"). One word changed in a sentence of a dozen gives about 0.75.
+    `similarity`, and none is missed (`near.py`). One word changed in a sentence of a dozen gives about 0.75.
     Only instructions are compared; a question asked of two mailboxes shows as `same` and may be meant.
 
     Raises:
@@ -165,49 +186,20 @@ def leakage(train: Iterable[Task], gate: Iterable[Task], *, similarity: float = 
         if (text := normalised(task.instruction))
         for other in by_text.get(text, ())
     ]
-    near = sorted(_near(by_text, new, similarity), key=lambda found: (-found[2], found))
+    texts = [text for text in by_text if text]
+    index = Near(texts, similarity)
+    near = [
+        (other.id, task.id, value)
+        for task in new
+        if (text := normalised(task.instruction))
+        for place, value in index.of(text)
+        if texts[place] != text
+        for other in by_text[texts[place]]
+    ]
+    near.sort(key=lambda pair: (-pair[2], pair))
     return Leakage(
         ids=tuple(sorted({task.id for task in old} & {task.id for task in new})),
         groups=tuple(sorted(({task.group for task in old} & {task.group for task in new}) - {""})),
         same=tuple(same),
         near=tuple(near),
     )
-
-
-def normalised(text: str) -> str:
-    """Lower case, no accents, words separated by one space, no punctuation."""
-    plain = "".join(
-        one for one in unicodedata.normalize("NFKD", text.casefold()) if not unicodedata.combining(one)
-    )
-    return " ".join(re.findall(r"\w+", plain))
-
-
-def _shingles(text: str, width: int = 5) -> frozenset[str]:
-    padded = f" {text} "
-    return frozenset(padded[start : start + width] for start in range(max(1, len(padded) - width + 1)))
-
-
-def _near(
-    train: Mapping[str, Sequence[Task]], gate: Sequence[Task], similarity: float
-) -> Iterable[tuple[str, str, float]]:
-    sets = {text: _shingles(text) for text in train if text}
-    wanted = [(task, text, _shingles(text)) for task in gate if (text := normalised(task.instruction))]
-    frequency = Counter(
-        one for group in (sets.values(), (made for _, _, made in wanted)) for s in group for one in s
-    )
-
-    def prefix(shingles: frozenset[str]) -> list[str]:
-        # Two sets this similar must share one of their rarest few: the index holds only those.
-        ordered = sorted(shingles, key=lambda one: (frequency[one], one))
-        return ordered[: len(ordered) - int(similarity * len(ordered) - 1e-9)]
-
-    index: dict[str, list[str]] = {}
-    for text, shingles in sets.items():
-        for one in prefix(shingles):
-            index.setdefault(one, []).append(text)
-    for task, text, shingles in wanted:
-        for other in {found for one in prefix(shingles) for found in index.get(one, ())} - {text}:
-            common = len(shingles & sets[other])
-            value = common / (len(shingles) + len(sets[other]) - common)
-            if value >= similarity:
-                yield from ((known.id, task.id, value) for known in train[other])

@@ -14,8 +14,12 @@ from pathlib import Path
 from typing import Protocol, TypeAlias
 
 import msgspec
+from msgspec import UNSET
 
 from ..errors import InputError
+from ..store import Store
+from ..tracing.labels import corrected
+from ..tracing.signals import hear, telling
 from ..types import Feedback, Json, Task, Trajectory, canonical
 from .formats import task_from_json
 
@@ -47,13 +51,15 @@ def tasks(
             task's `meta` or `initial_state`; None takes `natural_group`.
 
     Returns:
-        Tasks whose `meta` gains `trajectories` (their ids, oldest first), `feedback` (mean value; absent
-        where nobody rated) and `feedback_n`.
+        Tasks whose `meta` gains `trajectories` (their ids, oldest first), `feedback` (mean value of what people
+        said, or of what they let show in a session where they said nothing; absent without either) and `feedback_n`.
 
     Raises:
         InputError: `group` names an entry that a task lacks.
     """
     key = natural_group if group is None else _entry(group) if isinstance(group, str) else group
+    if isinstance(source, Store):
+        hear(source)
     runs = source.trajectories() if hasattr(source, "trajectories") else source
     found: dict[bytes, tuple[Task, list[Trajectory]]] = {}
     for run in runs:
@@ -78,21 +84,26 @@ def _entry(name: str) -> GroupKey:
 
 def _task(task: Task, runs: list[Trajectory]) -> Task:
     said: list[Feedback] = [one for run in runs for one in run.feedback]
-    corrections = [one for one in said if one.correction is not None]
-    values = [one.value for one in said if one.value is not None]
+    # Of the whole run: a correction of a step is not the answer to the task.
+    corrections = [one for one in said if one.step is None and corrected(one) is not UNSET]
+    values = [one.value for run in runs for one in telling(run.feedback) if one.value is not None]
     ordered = sorted(runs, key=lambda run: (run.started, run.id))
     meta: dict[str, Json] = {**task.meta, "trajectories": [run.id for run in ordered]}
     if values:
         meta |= {"feedback": sum(values) / len(values), "feedback_n": len(values)}
     if not corrections:
-        answers = [run.task.answer for run in ordered if run.task.answer is not None]
-        return replace(task, answer=answers[-1] if answers else None, meta=meta)
-    latest = max(corrections, key=lambda one: (one.at, one.id))
-    return replace(task, answer=latest.correction, meta=meta)
+        answers = [run.task for run in ordered if run.task.answer_known]
+        if answers and answers[-1].answer is None:
+            meta["answer_known"] = True
+        return replace(task, answer=answers[-1].answer if answers else None, meta=meta)
+    answer = corrected(max(corrections, key=lambda one: (one.at, one.id)))
+    if answer is None:
+        meta["answer_known"] = True
+    return replace(task, answer=answer, meta=meta)
 
 
 def to_jsonl(path: Path | str, rows: Iterable[Task]) -> int:
-    """Write tasks one per line, with every field; returns how many.
+    """Write tasks one per line, with every field that is known; returns how many.
 
     The file appears whole or not at all: it is written beside its place and moved there.
     """
@@ -101,7 +112,10 @@ def to_jsonl(path: Path | str, rows: Iterable[Task]) -> int:
     count = 0
     with partial.open("wb") as file:
         for task in rows:
-            file.write(msgspec.json.encode(task) + b"\n")
+            fields = msgspec.to_builtins(task)
+            if not task.answer_known:
+                del fields["answer"]  # null would say that the right answer is None
+            file.write(msgspec.json.encode(fields) + b"\n")
             count += 1
     partial.replace(target)
     return count

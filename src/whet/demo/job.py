@@ -20,10 +20,13 @@ from typing import Any, ClassVar
 import msgspec
 
 from ..env import rollout
-from ..envs.email import Clues, MailEnv, Reading, World, derive, generate, read_mail
+from ..envs.email import Clues, MailEnv, Reading, World, derive, generate, read_mail, shortage
+from ..envs.email.mailbox import distinct_id
 from ..errors import InputError
 from ..evolution.targets import Target, find
-from ..loop import Experiment, Improvement, Progress, quiet
+from ..experiment import Experiment
+from ..improvement import Improvement
+from ..loop import Progress, quiet
 from ..reward import Reward
 from ..store import Store
 from ..training.local import LocalModels
@@ -156,6 +159,8 @@ def prepare(options: JobOptions) -> Material:
         judged = read_mail(options.held_out).mails
         outside = sorted({mail.mailbox for mail in judged})
         mails = [*(mail for mail in mails if mail.mailbox not in outside), *judged]
+        taken: set[str] = set()  # colleagues hold copies of the same mail
+        mails = [replace(mail, id=distinct_id(mail.id, mail.mailbox, taken)) for mail in mails]
     world = World(mails)
     parts = _parts(world, options, outside)
     rng = random.Random(options.seed)
@@ -190,8 +195,9 @@ def prepare(options: JobOptions) -> Material:
     ):
         if len(some) < 40:
             raise InputError(
-                f"only {len(some)} questions for {name} from mailboxes {', '.join(parts[Split(name)])}; "
-                "give more mail, or leave --mail out for a synthetic mailbox"
+                f"only {len(some)} questions for {name} from mailboxes {', '.join(parts[Split(name)])}, and it "
+                f"takes 40: {shortage(world, parts[Split(name)])}. "
+                "Give more mail, or leave --mail out for a synthetic mailbox"
             )
     return material
 
@@ -245,7 +251,7 @@ def _dealt(sizes: Mapping[str, int], hands: int, rng: random.Random) -> list[lis
 
 def _near(sizes: Mapping[str, int], count: int, share: float, rng: random.Random) -> list[str]:
     """`count` mailboxes that together hold about `share` of the questions: the nearest of 50 random draws."""
-    names, total = sorted(sizes), sum(sizes.values())
+    names, total = sorted(sizes), sum(sizes.values()) or 1
     draws = [rng.sample(names, count) for _ in range(50)]
     return min(draws, key=lambda draw: abs(sum(sizes[name] for name in draw) / total - share))
 
@@ -307,7 +313,8 @@ class Job:
         self.users = Users(seed=options.seed)
         self.timings: dict[str, dict[str, Any]] = {"mail": clock.row("mail")}
         """Stage → when it began and what it took, in whichever process."""
-        self._afresh()
+        self._experiments: dict[str, Experiment] = {}
+        self.checked = self.experiment("", scoring.REWARDS)
         self.base = Bundle(
             Version(resource=resource, content=target.value) for resource, target in self.targets().items()
         )
@@ -325,8 +332,10 @@ class Job:
 
     def experiment(self, label: str, rewards: Sequence[Reward]) -> Experiment:
         """The job's questions, scored by these rewards; another label, another place in the store."""
+        if label in self._experiments:
+            return self._experiments[label]
         material = self.material
-        made = Experiment(
+        self._experiments[label] = Experiment(
             env=lambda: MailEnv(material.world),
             policy=self.agents,
             tasks=[*material.users, *material.validation, *material.gate],
@@ -339,14 +348,11 @@ class Job:
             record=0.02,
             progress=self.progress,
         )
-        self._experiments.append(made)
-        return made
+        return self._experiments[label]
 
-    def _afresh(self) -> None:
-        """Experiments that remember no trajectories: those of one stage would stay in memory to the end."""
-        self._experiments: list[Experiment] = []
-        self.checked = self.experiment("", scoring.REWARDS)
-        give_back()
+    @property
+    def _unrecorded(self) -> int:
+        return sum(experiment.unrecorded for experiment in self._experiments.values())
 
     def ended(self, name: str) -> bool:
         """Whether that stage's result is in the store."""
@@ -359,12 +365,11 @@ class Job:
         """The result of `work`, from the store if the stage has ended before."""
         done = self.store.state(self._key(name))
         if done is None:
-            clock = Clock()
+            clock, before = Clock(), self._unrecorded
             result = msgspec.to_builtins(await work())
-            unrecorded = sum(one.unrecorded for one in self._experiments)
-            more = {"rollouts": result.get("rollouts", 0), "unrecorded": unrecorded}
+            more = {"rollouts": result.get("rollouts", 0), "unrecorded": self._unrecorded - before}
             done = {"result": result, "timing": clock.row(name, **more)}
-            self._afresh()
+            give_back()
             self.store.put_state(self._key(name), done)
         self.timings[name] = done["timing"]
         found: dict[str, Any] = done["result"]

@@ -22,8 +22,9 @@ from typing import Any
 from ..envs.email import Inbox
 from ..envs.email.slots import TOKENS
 from ..errors import TrainingRefused
+from ..experiment import Experiment
 from ..heads import Decided, judge
-from ..loop import Experiment, means
+from ..loop import means
 from ..optimizers.evolve import Evolve, EvolveOptions
 from ..optimizers.grpo import GRPO, GRPOOptions
 from ..optimizers.head import Head, HeadOptions
@@ -204,12 +205,9 @@ class Learning:
             self.say("rule (judge)", "there is no judge: the thumbs taught the head nothing")
         return self._add("head", f"{thumbs} thumbs", result["bundle"], result)
 
-    async def headed(self, rule: Bundle, record: Sequence[Group]) -> dict[str, Any]:
-        """The stage's result: a learned head in the tuned rule's agent.
-
-        Raises:
-            TrainingRefused: the record teaches it nothing.
-        """
+    @staticmethod
+    def head_learner(rule: Bundle) -> tuple[Head, Bundle]:
+        """What learns the head, and what it starts from: the tuned rule's agent, reading one mail further."""
         options = HeadOptions(
             key="seen",
             unknowns="ignore",
@@ -218,9 +216,16 @@ class Learning:
             monotone=MONOTONE,
         )
         reading = rule.put(Version(resource="rule", content={**rule["rule"].content, "read": 2}))
-        improvement = await self.checked.improve(
-            Head("decide", options), bundle=reading, groups=record, label="head"
-        )
+        return Head("decide", options), reading
+
+    async def headed(self, rule: Bundle, record: Sequence[Group]) -> dict[str, Any]:
+        """The stage's result: a learned head in the tuned rule's agent.
+
+        Raises:
+            TrainingRefused: the record teaches it nothing.
+        """
+        learner, reading = self.head_learner(rule)
+        improvement = await self.checked.improve(learner, bundle=reading, groups=record, label="head")
         if "decide" not in improvement.bundle:
             raise TrainingRefused(improvement.reason)  # reading further is for the head alone
         return stored(improvement)

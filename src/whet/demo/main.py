@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -115,11 +116,9 @@ def run_demo(
             raise InputError(
                 f"{folder} does not exist; --mail and --held-out take a maildir, an mbox or a folder of mails"
             )
-    output = output.resolve()  # weights are found again from any working directory
-    job_options = _options(mail, held_out, seed, fold, output)
-    if sizes is not None:
-        job_options = replace(job_options, sizes=sizes)
+    _needs()
     console = Console(stderr=True)
+    output = output.resolve()  # weights are found again from any working directory
     try:
         output.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -128,6 +127,10 @@ def run_demo(
         ) from error
     path = store or output / "whet.db"
     with Store(path) as opened, Bars(console) as bars:
+        # Only now, as it imports torch: a folder that cannot be written is said at once.
+        job_options = _options(mail, held_out, seed, fold, output)
+        if sizes is not None:
+            job_options = replace(job_options, sizes=sizes)
         name = _name(opened, job_options, resume)
         report = asyncio.run(_run(job_options, opened, name, bars, processes))
         opened.put_state(f"{name}/report", report)
@@ -145,7 +148,6 @@ def run_demo(
 def _options(
     mail: Path | None, held_out: Path | None, seed: int, fold: int | None, output: Path
 ) -> JobOptions:
-    _needs()
     from .job import JobOptions
 
     return JobOptions(mail=mail, held_out=held_out, seed=seed, fold=fold, output=output)
@@ -155,9 +157,11 @@ def _needs() -> None:
     """Say which extra is missing before anything has been begun."""
     for package, extra in (("torch", "train"), ("lightgbm", "head")):
         try:
-            __import__(package)
-        except ImportError as error:
-            raise MissingExtra(package, extra) from error
+            installed = find_spec(package) is not None
+        except ImportError:
+            installed = False
+        if not installed:
+            raise MissingExtra(package, extra)
 
 
 def _name(store: Store, options: JobOptions, resume: bool) -> str:

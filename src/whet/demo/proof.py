@@ -15,10 +15,12 @@ from typing import Any
 
 import msgspec
 
+from ..composition import Contender, Gain, cross_fit, decide, judge, sentence
 from ..evolution.targets import diff, patch
-from ..gate import Guardrail, compare
+from ..gate import Result, compare
+from ..guardrails import Guardrail
 from ..heads import RouterTable
-from ..loop import means
+from ..releasing import record, release
 from ..types import Bundle, Group, Split, Trajectory, Verdict, Version, digest
 from . import scoring
 from .agents import agent_folder
@@ -31,10 +33,11 @@ ORDER = ("rule", "head", "trained", "route")
 """From simple to complicated; a later one must beat the earlier ones on validation to be proposed."""
 WORTH = 0.005
 """What a more complicated agent must gain on validation to be worth it."""
-ALPHA = 0.05
 LINES = ("weak", "naive", "rule", "rule (judge)", "head", "cloned", "trained", "trained (judge)", "route")
 BY_JUDGE = ("rule (judge)", "trained (judge)")
 """Lines that nothing else waits for."""
+
+CROSS_FITTED = "cross-fitted: head"
 
 TRUE_CLUES = "head, true clues"
 """Line of the head's agent with the question's own clues in place of its parser."""
@@ -96,15 +99,18 @@ class Proof:
     def __init__(self, job: Job) -> None:
         self.job, self.learning = job, Learning(job)
         self.learners = self.learning.learners
-        self.validated: dict[str, float] = {}
-        """Agent → success on validation."""
+        self.validated: dict[str, list[Result]] = {}
+        """Agent → what it did on validation, and on questions there on which nothing was chosen."""
+        self.cross_fitted = Gain()
+        """Of heads over the rule on mailboxes that they did not learn from; empty where validation settles it."""
         self.asked: dict[str, list[str]] = {}
         """Line → ids of its runs on the gate's questions; left out where another line is the same agent."""
 
     def stages(self) -> dict[str, Stage]:
         """Every stage of the job by name; the gate's questions are asked once it is settled what is proposed."""
-        settled = tuple(f"validation: {name}" for name in ORDER)
+        settled = (*(f"validation: {name}" for name in ORDER), CROSS_FITTED)
         looks = {f"validation: {name}": Stage(partial(self._validate, name), (name,)) for name in ORDER}
+        looks[CROSS_FITTED] = Stage(self._cross_fit, ("validation: rule", "validation: head"))
         others = (line for line in (*LINES, TRUE_CLUES) if line not in BY_JUDGE)
         asked = {
             **{f"gate: {line}": Stage(partial(self._ask, line), settled) for line in others},
@@ -117,10 +123,51 @@ class Proof:
             bundle, checked = self.learners[name].bundle, self.job.checked
             # With questions on which nothing was chosen: the rule was picked among several on the others.
             fresh = await checked.collect(bundle, self.job.material.proposal, seed=4)
-            groups = [*await checked.evaluate(bundle), *fresh]
-            return {"success": means(groups)["success"], "rollouts": len(groups)}
+            runs = [run for group in (*await checked.evaluate(bundle), *fresh) for run in group.trajectories]
+            rows = [(run.task.id, run.task.group, run.score("success")) for run in runs]
+            return {"rows": rows, "rollouts": len(runs)}
 
-        self.validated[name] = (await self.job.stage(f"validation: {name}", run))["success"]
+        rows = (await self.job.stage(f"validation: {name}", run))["rows"]
+        self.validated[name] = [
+            Result(task=task, group=group, scores={"success": success}) for task, group, success in rows
+        ]
+
+    def _gain(self, name: str, best: str) -> Gain:
+        """What there is to know, before the gate, of how much better one agent is than another."""
+        gain = Gain()
+        gain.add("validation", self.validated[best], self.validated[name], "success")
+        if (name, best) == ("head", "rule"):
+            for row in self.cross_fitted.rows:
+                gain.take(*row)
+        return gain
+
+    async def _cross_fit(self) -> None:
+        """Heads learned without some of the mailboxes, beside the rule on those; where validation settles nothing.
+
+        Real mail leaves one mailbox for validation, and one says nothing of how mailboxes differ.
+        """
+        rule, head = self.learners["rule"].bundle, self.learners["head"].bundle
+
+        async def run() -> dict[str, Any]:
+            gain = Gain()
+            if "decide" in head and not self._gain("head", "rule").settled(WORTH):
+                record = await self.learning.later(rule)
+                learner, start = self.learning.head_learner(rule)
+                await cross_fit(
+                    self.job.checked,
+                    learner,
+                    record,
+                    start=start,
+                    best=rule,
+                    gain=gain,
+                    metric="success",
+                    name="head",
+                )
+            self.job.progress(CROSS_FITTED, gain.pairs, gain.pairs)
+            return {"rows": gain.rows, "rollouts": 2 * gain.pairs}
+
+        for row in (await self.job.stage(CROSS_FITTED, run))["rows"]:
+            self.cross_fitted.take(*row)
 
     def _agents(self) -> dict[str, Bundle]:
         """Line → its agent."""
@@ -161,54 +208,51 @@ class Proof:
         return self._report(gate, released, proposed, verdict, composition + beside, true_clues)
 
     def _propose(self) -> tuple[str, list[str]]:
-        """The proposal and, in sentences, why; by validation alone."""
+        """The proposal and, in sentences, why; nothing of the gate's mailboxes is looked at."""
         best, why = ORDER[0], []
         for name in ORDER[1:]:
-            gain = self.validated[name] - self.validated[best]
-            if gain > WORTH:
-                why.append(f"{name} enters: {100 * gain:+.1f} points over {best} on validation")
-                best = name
-            else:
-                why.append(f"{name} is left out: {100 * gain:+.1f} points beside {best} on validation")
+            gain = self._gain(name, best)
+            candidate = decide(name, best, self.learners[name].bundle, gain, worth=WORTH)
+            why.append(candidate.reason)
+            best = name if candidate.entered else best
         return best, why + self.learning.said()
 
     def _judged(self, gate: dict[str, list[Group]], proposed: str) -> tuple[str, Verdict, list[str]]:
         """What is released, the verdict on it against the agent as it came, and what stands beside it.
 
         The proposal must be better than the agent as it came, and better than the tuned rule or shown not to
-        be worse by a point. Where it is not, the tuned rule is judged in its place. That is two chances of a
-        false release, so each is tested at half of ALPHA.
+        be worse by a point. Where it is not, the tuned rule is judged in its place.
         """
         trained = {task.group for task in (*self.job.checked.train, *self.job.checked.validation)}
         rails = (
-            Guardrail(metric="hallucination", margin=0.02, higher_is_better=False),
+            Guardrail("hallucination", 0.02),
             # Against a collapse to "I don't know", which costs .9: owners differ too much for a finer one.
             Guardrail(metric="answered", margin=0.3),
         )
+        contenders = {name: Contender(name, self.learners[name].bundle.id, gate[name]) for name in gate}
+        verdict = judge(
+            [contenders[name] for name in dict.fromkeys((proposed, ORDER[0]))],
+            contenders["weak"],
+            guardrails=rails,
+            trained_groups=trained,
+        )
+        by_id = {contenders[name].id: name for name in (ORDER[0], proposed)}
+        released = by_id[verdict.candidate] if verdict.promote else "weak"
 
-        def judged(new: str, old: str, **more: Any) -> Verdict:
-            return compare(gate[old], gate[new], against=old, alpha=ALPHA / 2, trained_groups=trained, **more)
+        def beside(new: str, old: str, called: str = "") -> str:
+            return sentence(new, compare(gate[old], gate[new], against=called or old, trained_groups=trained))
 
-        rule = judged("rule", "weak", guardrails=rails)
-        beside = [_sentence("rule", "weak", rule)]
-        released, verdict = "rule" if rule.promote else "weak", rule
-        if proposed != "rule":
-            over = judged(proposed, "weak", guardrails=rails)
-            better, equal = judged(proposed, "rule"), judged(proposed, "rule", margin=0.01)
-            beside += [_sentence(proposed, "weak", over), _sentence(proposed, "the tuned rule", better)]
-            if over.promote and (better.promote or equal.promote):
-                released, verdict = proposed, over
-            else:
-                beside.append(f"{proposed} is not released: " + _why_not(over, better))
-        beside.append(_sentence(released, "naive", judged(released, "naive")))
-        beside.append(_sentence("trained", "cloned (best decoding of both)", judged("trained", "cloned")))
-        return released, verdict, beside
+        # The proposal beside the agent as it came and beside the rule is in the Verdict.
+        lines = [beside("rule", "weak")] if proposed != "rule" else []
+        lines.append(beside(released, "naive"))
+        lines.append(beside("trained", "cloned", "cloned (best decoding of both)"))
+        return released, verdict, lines
 
     def _release(self, bundle: Bundle, name: str, verdict: Verdict) -> None:
         low, high = verdict.interval
         reason = f"{name}: {verdict.effect:+.3f} [{low:+.3f}, {high:+.3f}] over weak, e-value {verdict.e_value:.3g}"
-        if self.job.store.live() != bundle:
-            self.job.store.set_live(bundle, reason=reason)
+        record(self.job.store, verdict, (self.job.base, bundle), experiment=self.job.name)
+        release(self.job.store, bundle, verdict, reason=reason)
         text = "".join(self.diffs(bundle).values())
         (self.job.options.output / "agent.patch").write_text(text, encoding="utf-8")
 
@@ -260,6 +304,7 @@ class Proof:
             "stages": {**{name: stages[name] for name in names}, "released": stages[released]},
             "verdict": msgspec.to_builtins(verdict),
             "released": released,
+            "judged": released if verdict.promote else proposed,
             "bundles": {name: self.learners[name].bundle.ids for name in gate}
             | {TRUE_CLUES: true_clues[0].trajectories[0].versions},
             "proposed": proposed,
@@ -348,20 +393,6 @@ class Proof:
             }
             for one, _ in shown
         ]
-
-
-def _sentence(name: str, other: str, verdict: Verdict) -> str:
-    low, high = verdict.interval
-    return (
-        f"{name} against {other}: {100 * verdict.effect:+.1f} points [{100 * low:+.1f}, {100 * high:+.1f}], "
-        f"e-value {verdict.e_value:.3g}, n = {verdict.n}"
-    )
-
-
-def _why_not(over: Verdict, better: Verdict) -> str:
-    if not over.promote:
-        return "not proven better than the agent as it came: " + " ".join(over.reasons)
-    return f"neither better than the tuned rule nor shown to be within a point of it (n = {better.n})"
 
 
 def _table_of(bundle: Bundle) -> str:

@@ -62,6 +62,32 @@ NARROW = ("agent", "success % [95 %]", "halluc.", "unknown r/w", "turns", "rollo
 """The same for a terminal, without what each learned from."""
 
 
+def in_words(report: Mapping[str, Any]) -> list[str]:
+    """What the table says, in plain words, for somebody who sees it for the first time."""
+    before, after = (report["stages"][name]["mix"] for name in ("weak", "released"))
+
+    def of_100(figures: Mapping[str, Any], name: str) -> str:
+        return "–" if figures[name] is None else f"{100 * figures[name]:.0f}"
+
+    if report["released"] == "weak":
+        told = f"Nothing is released. Of 100 questions the agent as it came gets {of_100(before, 'success')} right"
+        wrong = f"{of_100(before, 'hallucination')} wrong with confidence"
+    else:
+        told = (
+            f"Of 100 questions the released agent ({report['released']}) gets {of_100(after, 'success')} right "
+            f"instead of {of_100(before, 'success')}"
+        )
+        wrong = (
+            f"{of_100(after, 'hallucination')} wrong with confidence instead of "
+            f"{of_100(before, 'hallucination')}"
+        )
+    return [
+        f"{told}, and {wrong}.",
+        "halluc.: wrong with confidence; unknown r/w: it says that it does not know, rightly (there is no answer) "
+        "and wrongly (there is one).",
+    ]
+
+
 def print_report(report: Mapping[str, Any], console: Console) -> None:
     """The table of all learners, what was released, and the verdict with its evidence."""
     console.print(
@@ -77,12 +103,15 @@ def print_report(report: Mapping[str, Any], console: Console) -> None:
             *(cells[head] for head in columns), style="bold" if line["name"] == "released" else None
         )
     console.print(table)
+    for sentence in in_words(report):
+        console.print(sentence, markup=False, highlight=False)
+    console.print()
     for reason in report["composition"]:
         console.print(f"  {reason}", markup=False)
     verdict = report["verdict"]
     low, high = verdict["interval"]
     console.print(
-        f"{'PROMOTED' if verdict['promote'] else 'REFUSED'}: {report['released']} against {verdict['against']}: "
+        f"{'PROMOTED' if verdict['promote'] else 'REFUSED'}: {report['judged']} against {verdict['against']}: "
         f"{percent(verdict['effect'], True)} points [{percent(low, True)}, {percent(high, True)}], "
         f"e-value {verdict['e_value']:.3g}, n = {verdict['n']}",
         style="bold green" if verdict["promote"] else "bold red",
@@ -189,13 +218,14 @@ def html(report: Mapping[str, Any]) -> str:
         "content=\"default-src 'none'; style-src 'unsafe-inline'\"><title>whet: what was learned</title>",
         f"<style>{STYLE}</style><h1>What the agent learned, and the proof</h1>",
         f"<p class='v{'' if verdict['promote'] else ' no'}'><b>{'Promoted' if verdict['promote'] else 'Refused'}:</b> "
-        f"{escape(report['released'])} against {escape(verdict['against'])}: {percent(verdict['effect'], True)} points "
+        f"{escape(report['judged'])} against {escape(verdict['against'])}: {percent(verdict['effect'], True)} points "
         f"[{percent(low, True)}, {percent(high, True)}], e-value {verdict['e_value']:.3g}, n = {verdict['n']}."
         + "".join(f"<br>{escape(reason)}" for reason in verdict["reasons"])
         + "</p>",
         f"<p>{escape(report['about'])}. Judged on mailboxes that nothing trained on: {escape(report['held_out'])}.</p>",
         "<h2>All learners, side by side</h2>",
         _table(HEADS, _rows(report), wide=2, bold=names.index("released") if "released" in names else None),
+        f"<p>{escape(in_words(report)[0])}</p>",
         "<ul>" + "".join(f"<li>{escape(reason)}</li>" for reason in report["composition"]) + "</ul>",
         "<h2>By tier</h2>",
         _table(

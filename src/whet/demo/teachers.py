@@ -13,18 +13,18 @@ from types import ModuleType
 
 from ..envs.email import Inbox, World
 from ..envs.email.slots import SlotView
+from ..tracing.decisions import tool_calls
 from ..types import Bundle, Group, Json, Step, Tokens, Trajectory
 from .agents import IDS, parsed
 
 
 def calls_of(trajectory: Trajectory) -> list[Mapping[str, Json]]:
     """The tool calls of a run, by an outside agent or turn by turn, the answer last."""
-    calls: list[Mapping[str, Json]] = []
-    for step in trajectory.steps:
-        if step.kind == "tool":
-            calls.append({"tool": step.name, **step.observation})
-        elif step.kind == "action" and isinstance(step.action, Mapping):
-            calls.append(step.action)
+    calls = [
+        {"tool": call.name, **call.arguments}
+        for call in tool_calls(trajectory)
+        if isinstance(call.arguments, Mapping)
+    ]
     searches = [call for call in calls if call.get("tool") in ("search", "read")]
     output = trajectory.output if isinstance(trajectory.output, Mapping) else {}
     sources = output.get("sources")

@@ -18,6 +18,10 @@ TextModel = Callable[[str], str]
 """The classic idea of a model: prompt in, text out."""
 
 
+FINISHED = "Episode finished."
+"""What there is to see after the end."""
+
+
 class SimpleQAEnv:
     """One question, one answer, reward 1.0 if the keyword occurs in it, whatever its case."""
 
@@ -31,8 +35,8 @@ class SimpleQAEnv:
         self.done = False
         return f"User: {self.question}"
 
-    def step(self, text: str) -> tuple[str, float, bool, dict[str, bool]]:
-        """Answer; returns (next_obs, reward, done, info) with info = {"correct": bool}.
+    def step(self, action_text: str) -> tuple[str, float, bool, dict[str, bool]]:
+        """Answer; returns (next_obs, reward, done, info): "Episode finished." and info = {"correct": bool}.
 
         Raises:
             EnvError: a RuntimeError; the episode is over.
@@ -40,9 +44,8 @@ class SimpleQAEnv:
         if self.done:
             raise EnvError("The episode is over: one question takes one answer. Call reset() to ask again.")
         self.done = True
-        correct = self.answer_keyword.lower() in text.lower()
-        next_obs = f"User: {self.question}\nAssistant: {text}"
-        return next_obs, 1.0 if correct else 0.0, True, {"correct": correct}
+        correct = self.answer_keyword.lower() in action_text.lower()
+        return FINISHED, 1.0 if correct else 0.0, True, {"correct": correct}
 
 
 def generate_reply(model: TextModel, prompt: str) -> str:
@@ -68,9 +71,8 @@ def run_episode(model: TextModel, env: Any) -> list[Transition]:
 
 
 def echo_model(prompt: str) -> str:
-    """A model that knows nothing: it repeats what the user said last."""
-    said = prompt.rpartition("User:")[2]
-    return said.partition("\nAssistant:")[0].strip()
+    """The skeleton's dummy model: whatever it is asked, it gives the right answer about the capital of France."""
+    return "The capital of France is Paris."
 
 
 class QAEnv:

@@ -7,14 +7,15 @@ those first.  Everything is read as text; nothing of the repository is imported.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..data.callee import Callee
-from ..data.examples import Example, load
+from ..data.examples import load
 from ..data.signatures import Definition, definition
 from ..errors import InputError, NotFoundError
+from ..reward.rows import Row
 from .extract import slice_of
 from .marks import Mark, marks
 from .modules import Repository
@@ -267,21 +268,28 @@ class Agent:
 
         return Target(name, callee.entry, callee.signature, build, whole)
 
-    def rows(self, path: Path, *, seed: int) -> dict[str, list[Example]]:
+    def rows(
+        self, path: Path, *, seed: int, note: Callable[[str], None] | None = None
+    ) -> dict[str, list[Row]]:
         """Target → rows, of those that have any: a folder for each below `path`, or one file for the entry.
+
+        Args:
+            note: told what of them was merged and left out.
 
         Raises:
             NotFoundError: there are none.
             InputError: a row that no function of these takes.
         """
         names = list(self.callees)
-        found: dict[str, list[Example]] = {}
+        found: dict[str, list[Row]] = {}
         if path.is_file() or (path / "train.jsonl").is_file():
             if self.entry is None:
                 raise InputError(f"{path} holds rows of one function: give a folder with one for each target")
-            found[self.entry] = load(path, seed=seed)
+            found[self.entry] = load(path, seed=seed, note=note)
         else:
-            found = {name: load(path / name, seed=seed) for name in names if (path / name).is_dir()}
+            found = {
+                name: load(path / name, seed=seed, note=note) for name in names if (path / name).is_dir()
+            }
         if not found:
             asked = [
                 each

@@ -1,4 +1,4 @@
-"""The population of a search: records, duplicates, racing, and its JSON form.
+"""The population of a search: records, duplicates and racing.
 
 A member's record says, per task, what it scored and a digest of how it behaved.  All members are
 run with the same tasks and seeds, so every comparison is paired.  A child whose behaviour on the
@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from ..types import Group, Json, digest
 from .outcomes import mean_value
@@ -22,8 +23,7 @@ Candidate = Mapping[str, Json]
 """Resource name → content."""
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(NamedTuple):
     """What one member did on one task."""
 
     value: float | None
@@ -165,34 +165,3 @@ class Archive:
             self.members.values(), key=lambda member: (-paired(member, reference)[0], member.born, member.id)
         )
         self.population = [member.id for member in ranked[:mu]]
-
-    def encode(self) -> Json:
-        """JSON that `decode` restores exactly."""
-        return {
-            "population": list(self.population),
-            "seen": sorted(self.seen),
-            "members": [encode_member(member) for member in self.members.values()],
-        }
-
-    @staticmethod
-    def decode(data: Json) -> Archive:
-        """The archive that `encode` wrote."""
-        members = [decode_member(each) for each in data["members"]]
-        return Archive({member.id: member for member in members}, list(data["population"]), set(data["seen"]))
-
-
-def encode_member(member: Member) -> Json:
-    """JSON that `decode_member` restores exactly."""
-    return {
-        "candidate": dict(member.candidate),
-        "born": member.born,
-        "move": member.move,
-        "missing": member.missing,
-        "record": {task: [entry.value, entry.behaviour] for task, entry in member.record.items()},
-    }
-
-
-def decode_member(data: Json) -> Member:
-    """The member that `encode_member` wrote."""
-    record = {task: Entry(value, acted) for task, (value, acted) in data["record"].items()}
-    return Member(data["candidate"], data["born"], data["move"], record, data["missing"])

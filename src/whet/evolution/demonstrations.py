@@ -16,13 +16,16 @@ import random
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import TypeVar
 
-from ..data.examples import Example, leaks, said
-from ..types import Json, Split, digest
+from ..data.examples import leaks, said
+from ..types import Json, Split, Task, digest
 from .blocks import blocks, joined
 from .population import Draw
 from .program import Program, regions
+
+Item = TypeVar("Item")
 
 _HEAD = "Example:\n"
 _WORD = re.compile(r"[^\W\d_]{2,}")
@@ -43,40 +46,41 @@ class Demonstration:
     """Of its input."""
 
 
-def rated(rows: Iterable[Example]) -> list[Demonstration]:
+def rated(rows: Iterable[Task]) -> list[Demonstration]:
     """A demonstration of every row that people liked, corrected or wrote, best rated first.
 
     A row whose answer a model or a docstring gave is none: nobody saw it done.
     """
     found: list[tuple[float, str, Demonstration]] = []
     for row in rows:
-        if not row.goal or (row.label is None and row.provenance.get("how") not in ("trace", "file")):
+        rating, how = row.meta.get("rating"), row.meta.get("provenance", {}).get("how")
+        if not row.answer_known or (rating is None and how not in ("trace", "file")):
             continue
-        text = f"{_HEAD}Input: {_line(row.input)}\nAnswer: {_line(row.wanted)}\n"
+        given = row.initial_state["input"]
+        text = f"{_HEAD}Input: {_line(given)}\nAnswer: {_line(row.answer)}\n"
         if len(text) <= _LONGEST:
-            # A correction speaks of another answer than the label does, and is as good as the best.
-            rating = 1.0 if row.expected is not None or row.label is None else row.label
-            found.append((-rating, row.id, Demonstration(row.id, text, _words(row.input))))
+            found.append(
+                (-(1.0 if rating is None else rating), row.id, Demonstration(row.id, text, _words(given)))
+            )
     return [each for _, _, each in sorted(found, key=lambda one: one[:2])]
 
 
-def pool_of(runs: Iterable[Example], rows: Sequence[Example]) -> list[Demonstration]:
+def pool_of(runs: Iterable[Task], rows: Sequence[Task]) -> list[Demonstration]:
     """Demonstrations of rated runs that touch none of the rows that anything is scored on.
 
     Args:
-        runs: recorded ones (`data.recorded`).
-        rows: all rows of the target, with their splits.
+        runs: recorded ones (`data.recorded`), as tasks.
+        rows: all rows of the target as tasks, with their splits.
     """
     scored = {row.id for row in rows}
     groups = {row.group for row in rows if row.split is Split.GATE} - {""}
-    kept = [replace(run, split=Split.TRAIN) for run in runs if run.id not in scored]
-    kept = [run for run in kept if not run.group or run.group not in groups]
+    kept = [run for run in runs if run.id not in scored and run.group not in groups]
     found = leaks([*kept, *(row for row in rows if row.split is Split.GATE)])
     near = {pair[0] for pair in (*found.same, *found.near)}
     return rated(run for run in kept if run.id not in near)
 
 
-def set_aside(rows: Sequence[Example], most: int = 24) -> tuple[list[Example], list[Demonstration]]:
+def set_aside(rows: Sequence[Task], most: int = 24) -> tuple[list[Task], list[Demonstration]]:
     """Training rows without every fifth of those that can be shown, and these as demonstrations.
 
     Few rows are all searched on, and none is shown: under ten that can be.
@@ -98,7 +102,7 @@ class Demonstrate:
     """
 
     pool: Sequence[Demonstration]
-    rows: Mapping[str, Example]
+    rows: Mapping[str, Task]
     """Those that the search is scored on, by the name of their instance."""
     parts: Collection[str] = ()
     """Texts that may hold demonstrations; all of a program if empty."""
@@ -113,11 +117,9 @@ class Demonstrate:
     def __call__(self, draw: Draw, rng: random.Random) -> Program | None:
         """A child with another demonstration; None if there is none to show."""
         program = draw.parent.program
-        names = [name for name in program.parts if not name.endswith(".py")]
-        names = [name for name in names if not self.parts or name in self.parts]
-        if not names:
+        name = a_text(program, self.parts, rng)
+        if name is None:
             return None
-        name = rng.choice(names)
         text = program.parts[name]
         region = rng.choice(regions(text))
         held = blocks(text[region.start : region.stop])
@@ -140,15 +142,12 @@ class Demonstrate:
         wrong = [self.rows[id] for id in failing(draw.parent.instances) if id in self.rows]
         ranked = list(free)
         if wrong:
-            words = _words(rng.choice(wrong).input)
+            words = _words(rng.choice(wrong).initial_state["input"])
             seen = Counter(word for each in self.pool for word in each.words)
             ranked.sort(key=lambda each: -_alike(words, each.words, seen, len(self.pool)))
         else:
             rng.shuffle(ranked)
-        place = 0
-        while place + 1 < len(ranked) and rng.random() > _FAVOUR:
-            place += 1
-        return ranked[place]
+        return favoured(ranked, _FAVOUR, rng)
 
 
 def failing(instances: Mapping[str, float]) -> list[str]:
@@ -163,6 +162,20 @@ def failing(instances: Mapping[str, float]) -> list[str]:
     if high - low < 1e-9:
         return [] if high >= 1.0 else list(instances)
     return [name for name, value in instances.items() if value < (low + high) / 2]
+
+
+def a_text(program: Program, among: Collection[str], rng: random.Random) -> str | None:
+    """A part that is no Python, drawn from `among` (from all if empty); None if there is none."""
+    names = [name for name in program.parts if not name.endswith(".py") and (not among or name in among)]
+    return rng.choice(names) if names else None
+
+
+def favoured(ranked: Sequence[Item], favour: float, rng: random.Random) -> Item:
+    """The first with the probability `favour`, else the next with the same one, and so on."""
+    place = 0
+    while place + 1 < len(ranked) and rng.random() > favour:
+        place += 1
+    return ranked[place]
 
 
 def is_demonstration(block: str) -> bool:

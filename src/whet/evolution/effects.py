@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from ..types import Json
 from .operators import Knob, get, put
@@ -30,8 +30,7 @@ MOST_LEVELS = 7
 """Settings that are told apart on a numeric knob."""
 
 
-@dataclass(frozen=True, slots=True)
-class Trial:
+class Trial(NamedTuple):
     """What one candidate did on its probe, compared with the others of its generation."""
 
     levels: tuple[int, ...]
@@ -43,15 +42,6 @@ class Trial:
     tasks: int
     """How many tasks the mean is over."""
     generation: int
-
-    def encode(self) -> Json:
-        """JSON that `decode` restores exactly."""
-        return [list(self.levels), self.lift, self.variance, self.tasks, self.generation]
-
-    @staticmethod
-    def decode(data: Json) -> Trial:
-        """The trial that `encode` wrote."""
-        return Trial(tuple(data[0]), *data[1:])
 
 
 def compared(

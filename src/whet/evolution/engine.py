@@ -2,7 +2,7 @@
 
 Proposal k is drawn from the population as it stood after commit k - `in_flight`, from a generator
 seeded by (seed, k).  So what is proposed does not depend on how many workers there are or who is
-done first, and a search that is stopped and replayed from its journal goes on as if it had not been.
+done first, and a search that is stopped and replayed from its records goes on as if it had not been.
 
 A child goes through four gates, each of them cheaper than the next: its text must be new, it must
 parse, import and run, what it does on recorded calls must be new, and then it is scored.  The gates
@@ -16,7 +16,8 @@ import asyncio
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
 
 from ..budget import Meter
 from ..errors import BudgetExceeded, InputError, ModelError
@@ -24,11 +25,11 @@ from ..types import Json
 from .bandit import Bandit
 from .blocks import BLOCKS
 from .edits import EDITS
-from .journal import Journal, Record
 from .judging import Judgement, Judging, unreadable
 from .population import Draw, Judged, Population
 from .program import Program
 from .proposers import Move, Proposes
+from .records import Record, Records
 
 _EVERY = {**EDITS, **BLOCKS}
 _PAIRED = frozenset({"graft", "unite", "borrow"})
@@ -55,6 +56,8 @@ class SearchOptions:
     everything to models."""
     second: float = 0.25
     """Probability that a child made by an edit is edited once more."""
+    asked: float | None = None
+    """Share of the proposals that models and commands make, the edits the rest; None: as the bandit has it."""
     target: float | None = None
     """Score at which the search is done."""
     patience: int | None = None
@@ -85,7 +88,7 @@ class Found:
     stopped: str
     """Why it ended: `iterations`, `budget`, `target` or `patience`."""
     replayed: int = 0
-    """Proposals that came from the journal."""
+    """Proposals that came from the log."""
 
     def lineage(self) -> list[Record]:
         """From the best back to the start."""
@@ -138,8 +141,8 @@ class Search:
         population: who may have children.
         proposers: models and commands, each an arm of the bandit beside the edits.
         moves: rules of ours that look at how a parent fared, by the name of their arm.
-        journal: where the search is recorded and replayed from; None to keep nothing.
-        meter: budget; an evaluation is a rollout.
+        records: where the search is recorded and replayed from.
+        meter: budget, which the judge's rollouts are taken from.
         progress: told every committed record.
         seeds: programs judged before the first proposal and entered beside the start.
     """
@@ -149,7 +152,7 @@ class Search:
     population: Population
     options: SearchOptions = field(default_factory=SearchOptions)
     proposers: Sequence[Proposes] = ()
-    journal: Journal | None = None
+    records: Records = field(default_factory=Records)
     meter: Meter = field(default_factory=Meter)
     progress: Callable[[Record], None] | None = None
     seeds: Sequence[Program] = ()
@@ -157,7 +160,7 @@ class Search:
     _shapes: set[str] = field(default_factory=set)
     _committed: set[str] = field(default_factory=set)
     _behaviours: set[str] = field(default_factory=set)
-    _records: list[Record] = field(default_factory=list)
+    _entered: list[Record] = field(default_factory=list)
     _members: dict[int, Judged] = field(default_factory=dict)
     _history: list[tuple[int, float]] = field(default_factory=list)
     _models: Mapping[str, Proposes] = field(default_factory=dict)
@@ -170,6 +173,10 @@ class Search:
     _answered: asyncio.Event = field(default_factory=asyncio.Event)
     """The next of them to be done."""
     _replayed: int = 0
+    _rollouts: float | None = None
+    """That were left when the first proposal was made, None without a limit."""
+    _used: int = 0
+    """Rollouts of the proposals that are committed."""
     _spent: bool = False
     """A model was not asked, or a candidate not judged, because the budget would not hold it."""
     _began: float = field(default_factory=time.process_time)
@@ -206,6 +213,7 @@ class Search:
             TrainingRefused: the evaluator cannot tell the start program from wreckage.
         """
         await self._begin()
+        self._rollouts = self.meter.left("rollouts")
         tasks: dict[int, asyncio.Task[Record]] = {}
         stopped = "iterations"
         number = 0
@@ -215,8 +223,8 @@ class Search:
                 if number > self.options.in_flight:
                     await self._commit(tasks, number - self.options.in_flight)
                 ended = self._over(number)
-                recorded = self.journal.load(number) if self.journal else None
-                if ended or not self._reserve():  # a replayed one counts: budgets in counts end alike
+                recorded = self.records.load(number)
+                if ended or not self._affordable(len(tasks) + 1):
                     stopped = ended or "budget"
                     number -= 1
                     break
@@ -228,22 +236,21 @@ class Search:
             for task in tasks.values():
                 task.cancel()
             await asyncio.gather(*tasks.values(), return_exceptions=True)
-            if self.journal:
-                self.journal.flush()
+            self.records.flush()
         return self._found(stopped, number)
 
     async def _begin(self) -> None:
-        recorded = self.journal.load(0) if self.journal else None
+        recorded = self.records.load(0)
         judged = await self.judge.prepare(self.start)
         if recorded is None:
-            recorded = self._record(_Child(0, "start", Draw(_nobody(self.start), None), self.start), judged)
-            recorded = replace(recorded, parent=None)
+            first = _Child(0, "start", Draw(_nobody(self.start), None), self.start)
+            recorded = self._record(first, judged, parent=None)
         self._enter(recorded)
         for place, seed in enumerate(self.seeds, 1):
-            known = self.journal.load(-place) if self.journal else None
+            known = self.records.load(-place)
             if known is None:
                 child = _Child(-place, "checkpoint", Draw(self._members[0], None, island=place), seed)
-                known = replace(self._record(child, await self.judge.score(seed)), evaluated=True)
+                known = self._record(child, await self.judge.score(seed), evaluated=True)
             self._enter(known)
 
     def _over(self, number: int) -> str:
@@ -259,12 +266,17 @@ class Search:
         patience = self.options.patience
         return "patience" if patience is not None and number - best[0] > patience else ""
 
-    def _reserve(self) -> bool:
+    def _affordable(self, under_way: int) -> bool:
+        """Whether the budget holds so many proposals more, each with all the rollouts that it may take.
+
+        It is counted by what is committed, replayed or not, and not by what is spent: so a budget in rollouts ends
+        a search at the same proposal however many workers there are and however often it was stopped.
+        """
         try:
-            self.meter.reserve(rollouts=1)
+            self.meter.reserve()  # the time
         except BudgetExceeded:
             return False
-        return True
+        return self._rollouts is None or self._used + under_way * self.judge.most <= self._rollouts
 
     def _propose(self, number: int) -> _Child:
         """Draw parents and an arm, and make the child if that takes no model."""
@@ -272,7 +284,7 @@ class Search:
         draw = self.population.draw(number, rng)
         for _ in range(_TRIES):
             allowed = [name for name in self._bandit.arms if draw.donor is not None or name not in _PAIRED]
-            name = self._bandit.choose(rng, allowed)
+            name = self._bandit.choose(rng, self._side(allowed, rng))
             if name in self._models:
                 proposer = self._models[name]
                 return _Child(number, name, draw, None, proposer, _CHEAP + proposer.price)
@@ -281,6 +293,16 @@ class Search:
                 return _Child(number, name, draw, child)
             draw = self.population.draw(number, rng)
         return _Child(number, name, draw, None)
+
+    def _side(self, allowed: Sequence[str], rng: random.Random) -> Sequence[str]:
+        """The proposers or the edits, where a share between them is set.
+
+        A short search ends before a bandit has learned anything, and there are a dozen edits to one model.
+        """
+        if self.options.asked is None or not self._models:
+            return allowed
+        models = rng.random() < self.options.asked
+        return [name for name in allowed if (name in self._models) is models] or allowed
 
     def _edited(self, name: str, draw: Draw, rng: random.Random) -> Program | None:
         donor = draw.donor.program if draw.donor else None
@@ -298,6 +320,7 @@ class Search:
         if record.status != "duplicate" and record.behaviour:
             self._behaviours.add(record.behaviour)
         self._replayed += 1
+        self.meter.settle(rollouts=record.rollouts)  # spent before it was stopped
         return record
 
     async def _work(self, child: _Child) -> Record:
@@ -309,7 +332,7 @@ class Search:
         if not fresh or child.program is None:
             await self._gate(child.number, "")
             status = "nothing" if child.program is None else "duplicate"
-            return replace(self._record(child, judged or Judgement()), status=status, parts=None)
+            return self._record(child, judged or Judgement(), status=status, parts=None)
         refused = unreadable(child.program, self.options.max_length)
         if refused is not None:
             await self._gate(child.number, "")
@@ -322,18 +345,20 @@ class Search:
                 smoked, self._spent = Judgement(failure=f"not judged: {error}"), True
             twin = await self._gate(child.number, smoked.behaviour)
             if twin:
-                return replace(self._record(child, smoked), status="duplicate", parts=None)
+                return self._record(child, smoked, status="duplicate", parts=None, rollouts=bench.rollouts)
             if smoked.failure is not None:
-                return self._record(child, smoked)
+                return self._record(child, smoked, rollouts=bench.rollouts)
             try:
                 judged = await bench.score()
                 if judged.infrastructure:
                     judged = await self.judge.score(child.program)
             except BudgetExceeded as error:
                 self._spent = True
-                return self._record(child, Judgement(failure=f"not judged: {error}"))
+                unjudged = Judgement(failure=f"not judged: {error}")
+                return self._record(child, unjudged, rollouts=bench.rollouts)
         child.cost += 1.0
-        return replace(self._record(child, judged), behaviour=smoked.behaviour, evaluated=True)
+        behaviour = smoked.behaviour
+        return self._record(child, judged, behaviour=behaviour, evaluated=True, rollouts=bench.rollouts)
 
     async def _ask(self, child: _Child, proposer: Proposes) -> Judgement | None:
         """Let a model or a command make the child; what went wrong, None if nothing did.
@@ -378,42 +403,34 @@ class Search:
         self._shapes.add(shape)
         return True
 
-    def _record(self, child: _Child, judged: Judgement) -> Record:
-        program = child.program
-        donor = child.draw.donor
-        return Record(
-            number=child.number,
-            operator=child.operator,
-            status="scored" if judged.score is not None else "failed",
-            parent=child.draw.parent.number,
-            donor=donor.number if donor and child.operator in _PAIRED else None,
-            island=child.draw.island,
-            parts=dict(program.parts) if program and judged.score is not None else None,
-            id=program.id if program else "",
-            shape=program.shape() if program else "",
-            behaviour=judged.behaviour,
-            score=judged.score,
-            metrics=judged.metrics,
-            instances=judged.instances,
-            artifacts=judged.artifacts,
-            failure=judged.failure,
-            timeout=judged.timeout,
-            cost=child.cost,
-        )
+    def _record(self, child: _Child, judged: Judgement, **more: Any) -> Record:
+        """The record of a child, with `more` in the place of what would stand there."""
+        program, donor = child.program, child.draw.donor
+        known: dict[str, Any] = {
+            "number": child.number,
+            "operator": child.operator,
+            "status": "scored" if judged.score is not None else "failed",
+            "parent": child.draw.parent.number,
+            "donor": donor.number if donor and child.operator in _PAIRED else None,
+            "island": child.draw.island,
+            "parts": dict(program.parts) if program and judged.score is not None else None,
+            "id": program.id if program else "",
+            "shape": program.shape() if program else "",
+            "cost": child.cost,
+            **{each.name: getattr(judged, each.name) for each in fields(judged)},
+        }
+        return Record(**{**known, **more})
 
     async def _commit(self, tasks: dict[int, asyncio.Task[Record]], number: int) -> None:
         record = await tasks.pop(number)
-        if not record.evaluated:
-            self.meter.settle(rollouts=-1)  # reserved, and not needed
+        self._used += record.rollouts
         self._enter(record)
 
     def _enter(self, record: Record) -> None:
         """Make a record part of the search: the only place where its state changes for later proposals."""
-        if self.journal is not None and record.number not in self.journal:
-            parent = self._members.get(record.parent) if record.parent is not None else None
-            self.journal.save(record, self.start.main, parent.program.id if parent else None)
-        # What evaluators said is kept by the journal, and by the population of those that may be asked about.
-        self._records.append(replace(record, artifacts={}))
+        self.records.save(record)
+        # What evaluators said is kept by the log, and by the population of those that may be asked about.
+        self._entered.append(replace(record, artifacts={}))
         self._committed.add(record.shape)
         self._shapes.add(record.shape)
         if record.behaviour:
@@ -441,11 +458,11 @@ class Search:
             best=self._members[self._history[-1][0]],
             start=self._members[0],
             history=self._history,
-            records=self._records,
+            records=self._entered,
             iterations=number,
-            evaluations=sum(record.evaluated for record in self._records) + 1,
-            timeouts=sum(record.timeout for record in self._records),
-            duplicates=sum(record.status == "duplicate" for record in self._records),
+            evaluations=sum(record.evaluated for record in self._entered) + 1,
+            timeouts=sum(record.timeout for record in self._entered),
+            duplicates=sum(record.status == "duplicate" for record in self._entered),
             operators=[{**row, **self._why(row)} for row in self._bandit.table()],
             cpu_seconds=self.judge.cpu_seconds,
             stopped=stopped,
@@ -456,7 +473,7 @@ class Search:
         """The last failure of an operator of which nothing could be judged."""
         if not row["tried"] or row["evaluated"]:
             return {}
-        failures = [one.failure for one in self._records if one.operator == row["name"] and one.failure]
+        failures = [one.failure for one in self._entered if one.operator == row["name"] and one.failure]
         return {"failure": failures[-1]} if failures else {}
 
 

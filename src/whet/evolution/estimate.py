@@ -8,17 +8,22 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from typing import Protocol
 
 from ..errors import InputError
+from ..experiment import Experiment
+from ..loop import Context, Update
 from ..models.base import Request
-from ..models.spending import Price, estimate
-from ..types import Budget, Json
+from ..models.spending import estimate
+from ..types import Budget, Bundle, Group, Json
 from .engine import SearchOptions
 from .judging import Judging
 from .population import Draw, Judged
 from .program import Program
 from .proposers import Proposer, Proposes
+from .proposing import Proposing
 from .reflection import Gepa, Gradient
 
 _FRESH = 0.5
@@ -69,25 +74,63 @@ class Estimate:
         }
 
 
-async def estimated(
-    judge: Judging,
-    start: Program,
-    options: SearchOptions,
-    proposers: Sequence[Proposes],
-    budget: Budget,
-    *,
-    price: Price | None = None,
-    outside: int | None = None,
-) -> Estimate:
-    """Judge the start and reckon.
+class Searching(Protocol):
+    """An Optimizer of which is known what it would take: `programs.Programs`, or `improving.Pieces`."""
 
-    Args:
-        outside: calls of an agent that runs outside in one evaluation, which is made once only; None for
-            everything else, which is timed when the sandbox has been started.
+    options: SearchOptions
+    proposing: Proposing
+
+    def start(self, context: Context) -> tuple[Judging, Program, int | None]:
+        """A judge, what it begins with, and how often one evaluation calls an agent that runs outside.
+
+        None where there is no such agent: then an evaluation is timed when the sandbox has been started, and else
+        made once only.
+        """
+        ...
+
+
+@dataclass
+class DryRun:
+    """Optimizer that spends nothing: it judges the start of another one and says what that would take."""
+
+    optimizer: Searching
+    budget: Budget
+    estimate: Estimate | None = None
+
+    name = "dry run"
+    group_size = 0
+    takes_groups = False
+    on_policy = False
+    ordered = False
+
+    async def step(self, bundle: Bundle, groups: Sequence[Group], context: Context) -> Update:
+        """The estimate.
+
+        Raises:
+            InputError: the start has no score.
+        """
+        async with AsyncExitStack() as stack:
+            proposers = await self.optimizer.proposing.open(context, stack)
+            self.estimate = await _estimated(self.optimizer, context, proposers, self.budget)
+        return Update(bundle=bundle, state={"resumable": False})
+
+
+async def estimated(experiment: Experiment, optimizer: Searching, budget: Budget) -> Estimate:
+    """What `experiment.improve(optimizer)` would take; judges the start, and asks no model to propose.
 
     Raises:
         InputError: the start has no score.
     """
+    dry = DryRun(optimizer, budget)
+    await experiment.improve(dry, rounds=1, budget=budget)
+    assert dry.estimate is not None
+    return dry.estimate
+
+
+async def _estimated(
+    optimizer: Searching, context: Context, proposers: Sequence[Proposes], budget: Budget
+) -> Estimate:
+    judge, start, outside = optimizer.start(context)
     if outside is None:
         await judge.score(start)
     began = time.monotonic()
@@ -95,6 +138,7 @@ async def estimated(
     one = time.monotonic() - began
     if judged.score is None:
         raise InputError(f"the start has no score: {judged.failure or 'none was given'}")
+    options = optimizer.options
     proposals = options.iterations if options.iterations is not None else _by_time(options, budget, one)
     arms = len(proposers) + len(options.edits)
     asked = [each for each in proposers if isinstance(each, Proposer | Gradient | Gepa)]
@@ -106,6 +150,7 @@ async def estimated(
         calls = min(calls, budget.calls)
     drawn = Draw(Judged(0, start, judged.score, artifacts=judged.artifacts), None)
     prompt, output = _tokens(models, drawn, calls)
+    price = optimizer.proposing.price
     dollars = price.of(prompt, output) if price is not None else 0.0 if not calls else None
     edited = proposals * len(options.edits) / max(1, arms)
     likely = round(edited * _FRESH + (proposals - edited))

@@ -5,35 +5,36 @@
    whatever it gained by itself.
 3. The others, and the entry itself, are searched together on the entry's rows.
 4. Changes that earn nothing are taken back, so that the patch is short.
-5. The gate judges start and end, paired, on rows that nothing was searched or chosen on.
 
-The search is `engine.py`'s; what a candidate is called with and how it is compared is `outside.py`'s.
+The search is `engine.py`'s; what is called is `outside.py`'s Env, by `context.rollout`.  Whether what comes of
+it is better on rows that nothing was searched or chosen on is for the gate to say.
 """
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from ..budget import Meter
-from ..data.examples import Example
 from ..errors import BudgetExceeded, InputError
-from ..gate import Result as Outcomes
-from ..gate import compare
+from ..loop import Context, Update
 from ..models.base import Model
-from ..types import Outcome, Split, Verdict, digest
+from ..types import Bundle, Group, Split, Task, digest
 from .agent import Agent
 from .demonstrations import Demonstrate, Demonstration, set_aside
 from .engine import Found, Search, SearchOptions
-from .journal import Journal, Record
+from .judging import Judging
 from .mining import Mined, Written
-from .outside import Outside, Trial
+from .outside import Comparer, Targets
 from .pieces import Piece
-from .population import Best, Front, Islands, Population
+from .population import Population, population_of
 from .program import Program
-from .proposers import Move, Proposes
+from .proposers import Move, Proposer, Proposes
+from .proposing import Proposing
+from .records import Record, opened
+from .rows import RowJudge, finalist, mean
 
 FINALISTS = 8
 """Candidates of a search that are compared on the validation rows."""
@@ -53,107 +54,137 @@ class Decision:
     """Score of the entry, without and with it."""
 
 
-@dataclass(slots=True)
-class Improved:
-    """What came of it."""
-
-    start: Program
-    program: Program
-    searches: dict[str, Found] = field(default_factory=dict)
-    decisions: list[Decision] = field(default_factory=list)
-    trials: dict[str, list[tuple[Trial, Trial]]] = field(default_factory=dict)
-    """Function → every row, before and after."""
-    verdict: Verdict | None = None
-    """None where nothing better was found, or there are no rows to judge on."""
-    why: str = ""
-    """Why there is no verdict."""
-    taken_back: int = 0
-    """Changes that earned nothing."""
-    trusted_only: bool = False
-
-
 @dataclass
-class Improvement:
-    """One run.
+class Pieces:
+    """Optimizer of the pieces of a repository.
+
+    One step is the whole of it. It is replayed from the log when it is taken again, so it leaves no state.
 
     Args:
         agent: the pieces and what calls them.
-        judges: function → judge of its training rows, with all its rows.
-        proposers: models that propose beside the edits.
+        env: how candidates are called.
+        comparers: function → what compares its answers; the tasks of a function are rows of it.
+        proposing: who proposes beside the edits.
         options: of each search; its iterations are shared out among the searches.
-        journal: function, and what its search depends on → where it is recorded.
         shown: function → rated runs that a prompt may show; where there are none, a fifth of the
             training rows is set aside for it.
-        writer: a model that writes rules from what failures share.
+        progress: told every committed record, with the function that it is about.
+        notice: told why a search begins anew.
     """
 
     agent: Agent
-    judges: Mapping[str, Outside]
-    proposers: Sequence[Proposes]
+    env: Targets
+    comparers: Mapping[str, Comparer]
+    proposing: Proposing
     options: SearchOptions
-    journal: Callable[[str, Mapping[str, str]], Journal]
-    progress: Callable[[str, Record], None] | None = None
     population: str = "auto"
-    meter: Meter = field(default_factory=Meter)
     shown: Mapping[str, Sequence[Demonstration]] = field(default_factory=dict)
-    writer: Model | None = None
+    progress: Callable[[str, Record], None] | None = None
+    notice: Callable[[str], None] | None = None
+
+    name = "pieces"
+    group_size = 0
+    takes_groups = False
+    on_policy = False
+    ordered = False
+
+    searches: dict[str, Found] = field(default_factory=dict)
+    decisions: list[Decision] = field(default_factory=list)
+    taken_back: int = 0
+    """Changes that earned nothing."""
+    _proposers: Sequence[Proposes] = ()
+    _writer: Model | None = None
     _aside: dict[str, frozenset[str]] = field(default_factory=dict)
     """Function → rows that its prompts may show, so that nothing is chosen on them."""
 
-    async def run(self) -> Improved:
-        """Search, decide, judge.
+    async def step(self, bundle: Bundle, groups: Sequence[Group], context: Context) -> Update:
+        """Search, decide, simplify.
 
         Raises:
             InputError: no piece can be judged by any rows.
             TrainingRefused: an evaluator that cannot tell better from worse.
         """
         agent = self.agent
-        improved = Improved(agent.start, agent.start)
-        own = [p for p in agent.pieces if p.mark.name in self.judges and p.mark.name != agent.entry]
+        self._context = context
+        self._start = self._program = self.env.form.program(bundle)
+        own = [p for p in agent.pieces if p.mark.name in self.comparers and p.mark.name != agent.entry]
         rest = [p for p in agent.pieces if p not in own]
-        through = agent.entry if agent.entry in self.judges else None
+        through = agent.entry if agent.entry in self.comparers else None
         if rest and through is None:
             names = ", ".join(each.mark.name for each in rest)
             raise InputError(f"there are no rows to judge {names} by: give rows of them, or of --entry")
         share = len(own) + bool(rest)
-        gained = [(piece, *await self._alone(piece, improved, share)) for piece in own]
-        for piece, best, before, after in sorted(gained, key=lambda each: each[3] - each[2], reverse=True):
-            await self._take(improved, piece, best, (before, after), through)
-        if rest and through is not None:
-            await self._together(improved, rest, through, share)
-        await self._simplify(improved)
-        await self._judge(improved)
-        return improved
+        async with AsyncExitStack() as stack:
+            self._proposers = await self.proposing.open(context, stack)
+            self._writer = next((each.model for each in self._proposers if isinstance(each, Proposer)), None)
+            gained = [
+                (piece, *await self._search(piece.mark.name, [piece], self._start, share)) for piece in own
+            ]
+            for piece, best, before, after in sorted(
+                gained, key=lambda each: each[3] - each[2], reverse=True
+            ):
+                await self._take(piece, best, (before, after), through)
+            if rest and through is not None:
+                await self._together(rest, through, share)
+            await self._simplify()
+        found = self.searches.values()
+        metrics = {
+            "proposals": float(sum(each.iterations for each in found)),
+            "taken": float(len(self.taken)),
+        }
+        return Update(bundle=self.env.form.bundle(self._program), state={"resumable": False}, metrics=metrics)
 
-    async def _alone(self, piece: Piece, improved: Improved, share: int) -> tuple[Program, float, float]:
-        """The best of a piece on its own rows, and its scores before and after."""
-        return await self._search(piece.mark.name, [piece], self.agent.start, improved, share)
+    @property
+    def taken(self) -> list[Decision]:
+        """Pieces that changed."""
+        return [each for each in self.decisions if each.taken]
+
+    def start(self, context: Context) -> tuple[Judging, Program, int | None]:
+        """As a dry run wants it (`estimate.Searching`): the judge of what the whole is judged by."""
+        self._context, name = context, judged_by(self.agent, self.comparers)[0]
+        judge = self._judge_on(name, self._train(name), self.env.form.bundle)
+        return judge, self.agent.start, len(self._tasks(name)) if judge.varies else None
+
+    def _tasks(self, name: str) -> list[Task]:
+        """The rows of a function that may be looked at, as tasks."""
+        tasks = (*self._context.train, *self._context.validation)
+        return [task for task in tasks if task.initial_state["function"] == name]
+
+    def _train(self, name: str) -> list[Task]:
+        tasks = self._tasks(name)
+        return [task for task in tasks if task.split is not Split.VALIDATION] or tasks
+
+    def _judge_on(self, name: str, tasks: Sequence[Task], bundle_of: Callable[[Program], Bundle]) -> RowJudge:
+        return RowJudge(self._context.rollout, tasks, bundle_of, name, self.env, self.comparers[name])
 
     def _judge_of(
         self, name: str, pieces: Sequence[Piece], rest: Program
-    ) -> tuple[Outside, Sequence[Demonstration]]:
-        """The judge of a function for candidates of these pieces, and what their texts may show.
+    ) -> tuple[RowJudge, list[Task], Sequence[Demonstration]]:
+        """The judge of a function for candidates of these pieces, its rows, and what their texts may show.
 
         The other pieces are those of `rest`.
         """
-        known = self.judges[name]
-        rows = [row for row in known.rows if row.split is not Split.GATE]
-        train = [row for row in rows if row.split is not Split.VALIDATION] or rows
+        self.agent.target(name, pieces, rest)  # refuses pieces that the function does not use
+        train = self._train(name)
         shown = self.shown.get(name, ())
         if not shown and any(_may_show(each) for each in pieces):
             train, shown = set_aside(train)
             self._aside[name] = frozenset(each.id for each in shown)
-        return Outside(self.agent.target(name, pieces, rest), train, known.way, known.comparer), shown
 
-    def _around(self, judge: Outside, start: Program) -> str:
+        def bundle_of(program: Program) -> Bundle:
+            return self.env.form.bundle(Program({**rest.parts, **program.parts}, rest.main))
+
+        return self._judge_on(name, train, bundle_of), train, shown
+
+    def _around(self, name: str, start: Program) -> str:
         """Digest of what runs with a candidate: an answer of other code is none of this one."""
-        files = dict(judge.target.build(start))
-        if judge.way.varies:  # it runs in a copy of the repository
+        files = dict(self.env.targets[name].build(start))
+        if self.env.ways[name].varies:  # it runs in a copy of the repository
             files |= self.agent.texts()
         return digest({name: text if isinstance(text, str) else text.hex() for name, text in files.items()})
 
     def _arms(
-        self, pieces: Sequence[Piece], rows: Sequence[Example], shown: Sequence[Demonstration]
+        self, pieces: Sequence[Piece], rows: Sequence[Task], shown: Sequence[Demonstration]
     ) -> tuple[dict[str, Move], list[Proposes]]:
         """What else proposes, where there are texts: demonstrations, and rules that failures share."""
         by_id = {row.id: row for row in rows}
@@ -164,29 +195,30 @@ class Improvement:
             parts = [each.part for each in pieces if _may_show(each)]
             if shown and parts:
                 moves["demonstrate"] = Demonstrate(shown, by_id, parts)
-        proposers = list(self.proposers)
-        if texts and self.writer is not None:
-            proposers.append(Written(self.writer, by_id, texts))
+        proposers = list(self._proposers)
+        if texts and self._writer is not None:
+            proposers.append(Written(self._writer, by_id, texts))
         return moves, proposers
 
     async def _search(
-        self, name: str, pieces: Sequence[Piece], rest: Program, improved: Improved, share: int
+        self, name: str, pieces: Sequence[Piece], rest: Program, share: int
     ) -> tuple[Program, float, float]:
-        judge, shown = self._judge_of(name, pieces, rest)
+        """The best of these pieces on the rows of a function, and its scores before and after."""
+        judge, rows, shown = self._judge_of(name, pieces, rest)
         start = Program({each.part: each.text for each in pieces}, pieces[0].part)
         iterations = self.options.iterations
         options = replace(
             self.options, iterations=None if iterations is None else max(1, iterations // max(1, share))
         )
         population = self._population(start)
-        moves, proposers = self._arms(pieces, judge.rows, shown)
+        moves, proposers = self._arms(pieces, rows, shown)
         said = [[each.identity for each in proposers], {arm: each.identity for arm, each in moves.items()}]
-        decides = [self.population, options.seed, options.in_flight, list(options.edits), judge.way.varies]
+        decides = [self.population, options.seed, options.in_flight, list(options.edits), judge.varies]
         made_of = {
             "the targets": start.id,
-            "the code around them": self._around(judge, start),
-            "rows": digest([[row.id, row.wanted, row.label] for row in judge.rows]),
-            "how answers are compared": judge.comparer.name,
+            "the code around them": self._around(name, Program({**rest.parts, **start.parts}, rest.main)),
+            "rows": digest([[row.id, row.answer, row.meta.get("rating")] for row in rows]),
+            "how answers are compared": self.comparers[name].name,
             "who proposes": digest(said),
             "options": digest(decides),
         }
@@ -197,58 +229,32 @@ class Improvement:
             options=options,
             proposers=proposers,
             moves=moves,
-            journal=self.journal(name, made_of),
+            records=opened(self._context.log, digest([name, made_of]), name, made_of, self.notice),
             progress=partial(self.progress, name) if self.progress else None,
-            meter=self.meter,
+            meter=self._context.meter,
         )
         found = await search.run()
-        improved.searches[name] = found
+        self.searches[name] = found
         finalists = [found.start.program, *(each.program for each in population.members())][: FINALISTS + 1]
-        return await self._finalist(name, judge, finalists)
-
-    async def _finalist(
-        self, name: str, judge: Outside, finalists: Sequence[Program]
-    ) -> tuple[Program, float, float]:
-        """The best on the rows that the search did not see, ties by those that it did."""
-        searched = {row.id for row in judge.rows}
-        held = [row for row in self._open_rows(name) if row.id not in searched]
-        ranked = []
-        for place, program in enumerate(finalists):
-            unseen = mean(await judge.trials(program, held)) if held else 0.0
-            seen = mean(await judge.trials(program, judge.rows))
-            ranked.append(
-                (
-                    (unseen * len(held) + seen * len(judge.rows)) / (len(held) + len(judge.rows)),
-                    -place,
-                    program,
-                )
-            )
-        start = ranked[0]
-        best = max(ranked, key=lambda each: each[:2])
-        return best[2], start[0], best[0]
+        searched = {task.id for task in judge.tasks}
+        held = [task for task in self._open_tasks(judge.name) if task.id not in searched]
+        return await finalist(judge, finalists, held)
 
     def _population(self, start: Program) -> Population:
-        code = any(name.endswith(".py") for name in start.parts)
-        kind = self.population if self.population != "auto" else "islands" if code else "front"
-        made: dict[str, Callable[[], Population]] = {"islands": Islands, "best": Best, "front": Front}
-        if kind not in made:
-            raise InputError(f"population {kind!r}: it must be auto, {', '.join(made)}")
-        return made[kind]()
+        return population_of(self.population, code=any(name.endswith(".py") for name in start.parts))
 
-    async def _take(
-        self, improved: Improved, piece: Piece, best: Program, own: tuple[float, float], through: str | None
-    ) -> None:
+    async def _take(self, piece: Piece, best: Program, own: tuple[float, float], through: str | None) -> None:
         """Take a piece over, unless what it gains by itself is lost end to end."""
         name, text = piece.mark.name, best.parts[piece.part]
         if text == piece.text or own[1] <= own[0] + _EQUAL:
-            improved.decisions.append(Decision(name, False, "nothing better was found", own))
+            self.decisions.append(Decision(name, False, "nothing better was found", own))
             return
-        changed = improved.program.with_part(piece.part, text)
-        if through is None or not self._used(through, piece):
-            improved.program = changed
-            improved.decisions.append(Decision(name, True, "better on its own rows", own))
+        changed = self._program.with_part(piece.part, text)
+        if through is None or not self.agent.reaches(through, piece):
+            self._program = changed
+            self.decisions.append(Decision(name, True, "better on its own rows", own))
             return
-        before = await self._end_to_end(through, improved.program)
+        before = await self._end_to_end(through, self._program)
         after = await self._end_to_end(through, changed)
         taken = after >= before - _EQUAL
         reason = (
@@ -256,139 +262,70 @@ class Improvement:
             if taken
             else f"better on its own rows, and it lowers {through} from {before:.3f} to {after:.3f}"
         )
-        improved.decisions.append(Decision(name, taken, reason, own, (before, after)))
+        self.decisions.append(Decision(name, taken, reason, own, (before, after)))
         if taken:
-            improved.program = changed
+            self._program = changed
 
-    def _used(self, name: str, piece: Piece) -> bool:
-        return self.agent.reaches(name, piece)
+    async def _end_to_end(self, name: str, program: Program, *, spare: bool = False) -> float:
+        """Mean over the rows of a function that may be looked at."""
+        tasks = self._open_tasks(name)
+        judge = self._judge_on(name, tasks, self.env.form.bundle)
+        return mean(await judge.runs(self.env.form.bundle(program), judge.tasks, spare=spare))
 
-    async def _end_to_end(self, name: str, program: Program) -> float:
-        """Mean over the rows of the entry that may be looked at."""
-        judge = self._whole(name)
-        return mean(await judge.trials(program, self._open_rows(name)))
-
-    def _open_rows(self, name: str) -> list[Example]:
+    def _open_tasks(self, name: str) -> list[Task]:
         """The rows with a goal that anything may be chosen on."""
         aside = self._aside.get(name, frozenset())
-        return [row for row in self.judges[name].rows if row.split is not Split.GATE and row.id not in aside]
+        return [task for task in self._tasks(name) if task.answer_known and task.id not in aside]
 
-    def _whole(self, name: str) -> Outside:
-        known = self.judges[name]
-        reached = [each for each in self.agent.pieces if self._used(name, each)]
-        return Outside(self.agent.target(name, reached), known.rows, known.way, known.comparer)
-
-    async def _together(self, improved: Improved, pieces: Sequence[Piece], through: str, share: int) -> None:
-        best, before, after = await self._search(through, pieces, improved.program, improved, share)
+    async def _together(self, pieces: Sequence[Piece], through: str, share: int) -> None:
+        best, before, after = await self._search(through, pieces, self._program, share)
         better = after > before + _EQUAL
         for piece in pieces:
             changed = better and best.parts[piece.part] != piece.text
             if changed:
-                improved.program = improved.program.with_part(piece.part, best.parts[piece.part])
+                self._program = self._program.with_part(piece.part, best.parts[piece.part])
             reason = f"{through} is better with it" if changed else "nothing better was found"
-            improved.decisions.append(Decision(piece.mark.name, changed, reason, None, (before, after)))
+            self.decisions.append(Decision(piece.mark.name, changed, reason, None, (before, after)))
 
-    async def _simplify(self, improved: Improved) -> None:
+    async def _simplify(self) -> None:
         """Take back each change of lines that no row is worse without."""
-        functions = self._judged_by()
         for piece in self.agent.pieces:
             while True:
-                now = improved.program.parts[piece.part]
+                now = self._program.parts[piece.part]
                 for text in _without_one(piece.text, now):
-                    shorter = improved.program.with_part(piece.part, text)
-                    if await self._no_worse(improved.program, shorter, functions):
-                        improved.program, improved.taken_back = shorter, improved.taken_back + 1
+                    shorter = self._program.with_part(piece.part, text)
+                    if await self._no_worse(self._program, shorter):
+                        self._program, self.taken_back = shorter, self.taken_back + 1
                         break
                 else:
                     break
-            if improved.program.parts[piece.part] == piece.text:
-                improved.decisions = [
+            if self._program.parts[piece.part] == piece.text:
+                self.decisions = [
                     replace(each, taken=False, reason="what changed in it earned nothing")
                     if each.taken and each.name == piece.mark.name
                     else each
-                    for each in improved.decisions
+                    for each in self.decisions
                 ]
 
-    async def _no_worse(self, now: Program, other: Program, functions: Sequence[str]) -> bool:
-        for name in functions:
-            judge = self._whole(name)
-            rows = self._open_rows(name)
+    async def _no_worse(self, now: Program, other: Program) -> bool:
+        for name in judged_by(self.agent, self.comparers):
             try:
-                tried = await judge.trials(other, rows, spare=True)
+                tried = await self._end_to_end(name, other, spare=True)
             except (InputError, BudgetExceeded):
                 return False
-            if mean(tried) < mean(await judge.trials(now, rows)) - _EQUAL:
+            if tried < await self._end_to_end(name, now) - _EQUAL:
                 return False
         return True
 
-    def _judged_by(self) -> list[str]:
-        """The entry where it has rows, else every target that has."""
-        entry = self.agent.entry
-        return [entry] if entry is not None and entry in self.judges else list(self.judges)
 
-    async def _judge(self, improved: Improved) -> None:
-        """All rows before and after, and the gate's verdict on its own."""
-        for name in self.judges:
-            judge = self._whole(name)
-            rows = self.judges[name].every
-            before = await judge.trials(improved.start, rows)
-            after = await judge.trials(improved.program, rows)
-            improved.trials[name] = list(zip(before, after, strict=True))
-            improved.trusted_only |= judge.trusted_only
-        if improved.program.parts == improved.start.parts:
-            improved.why = "nothing better was found, so there is nothing to judge"
-            if improved.decisions and all(
-                (each.own or each.end_to_end) == (0, 0) for each in improved.decisions
-            ):
-                improved.why += (
-                    "; every candidate was worth 0 on every row, so a search had nothing to climb: "
-                    "an evaluator that values what is nearly right gives it a slope (--evaluators)"
-                )
-            return
-        pairs = [(name, *pair) for name in self._judged_by() for pair in improved.trials[name]]
-        held = [each for each in pairs if each[1].row.split is Split.GATE and each[1].row.goal]
-        if not held:
-            improved.why = "no row was held back for the gate: give more rows"
-            return
-        improved.verdict = _verdict(held, pairs)
-
-
-def _verdict(held: Sequence[tuple[str, Trial, Trial]], pairs: Sequence[tuple[str, Trial, Trial]]) -> Verdict:
-    """The gate's, which a score from within reach of the candidate cannot promote."""
-    learned = [each for each in pairs if each[1].row.split is not Split.GATE]
-    seen = {f"{name}/{trial.row.id}" for name, trial, _ in learned}
-    seen |= {trial.row.group for _, trial, _ in learned if trial.row.group}
-    verdict = compare(
-        [_outcomes(name, before) for name, before, _ in held],
-        [_outcomes(name, after) for name, _, after in held],
-        metric="score",
-        against="the source as it stands",
-        trained_groups=seen,
-    )
-    tainted = [after for _, _, after in held if after.result.co_resident or after.result.trusted_only]
-    if not tainted:
-        return verdict
-    how = "without the sandbox" if tainted[0].result.trusted_only else "beside their judge"
-    said = f"{len(tainted)} of {len(held)} answers were made {how}: such a score promotes nothing."
-    return replace(verdict, promote=False, reasons=(*verdict.reasons, said))
-
-
-def _outcomes(name: str, trial: Trial) -> Outcomes:
-    outcome = Outcome.INFRASTRUCTURE_ERROR if trial.broken else Outcome.UNKNOWN
-    return Outcomes(
-        task=f"{name}/{trial.row.id}", group=trial.row.group, scores={"score": trial.score}, outcome=outcome
-    )
+def judged_by(agent: Agent, rows: Mapping[str, object]) -> list[str]:
+    """The functions by whose rows the whole is judged: the entry where it has rows, else every target that has."""
+    return [agent.entry] if agent.entry is not None and agent.entry in rows else list(rows)
 
 
 def _may_show(piece: Piece) -> bool:
     """A text that examples may stand in: a prompt or a skill, not a tool's description."""
     return not piece.code and piece.mark.kind != "tool"
-
-
-def mean(trials: Sequence[Trial]) -> float:
-    """Mean score of those that have one; 0 where none has."""
-    scores = [each.score for each in trials if each.score is not None]
-    return sum(scores) / len(scores) if scores else 0.0
 
 
 def _without_one(old: str, new: str) -> list[str]:

@@ -67,7 +67,7 @@ def _of_module(module: Module) -> Iterator[Mark]:
         if marked is not None:
             given = keyword(marked, ("name", "kind", "metric"))
             yield Mark(
-                given.get("name", node.name.lower()),
+                given.get("name") or _positional(marked) or node.name.lower(),
                 given.get("kind", "function"),
                 path,
                 node.lineno,
@@ -111,6 +111,12 @@ def _called(node: ast.expr) -> str | None:
         parts.append(node.attr)
         node = node.value
     return ".".join([node.id, *reversed(parts)]) if isinstance(node, ast.Name) else None
+
+
+def _positional(node: ast.expr) -> str | None:
+    """The name in `@whet.evolve("name")`."""
+    first = node.args[0] if isinstance(node, ast.Call) and node.args else None
+    return first.value if isinstance(first, ast.Constant) and isinstance(first.value, str) else None
 
 
 def is_mark(module: Module, node: ast.expr) -> bool:

@@ -21,12 +21,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 
-from ..data.examples import Example, said
+from ..data.examples import said
 from ..errors import InputError
 from ..models.base import Model
-from ..types import Json, canonical
+from ..types import Json, Task, canonical
 from .blocks import ITEM, blocks, joined
-from .demonstrations import failing, is_demonstration
+from .demonstrations import a_text, failing, favoured, is_demonstration
 from .population import Draw
 from .program import Program, regions
 from .reflection import ask
@@ -70,7 +70,7 @@ class Shared:
     """Probability of as many failures among them if it had nothing to do with failing."""
 
 
-def contrasts(rows: Sequence[Example], wrong: Collection[str]) -> list[Shared]:
+def contrasts(rows: Sequence[Task], wrong: Collection[str]) -> list[Shared]:
     """What failing rows share and passing ones do not, the least likely by chance first.
 
     Args:
@@ -97,27 +97,28 @@ def contrasts(rows: Sequence[Example], wrong: Collection[str]) -> list[Shared]:
     return ranked[: max(kept, default=0)]
 
 
-def rules(rows: Sequence[Example], wrong: Collection[str]) -> list[str]:
+def rules(rows: Sequence[Task], wrong: Collection[str]) -> list[str]:
     """Lines that are true of the rows and aimed at the failing ones, the most telling first."""
     found: dict[str, None] = {}
     by_id = {row.id: row for row in rows}
     for shared in contrasts(rows, wrong):
-        wanted = [by_id[id].wanted for id in sorted(shared.rows)]
+        wanted = [by_id[id].answer for id in sorted(shared.rows)]
         for then in _wanted(wanted):
             line = f"{shared.text}, {then}." if shared.text else f"{then[0].upper()}{then[1:]}."
             found.setdefault(line, None)
     return list(found)
 
 
-def _conditions(rows: Sequence[Example]) -> Iterable[tuple[str, frozenset[str]]]:
+def _conditions(rows: Sequence[Task]) -> Iterable[tuple[str, frozenset[str]]]:
     """Every condition on inputs that is looked at, with the rows it holds for."""
     words: dict[str, set[str]] = {}
     fields: dict[tuple[str, str], set[str]] = {}
     numbers: dict[str, dict[str, float]] = {}
     for row in rows:
-        for word in {word.lower() for word in _WORD.findall(said(row.input))}:
+        given = row.initial_state["input"]
+        for word in {word.lower() for word in _WORD.findall(said(given))}:
             words.setdefault(word, set()).add(row.id)
-        for name, value in row.input.items() if isinstance(row.input, dict) else ():
+        for name, value in given.items() if isinstance(given, dict) else ():
             if isinstance(value, bool) or (isinstance(value, str) and len(value) <= 40):
                 fields.setdefault((name, canonical(value).decode()), set()).add(row.id)
             elif isinstance(value, (int, float)):
@@ -174,7 +175,7 @@ def _tail(total: int, bad: int, drawn: int, hit: int) -> float:
 class Mined:
     """The move that adds a mined rule to a text."""
 
-    rows: Mapping[str, Example]
+    rows: Mapping[str, Task]
     """Those that the search is scored on, by the name of their instance."""
     parts: Collection[str] = ()
     """Texts that may hold rules; all of a program if empty."""
@@ -186,17 +187,14 @@ class Mined:
 
     def __call__(self, draw: Draw, rng: random.Random) -> Program | None:
         """A child with one more rule; None if failures share nothing, or it is all said."""
-        name = _text(draw.parent.program, self.parts, rng)
+        name = a_text(draw.parent.program, self.parts, rng)
         if name is None:
             return None
         held = draw.parent.program.parts[name]
         lines = [each for each in _mined(self.rows, draw.parent.instances) if each not in held]
         if not lines:
             return None
-        place = 0
-        while place + 1 < len(lines) and rng.random() > _FAVOUR:
-            place += 1
-        return with_line(draw.parent.program, name, lines[place], rng)
+        return with_line(draw.parent.program, name, favoured(lines, _FAVOUR, rng), rng)
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +202,7 @@ class Written:
     """The same with a model: it is shown what failures share, and writes the line."""
 
     model: Model
-    rows: Mapping[str, Example]
+    rows: Mapping[str, Task]
     parts: Collection[str] = ()
     price: float = 1.0
     feedback: bool = True
@@ -229,7 +227,7 @@ class Written:
         """
         rng = random.Random(f"rule:{number}")
         program = draw.parent.program
-        name = _text(program, self.parts, rng)
+        name = a_text(program, self.parts, rng)
         if name is None:
             raise InputError("no text of the program may hold a rule")
         answer = await ask(self.model, self.asked(draw, name, rng), number, self.settings)
@@ -283,20 +281,16 @@ def with_line(program: Program, name: str, line: str, rng: random.Random) -> Pro
     return joined(program, name, region, [*held[:end], f"{line}\n", *held[end:]])
 
 
-def _text(program: Program, parts: Collection[str], rng: random.Random) -> str | None:
-    names = [each for each in program.parts if not each.endswith(".py") and (not parts or each in parts)]
-    return rng.choice(names) if names else None
-
-
-def _mined(rows: Mapping[str, Example], instances: Mapping[str, float]) -> list[str]:
+def _mined(rows: Mapping[str, Task], instances: Mapping[str, float]) -> list[str]:
     scored = [rows[id] for id in instances if id in rows]
     return rules(scored, failing(instances))
 
 
-def _shown(rows: Sequence[Example], rng: random.Random) -> str:
+def _shown(rows: Sequence[Task], rng: random.Random) -> str:
     drawn = rows if len(rows) <= 5 else rng.sample(rows, 5)
     said_of = [
-        f"- input {canonical(row.input).decode():.300}: wanted {canonical(row.wanted).decode():.200}"
+        f"- input {canonical(row.initial_state['input']).decode():.300}: "
+        f"wanted {canonical(row.answer).decode():.200}"
         for row in drawn
     ]
     return "\n".join(said_of) or "none"

@@ -181,6 +181,10 @@ class Caller:
             self._host._known[key] = result
         return self._host._known[key]
 
+    async def calls(self, inputs: Sequence[Sequence[Json]]) -> list[Result]:
+        """One call after the other."""
+        return [await self.call(args) for args in inputs]
+
     async def _asked(self, args: Sequence[Json]) -> Result:
         given, named, made = args
         began = time.monotonic()

@@ -21,14 +21,14 @@ import msgspec
 from ..errors import InputError, MissingExtra
 from ..models import Retry
 from ..types import Json
-from .journal import Record
-from .judging import JudgeOptions
+from .pair import JudgeOptions
 from .population import IslandOptions, Judged
 from .program import Program, text_of
+from .records import Record
 
 _VARIABLE = re.compile(r"^\$\{([^}]+)\}$")
 _HERE = {
-    "": ("max_iterations", "checkpoint_interval", "random_seed", "diff_based_evolution", "max_code_length"),
+    "": ("max_iterations", "random_seed", "diff_based_evolution", "max_code_length"),
     "llm": ("models", "primary_model", "primary_model_weight", "secondary_model", "secondary_model_weight"),
     "prompt": ("system_message", "num_top_programs", "include_artifacts", "max_artifact_bytes"),
     "evaluator": (
@@ -82,7 +82,6 @@ class Config:
 
     iterations: int = 10000
     seed: int = 42
-    checkpoint_interval: int = 100
     diff: bool = True
     max_length: int = 10000
     patience: int | None = None
@@ -196,7 +195,6 @@ def config_of(data: Mapping[str, Any], where: str = "the config") -> Config:
     return Config(
         iterations=int(top.number("max_iterations", 10000, low=1)),
         seed=int(top.get("random_seed", int, database.get("random_seed", int, 42))),
-        checkpoint_interval=int(top.number("checkpoint_interval", 100, low=1)),
         diff=top.get("diff_based_evolution", bool, True),
         max_length=int(top.number("max_code_length", 10000, low=1)),
         patience=_count(top, "early_stopping_patience"),

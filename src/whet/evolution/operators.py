@@ -72,6 +72,21 @@ def mutate(value: Json, places: Sequence[Knob], rng: random.Random, *, strength:
     return value
 
 
+def stepped(value: Json, places: Sequence[Knob], rng: random.Random) -> Json:
+    """A copy of `value` with one knob moved: a number to a neighbour, by a share, to its double or half, or anywhere.
+
+    Steps of all sizes, so that a number without a stated range comes from 1 to 1,000 in ten of them and still
+    finds its last digit; within a stated range it may jump to any place.
+    """
+    if not places:
+        return value
+    knob = rng.choice(list(places))
+    now = get(value, knob.path)
+    if knob.domain.kind not in ("int", "float"):
+        return put(value, knob.path, _move(now, knob.domain, rng))
+    return put(value, knob.path, _stepped(now, knob.domain, rng))
+
+
 def crossover(one: Json, other: Json, places: Sequence[Knob], rng: random.Random) -> Json:
     """A copy of `one` with each knob taken from `other` with probability one half."""
     for knob in places:
@@ -177,3 +192,20 @@ def _real(now: float, domain: Domain, rng: random.Random) -> float:
     drawn = float(f"{drawn:.4g}")  # four digits: what a person would write into a rule
     drawn = drawn if low is None else max(low, drawn)
     return drawn if high is None else min(high, drawn)
+
+
+def _stepped(now: float, domain: Domain, rng: random.Random) -> float:
+    low, high, whole = domain.low, domain.high, domain.kind == "int"
+    ways = (
+        [now * 2.0, now / 2.0] if now else [sign * 10.0**power for sign in (1, -1) for power in (0, -1, -2)]
+    )
+    size = 10.0 ** rng.uniform(-3.0, -0.3)  # shares of 0.1 to 50 %
+    width = abs(now) if low is None or high is None else high - low
+    ways += [now + size * width, now - size * width] * 2
+    if whole:
+        ways += [now + 1, now - 1] * 2
+    if low is not None and high is not None:
+        ways += [rng.uniform(low, high)]
+    moves = [round(way) if whole else float(f"{way:.4g}") for way in ways]
+    inside = [move for move in moves if domain.holds(move) and move != now]
+    return rng.choice(inside) if inside else _move(now, domain, rng)

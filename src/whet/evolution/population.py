@@ -16,7 +16,7 @@ from __future__ import annotations
 import bisect
 import math
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -285,3 +285,20 @@ class Front:
 
     def members(self) -> list[Judged]:
         return _ranked([each for each, _ in self._counts().values()])
+
+
+def population_of(kind: str, *, code: bool, islands: IslandOptions | None = None) -> Population:
+    """A population by its name: `islands`, `best`, `front`, or `auto`: islands for code, the front for texts.
+
+    Raises:
+        InputError: another name.
+    """
+    made: dict[str, Callable[[], Population]] = {
+        "islands": lambda: Islands(islands),
+        "best": Best,
+        "front": Front,
+    }
+    chosen = kind if kind != "auto" else "islands" if code else "front"
+    if chosen not in made:
+        raise InputError(f"population {kind!r}: it must be auto, {', '.join(made)}")
+    return made[chosen]()

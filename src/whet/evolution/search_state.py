@@ -1,12 +1,52 @@
-"""What a search over the contents of resources knows, and how it is written down."""
+"""What a search over the contents of resources is told and knows, and how that is written down."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import msgspec
+
 from ..types import Json
-from .archive import Archive, Member, decode_member, encode_member
+from .archive import Archive, Member
 from .effects import Trial
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvolveOptions:
+    """Settings of the search; the defaults suit ten knobs and a few thousand rollouts."""
+
+    generations: int = 20
+    """Steps after which the search is done."""
+    children: int = 16
+    """Candidates proposed per generation; twice as many in the first."""
+    drawn: float = 0.9
+    """Share of the children that come from the estimated effects; the others are bred."""
+    parents: int = 6
+    """Candidates to breed from."""
+    tasks: int = 240
+    """At most so many training tasks are searched on, drawn once."""
+    probe: int = 24
+    """Tasks that every child of a generation is run on."""
+    finish: int = 4
+    """After every so many generations, and after the last, the most promising candidate runs on all tasks."""
+    growth: int = 3
+    """It runs on so many times the tasks each time before it is asked whether it is clearly worse."""
+    n: int = 1
+    """Rollouts per task and candidate; more only where the agent itself is random."""
+    crossover: float = 0.4
+    """Share of bred children with two parents: half of them merged, half crossed."""
+    strength: float = 1.5
+    """Mean number of knobs changed beyond the first."""
+    finalists: int = 3
+    """How many of the best are run on validation before the search ends."""
+    validation_share: float = 0.3
+    """At most this share of the rollouts left at the start is kept for validation."""
+    proposals: int = 60
+    """Of a search over texts and functions."""
+    edits: bool = True
+    """Edit texts without a model, too; otherwise everything is left to the proposers."""
+    patience: int | None = None
+    """Generations without a better candidate after which the search is done; None: never."""
 
 
 @dataclass(slots=True)
@@ -35,22 +75,16 @@ class SearchState:
     """Children whose behaviour had been seen: skipped after the probe."""
 
     def encode(self) -> Json:
-        plain = ("seed", "tasks", "validation", "start", "bundle", "generation", "improved")
-        counts = ("rollouts", "repeats", "duplicates")
-        return {
-            **{name: getattr(self, name) for name in plain + counts},
-            "archive": self.archive.encode(),
-            "trials": [trial.encode() for trial in self.trials],
-            "validated": [encode_member(member) for member in self.validated.values()],
-        }
+        """JSON that `decode` restores exactly."""
+        data = msgspec.json.decode(msgspec.json.encode(self))  # tuples as lists, as they are read again
+        data["archive"]["seen"].sort()  # a set has no order of its own
+        return data
 
     @staticmethod
     def decode(data: Json) -> SearchState:
-        rest = {key: value for key, value in data.items() if key not in ("archive", "trials", "validated")}
-        validated = [decode_member(each) for each in data["validated"]]
-        return SearchState(
-            **rest,
-            archive=Archive.decode(data["archive"]),
-            trials=[Trial.decode(each) for each in data["trials"]],
-            validated={each.id: each for each in validated},
-        )
+        """The search that `encode` wrote.
+
+        Raises:
+            msgspec.ValidationError: another form, as earlier versions wrote it.
+        """
+        return msgspec.convert(data, SearchState)

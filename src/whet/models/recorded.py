@@ -1,32 +1,48 @@
 """Recorded: the same question is never paid for twice.
 
-Answers are kept in a SQLite file of their own and are durable before they are returned, so
-a run that is killed and started again replays what it has already bought.  One thread writes
-them: those that arrive while the disk is busy share the next commit, and the event loop never
-waits for a disk.  It is not a semantic cache: a request that differs in one character is
-another request.
+Answers are entered in a log, `Context.log` or another `whet.store.Log`, and are durable before they are
+returned, so a run that is killed and started again replays what it has already bought.  It is not a semantic
+cache: a request that differs in one character is another request.
 """
 
 from __future__ import annotations
 
 import asyncio
 import heapq
-import sqlite3
-import threading
 import weakref
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import AsyncGenerator, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
-from ..errors import ModelError, StoreError
+from ..errors import ModelError
 from .base import Chunk, Completion, Messages, Model, Request
 
-_TABLE = "CREATE TABLE IF NOT EXISTS answers (key TEXT PRIMARY KEY, completion BLOB NOT NULL) WITHOUT ROWID"
+
+class Entries(Protocol):
+    """Values by key, durable once the future of `put` is done: a `whet.store.Log` is one."""
+
+    def get(self, key: str, default: Any = None) -> Any: ...
+    def put(self, key: str, value: Any) -> Future[None]: ...
+
+
+class _Memory:
+    """Entries for the life of the object."""
+
+    def __init__(self) -> None:
+        self._held: dict[str, Any] = {}
+
+    def get(self, key: str, default: Any = None) -> Any:
+        return self._held.get(key, default)
+
+    def put(self, key: str, value: Any) -> Future[None]:
+        self._held.setdefault(key, value)
+        done: Future[None] = Future()
+        done.set_result(None)
+        return done
 
 
 class Recorded:
@@ -40,60 +56,19 @@ class Recorded:
 
     Args:
         model: what answers the rest; None replays only.
-        path: SQLite file, made if missing; ":memory:" forgets.
+        log: where answers are entered; None forgets them with the object.
         name: the model name in the key, if not `model.name`; replaying without a model needs it.
-
-    Raises:
-        StoreError: the file cannot be opened or is something else.
     """
 
-    def __init__(self, model: Model | None, path: str | Path = ":memory:", *, name: str = "") -> None:
+    def __init__(self, model: Model | None, log: Entries | None = None, *, name: str = "") -> None:
         self.model = model
         self.name = name or (model.name if model else "recorded")
         self.hits = 0
         self.misses = 0
-        self._path = path
+        self._log = log if log is not None else _Memory()
         self._asked: Counter[str] = Counter()
         self._freed: dict[str, list[int]] = {}
         self._flights: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
-        self._lock = threading.Lock()
-        self._rows: deque[tuple[str, bytes, Future[None]]] = deque()
-        self._writer = ThreadPoolExecutor(1, thread_name_prefix="whet-recorded")
-        self._db = self._open()
-        # What is written in memory is seen through its own connection alone.
-        self._out = self._db if str(path) == ":memory:" else self._open()
-
-    def _open(self) -> sqlite3.Connection:
-        path = self._path
-        try:
-            opened = sqlite3.connect(path, check_same_thread=False, isolation_level=None, timeout=30)
-        except sqlite3.Error as error:
-            raise StoreError(f"Cannot open recorded answers at {path}: {error}.") from error
-        try:
-            opened.execute("PRAGMA journal_mode=WAL")
-            opened.execute("PRAGMA synchronous=FULL")
-            opened.execute(_TABLE)
-        except sqlite3.Error as error:
-            opened.close()
-            raise StoreError(f"Cannot use {path} for recorded answers: {error}.") from error
-        return opened
-
-    def close(self) -> None:
-        """Write what is left and close the file; the model behind stays open."""
-        self._writer.shutdown()
-        self._out.close()
-        self._db.close()
-
-    def __enter__(self) -> Recorded:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def __len__(self) -> int:
-        """Answers on record."""
-        with self._lock:
-            return int(self._db.execute("SELECT count(*) FROM answers").fetchone()[0])
 
     async def complete(self, messages: Messages, *, sample: int | None = None, **settings: Any) -> Completion:
         """The recorded answer, or a new one that is recorded first.
@@ -153,53 +128,16 @@ class Recorded:
     def _behind(self, key: str) -> Model:
         if self.model is None:
             raise ModelError(
-                f"No recorded answer of {self.name!r} for request {key} in {self._path}, and no model "
-                "to ask. Give Recorded a model, or replay the run that was recorded."
+                f"No recorded answer of {self.name!r} for request {key}, and no model to ask. "
+                " Give Recorded a model, or replay the run that was recorded."
             )
         return self.model
 
     def _find(self, key: str) -> Completion | None:
-        with self._lock:
-            row = self._db.execute("SELECT completion FROM answers WHERE key = ?", (key,)).fetchone()
-        if row is None:
-            return None
-        try:
-            return msgspec.json.decode(row[0], type=Completion)
-        except msgspec.DecodeError as error:
-            raise StoreError(f"Recorded answer {key} in {self._path} is damaged: {error}.") from error
+        kept = self._log.get(f"answer/{key}")
+        return None if kept is None else msgspec.convert(kept, Completion)
 
     async def _keep(self, key: str, completion: Completion) -> None:
-        """Wait until an answer is on disk; one whose caller gives up meanwhile is written all the same."""
-        done: Future[None] = Future()
-        self._rows.append((key, msgspec.json.encode(completion), done))
-        self._writer.submit(self._write)
-        await asyncio.wrap_future(done)
-
-    def _write(self) -> None:
-        """In the writer's thread: one commit for all that waits."""
-        rows: list[tuple[str, bytes]] = []
-        told: list[Future[None]] = []
-        while self._rows:
-            key, body, done = self._rows.popleft()
-            rows.append((key, body))
-            if done.set_running_or_notify_cancel():
-                told.append(done)
-        if not rows:
-            return  # they went with the commit before
-        failure: StoreError | None = None
-        try:
-            self._out.execute("BEGIN")
-            try:
-                self._out.executemany("INSERT OR REPLACE INTO answers VALUES (?, ?)", rows)
-                self._out.execute("COMMIT")
-            except BaseException:
-                if self._out.in_transaction:
-                    self._out.execute("ROLLBACK")
-                raise
-        except sqlite3.Error as error:
-            failure = StoreError(f"Cannot record an answer in {self._path}: {error}.")
-        for done in told:
-            if failure is None:
-                done.set_result(None)
-            else:
-                done.set_exception(failure)
+        """Wait until an answer is durable; one whose caller gives up meanwhile is written all the same."""
+        durable = self._log.put(f"answer/{key}", msgspec.to_builtins(completion))
+        await asyncio.shield(asyncio.wrap_future(durable))

@@ -19,11 +19,13 @@ import torch
 from torch import Tensor
 
 from ..errors import InputError
+from ..training import off_policy
 from ..training.actor_critic import ActorCritic, ValueLoss
 from ..training.assignment import step_rewards
-from ..training.batch import Counts, Merged, Part, parts
+from ..training.batch import Counts, Merged, Part, by_unit, parts
 from ..training.choice import Admissible, choice_logprobs, sequences_of
 from ..training.credit import Credited, reward_of, summary
+from ..training.learner import Learner
 from ..training.local import LocalModels
 from ..training.losses import clipped, gae, value_loss, whiten
 from ..training.network import Network, target_outputs
@@ -139,6 +141,22 @@ class Candidates(ActorCritic[CandidateOptions]):
                 count = len(sequence.targets)
                 sequence.extra |= {name: [value] * count for name, value in fixed.items()}
         return {"value": float(values.mean())}
+
+    @torch.no_grad()
+    def _gap(self, learner: Learner, credited: Credited, groups: Sequence[Group]) -> off_policy.Gap | None:
+        """Of choices: the log-probability of one is its action's among the admissible ones."""
+        units, differences = [], []
+        compared = [one for one in credited.sequences if one.unit < off_policy.TRAJECTORIES]
+        for part in parts(compared, self.options.part_tokens, block=by_unit):
+            named, choices = choice_logprobs(
+                learner.chosen(part, self.options.temperature), part, normalised=self.options.normalised
+            )
+            first = part.extra["first"].bool()
+            order = torch.argsort(part.units[first])
+            place, before = (part.extra[name][first][order] for name in ("chosen", "old"))
+            units.append(named)
+            differences.append(choices.gather(1, place.long().unsqueeze(1)).squeeze(1) - before)
+        return off_policy.of(torch.cat(units), torch.cat(differences)) if units else None
 
     def _loss(self, cut: Sequence[Part], run: Run, measures: bool) -> PolicyLoss:
         found = self._with_value(super()._loss(cut, run, False))

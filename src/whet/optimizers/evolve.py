@@ -12,20 +12,24 @@ is.  One step is one generation:
    luckiest of many made it worse; a setting's effect rests on thousands;
 3. every few generations the most promising, by the estimate and not by its own luck, runs on all
    search tasks, as long as it is not clearly worse than the best; a content is never tried twice,
-   and one that behaves on the probe like one already tried goes no further;
+   and one that behaves on the probe like one already tried goes no further; up to three knobs are
+   climbed as well, by steps of all sizes from the best, and each generation's best runs on all;
 4. comparisons are paired on the same tasks and seeds;
 5. the winner is chosen among those that are better than the incumbent on `context.validation`, by
    their lift over all tasks; the incumbent always stands and keeps ties.
 
-It tunes what stands in the resource and has no ideas of its own; proposing new code is another
-optimizer's work.  It ignores the recorded groups: they were not run with the candidates' seeds.
+So contents that are plain JSON are tuned. A text, a prompt or a function marked with `@whet.evolve`, is searched as
+a program is (`evolution.texts`): by edits, and by a model if there is one; one step is the whole search then.
+It ignores the recorded groups: they were not run with the candidates' seeds.
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, replace
+
+import msgspec
 
 from ..errors import BudgetExceeded, NotFoundError, TrainingRefused
 from ..evolution.archive import (
@@ -35,77 +39,67 @@ from ..evolution.archive import (
     paired,
     rungs,
 )
+from ..evolution.breeding import FEW, proposed
 from ..evolution.effects import Effects, Trial, compared
-from ..evolution.operators import Knob, crossover, knobs, merge, mutate
-from ..evolution.search_state import SearchState
+from ..evolution.engine import SearchOptions
+from ..evolution.functions import refusal
+from ..evolution.operators import Knob, knobs
+from ..evolution.proposers import Proposes
+from ..evolution.search_state import EvolveOptions, SearchState
 from ..evolution.targets import Domain, Path
+from ..evolution.texts import Texts, edits_for
 from ..loop import Context, Update
-from ..types import Bundle, Group, Task, Version
+from ..models.base import Model
+from ..tracing.resources import resources
+from ..types import Bundle, Group, Task, Version, digest
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EvolveOptions:
-    """Settings of the search; the defaults suit ten knobs and a few thousand rollouts."""
-
-    generations: int = 20
-    """Steps after which the search is done."""
-    children: int = 16
-    """Candidates proposed per generation; twice as many in the first."""
-    drawn: float = 0.9
-    """Share of the children that come from the estimated effects; the others are bred."""
-    parents: int = 6
-    """Candidates to breed from."""
-    tasks: int = 240
-    """At most so many training tasks are searched on, drawn once."""
-    probe: int = 24
-    """Tasks that every child of a generation is run on."""
-    finish: int = 4
-    """After every so many generations, and after the last, the most promising candidate runs on all tasks."""
-    growth: int = 3
-    """It runs on so many times the tasks each time before it is asked whether it is clearly worse."""
-    n: int = 1
-    """Rollouts per task and candidate; more only where the agent itself is random."""
-    crossover: float = 0.4
-    """Share of bred children with two parents: half of them merged, half crossed."""
-    strength: float = 1.5
-    """Mean number of knobs changed beyond the first."""
-    finalists: int = 3
-    """How many of the best are run on validation before the search ends."""
-    validation_share: float = 0.3
-    """At most this share of the rollouts left at the start is kept for validation."""
-    patience: int | None = None
-    """Generations without a better candidate after which the search is done; None: never."""
+__all__ = ["Evolve", "EvolveOptions"]
 
 
 class Evolve:
-    """Optimizer that tunes the literal contents of one or several resources.
+    """Optimizer that improves the contents of one or several resources.
 
     Args:
-        resources: names of Versions in the Bundle whose content is plain JSON.
+        resources: names; everything in the bundle that can vary and whatever `@whet.evolve` and `whet.resource`
+            declared in this process if None. Texts first, then what is plain JSON.
         score: what to maximise: a Score's name, `success` or `reward`.
         domains: resource → path → Domain, usually `targets.find(source, "RULE").domains`; what has
             none is inferred from its type.
+        model: proposes changes of texts and functions.
+        proposers: others that do (`evolution.proposers.Proposes`).
 
     >>> Evolve(("rule", "parser"), options=EvolveOptions(generations=8))  # doctest: +SKIP
     """
 
     name = "evolve"
     group_size = 0
+    takes_groups = False
     on_policy = False
     ordered = False
 
     def __init__(
         self,
-        resources: Sequence[str] = ("rule", "parser"),
+        resources: Sequence[str] | None = None,
         score: str = "success",
         *,
+        model: Model | None = None,
+        proposers: Sequence[Proposes] = (),
         domains: Mapping[str, Mapping[Path, Domain]] | None = None,
         options: EvolveOptions | None = None,
     ) -> None:
-        self.resources = tuple(resources)
+        self.named = None if resources is None else tuple(resources)
+        self.resources: tuple[str, ...] = self.named or ()
         self.score = score
+        self.model, self.proposers = model, tuple(proposers)
         self.domains = domains or {}
         self.options = options or EvolveOptions()
+
+    @property
+    def identity(self) -> str:
+        """Digest of what decides its results."""
+        domains = [[name, *map(str, self.domains[name].items())] for name in sorted(self.domains)]
+        who = [self.model.name if self.model is not None else "", *(each.identity for each in self.proposers)]
+        return digest([self.named, self.score, asdict(self.options), domains, who])
 
     async def step(self, bundle: Bundle, groups: Sequence[Group], context: Context) -> Update:
         """One generation.
@@ -118,6 +112,14 @@ class Evolve:
             TrainingRefused: no tasks, no knobs, or no rollout of the incumbent has the score.
             NotFoundError: the Bundle has no Version of one of the resources.
         """
+        texts, self.resources = self._divided(bundle)
+        if texts and context.state is None:
+            update = await self._texts(texts).improve(bundle, context)
+            return replace(
+                update, state={"texts": "done"} if self.resources else None, done=not self.resources
+            )
+        if context.state == {"texts": "done"}:
+            context.state = None
         places = self._places(bundle)
         search = self._resumed(bundle, context) or self._begun(bundle, context)
         run = _Run(self, bundle, context, search)
@@ -137,6 +139,57 @@ class Evolve:
         await run.validate(1 if not reason else self.options.finalists, final=bool(reason))
         return run.update(reason)
 
+    def _divided(self, bundle: Bundle) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The resources that are texts, and those that are tuned."""
+        declared = resources()
+        names = self.named if self.named is not None else tuple(dict.fromkeys((*bundle, *declared)))
+        texts = []
+        for name in names:
+            content = bundle[name].content if name in bundle else None
+            if content is None and name in declared:
+                content = declared[name].default_version.content
+            if isinstance(content, str) and name not in self.domains:
+                texts.append(name)
+        if self.named is None:  # a method, say, cannot be called by JSON: nobody asked for it by name
+            texts = [name for name in texts if not refusal(declared.get(name))]
+        rest = [name for name in names if name not in texts]
+        if self.named is None:  # of what nobody asked for, only what can vary
+            rest = [
+                name
+                for name in rest
+                if name in bundle and knobs({name: bundle[name].content}, self._stated((name,)))
+            ]
+            if not texts and not rest:
+                raise TrainingRefused(
+                    "evolve: the bundle holds nothing that can vary, and nothing is declared with @whet.evolve or "
+                    "whet.resource"
+                )
+        return tuple(texts), tuple(rest)
+
+    def _texts(self, names: Sequence[str]) -> Texts:
+        options = self.options
+        search = SearchOptions(
+            iterations=options.proposals,
+            edits=edits_for(names) if options.edits else (),
+            patience=options.patience,
+            asked=0.5,
+        )
+        return Texts(
+            names,
+            self.score,
+            self.model,
+            self.proposers,
+            search,
+            tasks=options.tasks,
+            validation_share=options.validation_share,
+        )
+
+    def _stated(self, names: Sequence[str]) -> dict[Path, Domain]:
+        """The domains that were given, by resource and path."""
+        return {
+            (name, *path): domain for name in names for path, domain in self.domains.get(name, {}).items()
+        }
+
     def _candidate(self, bundle: Bundle) -> Candidate:
         return {name: bundle[name].content for name in self.resources}
 
@@ -151,10 +204,7 @@ class Evolve:
             raise NotFoundError(
                 f"evolve: domains given for {', '.join(sorted(unknown))}, which is not evolved"
             )
-        stated = {
-            (name, *path): domain for name in self.domains for path, domain in self.domains[name].items()
-        }
-        places = knobs(self._candidate(bundle), stated)
+        places = knobs(self._candidate(bundle), self._stated(self.resources))
         if not places:
             raise TrainingRefused(
                 f"evolve: nothing in {', '.join(self.resources)} can vary: text needs a hint with its choices"
@@ -164,7 +214,10 @@ class Evolve:
     def _resumed(self, bundle: Bundle, context: Context) -> SearchState | None:
         if context.state is None:
             return None
-        search = SearchState.decode(context.state)
+        try:
+            search = SearchState.decode(context.state)
+        except msgspec.ValidationError:  # of an earlier version: its records are not comparable either
+            return None
         train = {task.id for task in context.train}
         validation = {task.id for task in context.validation}
         same = search.bundle == bundle.id and train.issuperset(search.tasks)
@@ -221,17 +274,21 @@ class _Run:
         search, options = self.search, self.options
         rng = random.Random(f"{search.seed}:{search.generation}")
         seen, before = set(search.archive.seen), search.duplicates
-        children = self._proposed(places, rng)
+        start = self.start.candidate
+        children = proposed(search, start, places, self._effects(places), options, rng)
         if not children:
-            return False
+            return await self._closed(places, rng)
         # Each generation probes other tasks: what is learned of a setting holds for all of them.
         order = rng.sample(search.tasks, len(search.tasks))
         best = search.archive.population[0]
         try:
             trials, novel = await self._probed(children, order[: options.probe], places)
-            finished: list[Member] = []
-            if (search.generation + 1) % options.finish == 0 or search.generation + 1 == options.generations:
-                finished = await self._finished(novel, order, self._effects(places, trials))
+            effects, finished = self._effects(places, trials), list[Member]()
+            if len(places) <= FEW:
+                finished = await self._climbed(novel, order)
+            ends = search.generation + 1 == options.generations
+            if not finished and (ends or (search.generation + 1) % options.finish == 0):
+                finished = await self._finished(novel, order, effects)
         except BudgetExceeded:
             # As if never proposed: with a larger budget the generation is run again, and the same.
             search.archive.seen, search.duplicates = seen, before
@@ -285,14 +342,47 @@ class _Run:
     ) -> list[Member]:
         """The most promising by the effects, run on all tasks unless they prove clearly worse."""
         search = self.search
-        best = search.archive.members[search.archive.population[0]]
-        expected = Member(effects.expected(best.candidate), search.generation + 1, "expected")
+        expected = Member(effects.expected(self._leader.candidate), search.generation + 1, "expected")
         # What has been seen is never tried twice; where the expected one was, it has had its chance.
         others = [expected] if search.archive.fresh(expected.candidate) else []
         ranked = sorted([*others, *novel], key=lambda member: -effects.predict(member.candidate))
-        if not ranked:
+        return await self._raced(ranked[0], order) if ranked else []
+
+    async def _climbed(self, novel: Sequence[Member], order: Sequence[str]) -> list[Member]:
+        """The best on the probe, if it is better there than the best so far, on all tasks."""
+        probe = order[: self.options.probe]
+        best = self._leader
+        ahead = [member for member in novel if paired(member, best, probe)[0] > 0.0]
+        if not ahead:
             return []
-        member = ranked[0]
+        return await self._raced(max(ahead, key=lambda member: paired(member, best, probe)[0]), order)
+
+    async def _closed(self, places: Sequence[Knob], rng: random.Random) -> bool:
+        """Where nothing new is within reach, the most promising of what was probed runs on all tasks.
+
+        Returns:
+            Whether it leads now: from there other candidates are within reach.
+        """
+        search, best = self.search, self._leader
+        effects = self._effects(places)
+        expected = Member(effects.expected(best.candidate), search.generation, "expected")
+        if expected.id in search.archive.members:
+            return False
+        raced = await self._raced(expected, rng.sample(search.tasks, len(search.tasks)))
+        search.archive.admit(raced, self.start, self.options.parents)
+        if self._leader.id == best.id:
+            return False
+        search.generation += 1
+        search.improved = search.generation
+        return True
+
+    @property
+    def _leader(self) -> Member:
+        return self.search.archive.members[self.search.archive.population[0]]
+
+    async def _raced(self, member: Member, order: Sequence[str]) -> list[Member]:
+        """A candidate run on all tasks; nothing of one that proves clearly worse than the best."""
+        best = self._leader
         for size in rungs(len(order), self.options.probe, self.options.growth):
             await self._extend(member, [task for task in order[:size] if task not in member.record])
             if clearly_worse(member, best, order[:size]):
@@ -347,42 +437,6 @@ class _Run:
             done=bool(reason),
             reason=reason,
         )
-
-    def _proposed(self, places: Sequence[Knob], rng: random.Random) -> list[Member]:
-        """New contents: at random over all knobs at first, then drawn from the effects or bred."""
-        search, options = self.search, self.options
-        born, effects = search.generation + 1, self._effects(places)
-        parents = [search.archive.members[id].candidate for id in search.archive.population]
-        count = options.children if search.generation else 2 * options.children
-        children: list[Member] = []
-        for _ in range(count * 20):
-            if len(children) >= count:
-                break
-            base = rng.choices(parents, [1.0 / (rank + 1) for rank in range(len(parents))])[0]
-            if not search.generation:
-                child, move = effects.scattered(base, rng), "random"
-            elif rng.random() < options.drawn:
-                child, move = effects.drawn(base, rng), "drawn"
-            else:
-                child, move = self._bred(base, parents, places, rng)
-            if search.archive.fresh(child):
-                children.append(Member(child, born, move))
-            else:
-                search.repeats += 1
-        return children
-
-    def _bred(
-        self, child: Candidate, parents: Sequence[Candidate], places: Sequence[Knob], rng: random.Random
-    ) -> tuple[Candidate, str]:
-        options = self.options
-        if len(parents) > 1 and rng.random() < options.crossover:
-            other = rng.choice(parents)
-            if rng.random() < 0.5:
-                return merge(child, other, self.start.candidate, places), "merge"
-            child = crossover(child, other, places, rng)
-            if rng.random() < 0.5:
-                return child, "crossover"
-        return mutate(child, places, rng, strength=options.strength), "mutate"
 
     @staticmethod
     def _alike(one: Member, other: Member, tasks: Sequence[str]) -> bool:

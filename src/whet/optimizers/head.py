@@ -98,7 +98,8 @@ class Head:
     """Optimizer that replaces a decision function by a learned one.
 
     Args:
-        resource: name of the function resource; its calls are the Steps of kind `function` and that name.
+        resource: name of the function resource; its calls are the Steps of kind `function` and that name. None:
+            the one whose decisions were recorded.
 
     An offline learner: one step, from recorded groups alone unless `tune_score` is set.
     """
@@ -108,7 +109,7 @@ class Head:
     on_policy = False
     ordered = False
 
-    def __init__(self, resource: str = "decide", options: HeadOptions | None = None) -> None:
+    def __init__(self, resource: str | None = None, options: HeadOptions | None = None) -> None:
         self.resource = resource
         self.options = options or HeadOptions()
 
@@ -121,8 +122,9 @@ class Head:
         Raises:
             TrainingRefused: too few labels, or all of one kind; says how many there are.
         """
-        runs = rated(groups, self.resource, self.options)
-        features = self._features(runs)
+        resource = self._resource(groups)
+        runs = rated(groups, resource, self.options)
+        features = self._features(resource, runs)
         seed = context.rng.getrandbits(30)
         fit = _Fit(runs, features, self.options, seed)
         metrics = fit.metrics()
@@ -135,7 +137,7 @@ class Head:
                 f"{metrics['log_loss']:.3f}, {metrics['base_log_loss']:.3f} without them",
             )
         accept, settle, expected, before = fit.thresholds()
-        version = self._version(bundle, fit, accept, settle)
+        version = self._version(resource, bundle, fit, accept, settle)
         metrics |= {"expected": expected, "expected_before": before}
         if self.options.tune_score is not None and context.validation:
             version, tuned = await self._tuned(bundle, version, context)
@@ -143,12 +145,31 @@ class Head:
         metrics |= {"accept": version.content["accept"], "settle": version.content["settle"]}
         return Update(bundle=bundle.put(version), metrics=metrics, done=True, reason="learned offline")
 
-    def _features(self, runs: Sequence[_Run]) -> list[str]:
+    def _resource(self, groups: Sequence[Group]) -> str:
+        """The function resource to learn.
+
+        Raises:
+            TrainingRefused: none was named, and not just one made decisions.
+        """
+        if self.resource is not None:
+            return self.resource
+        runs = [run for group in groups for run in group.trajectories]
+        names = {step.name for run in runs for step in run.steps if step.kind == "function"}
+        read = (self.options.key, self.options.remaining)
+        deciding = sorted(name for name in names if any(decided(run, name, *read) for run in runs))
+        if len(deciding) != 1:
+            raise TrainingRefused(
+                f"head: {len(deciding)} recorded functions decide about a list of candidates "
+                f"({', '.join(deciding) or 'none'}); name the resource to learn with Head(resource)"
+            )
+        return deciding[0]
+
+    def _features(self, resource: str, runs: Sequence[_Run]) -> list[str]:
         accepted = [run.found.candidates[run.found.choice] for run in runs if run.found.choice is not None]
         right = sum(run.right for run in runs if run.found.choice is not None)
         if len(accepted) < self.options.minimum or right in (0, len(accepted)):
             raise TrainingRefused(
-                f"head: {len(accepted)} rated runs accepted a candidate through {self.resource!r}, {right} "
+                f"head: {len(accepted)} rated runs accepted a candidate through {resource!r}, {right} "
                 f"of them right; at least {self.options.minimum} of both kinds are needed. Collect more "
                 f"feedback; check that the function is a resource and {self.options.label!r} is recorded."
             )
@@ -162,10 +183,10 @@ class Head:
             if isinstance(value, (int, float)) and name != self.options.remaining
         }
         if not numbers:
-            raise TrainingRefused(f"head: no candidate of {self.resource!r} has a number to look at")
+            raise TrainingRefused(f"head: no candidate of {resource!r} has a number to look at")
         return sorted(numbers)
 
-    def _version(self, bundle: Bundle, fit: _Fit, accept: float, settle: float) -> Version:
+    def _version(self, resource: str, bundle: Bundle, fit: _Fit, accept: float, settle: float) -> Version:
         options = self.options
         content: dict[str, Json] = {
             "features": fit.features,
@@ -177,9 +198,9 @@ class Head:
             "unknown": fit.unknown(),
             "model": fit.booster.model_to_string(),
         }
-        old = bundle.get(self.resource)
+        old = bundle.get(resource)
         return Version(
-            resource=self.resource,
+            resource=resource,
             content=content,
             kind="head",
             parent=old.id if old else None,

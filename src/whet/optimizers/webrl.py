@@ -12,7 +12,8 @@ A phase is one `step`: critic, then actor, on this phase's trajectories and, at 
 `replay_ratio` times as many, on earlier *successes* whose mean likelihood under the
 current actor lies in a band: neither forgotten nor known by heart.  The other half of
 WebRL, new tasks made of failed ones and kept where the critic gives them between .05
-and .75, is `training/curriculum.py`.  Differences: one critic, not two; a step is a call.
+and .75, needs a generator of tasks and is not here;
+`RoundOptions.curriculum` draws given tasks by the same band.  Differences: one critic, not two; a step is a call.
 """
 
 from __future__ import annotations
@@ -39,7 +40,6 @@ from ..training.cloning import (
     write_kept,
 )
 from ..training.credit import reward_of
-from ..training.curriculum import likely
 from ..training.epochs import epochs
 from ..training.learner import Learner, chosen_logprobs
 from ..training.local import LocalModels
@@ -213,6 +213,22 @@ class WebRL:
             won = []
         everything = joined(before, won)
         return write_kept(context.folder, everything) if everything else ""
+
+
+@torch.no_grad()
+def likely(network: Network, trajectories: Sequence[Sequence[Merged]], part_tokens: int) -> list[float]:
+    """exp(mean log-probability) of the chosen tokens of each trajectory under a network."""
+    every = [
+        Merged(unit, one.ids, one.targets, one.logprobs)
+        for unit, own in enumerate(trajectories)
+        for one in own
+    ]
+    sums, counts = torch.zeros(len(trajectories)), torch.zeros(len(trajectories))
+    for part in parts(every, part_tokens):
+        sums.index_add_(0, part.units, chosen_logprobs(network, part))
+        counts.index_add_(0, part.units, torch.ones(len(part.units)))
+    means: list[float] = (sums / counts.clamp(min=1)).exp().tolist()
+    return means
 
 
 def phase_loss(log_ratio: Tensor, advantage: Tensor, options: WebRLOptions) -> Tensor:

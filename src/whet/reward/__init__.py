@@ -1,12 +1,13 @@
 """Rewards: plain functions from a Trajectory to a number, and the checker that proves one.
 
 `base.py` runs them, `rules.py` has the ready ones, `compound.py` puts several together,
-`judge.py` asks a model, `check.py` holds any of them to the contract.  A reward only reads:
-it changes nothing, and where it cannot judge it says None, which is never 0.
+`checkers.py` asks a task's own checker, `judge.py` a model, `check.py` holds any of them to the
+contract.  A reward only reads: it changes nothing, and where it cannot judge it says None, which is never 0.
 """
 
 from .base import Judgement, Reward, ascore, is_async, name_of, reward, score, version_of
 from .check import ATTACKS, acheck_reward, check_bands, check_reward
+from .checkers import Checked, admit, ajudged, checked, judged
 from .compound import Compound, lexicographic, product, weighted_sum
 from .judge import Judge
 from .rules import (
@@ -16,6 +17,7 @@ from .rules import (
     exact,
     fewer_steps,
     fields,
+    implied,
     latency,
     matches,
     number,
@@ -27,21 +29,27 @@ from .rules import (
 
 __all__ = [
     "ATTACKS",
+    "Checked",
     "Compound",
     "Judge",
     "Judgement",
     "Reward",
     "acheck_reward",
+    "admit",
+    "ajudged",
     "ascore",
     "check_bands",
     "check_reward",
+    "checked",
     "contains",
     "cost",
     "env_reward",
     "exact",
     "fewer_steps",
     "fields",
+    "implied",
     "is_async",
+    "judged",
     "latency",
     "lexicographic",
     "matches",

@@ -13,8 +13,9 @@ import math
 import weakref
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import replace
-from inspect import iscoroutinefunction
+from inspect import CO_COROUTINE, iscoroutinefunction
 from numbers import Real
+from types import FunctionType
 from typing import Any, TypeVar, overload
 
 from ..errors import InputError
@@ -26,6 +27,7 @@ Judgement = float | bool | Score | None
 Reward = Callable[[Trajectory], Judgement | Awaitable[Judgement]]
 """A named function from Trajectory to Judgement, plain or async."""
 
+_UNJUDGED = "the reward answered None: it found nothing to judge in this trajectory"
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _versions: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
 
@@ -33,8 +35,18 @@ _versions: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
 @overload
 def reward(function: _Function, /) -> _Function: ...
 @overload
-def reward(*, name: str = "", version: str = "") -> Callable[[_Function], _Function]: ...
-def reward(function: Any = None, /, *, name: str = "", version: str = "") -> Any:
+def reward(
+    *, name: str = "", version: str = "", unjudged: str = "", higher_is_better: bool | None = None
+) -> Callable[[_Function], _Function]: ...
+def reward(
+    function: Any = None,
+    /,
+    *,
+    name: str = "",
+    version: str = "",
+    unjudged: str = "",
+    higher_is_better: bool | None = None,
+) -> Any:
     """Give a reward function its name and version; it stays the plain function it was.
 
     >>> @reward(name="polite", version="2")
@@ -43,12 +55,19 @@ def reward(function: Any = None, /, *, name: str = "", version: str = "") -> Any
     Args:
         name: its name in every Score; the function's own if empty.
         version: what to change when its judgement changes; a hash of its source if empty.
+        unjudged: the reason of a Score where it answers None: what the trajectory lacks, and where to get it.
+        higher_is_better: which way a guardrail on its score looks; None leaves that to the guardrail.  What learns
+            raises the score that it is given.
     """
 
     def named(inner: Any) -> Any:
         inner.name = name or inner.__name__
         if version:
             inner.version = version
+        if unjudged:
+            inner.unjudged = unjudged
+        if higher_is_better is not None:
+            inner.higher_is_better = higher_is_better
         return inner
 
     return named if function is None else named(function)
@@ -77,6 +96,8 @@ def version_of(reward: Reward) -> str:
 def is_async(reward: Reward) -> bool:
     """Whether the reward has to be awaited: an `async def`, an object whose call is one, or a
     compound of such (which says so in its `is_async`)."""
+    if type(reward) is FunctionType and not reward.__dict__:  # the common case, asked of every episode
+        return bool(reward.__code__.co_flags & CO_COROUTINE)
     call = type(reward).__call__
     return bool(
         getattr(reward, "is_async", False) or iscoroutinefunction(reward) or iscoroutinefunction(call)
@@ -133,12 +154,15 @@ def _failed(reward: Reward, what: str) -> Score:
 
 def _as_score(value: Any, reward: Reward) -> Score:
     if isinstance(value, Score):
+        if type(value.value) is float and math.isfinite(value.value) and value.evaluator:
+            return value
         inner = _as_score(value.value, reward)
         if inner.value is None and value.value is not None:
             return inner
         return replace(value, value=inner.value, evaluator=value.evaluator or version_of(reward))
     if value is None:
-        return Score(name_of(reward), None, "the reward could not judge this", version_of(reward))
+        why = getattr(reward, "unjudged", "") or _UNJUDGED
+        return Score(name_of(reward), None, why, version_of(reward))
     if not isinstance(value, Real):
         return _failed(reward, f"returned {value!r:.80}, which is not a number, a bool, None or a Score")
     if not math.isfinite(value):

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from msgspec import UNSET
+
 from ..errors import InputError, NotFoundError
 from ..types import Json
 
@@ -88,7 +90,7 @@ _AS_TRAJECTORY = """
 
 def prepared(row):
     from whet.types import Step, Task, Trajectory
-    task = Task(instruction=str(row["input"] or ""), answer=row["expected"])
+    task = Task(instruction=str(row["input"] or ""), answer=row["expected"], meta={"answer_known": True})
     step = Step(observation=row["input"], action=row["output"], done=True, id="0")
     return Trajectory(task=task, steps=(step,), output=row["output"], id="audit", started=0.0)
 """
@@ -129,7 +131,7 @@ class Evaluator:
 
     def arguments(self, given: Json, output: Json, expected: Json) -> list[Json]:
         """What it is called with, in the order of its parameters."""
-        row = {"input": given, "output": output, "expected": expected}
+        row = {"input": given, "output": output, "expected": None if expected is UNSET else expected}
         return [row] if self.kind == "trajectory" else [row[role] for role in self.roles]
 
 

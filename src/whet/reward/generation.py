@@ -13,16 +13,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
+from msgspec import UNSET
 
 from ..errors import InputError
 from ..models import Model
 from ..sandbox import Sandbox
-from ..types import Version, canonical
+from ..types import canonical
 from . import templates
 from .evaluator import Evaluator, from_source
 from .proof import Proof, prove
+from .rows import Row
 from .templates import TASKS, Task
-from .variants import Row
 
 PROOFS = "proofs.json"
 
@@ -65,22 +66,6 @@ class Generated:
     def reasons(self) -> list[str]:
         """Why it is refused."""
         return [self.refusal] if self.proof is None else self.proof.reasons
-
-    def as_version(self) -> Version:
-        """The evaluator as a resource of a Bundle, with its proof as meta.
-
-        Raises:
-            InputError: it was not admitted.
-        """
-        if self.proof is None or not self.admitted:
-            raise InputError(f"evaluator {self.name} was not admitted: {'; '.join(self.reasons)}")
-        return Version(
-            resource=f"evaluator/{self.name}",
-            kind="evaluator",
-            content=self.source,
-            parent=self.parent,
-            meta={"origin": self.origin, "proof": msgspec.to_builtins(self.proof)},
-        )
 
 
 async def generate(
@@ -151,7 +136,16 @@ async def _written(
     """What the model wrote, at its best attempt."""
     shown = "\n".join(
         canonical(
-            {"input": row.input, "output": row.output, "expected": row.expected, "label": row.label}
+            {
+                name: value
+                for name, value in (
+                    ("input", row.input),
+                    ("output", row.output),
+                    ("expected", row.expected),
+                    ("label", row.label),
+                )
+                if value is not UNSET
+            }
         ).decode()
         for row in rows[:8]
     )

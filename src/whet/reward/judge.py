@@ -90,6 +90,6 @@ class Judge:
 
     def _shown(self, trajectory: Trajectory) -> str:
         shown: dict[str, Json] = {"question": trajectory.task.instruction, "answer": trajectory.output}
-        if self.show_answer and trajectory.task.answer is not None:
+        if self.show_answer and trajectory.task.answer_known:
             shown["right_answer"] = trajectory.task.answer
         return canonical(shown).decode()

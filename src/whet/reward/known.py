@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ..types import canonical
-from .variants import Row
+from .rows import Row
 
 _QUESTIONS = (
     ("What is the capital of Peru?", "Lima"),

@@ -20,6 +20,7 @@ from statistics import fmean
 from typing import Any
 
 import msgspec
+from msgspec import UNSET
 
 from ..errors import InputError
 from ..sandbox import Limits, Pool, Result, Sandbox
@@ -28,7 +29,7 @@ from . import variants
 from .agreement import Agreement, agreement
 from .evaluator import Evaluator
 from .known import BUILT_IN
-from .variants import Row
+from .rows import Row
 
 MOST_ROWS = 24
 """Known answers that are used; more would say the same for more time."""
@@ -164,7 +165,7 @@ async def _of_answers(
     evaluator: Evaluator, rows: Sequence[Row], invariant: Collection[str], pool: Pool
 ) -> Proof:
     name, given = ("", rows) if rows else await _fitting(evaluator, pool)
-    known = {canonical((row.input, row.good)): row for row in given if row.good is not None}
+    known = {canonical((row.input, row.good)): row for row in given if row.good is not UNSET}
     good = _unlike_first(list(known.values()))[:MOST_ROWS]
     if not good:
         raise InputError(
@@ -232,7 +233,7 @@ def _answer_cases(evaluator: Evaluator, good: Sequence[Row], invariant: Collecti
         others = [other for other in good if other.good != row.good]
 
         def case(family: str, value: Json, row: Row = row, number: int = number) -> _Case:
-            return _Case(family, number, evaluator.arguments(row.input, value, row.wanted), value)
+            return _Case(family, number, evaluator.arguments(row.input, value, row.reference), value)
 
         yield case("original", output)
         for family, worse in variants.answers(row, others):
@@ -415,7 +416,7 @@ def _keeps_the_answer(evidence: _Evidence, good: Sequence[Row]) -> None:
     """What it says of a wrong answer goes back to whoever is learning: it must not hold the right one."""
     told, looked = 0, 0
     for case, one in zip(evidence.cases, evidence.judged, strict=True):
-        wanted = good[case.row].wanted
+        wanted = good[case.row].reference
         if case.family in ("original", "stuffed") or case.family.startswith("invariant") or wanted is None:
             continue
         text = wanted if isinstance(wanted, str) else str(wanted)
@@ -435,10 +436,10 @@ def _keeps_the_answer(evidence: _Evidence, good: Sequence[Row]) -> None:
 async def _agreement(
     evaluator: Evaluator, rows: Sequence[Row], evidence: _Evidence, pool: Pool
 ) -> Agreement | None:
-    labelled = [row for row in rows if row.label is not None and row.output is not None]
+    labelled = [row for row in rows if row.label is not None and row.output is not UNSET]
     if "expected" in evaluator.roles or evaluator.kind == "trajectory":
         # Where a liked answer is all that is known, comparing it with itself would agree with anybody.
-        labelled = [row for row in labelled if row.expected is not None]
+        labelled = [row for row in labelled if row.expected is not UNSET]
     said = [row.label is not None and row.label > 0 for row in labelled]
     if min(sum(said), len(said) - sum(said)) < 2:
         return None

@@ -9,23 +9,60 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from ..errors import InputError
-from ..types import Json, Outcome, Trajectory, canonical
+from ..tracing.decisions import decisions
+from ..tracing.signals import IMPLICIT, telling
+from ..types import Feedback, Json, Outcome, Trajectory, canonical
 from .base import Reward, reward
 
+_NO_ANSWER = (
+    "the task has no answer to compare with; give the Task one, or correct the run "
+    "(whet.feedback(run, correction=...)) and take its task from whet.tasks(store)"
+)
+_NO_NUMBER = (
+    "the task has no answer that holds a number; give the Task one, or judge its text (whet.reward.exact)"
+)
+_NO_OUTCOME = (
+    "nothing has judged how this run ended: its outcome is unknown until an Env or a success_checker says so "
+    "(what people say is whet.reward.thumbs)"
+)
+_NO_REWARD = (
+    "no step of this run has a reward: it was not made in an Env; name a reward that judges the run, "
+    "such as whet.reward.thumbs"
+)
+_NO_THUMB = "no person gave this run a thumb; give one with whet.feedback(run, 1) or POST /api/feedback"
+_NO_VALUE = "no person gave this run a value; give one with whet.feedback(run, value) or POST /api/feedback"
+_NO_DECISIONS = (
+    "its spans are functions of the program's own, which do not tell a model's or a tool's call; use an "
+    "instrumentor, @whet.step or the gateway"
+)
+_NO_SIGNAL = (
+    "nothing showed what the user thought: the run names no session (whet.run(session=...), x-whet-session, "
+    "session.id), or nobody went on after it"
+)
+_NO_SECONDS = "how long this run took was not recorded; trace it, or record Trajectory.seconds"
+_NO_DOLLARS = (
+    "no step says what it cost in dollars (tokens alone have no price); record Usage.dollars, or price tokens "
+    "in a reward of your own"
+)
 _NUMBER = re.compile(r"(?<![\w.])[-+]?(?:\d{1,3}(?:,\d{3})+|\d+)?(?:\.\d+|(?<=\d))(?:[eE][-+]?\d+)?(?!\w)")
 
 
 def output_text(trajectory: Trajectory) -> str:
-    """What the agent answered, as text: a string as it is, None as "", anything else as JSON."""
+    """What the agent answered, as text: a string as it is, None as "", anything else as JSON.
+
+    A list of nothing but strings is what a generator yielded: the pieces of one text.
+    """
     output = trajectory.output
     if output is None or isinstance(output, str):
         return output or ""
+    if isinstance(output, list | tuple) and output and all(isinstance(piece, str) for piece in output):
+        return "".join(output)
     return canonical(output).decode()
 
 
@@ -43,17 +80,19 @@ def _normal(value: Json) -> str:
     return " ".join(unicodedata.normalize("NFKC", text).casefold().split()).strip(" .!?\"'")
 
 
-@reward(version="1")
+@reward(version="2", unjudged=_NO_ANSWER)
 def exact(trajectory: Trajectory) -> float | None:
     """1.0 if the output is the task's answer (or one of them), but for case, spacing and a final point."""
+    if trajectory.task.answer is None and trajectory.task.answer_known:
+        return float(trajectory.output is None)
     answers = _answers(trajectory)
     if not answers:
         return None
-    said = _normal("" if trajectory.output is None else trajectory.output)
-    return float(any(said == _normal(answer) for answer in answers))
+    said = {_normal("" if trajectory.output is None else trajectory.output), _normal(output_text(trajectory))}
+    return float(any(_normal(answer) in said for answer in answers))
 
 
-@reward(version="1")
+@reward(version="2", unjudged=_NO_ANSWER)
 def contains(trajectory: Trajectory) -> float | None:
     """1.0 if the task's answer (or one of them) occurs in the output, whatever the case.
 
@@ -97,7 +136,7 @@ def number(tolerance: float = 0.0, *, relative: float = 1e-9) -> Reward:
     if tolerance < 0 or relative < 0:
         raise InputError(f"A tolerance is not negative; given tolerance={tolerance}, relative={relative}.")
 
-    @reward(name="number", version=f"1:{tolerance:g}:{relative:g}")
+    @reward(name="number", version=f"1:{tolerance:g}:{relative:g}", unjudged=_NO_NUMBER)
     def judge(trajectory: Trajectory) -> float | None:
         wanted = [found for answer in _answers(trajectory) if (found := last_number(answer)) is not None]
         if not wanted:
@@ -135,12 +174,12 @@ def fields(wanted: Mapping[str, Any]) -> Reward:
         raise InputError("fields({}) would accept every answer. Name at least one field.")
     shown = {name: kind.__name__ if isinstance(kind, type) else kind for name, kind in wanted.items()}
 
-    @reward(name="fields", version=f"1:{canonical(shown).decode()}")
+    @reward(name="fields", version=f"2:{canonical(shown).decode()}")
     def judge(trajectory: Trajectory) -> float:
         output = trajectory.output
-        if isinstance(output, str):
+        if not isinstance(output, Mapping):
             try:
-                output = msgspec.json.decode(output)
+                output = msgspec.json.decode(output_text(trajectory))
             except msgspec.DecodeError:
                 return 0.0
         if not isinstance(output, Mapping):
@@ -159,19 +198,19 @@ def _fits(value: Json, kind: Any) -> bool:
     return isinstance(value, int | float) if kind is float else isinstance(value, kind)
 
 
-@reward(version="1")
+@reward(version="1", unjudged=_NO_OUTCOME)
 def solved(trajectory: Trajectory) -> float | None:
     """1.0 for success, 0.0 for any other ending that counts, None where nothing has judged it."""
     return float(trajectory.outcome is Outcome.SUCCESS) if trajectory.outcome.counts else None
 
 
-@reward(version="1")
+@reward(version="1", unjudged=_NO_REWARD)
 def env_reward(trajectory: Trajectory) -> float | None:
     """The environment's own: the sum over the steps, None if no step has one."""
     return trajectory.reward
 
 
-@reward(version="1")
+@reward(version="1", unjudged=_NO_THUMB)
 def thumbs(trajectory: Trajectory) -> float | None:
     """1.0 if the last thumb that people gave is up, 0.0 if it is down, None if there is none.
 
@@ -184,21 +223,44 @@ def thumbs(trajectory: Trajectory) -> float | None:
     return float(last.value > 0)
 
 
-@reward(version="1")
+@reward(version="2", unjudged=_NO_VALUE)
 def rated(trajectory: Trajectory) -> float | None:
-    """The last value that people gave to the run as a whole, as it is; None if there is none."""
-    given = [said for said in trajectory.feedback if said.step is None and said.value is not None]
+    """The last value that people gave to the run as a whole, as it is; None if there is none.
+
+    Where nobody said anything it is what the user let show in the session (`implied`).
+    """
+    return _last(telling(said for said in trajectory.feedback if said.step is None))
+
+
+@reward(version="1", unjudged=_NO_SIGNAL)
+def implied(trajectory: Trajectory) -> float | None:
+    """1.0 or -1.0 by what the user let show in the session and did not say (`whet.tracing.signals`).
+
+    They asked again in other words, left an apology, praised, blamed, or went on to something else.  None where
+    nothing showed, or the run is of no session.
+    """
+    return _last([said for said in trajectory.feedback if said.kind.startswith(IMPLICIT)])
+
+
+def _last(given: Sequence[Feedback]) -> float | None:
     last = max(given, key=lambda said: said.at, default=None)
     return None if last is None else last.value
 
 
 def fewer_steps(penalty: float = 0.01) -> Reward:
-    """−penalty for each action; what the agent did inside one action is not counted."""
+    """−penalty for each decision: a tool call, an answer, or another turn; of an Env its actions.
+
+    It is the same for one agent however it was recorded (`whet.tracing.decisions`); an action within which an agent
+    called tools counts as these calls and its answer.
+    """
     _check_penalty(penalty)
 
-    @reward(name="fewer_steps", version=f"1:{penalty:g}")
-    def judge(trajectory: Trajectory) -> float:
-        return -penalty * sum(step.kind == "action" for step in trajectory.steps)
+    @reward(name="fewer_steps", version=f"2:{penalty:g}", unjudged=_NO_DECISIONS, higher_is_better=True)
+    def judge(trajectory: Trajectory) -> float | None:
+        spans = [step for step in trajectory.steps if "span_ids" in step.info]
+        if spans and all(step.kind == "function" for step in spans):
+            return None
+        return -penalty * decisions(trajectory)
 
     return judge
 
@@ -207,7 +269,7 @@ def latency(penalty: float = 0.01) -> Reward:
     """−penalty for each second that the run took; None where that was not measured."""
     _check_penalty(penalty)
 
-    @reward(name="latency", version=f"1:{penalty:g}")
+    @reward(name="latency", version=f"1:{penalty:g}", unjudged=_NO_SECONDS, higher_is_better=True)
     def judge(trajectory: Trajectory) -> float | None:
         return None if trajectory.seconds is None else -penalty * trajectory.seconds
 
@@ -215,14 +277,19 @@ def latency(penalty: float = 0.01) -> Reward:
 
 
 def cost(penalty: float = 1.0) -> Reward:
-    """−penalty for each dollar that the steps report; None where no step reports usage."""
+    """−penalty for each dollar that the steps report; None where no step says what it cost.
+
+    Tokens without dollars are such a run: nobody gave a price, and 0 would call it free.
+    """
     _check_penalty(penalty)
 
-    @reward(name="cost", version=f"1:{penalty:g}")
+    @reward(name="cost", version=f"2:{penalty:g}", unjudged=_NO_DOLLARS, higher_is_better=True)
     def judge(trajectory: Trajectory) -> float | None:
-        if all(step.usage is None for step in trajectory.steps):
+        spent = trajectory.usage
+        unpriced = not spent.dollars and (spent.prompt_tokens or spent.output_tokens)
+        if unpriced or all(step.usage is None for step in trajectory.steps):
             return None
-        return -penalty * trajectory.usage.dollars
+        return -penalty * spent.dollars
 
     return judge
 

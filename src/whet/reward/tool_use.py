@@ -20,7 +20,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..errors import InputError
+from ..tracing.decisions import Invocation, tool_calls
 from ..types import Json, Score, Step, Trajectory, canonical
+
+_UNTOLD = (
+    "the model calls are recorded as text, which tells of no tool calls; mark the tools with "
+    "@whet.step(kind='tool'), or run the agent behind the gateway"
+)
+_UNKNOWN = (
+    "the task does not say which calls it needs; list them in its meta['required_calls'], or give required="
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,15 +41,6 @@ class Required:
     """Those that matter; others may have any value."""
     after: Sequence[int] = ()
     """Places of required calls that must be covered before it: a partial order."""
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """A tool call that was made; name None if it could not be read."""
-
-    name: str | None
-    arguments: Mapping[str, Json] = field(default_factory=dict)
-    failed: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +67,8 @@ class ToolUse:
     Args:
         required: Trajectory → the calls its task needs, None where nobody knows; `meta["required_calls"]`
             of the task if left out.
-        calls: Trajectory → the calls that were made; its tool steps if left out.
+        calls: Trajectory → the calls that were made; if left out those that its decorators, spans, model calls or
+            actions tell of (`whet.tracing.decisions`).
     """
 
     def __init__(
@@ -75,19 +76,21 @@ class ToolUse:
         options: ToolUseOptions | None = None,
         *,
         required: Callable[[Trajectory], Sequence[Required] | None] | None = None,
-        calls: Callable[[Trajectory], Sequence[Call]] | None = None,
+        calls: Callable[[Trajectory], Sequence[Invocation]] | None = None,
     ) -> None:
         self.options = options or ToolUseOptions()
         self._required = required or required_of
-        self._calls = calls or calls_of
+        self._calls = calls or tool_calls
         self.__name__ = "tool_use"
 
     def __call__(self, trajectory: Trajectory) -> Score:
         """Its score; None where it is not known what was needed."""
         needed = self._required(trajectory)
         if not needed:
-            return Score(self.__name__, None, "the task does not say which calls it needs")
+            return Score(self.__name__, None, _UNKNOWN)
         made = list(self._calls(trajectory))
+        if not made and trajectory.steps and all(map(_text_alone, trajectory.steps)):
+            return Score(self.__name__, None, _UNTOLD)
         covered, redundant = matched(needed, made)
         options = self.options
         failed = sum(call.failed for call in made)
@@ -105,13 +108,13 @@ class ToolUse:
         return Score(self.__name__, value, reason)
 
 
-def matched(needed: Sequence[Required], made: Sequence[Call]) -> tuple[set[int], int]:
+def matched(needed: Sequence[Required], made: Sequence[Invocation]) -> tuple[set[int], int]:
     """Places of the requirements that are covered, and how many calls were redundant."""
     covered: set[int] = set()
     seen: set[bytes] = set()
     redundant = 0
     for call in made:
-        key = canonical([call.name, dict(call.arguments)])
+        key = canonical([call.name, call.arguments])
         repeated, place = key in seen, None
         seen.add(key)
         if call.name is not None and not call.failed and not repeated:
@@ -125,11 +128,8 @@ def matched(needed: Sequence[Required], made: Sequence[Call]) -> tuple[set[int],
     return covered, redundant
 
 
-def _covers(call: Call, one: Required, covered: set[int]) -> bool:
-    same = call.name == one.name and all(
-        name in call.arguments and call.arguments[name] == value for name, value in one.arguments.items()
-    )
-    return same and set(one.after) <= covered
+def _covers(call: Invocation, one: Required, covered: set[int]) -> bool:
+    return call.name == one.name and call.has(one.arguments) and set(one.after) <= covered
 
 
 def required_of(trajectory: Trajectory) -> list[Required] | None:
@@ -152,18 +152,6 @@ def required_of(trajectory: Trajectory) -> list[Required] | None:
         ) from error
 
 
-def calls_of(trajectory: Trajectory) -> list[Call]:
-    """Its tool steps, or else the actions that are `{"name", "arguments"}`."""
-    tools = [step for step in trajectory.steps if step.kind == "tool"]
-    return [_call(step) for step in tools or trajectory.steps if tools or isinstance(step.action, dict)]
-
-
-def _call(step: Step) -> Call:
-    action: Any = step.action
-    name, arguments = step.name or None, action
-    if isinstance(action, dict) and "name" in action:
-        name, arguments = action["name"], action.get("arguments") or {}
-    readable = isinstance(arguments, dict)
-    return Call(
-        str(name) if name and readable else None, arguments if readable else {}, step.error is not None
-    )
+def _text_alone(step: Step) -> bool:
+    """A model call of which only the text is known: whether it asked for a tool is not."""
+    return step.kind == "llm" and isinstance(step.action, str)

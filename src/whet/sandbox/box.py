@@ -70,7 +70,11 @@ class Sandbox:
                 "bubblewrap was asked for and there is no bwrap on PATH. Install it (apt install bubblewrap), "
                 "or leave `backend` out to use namespaces of our own."
             )
-        return self.backend or ("bubblewrap" if installed else "namespaces")
+        if self.backend is not None:
+            return self.backend
+        # Bubblewrap shows files with the owners that they have.
+        private = installed and launch.private(launch.interpreter(self.python), self.paths)
+        return "bubblewrap" if installed and not private else "namespaces"
 
     def command(
         self, modules: Sequence[str], place: str, cgroup: Mapping[str, int | None] | None = None
@@ -106,7 +110,7 @@ class Sandbox:
         return launch.with_namespaces(python, self.paths, text)
 
     def _in_docker(self, image: str, name: str, plan: str) -> list[str]:
-        binds = {str(launch.INSIDE): f"{launch.LIBRARY}/inside"}
+        binds = {str(launch.inside()): f"{launch.LIBRARY}/inside"}
         binds |= {path: path for path in launch.existing(self.paths)}
         return docker.command(
             image,
@@ -146,7 +150,7 @@ class Local:
     ) -> list[str]:
         """The command that starts a zygote with `modules` imported and its folders in `place`."""
         python = launch.interpreter(self.python)
-        library = str(launch.INSIDE.parent)
+        library = str(launch.inside().parent)
         plan = _plan(self.limits, modules, isolate=False, box=place, library=library)
         plan |= {"path": list(self.paths), "become": None, "cgroup": cgroup}
         return launch.start_zygote(python.executable, library, msgspec.json.encode(plan).decode())

@@ -13,6 +13,7 @@ import contextlib
 import functools
 import itertools
 import os
+import re
 import shutil
 import subprocess
 import time
@@ -69,7 +70,11 @@ def find(
     """
     try:
         lines = [line.split(":", 2) for line in membership.read_text().splitlines() if line]
-        mounted = [line.split()[1:4] for line in mounts.read_text().splitlines() if line]
+        mounted = [
+            [_unescaped(word) for word in line.split()[1:4]]
+            for line in mounts.read_text().splitlines()
+            if line
+        ]
     except OSError as error:
         return Nowhere(str(error))
     for _, names, path in lines:
@@ -80,6 +85,11 @@ def find(
     if own is None or root is None:
         return Nowhere("the kernel shows none here")
     return _version_2(root / own.lstrip("/")) or _scope() or Nowhere(f"{root}{own} is not ours to divide")
+
+
+def _unescaped(word: str) -> str:
+    """A word of the kernel's list of mounts, which writes a blank as \\040."""
+    return re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), word)
 
 
 def _version_1(path: str, mounted: list[list[str]]) -> Place | Nowhere:

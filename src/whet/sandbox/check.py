@@ -203,7 +203,7 @@ async def attacks(sandbox: Sandbox | Local, *, only: Collection[str] = ()) -> li
     Raises:
         SandboxError: it cannot be started at all; says how to mend it.
     """
-    source = (launch.INSIDE / "attacks.py").read_text(encoding="utf-8")
+    source = launch.SOURCES["attacks.py"].decode()
     found = []
     with _baited(sandbox) as bait:
         async with UncheckedPool(replace(sandbox, limits=LIMITS)) as pool:

@@ -11,18 +11,25 @@ import functools
 import os
 import shutil
 import site
+import stat
 import subprocess
 import sys
 import sysconfig
+import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
-from ..errors import InputError
+from ..errors import InputError, SandboxError
 
 INSIDE = Path(__file__).resolve().parent / "inside"
+SOURCES = {path.name: path.read_bytes() for path in sorted(INSIDE.glob("*.py"))}
+"""File → content of the package that runs inside.
+
+Read when this is imported: a process that gives up being root afterwards may not look into the checkout.
+"""
 BOX = "/box"
 LIBRARY = "/whet"
 UNPRIVILEGED = 65534
@@ -76,6 +83,27 @@ class Bind:
     path: str
     link: str = ""
 
+    @property
+    def private(self) -> bool:
+        """Whether somebody else than its owner could not read it: it, or something right in it."""
+        return not self.link and not all(map(_everybody_may, [self.path, *_children(self.path)]))
+
+
+def _everybody_may(path: str) -> bool:
+    """Read it, and enter it if it is a folder; a file that its owner starts can be started."""
+    mode = os.stat(path, follow_symlinks=False).st_mode
+    if stat.S_ISLNK(mode):
+        return True
+    needed = stat.S_IROTH | (stat.S_IXOTH if stat.S_ISDIR(mode) or mode & stat.S_IXUSR else 0)
+    return mode & needed == needed
+
+
+def _children(path: str) -> list[str]:
+    try:
+        return [entry.path for entry in os.scandir(path)] if os.path.isdir(path) else []
+    except OSError:
+        return []
+
 
 def _system_libraries() -> Iterator[Bind]:
     for path in _LIBRARIES:
@@ -101,6 +129,19 @@ def _of_python(python: Interpreter) -> Iterator[str]:
     while os.path.islink(step):
         step = os.path.normpath(os.path.join(os.path.dirname(step), os.readlink(step)))
         yield step
+
+
+def startable(python: Interpreter) -> None:
+    """Nothing, or that this user may not start that interpreter.
+
+    Raises:
+        SandboxError: it lies where only somebody else can look.
+    """
+    if not os.access(python.executable, os.X_OK, effective_ids=True):
+        raise SandboxError(
+            f"the interpreter {python.executable} cannot be started by user {os.geteuid()}, who starts the sandbox: "
+            "it lies in a folder of somebody else's. Name one that this user can start (python=)."
+        )
 
 
 def existing(paths: Sequence[str]) -> list[str]:
@@ -174,6 +215,48 @@ def environment(python: Interpreter, home: str = BOX) -> dict[str, str]:
     }
 
 
+_staged: list[tempfile.TemporaryDirectory[str]] = []
+"""The copy of the package, once it is made; removed when this process ends."""
+
+
+def inside() -> Path:
+    """The folder of the package that runs inside, where everybody can read it.
+
+    Itself, or a copy in the temporary folder: of a checkout that only root can read nobody could run it.
+
+    Raises:
+        SandboxError: it has to be copied, and the temporary folder cannot be written.
+    """
+    if _everybody_reads(INSIDE):
+        return INSIDE
+    if not _staged:
+        try:
+            folder = tempfile.TemporaryDirectory(prefix="whet-inside-")
+            os.chmod(folder.name, 0o755)
+            copy = Path(folder.name, INSIDE.name)
+            copy.mkdir()
+            for name, content in SOURCES.items():
+                (copy / name).write_bytes(content)
+                (copy / name).chmod(0o644)
+            copy.chmod(0o755)
+        except OSError as error:
+            raise SandboxError(
+                f"{INSIDE} cannot be read by everybody, and its copy cannot be written: {error}. "
+                "Set TMPDIR to a folder that can be written."
+            ) from error
+        _staged.append(folder)
+    return Path(_staged[0].name, INSIDE.name)
+
+
+def _everybody_reads(folder: Path) -> bool:
+    """Whether this process gets there, and another user could once it is bound."""
+    try:
+        modes = [folder.stat().st_mode & 0o005 == 0o005]
+        return all([*modes, *((folder / name).stat().st_mode & 0o004 for name in SOURCES)])
+    except OSError:
+        return False
+
+
 def start_zygote(executable: str, library: str, plan: str) -> list[str]:
     """The command that becomes the zygote, where its package lies in the folder `library`."""
     return [executable, "-s", "-B", "-c", _START.format(library=library), plan]
@@ -193,12 +276,18 @@ def as_root() -> bool:
     return any(first <= UNPRIVILEGED < first + count for first, _, count in spans)
 
 
+def private(python: Interpreter, paths: Sequence[str]) -> bool:
+    """Whether root would show nobody what nobody may read, which takes namespaces of our own."""
+    return as_root() and any(one.private for one in binds(python, paths))
+
+
 def with_bubblewrap(program: str, python: Interpreter, paths: Sequence[str], plan: str) -> list[str]:
     """The bwrap command around a zygote.
 
     For root there is no user namespace around it: binding needs root's eyes, and a process limit
     counts for nothing while the user outside is root, so the zygote changes its user itself.
     """
+    startable(python)
     command = [program, "--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts"]
     command += ["--unshare-cgroup-try", "--die-with-parent", "--new-session", "--clearenv"]
     if as_root():
@@ -212,7 +301,7 @@ def with_bubblewrap(program: str, python: Interpreter, paths: Sequence[str], pla
             command += ["--perms", "0755", "--dir", folder]
     for one in bound:
         command += ["--symlink", one.link, one.path] if one.link else ["--ro-bind", one.path, one.path]
-    command += ["--ro-bind", str(INSIDE), f"{LIBRARY}/inside", "--proc", "/proc"]
+    command += ["--ro-bind", str(inside()), f"{LIBRARY}/inside", "--proc", "/proc"]
     for device in _DEVICES:
         command += ["--dev-bind", device, device]
     # For what the modules write when they are imported; every evaluation mounts its own box on it.
@@ -229,12 +318,13 @@ def with_bubblewrap(program: str, python: Interpreter, paths: Sequence[str], pla
 
 def with_namespaces(python: Interpreter, paths: Sequence[str], plan: str) -> list[str]:
     """The command around a zygote where there is no bubblewrap: `inside.enter`, by the same rules."""
-    bound = binds(python, paths)
+    startable(python)
+    bound, root = binds(python, paths), as_root()
     told = {
-        "root": as_root(),
+        "root": root,
         "user": UNPRIVILEGED,
-        "binds": [(one.path, one.link) for one in bound],
-        "library": [str(INSIDE), f"{LIBRARY}/inside"],
+        "binds": [(one.path, one.link, root and one.private) for one in bound],
+        "library": [str(inside()), f"{LIBRARY}/inside"],
         "devices": _DEVICES,
         "box": BOX,
         "box_bytes": OUTER_BOX_BYTES,
@@ -242,5 +332,5 @@ def with_namespaces(python: Interpreter, paths: Sequence[str], plan: str) -> lis
         "environment": environment(python),
         "command": start_zygote(python.executable, LIBRARY, plan),
     }
-    source = _ENTER.format(library=str(INSIDE.parent))
+    source = _ENTER.format(library=str(inside().parent))
     return [python.executable, "-I", "-S", "-B", "-c", source, msgspec.json.encode(told).decode()]

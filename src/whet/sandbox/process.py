@@ -8,6 +8,7 @@ import os
 import socket
 import subprocess
 import tempfile
+from collections import deque
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -25,6 +26,61 @@ class ZygoteLost(Exception):
     """The zygote died or did not answer; the evaluation in it is nobody's fault."""
 
 
+class _Channel(asyncio.Protocol):
+    """Frames from a zygote: four bytes of length, then the bytes.
+
+    Not a StreamReader: a search makes tens of thousands of calls, and one that finds its answer here waits for
+    nothing and sets no timer.
+    """
+
+    def __init__(self) -> None:
+        self.transport: asyncio.Transport
+        self._frames: deque[bytes] = deque()
+        self._rest = bytearray()
+        self._lost: Exception | None = None
+        self._arrived: asyncio.Future[None] | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = transport  # type: ignore[assignment]
+
+    def data_received(self, data: bytes) -> None:
+        self._rest += data
+        begin, end = 0, len(self._rest)
+        while end - begin >= 4:
+            length = int.from_bytes(self._rest[begin : begin + 4], "little")
+            if end - begin - 4 < length:
+                break
+            self._frames.append(bytes(self._rest[begin + 4 : begin + 4 + length]))
+            begin += 4 + length
+        if begin:
+            del self._rest[:begin]
+            self._wake()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._lost = exc or EOFError("the channel was closed")
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._arrived is not None and not self._arrived.done():
+            self._arrived.set_result(None)
+
+    async def frame(self, seconds: float) -> bytes:
+        """The next frame.
+
+        Raises:
+            TimeoutError: it did not come in time.
+            ConnectionError: it will not come any more.
+        """
+        if not self._frames:
+            async with asyncio.timeout(seconds):
+                while not self._frames:
+                    if self._lost is not None:
+                        raise ConnectionError(str(self._lost)) from self._lost
+                    self._arrived = asyncio.get_running_loop().create_future()
+                    await self._arrived
+        return self._frames.popleft()
+
+
 class Zygote:
     """Starts on `start`, serves one evaluation at a time, is killed on `kill`."""
 
@@ -38,6 +94,7 @@ class Zygote:
         self._scratch = ""
         self._container = ""
         self._cgroup: cgroup.Group | None = None
+        self._channel: _Channel
 
     @property
     def alive(self) -> bool:
@@ -56,7 +113,8 @@ class Zygote:
             self.kill()
             raise
         ours.setblocking(False)
-        self._reader, self._writer = await asyncio.open_connection(sock=ours)
+        loop = asyncio.get_running_loop()
+        _, self._channel = await loop.create_connection(_Channel, sock=ours)
         try:
             self.hello = await self._meta(60.0)
         except ZygoteLost:
@@ -94,16 +152,23 @@ class Zygote:
             ours, theirs = socket.socketpair()
             stack.enter_context(theirs)
             self._said = tempfile.TemporaryFile()  # noqa: SIM115  closed by kill
-            self._process = subprocess.Popen(
-                [*prefix, *command],
-                stdin=theirs.fileno(),
-                stdout=theirs.fileno(),
-                stderr=self._said,
-                env=self._environment(bool(prefix)),
-                pass_fds=passed,
-                cwd="/",
-                start_new_session=True,
-            )
+            try:
+                self._process = subprocess.Popen(
+                    [*prefix, *command],
+                    stdin=theirs.fileno(),
+                    stdout=theirs.fileno(),
+                    stderr=self._said,
+                    env=self._environment(bool(prefix)),
+                    pass_fds=passed,
+                    cwd="/",
+                    start_new_session=True,
+                )
+            except OSError as error:
+                ours.close()
+                raise SandboxError(
+                    f"the sandbox could not be started: {error}. "
+                    "Give an interpreter (python=) or an image that this user can start."
+                ) from error
         return ours
 
     def _environment(self, by_systemd: bool) -> dict[str, str]:
@@ -150,10 +215,8 @@ class Zygote:
 
     async def _frame(self, seconds: float) -> bytes:
         try:
-            async with asyncio.timeout(seconds):
-                head = await self._reader.readexactly(4)
-                return await self._reader.readexactly(int.from_bytes(head, "little"))
-        except (asyncio.IncompleteReadError, ConnectionError, TimeoutError) as error:
+            return await self._channel.frame(seconds)
+        except (ConnectionError, TimeoutError) as error:
             raise ZygoteLost(f"{type(error).__name__} while waiting for the sandbox") from error
 
     async def _meta(self, seconds: float) -> dict[str, Any]:
@@ -163,7 +226,7 @@ class Zygote:
 
     def send(self, *messages: bytes) -> None:
         """Queue messages to the zygote, at once so that it wakes once; each begins with its letter."""
-        self._writer.write(b"".join(len(one).to_bytes(4, "little") + one for one in messages))
+        self._channel.transport.write(b"".join(len(one).to_bytes(4, "little") + one for one in messages))
 
     async def ask(self, seconds: float, stream: Any = None) -> tuple[dict[str, Any], bytes]:
         """The answer to a call that may take `seconds`: what the zygote says of it, and its body.
@@ -199,8 +262,8 @@ class Zygote:
         if self._cgroup is not None:
             self._cgroup.remove()
             self._cgroup = None
-        if hasattr(self, "_writer"):
-            self._writer.transport.abort()
+        if hasattr(self, "_channel"):
+            self._channel.transport.abort()
         if self._said is not None:
             self._said.close()
             self._said = None

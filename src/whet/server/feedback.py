@@ -15,7 +15,7 @@ import msgspec
 
 from ..errors import InputError
 from ..store import Store
-from ..tracing.labels import Kind, check_feedback
+from ..tracing.labels import Kind, check_feedback, feedback_kind
 from ..tracing.redact import Redactor
 from ..types import Feedback, Json, new_id
 from .asgi import Request, Response, Route, answer, reads, writes
@@ -38,10 +38,12 @@ class Said(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     """Id of a conversation, instead of a run."""
     step: Id | None = None
     """A step of that run."""
-    kind: Kind = "thumb"
+    kind: Kind | None = None
+    """By what is given, if left out: a thumb or rating, a correction, or a comment."""
     value: float | None = None
     comment: Annotated[str, msgspec.Meta(max_length=100_000)] = ""
-    correction: Json = None
+    correction: Json | msgspec.UnsetType = msgspec.UNSET
+    """null says that the right answer is null, of the kind `correction`."""
     id: Id | None = None
     at: float | None = None
     """Unix time in seconds; now if None."""
@@ -113,18 +115,18 @@ class FeedbackPart:
 
     def _noun(self, number: int, said: Said) -> Feedback:
         more = {} if said.at is None else {"at": said.at}
-        noun = Feedback(
-            run=said.run or "",
-            session=said.session,
-            step=said.step,
-            kind=said.kind,
-            value=said.value,
-            comment=said.comment,
-            correction=said.correction,
-            id=said.id or new_id(),
-            **more,
-        )
         try:
+            noun = Feedback(
+                run=said.run or "",
+                session=said.session,
+                step=said.step,
+                kind=feedback_kind(said.kind, said.value, said.correction),
+                value=said.value,
+                comment=said.comment,
+                correction=None if said.correction is msgspec.UNSET else said.correction,
+                id=said.id or new_id(),
+                **more,
+            )
             check_feedback(noun)
         except InputError as error:
             raise InputError(f"{number}: {error}") from error

@@ -12,26 +12,25 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
-from collections.abc import AsyncIterator, Mapping, Sequence
+import time
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 import msgspec
 
 from ..errors import InputError
-from ..store import Store
+from ..store import Finish, Store
+from ..store.bundles import EMPTY
 from ..tracing.redact import Redactor
-from ..types import Json
-from ..worker.lit import Report, bundle_of, input_of, served, trajectory_of
+from ..types import Bundle, Json, Trajectory
+from ..worker.lit import Report, input_of, served, trajectory_of
 from .asgi import Request, Response, Role, Route, answer
 from .bridge import settled
 
 LEASE = 300.0
 """Seconds until a rollout that was not reported goes to another worker; this client cannot send a
 heartbeat.  The original server's own figure."""
-REMEMBERED = 100_000
-"""Rollouts under way whose snapshot is remembered."""
-NONE_YET = "none"
-"""Id of the empty snapshot that is served where no resources were ever put."""
 _FENCE = re.compile("[0-9]{1,18}")
 _SERVED = ("llm", "prompt_template")
 """Kinds of resources that its client can read; it fails on any other."""
@@ -57,7 +56,7 @@ class WorkIfAny(msgspec.Struct):
 
 
 class Update(msgspec.Struct):
-    """A snapshot as that client knows it."""
+    """A Bundle as that client knows it."""
 
     resources_id: str
     resources: dict[str, Json]
@@ -81,8 +80,6 @@ class Legacy:
 
     def __init__(self, store: Store, *, open: bool = False, redactor: Redactor | None = None) -> None:
         self._store, self._redactor = store, redactor
-        self._under: dict[int, str] = {}
-        """Fence → snapshot that was given out with it, for what is under way."""
         role, local = (None, True) if open else (Role.WRITE, False)
 
         def route(method: str, path: str, handler: Any, response: Any, request: Any = None) -> Route:
@@ -114,13 +111,6 @@ class Legacy:
         if not leases:
             return answer(WorkIfAny(False))
         rollout, fence = leases[0].rollout, leases[0].fence
-        resources = rollout.resources
-        if resources is None:
-            # Its client would take what is latest when it asks; named here, it can be recorded.
-            latest = await asyncio.to_thread(self._store.resources.latest)
-            resources = None if latest is None else latest[0]
-        if resources is not None and len(self._under) < REMEMBERED:
-            self._under[fence] = resources
         return answer(
             WorkIfAny(
                 True,
@@ -128,7 +118,7 @@ class Legacy:
                     rollout_id=f"{rollout.id}:{fence}",
                     input=input_of(rollout.task),
                     mode=rollout.mode,
-                    resources_id=resources,
+                    resources_id=rollout.resources,
                     create_time=rollout.created,
                     num_claims=leases[0].attempt,
                     metadata=dict(rollout.meta),
@@ -137,39 +127,51 @@ class Legacy:
         )
 
     async def _latest(self, request: Request) -> Response:
-        found = await asyncio.to_thread(self._store.resources.latest)
-        if found is None:
-            # Its client gives up a rollout that it has claimed when there are no resources at all.
-            return answer(Update(NONE_YET, {}))
-        return answer(Update(found[0], _readable(found[1])))
+        live = await asyncio.to_thread(lambda: self._store.live() or EMPTY)
+        return answer(Update(live.id, _readable(live)))
 
     async def _resources(self, request: Request) -> Response:
-        id = request.params["id"]
-        return answer(Update(id, _readable(await asyncio.to_thread(self._store.resources.get, id))))
+        found = await asyncio.to_thread(self._store.bundle, request.params["id"])
+        return answer(Update(found.id, _readable(found)))
 
     async def _rollout(self, request: Request) -> Response:
-        report = await request.json(Report)
+        body = await request.body()
+        report = request.parsed(body, Report)
         id, _, fence = report.rollout_id.rpartition(":")
         if not id or not _FENCE.fullmatch(fence):
             raise InputError(
                 f"rollout_id {report.rollout_id[:200]!r} was not given out by GET /task, which gives ID:NUMBER"
             )
-        rollout = await asyncio.to_thread(self._store.queue.get, id)
-        under = self._under.get(int(fence), rollout.resources)
-        found = {} if under is None else await asyncio.to_thread(self._store.resources.get, under)
-        trajectory = trajectory_of(
-            report, rollout.task, f"{id}.{fence}", versions=bundle_of(found).ids, run=id
-        )
+        trajectory = await asyncio.to_thread(self._trajectory, report, id, int(fence))
         if self._redactor is not None:
             trajectory = self._redactor.trajectory(trajectory)
-        await settled(self._store.queue.finish(id, int(fence), trajectory=trajectory))
-        self._under.pop(int(fence), None)
+        finish = Finish(id, int(fence), trajectory, key=body)
+        (problem,) = await settled(self._store.queue.finish_many([finish]))
+        if problem is not None:
+            raise problem
         return answer(Acknowledged("ok", f"Rollout {report.rollout_id} received and stored."))
 
+    def _trajectory(self, report: Report, id: str, fence: int) -> Trajectory:
+        """What was done, with the Versions that it was done under and the time that it began at.
 
-def _readable(resources: Mapping[str, Json]) -> dict[str, Json]:
-    """What that client can read of a snapshot; a bare text is a prompt template to it."""
-    found = {name: served(content) for name, content in resources.items()}
+        Raises:
+            NotFoundError: there is no such rollout.
+        """
+        queue = self._store.queue
+        done = trajectory_of(report, queue.get(id).task, f"{id}.{fence}")
+        meta = {**done.meta, "run": id, "rollout": id}
+        for attempt in queue.attempts(id):
+            if attempt.fence == fence:
+                bundle = EMPTY if attempt.bundle is None else self._store.bundle(attempt.bundle)
+                meta["attempt"] = attempt.number
+                seconds = max(0.0, time.time() - attempt.started)
+                done = replace(done, versions=bundle.ids, started=attempt.started, seconds=seconds)
+        return replace(done, meta=meta)
+
+
+def _readable(bundle: Bundle) -> dict[str, Json]:
+    """What that client can read of a Bundle; a bare text is a prompt template to it."""
+    found = {name: served(version.content) for name, version in bundle.items()}
     return {
         name: content
         for name, content in found.items()

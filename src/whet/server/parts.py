@@ -14,6 +14,7 @@ from .ingest import OTLP, Assembly, Backlog, Trajectories
 from .legacy import Legacy
 from .people import PeoplePart
 from .queue import Queue
+from .releases import ReleasesPart
 
 
 def standard(
@@ -41,6 +42,7 @@ def standard(
         OTLP(store, limits, backlog, redactor=redactor),
         Assembly(store, grace=grace),
         Queue(store, limits, redactor=redactor),
+        ReleasesPart(store),
         FeedbackPart(store, redactor=redactor),
         PeoplePart(store, redactor=redactor, keep_days=keep_days),
         Legacy(store, open=open_legacy, redactor=redactor),

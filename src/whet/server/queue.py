@@ -1,4 +1,4 @@
-"""The queue over HTTP: tasks, immutable resources, and rollouts with leases.
+"""The queue over HTTP: tasks, and rollouts with leases.
 
 The state is the record's (`store.queue`); here are the long poll, the batches and the answers.  A
 claim that waits is woken when something is queued, not by looking again; one whose client has
@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 
 from ..data.formats import task_from_json
-from ..errors import InputError, NotFoundError, StaleLeaseError, StoreError
+from ..errors import InputError, StaleLeaseError, StoreError
 from ..store import Store
 from ..store.rollouts import Finish, Want
 from ..tracing import otlp
@@ -91,7 +92,7 @@ class Waiters:
 
 
 class Queue:
-    """Tasks, resources and rollouts.
+    """Tasks and rollouts.
 
     Args:
         store: the record, owned by this process.
@@ -135,7 +136,7 @@ class Queue:
                     await asyncio.to_thread(self._store.take_over)
                 await asyncio.sleep(ATTACH)
 
-    # -- tasks and resources ------------------------------------------------------------------
+    # -- tasks --------------------------------------------------------------------------------
 
     async def _put_tasks(self, request: Request) -> Response:
         given = (await request.json(_Tasks)).tasks
@@ -153,22 +154,6 @@ class Queue:
         )
         shown = [task for _, task in found if task.split is not Split.GATE or request.role is Role.ADMIN]
         return answer(Tasks(shown))
-
-    async def _put_resources(self, request: Request) -> Response:
-        given = await request.json(dict[str, Any])
-        id = await asyncio.to_thread(self._store.resources.put, given)
-        return answer(wire.Snapshot(id, given))
-
-    async def _resources(self, request: Request) -> Response:
-        id = request.params["id"]
-        found = await asyncio.to_thread(self._store.resources.get, id)
-        return answer(wire.Snapshot(id, found))
-
-    async def _latest(self, request: Request) -> Response:
-        found = await asyncio.to_thread(self._store.resources.latest)
-        if found is None:
-            raise NotFoundError("no resources were put yet: POST /api/resources, or whet resources put")
-        return answer(wire.Snapshot(*found))
 
     # -- rollouts -----------------------------------------------------------------------------
 
@@ -193,15 +178,15 @@ class Queue:
         await settled(batch.submit())
         return answer(wire.Added([one.id for one in rollouts]))
 
-    def _known(self, resources: set[str | None]) -> None:
-        """Refuse a snapshot that is not there: no worker could run what is queued under it.
+    def _known(self, bundles: set[str | None]) -> None:
+        """Refuse a Bundle that is not there: no worker could run what is queued under it.
 
         Raises:
             NotFoundError: names it.
         """
-        for id in resources:
+        for id in bundles:
             if id is not None:
-                self._store.resources.get(id)
+                self._store.bundle(id)
 
     async def _claim(self, request: Request) -> Response:
         claim = await request.json(wire.Claim)
@@ -261,21 +246,23 @@ class Queue:
         return answer(wire.Beaten([until]))
 
     async def _finish_many(self, request: Request) -> Response:
-        given = await request.json(wire.FinishMany)
-        reports = await self._reports(given.finished)
+        body = await request.body()
+        given, sent = request.parsed(body, wire.FinishMany), _sent(body, _SentMany)
+        reports = await self._reports(given.finished, () if sent is None else sent.finished)
         claim = given.claim
         want = None if claim is None else Want(claim.worker, claim.n, claim.lease, claim.modes)
         turned = await settled(self._store.queue.turn(reports, want))
         told = zip(reports, turned.problems, strict=True)
         return answer(wire.Results([_result(one.id, problem) for one, problem in told], turned.leases))
 
-    async def _reports(self, finished: Sequence[wire.Finish]) -> list[Finish]:
+    async def _reports(self, finished: Sequence[wire.Finish], sent: Sequence[_Sent]) -> list[Finish]:
         """Reports as the record takes them: spans cut out of their export, secrets redacted."""
+        pairs = [*itertools.zip_longest(finished, sent)]
         if sum([len(one.spans) for one in finished]) > LARGE:
-            return await asyncio.to_thread(lambda: [self._report(one) for one in finished])
-        return [self._report(one) for one in finished]
+            return await asyncio.to_thread(lambda: [self._report(*pair) for pair in pairs])
+        return [self._report(*pair) for pair in pairs]
 
-    def _report(self, one: wire.Finish) -> Finish:
+    def _report(self, one: wire.Finish, sent: _Sent | None) -> Finish:
         trajectory, error, redactor = one.trajectory, one.error, self._redactor
         spans: Sequence[Span] = ()
         if one.spans:
@@ -290,12 +277,15 @@ class Queue:
             trajectory = redactor.trajectory(trajectory)
         if error is not None and redactor is not None:
             error = redactor.failure(error)
-        return Finish(one.id, one.fence, trajectory, error, spans)
+        key = b"" if sent is None else b"%b\0%b" % (bytes(sent.trajectory), bytes(sent.error))
+        return Finish(one.id, one.fence, trajectory, error, spans, key)
 
     async def _finish(self, request: Request) -> Response:
-        one = await request.json(wire.OneFinish)
+        body = await request.body()
+        one = request.parsed(body, wire.OneFinish)
         report = self._report(
-            wire.Finish(request.params["id"], one.fence, one.trajectory, one.error, one.spans)
+            wire.Finish(request.params["id"], one.fence, one.trajectory, one.error, one.spans),
+            _sent(body, _Sent),
         )
         (problem,) = await settled(self._store.queue.finish_many([report]))
         if problem is not None:
@@ -335,15 +325,6 @@ class Queue:
         return (
             writes("/api/tasks", self._put_tasks, "Record tasks", Tasks, wire.Added),
             reads("/api/tasks", self._tasks, "Tasks in the order they were recorded in", Tasks, query=task),
-            writes(
-                "/api/resources",
-                self._put_resources,
-                "Put a snapshot of resources; it becomes the latest",
-                dict[str, Any],
-                wire.Snapshot,
-            ),
-            reads("/api/resources/latest", self._latest, "The latest snapshot", wire.Snapshot),
-            reads("/api/resources/{id}", self._resources, "One snapshot", wire.Snapshot),
             writes(
                 "/api/rollouts",
                 self._add,
@@ -400,6 +381,28 @@ class _Tasks(msgspec.Struct, forbid_unknown_fields=True):
     """`Tasks` as they come: in the published shape too, and with fields of the sender's own."""
 
     tasks: list[dict[str, Json]]
+
+
+class _Sent(msgspec.Struct):
+    """A report as it was sent: what tells a repeated one, whose ids and times may be made up at each reading."""
+
+    trajectory: msgspec.Raw = msgspec.Raw(b"")
+    error: msgspec.Raw = msgspec.Raw(b"")
+
+
+class _SentMany(msgspec.Struct):
+    finished: list[_Sent]
+
+
+_AsSent = TypeVar("_AsSent", _Sent, _SentMany)
+
+
+def _sent(body: bytes, type: type[_AsSent]) -> _AsSent | None:
+    """None of a body that only the lenient reader takes, with halves of characters in it."""
+    try:
+        return msgspec.json.decode(body, type=type)
+    except (msgspec.MsgspecError, ValueError):
+        return None
 
 
 class _NewRollout(wire.NewRollout):

@@ -9,6 +9,12 @@ from typing import Any, Protocol
 from .writer import Value, Writes
 
 
+class Rows(Protocol):
+    """What can be read: the Store, or a file of one that is only looked at."""
+
+    def rows(self, query: str, values: Sequence[Value] = ()) -> list[Any]: ...
+
+
 class Access(Protocol):
     """The Store, seen from inside."""
 

@@ -7,9 +7,23 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import Protocol
 
-from ..types import Bundle, Feedback, Json, Preference, Rollout, Task, Trajectory, Version, digest, new_id
+from ..errors import InputError
+from ..types import (
+    Bundle,
+    Feedback,
+    Json,
+    Preference,
+    Rollout,
+    Task,
+    Trajectory,
+    Verdict,
+    Version,
+    digest,
+    new_id,
+)
 from .codec import encode, encode_json, encode_rollout
-from .releases import Release
+from .names import DECLARED
+from .release import Release
 from .writer import Value, Writes
 
 
@@ -138,15 +152,68 @@ class Batch:
         """See `Store.put_state`."""
         self._add("state", [(key, time.time(), encode_json(value))])
 
+    def declare(self, default: Version, *, content: bool = True) -> None:
+        """Record that a program reads a resource, and what it has there as it came.
+
+        Args:
+            content: False records the name alone.
+        """
+        if content:
+            self.put_versions(default)
+        self.put_state(f"{DECLARED}{default.resource}", default.id)
+
+    def put_bundle(self, bundle: Bundle) -> None:
+        """See `Store.put_bundle`."""
+        self.put_versions(*bundle.values())
+        self._add("bundle", [(bundle.id, time.time(), _ids(bundle))])
+
+    def put_verdict(self, verdict: Verdict, *, experiment: str = "") -> None:
+        """See `Store.put_verdict`."""
+        if not verdict.candidate:
+            raise InputError(
+                "this Verdict does not say which Bundle it judged. Set its `candidate` to the Bundle's id."
+            )
+        self._add("verdict", [(verdict.id, verdict.candidate, experiment, time.time(), encode(verdict))])
+
     def set_live(
-        self, bundle: Bundle, name: str = "live", *, reason: str = "", previous: str | None = ""
+        self,
+        bundle: Bundle,
+        name: str = "live",
+        *,
+        reason: str = "",
+        previous: str | None = "",
+        verdict: str | None = None,
+        unproven: bool | None = None,
     ) -> Release:
-        """See `Store.set_live`.  `previous` is what a rollback goes back to; "" is what is live now."""
+        """See `Store.set_live`.
+
+        Args:
+            previous: what a rollback goes back to; "" is what is live now.
+            verdict: id of the Verdict that it is released on.
+            unproven: None where that follows: something is released, and without a Verdict.
+        """
         if previous == "":
             now = self._target.history(name, last=1)
             previous = now[0].id if now else None
-        release = Release(new_id(), name, bundle, previous, time.time(), reason)
-        self.put_versions(*bundle.values())
-        ids = encode_json([version.id for version in bundle.values()])
-        self._add("bundle", [(release.id, name, bundle.id, previous, release.at, reason, ids)])
+        if unproven is None:
+            unproven = verdict is None and bool(bundle)
+        release = Release(new_id(), name, bundle, previous, time.time(), reason, verdict, unproven)
+        self.put_bundle(bundle)
+        row = (
+            release.id,
+            name,
+            bundle.id,
+            previous,
+            release.at,
+            reason,
+            verdict,
+            int(unproven),
+            _ids(bundle),
+        )
+        self._add("release", [row])
         return release
+
+
+def _ids(bundle: Bundle) -> bytes:
+    """The ids of its Versions, as they are stored."""
+    return encode_json([version.id for version in bundle.values()])

@@ -32,12 +32,13 @@ from ..types import (
     Status,
     Task,
     Trajectory,
+    Verdict,
     Version,
 )
 
 MODES: tuple[Mode, ...] = get_args(Mode)
 
-Noun = TypeVar("Noun", Task, Trajectory, Version, Feedback, Preference)
+Noun = TypeVar("Noun", Task, Trajectory, Version, Feedback, Preference, Verdict)
 
 
 def plain(value: Any) -> Json:
@@ -58,11 +59,11 @@ def plain(value: Any) -> Json:
 
 _encoder = msgspec.json.Encoder(enc_hook=plain)
 _decoders: dict[type, msgspec.json.Decoder[Any]] = {
-    noun: msgspec.json.Decoder(noun) for noun in (Task, Trajectory, Version, Feedback, Preference)
+    noun: msgspec.json.Decoder(noun) for noun in (Task, Trajectory, Version, Feedback, Preference, Verdict)
 }
 
 
-def encode(noun: Task | Trajectory | Version | Feedback | Preference) -> bytes:
+def encode(noun: Task | Trajectory | Version | Feedback | Preference | Verdict) -> bytes:
     """The body of a noun.
 
     Raises:
@@ -172,6 +173,8 @@ def decode(body: bytes, noun: type[Noun]) -> Noun:
         raise StoreError(f"a stored {noun.__name__} cannot be read: {exception}") from exception
     if isinstance(found, Trajectory):
         _settle(found)
+    elif isinstance(found, Verdict):
+        object.__setattr__(found, "reasons", tuple(found.reasons))
     return found
 
 
@@ -202,6 +205,8 @@ def _lenient(body: bytes, noun: type[Noun]) -> Noun:
                     tokens["logprobs"] = [math.nan if p is None else p for p in tokens["logprobs"]]
                 if usage and usage.get("dollars") is None:
                     usage["dollars"] = math.nan
+        if noun is Verdict and raw.get("e_value") is None:
+            raw["e_value"] = math.inf  # evidence beyond what a float holds
         return msgspec.convert(raw, noun)
     except (msgspec.MsgspecError, AttributeError, KeyError, TypeError, ValueError) as exception:
         raise StoreError(

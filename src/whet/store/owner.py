@@ -199,6 +199,8 @@ class Owner:
         """Called by the writer's thread with the rollouts that a commit added."""
         self.on_tasks: Callable[[Sequence[str] | None], None] | None = None
         """Called so with the ids of tasks that were written, None if some were taken out."""
+        self.on_release: Callable[[], None] | None = None
+        """Called so when something was released or rolled back."""
         self._arrivals: list[Arrival] = []
         self.lock = lock
         self.mutex = threading.RLock()
@@ -287,6 +289,7 @@ class Owner:
         connection = self.connection
         gathered = Gathered(self._segments)
         tasks: list[str] | None = []
+        released = False
         try:
             connection.execute("BEGIN IMMEDIATE")
             for submission in group:
@@ -310,6 +313,7 @@ class Owner:
                         tasks = None
                         continue
                     run(connection, key, rows)
+                    released = released or key == "release"
                     if key == "task" and tasks is not None:
                         tasks += [str(row[0]) for row in rows]
             gathered.write(connection)
@@ -323,6 +327,8 @@ class Owner:
             raise
         if tasks != [] and self.on_tasks is not None:
             self.on_tasks(tasks)
+        if released and self.on_release is not None:
+            self.on_release()
         arrivals, self._arrivals = self._arrivals, []
         if arrivals and self.on_rollouts is not None:
             self.on_rollouts(arrivals)

@@ -32,7 +32,7 @@ from .codec import MODES
 from .commits import Change, Commits
 from .futures import follow, pass_on, ready
 from .owner import Arrival, Owner
-from .ready import AHEAD, Ready
+from .ready import AHEAD, LiveId, Ready
 from .rollouts import LOST, Finish, Report, Rollouts, Want, plain, positive, stale, state, written
 from .turns import Turned, sort, turned
 from .writer import Value, Writes
@@ -60,12 +60,14 @@ class Queue(Rollouts):
         self._clock = clock
         self._board = Board()
         self._ready = Ready(store)
+        self._live = LiveId(store)
         self._commits = Commits(store, self._board)
         self._ending: dict[int, tuple[str, Future[None]]] = {}
         self._wake = threading.Event()
         self._sleeps_until = 0.0
         with self._commits.held():
             owner.on_tasks = self._ready.forget
+            owner.on_release = self._live.forget
             owner.on_rollouts = self._arrived  # before the file is read, so that none falls between
             self._load()
         store.before_close(self._close)
@@ -91,6 +93,8 @@ class Queue(Rollouts):
     ) -> Future[builtins.list[Lease]]:
         """Take up to `n` rollouts, the longest waiting first; an empty list if none waits.
 
+        Each names the Bundle to run it under: its own, or what is live now.
+
         Args:
             worker: who asks, for the record.
             lease: seconds until the rollout is given to someone else, unless a heartbeat comes.
@@ -102,14 +106,14 @@ class Queue(Rollouts):
         """
         want = Want(worker, n, lease, modes)
         want.check()
-        change, now = Change(), self._clock()
+        change, now, live = Change(), self._clock(), self._live.get()
         with self._commits.held():
             self._expire(now)
-            taken, ahead = self._take(want, now, change)
+            taken, ahead = self._take(want, now, change, live)
             if not taken:
                 return ready([])
             settled = self._commits.submit(change)
-        leases = self._leases(want, taken, ahead, now)
+        leases = self._leases(want, taken, ahead, now, live)
         return follow(settled, lambda: leases)
 
     def heartbeat(self, id: str, fence: int, *, lease: float = 60.0) -> Future[float]:
@@ -191,7 +195,7 @@ class Queue(Rollouts):
             except InputError as problem:
                 problems[place] = problem
                 reports.append(None)
-        change, now = Change(), self._clock()
+        change, now, live = Change(), self._clock(), "" if want is None else self._live.get()
         taken: builtins.list[tuple[Entry, int, int]] = []
         with self._commits.held():
             if want is not None:
@@ -201,7 +205,7 @@ class Queue(Rollouts):
             if sorted_.fresh:
                 self._end([*sorted_.fresh.values()], change)
             if want is not None:
-                taken, ahead = self._take(want, now, change)
+                taken, ahead = self._take(want, now, change, live)
             if change.entries:
                 settled = self._commits.submit(change)
                 waits += [(place, settled) for place in sorted_.places]
@@ -210,7 +214,7 @@ class Queue(Rollouts):
                 waits += [(None, settled)] if taken else []
         for place, report in sorted_.unknown:
             problems[place] = self._recorded(report)
-        leases = self._leases(want, taken, ahead, now) if want is not None and taken else []
+        leases = self._leases(want, taken, ahead, now, live) if want is not None and taken else []
         return turned(problems, waits, leases)
 
     def cancel(self, id: str) -> Future[bool]:
@@ -273,7 +277,7 @@ class Queue(Rollouts):
     # -- inside -------------------------------------------------------------------------------
 
     def _take(
-        self, want: Want, now: float, change: Change
+        self, want: Want, now: float, change: Change, live: str
     ) -> tuple[builtins.list[tuple[Entry, int, int]], builtins.list[Entry]]:
         """Hold what is first in line: each with its attempt and fence; and who is next, if it must be read."""
         modes = want.modes or MODES
@@ -291,7 +295,7 @@ class Queue(Rollouts):
                 entries,
                 [
                     ("rollout_state", [state(entry, "running") for entry in entries]),
-                    ("attempt", [(fence, e.id, number, want.worker, at) for e, number, fence in taken]),
+                    ("attempt", [(fence, e.id, number, want.worker, at, live) for e, number, fence in taken]),
                     ("counter", [("fence", self._board.fence)]),
                 ],
                 undo=lambda: self._unclaim(taken),
@@ -303,13 +307,18 @@ class Queue(Rollouts):
             self._board.give_back(entry, number - 1)
 
     def _leases(
-        self, want: Want, taken: Sequence[tuple[Entry, int, int]], ahead: Sequence[Entry], now: float
+        self,
+        want: Want,
+        taken: Sequence[tuple[Entry, int, int]],
+        ahead: Sequence[Entry],
+        now: float,
+        live: str,
     ) -> builtins.list[Lease]:
         """What the worker is told, once it is durable."""
         if now + want.lease < self._sleeps_until:
             self._wake.set()
         until = time.time() + want.lease
-        rollouts = self._ready.take([(entry, number) for entry, number, _ in taken], ahead)
+        rollouts = self._ready.take([(entry, number) for entry, number, _ in taken], ahead, live)
         return [
             Lease(rollout=rollout, attempt=number, fence=fence, worker=want.worker, until=until)
             for rollout, (_, number, fence) in zip(rollouts, taken, strict=True)

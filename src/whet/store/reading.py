@@ -7,8 +7,8 @@ from typing import TypeVar
 
 import msgspec
 
-from ..types import Feedback, Outcome, Preference, Task, Trajectory, Version
-from .access import Access
+from ..types import Feedback, Outcome, Preference, Task, Trajectory, Verdict, Version
+from .access import Access, Rows
 from .codec import decode
 from .writer import Value
 
@@ -16,7 +16,7 @@ _PAGE = 500
 _LISTED = "(SELECT value FROM json_each(?))"
 """A list of any length as one parameter."""
 
-Noun = TypeVar("Noun", Task, Version, Preference)
+Noun = TypeVar("Noun", Task, Version, Preference, Verdict)
 
 
 def read_trajectories(
@@ -67,7 +67,7 @@ def read_trajectories(
 
 
 def read_all(
-    source: Access, noun: type[Noun], table: str, *, ids: Sequence[str] | None = None, **equal: Value
+    source: Rows, noun: type[Noun], table: str, *, ids: Sequence[str] | None = None, **equal: Value
 ) -> Iterator[Noun]:
     """The nouns of a table in the order in which they were first recorded."""
     where = ["seq > ?"]

@@ -1,4 +1,4 @@
-"""What waits next in line, read ahead of the claims: a claim reads nothing when it is here.
+"""What waits next in line and what is live, read ahead of the claims: a claim reads nothing when it is here.
 
 A rollout's row does not change while it waits, but its task may be recorded anew and may be erased:
 `forget` is called with each commit that did so, before whoever wrote it is told.  Sizes are bounded;
@@ -11,9 +11,12 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
-from ..types import Rollout
+import msgspec
+
+from ..types import Rollout, digest
 from .access import Access
 from .board import Entry
+from .bundles import EMPTY
 from .codec import decode_rollout, encode_json
 from .rollouts import ROLLOUT
 
@@ -21,6 +24,43 @@ AHEAD = 128
 """Rollouts that one read brings."""
 BYTES = 8 * 1024 * 1024
 """Of tasks that are kept; beyond that they are read when they are claimed."""
+
+
+class LiveId:
+    """Id of the live Bundle, read again after a release.
+
+    Args:
+        store: what is read.
+    """
+
+    def __init__(self, store: Access) -> None:
+        self._store = store
+        self._lock = threading.Lock()
+        self._id: str | None = None
+        self._changes = 0
+        """Releases; a read that one of them overtook is not kept."""
+
+    def forget(self) -> None:
+        """Something was released.  Called from the writer's thread."""
+        with self._lock:
+            self._id = None
+            self._changes += 1
+
+    def get(self) -> str:
+        """The id; the empty Bundle's where nothing was released."""
+        with self._lock:
+            known, changes = self._id, self._changes
+        if known is not None:
+            return known
+        rows = self._store.rows(
+            "SELECT bundle, body FROM releases WHERE name = 'live' ORDER BY seq DESC LIMIT 1"
+        )
+        # An entry from before Bundles had an id in the log has that of its Versions all the same.
+        found = EMPTY.id if not rows else rows[0][0] or digest(sorted(msgspec.json.decode(rows[0][1])))
+        with self._lock:
+            if changes == self._changes:
+                self._id = found
+        return str(found)
 
 
 class Ready:
@@ -44,10 +84,11 @@ class Ready:
         """Whether one of them would have to be read."""
         return any(entry.seq not in self._rows for entry in entries)
 
-    def take(self, taken: Sequence[tuple[Entry, int]], ahead: Sequence[Entry]) -> list[Rollout]:
-        """Rollouts that were just claimed, with the numbers of their attempts, as they will be recorded.
+    def take(self, taken: Sequence[tuple[Entry, int]], ahead: Sequence[Entry], live: str) -> list[Rollout]:
+        """Rollouts that were just claimed, with the numbers of their attempts.
 
         Args:
+            live: the Bundle that those run under which name none.
             ahead: who is next in line, read at the same time if anything has to be.
         """
         with self._lock:
@@ -61,7 +102,7 @@ class Ready:
             read = {row[13]: row for row in rows}
             found.update({seq: read.pop(seq) for seq in missing})
             self._keep(read, changes)
-        return [_rollout(found[entry.seq], number) for entry, number in taken]
+        return [_rollout(found[entry.seq], number, live) for entry, number in taken]
 
     def forget(self, tasks: Sequence[str] | None) -> None:
         """These tasks are not what they were; None stands for any.  Called from the writer's thread."""
@@ -103,10 +144,10 @@ class Ready:
         return row
 
 
-def _rollout(row: Any, attempt: int) -> Rollout:
+def _rollout(row: Any, attempt: int, live: str) -> Rollout:
     id, task, body, mode, resources, limit, created, meta = row[:8]
     return decode_rollout(
-        id, task, body, mode, resources, limit, created, meta, "running", attempt, None, None
+        id, task, body, mode, resources or live, limit, created, meta, "running", attempt, None, None
     )
 
 

@@ -35,7 +35,11 @@ def retain(connection: sqlite3.Connection, id: str, before: float, keep: str, at
     if "experiment" in kept:
         where.append("experiment IS NULL")
     if "feedback" in kept:
-        where.append("NOT EXISTS (SELECT 1 FROM feedback f WHERE f.run IN (t.id, t.run))")
+        # What people said is worth keeping; what they let show in a session would keep nearly every one.
+        where.append(
+            "NOT EXISTS (SELECT 1 FROM feedback f WHERE f.run IN (t.id, t.run) AND "
+            "coalesce(json_extract(CAST(f.body AS TEXT), '$.kind'), '') NOT LIKE 'implicit.%')"
+        )
     if "lineage" in kept:
         where.append(
             "id NOT IN (SELECT source.value FROM versions v, json_each(CAST(v.body AS TEXT), '$.meta.data') AS source)"

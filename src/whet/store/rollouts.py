@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import hashlib
+import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -22,6 +23,7 @@ ROLLOUT = (
     "r.attempts, r.trajectory, r.error, r.done, r.seq FROM rollouts r LEFT JOIN tasks t ON t.id = r.task_id "
 )
 """What `decode_rollout` takes, then the number of its completion and its place."""
+_NUMBERED = re.compile(r"[.:]\d+\Z")
 LOST = Failure(Fault.ENVIRONMENT, "LeaseExpired", "nothing was heard of its worker until the lease ran out")
 BROKEN = Failure(Fault.ENVIRONMENT, "InfrastructureError", "its trajectory ended as an infrastructure error")
 
@@ -35,6 +37,9 @@ class Finish(NamedTuple):
     error: Failure | None = None
     spans: Sequence[Span] = ()
     """Kept with the report, in its commit; a report that is refused leaves none."""
+    key: bytes = b""
+    """What the worker sent: a report under the same fence with the same key is the same report.  b"" takes the
+    trajectory and the error themselves, of which each decoding may have another id and another time."""
 
 
 class Want(NamedTuple):
@@ -77,6 +82,8 @@ class Attempt(NamedTuple):
     outcome: str
     """`running`, `succeeded`, `failed`, `infrastructure_error`, `expired` or `cancelled`."""
     error: Failure | None
+    bundle: str | None
+    """Id of the Bundle that it ran under; None in a record from before that was kept."""
 
 
 class Report:
@@ -101,8 +108,8 @@ class Report:
         body = b"" if self.row is None else self.row[-1]
         assert isinstance(body, bytes)
         self.size = len(body) + sum([len(span.body) + 100 for span in given.spans])
-        said = encode_json([given.id, self.error])
-        self.digest = hashlib.blake2b(b"%d:%b%b" % (len(said), said, body), digest_size=16).hexdigest()
+        said, sent = encode_json([given.id, None if given.key else self.error]), given.key or body
+        self.digest = hashlib.blake2b(b"%d:%b%b" % (len(said), said, sent), digest_size=16).hexdigest()
 
 
 def written(reports: Sequence[Report]) -> Writes:
@@ -174,11 +181,27 @@ class Rollouts:
     def attempts(self, id: str) -> builtins.list[Attempt]:
         """The tries at a rollout, oldest first."""
         rows = self._store.rows(
-            "SELECT number, fence, worker, started, ended, outcome, error FROM attempts WHERE rollout = ? "
-            "ORDER BY fence",
+            "SELECT a.number, a.fence, a.worker, a.started, a.ended, a.outcome, a.error, "
+            "coalesce(r.resources, a.bundle) FROM attempts a LEFT JOIN rollouts r ON r.id = a.rollout "
+            "WHERE a.rollout = ? ORDER BY a.fence",
             [id],
         )
-        return [Attempt._make((*row[:6], _failure(row[6]))) for row in rows]
+        return [Attempt._make((*row[:6], _failure(row[6]), row[7])) for row in rows]
+
+    def bundle(self, run: str) -> str | None:
+        """Id of the Bundle that the newest attempt at a rollout runs under; None where `run` is no such run.
+
+        Args:
+            run: id of the rollout, or what an agent is told: the attempt's (`ID.NUMBER`), or its lease's in the old
+                protocol (`ID:FENCE`).
+        """
+        rollout = _NUMBERED.sub("", run)
+        rows = self._store.rows(
+            "SELECT coalesce(r.resources, (SELECT a.bundle FROM attempts a WHERE a.rollout = r.id "
+            "ORDER BY a.fence DESC LIMIT 1)) FROM rollouts r WHERE r.id IN (?, ?) ORDER BY r.id = ? DESC LIMIT 1",
+            [run, rollout, run],
+        )
+        return rows[0][0] if rows else None
 
     def list(
         self,

@@ -18,15 +18,21 @@ APPLICATION = 0x77686574
 
 
 _NUMBERED = ("trajectories", "feedback", "tasks", "versions", "bundles", "preferences", "rollouts")
-"""Tables of which `totals` says how many rows they have (`totals.py`)."""
-_TOTALS = "".join(
-    f"""
+"""Tables of which `totals` said at first how many rows they have (`totals.py`)."""
+
+
+def _totals_of(*tables: str) -> str:
+    """What has the rows of tables counted from here on."""
+    return "".join(
+        f"""
     INSERT INTO totals SELECT '{table}', coalesce(max(seq), 0), count(*) FROM {table};
     CREATE TRIGGER {table}_gone AFTER DELETE ON {table}
     BEGIN UPDATE totals SET rows = rows - 1 WHERE name = '{table}'; END;
     """
-    for table in _NUMBERED
-)
+        for table in tables
+    )
+
+
 MIGRATIONS: tuple[str, ...] = (
     """
     CREATE TABLE trajectories (
@@ -146,7 +152,7 @@ MIGRATIONS: tuple[str, ...] = (
     """
     CREATE TABLE totals (name TEXT PRIMARY KEY, upto INTEGER NOT NULL, rows INTEGER NOT NULL) WITHOUT ROWID;
     """
-    + _TOTALS
+    + _totals_of(*_NUMBERED)
     + """
     CREATE INDEX trajectories_outcome ON trajectories (outcome, started);
 
@@ -169,6 +175,29 @@ MIGRATIONS: tuple[str, ...] = (
     ) VIRTUAL;
     CREATE INDEX trajectories_process_run ON trajectories (process_run) WHERE process_run IS NOT NULL;
     """,
+    # One live.  What was called a bundle here is a release; snapshots of resources, which were releases of another
+    # name, are Bundles that are recorded.  A row from before Bundles had an id here names none.
+    """
+    DROP TRIGGER bundles_gone;
+    DROP INDEX bundles_name;
+    DROP INDEX bundles_bundle;
+    ALTER TABLE bundles RENAME TO releases;
+    ALTER TABLE releases ADD COLUMN verdict TEXT;
+    ALTER TABLE releases ADD COLUMN unproven INTEGER NOT NULL DEFAULT 1;
+    CREATE TABLE bundles (seq INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, at REAL NOT NULL, body BLOB NOT NULL);
+    INSERT OR IGNORE INTO bundles (id, at, body)
+        SELECT bundle, at, body FROM releases WHERE bundle IS NOT NULL ORDER BY seq;
+    DELETE FROM releases WHERE name = 'resources';
+    CREATE INDEX releases_name ON releases (name, seq);
+    CREATE TABLE verdicts (
+        seq INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, candidate TEXT NOT NULL, experiment TEXT NOT NULL,
+        at REAL NOT NULL, body BLOB NOT NULL
+    );
+    CREATE INDEX verdicts_candidate ON verdicts (candidate, seq);
+    ALTER TABLE attempts ADD COLUMN bundle TEXT;
+    DELETE FROM totals WHERE name = 'bundles';
+    """
+    + _totals_of("bundles", "releases", "verdicts"),
 )
 
 _TRAJECTORY = (
@@ -185,7 +214,10 @@ STATEMENTS: dict[str, str] = {
     "task": "INSERT OR ROLLBACK INTO tasks (id, split, grp, body) VALUES {0} "
     "ON CONFLICT (id) DO UPDATE SET split = excluded.split, grp = excluded.grp, body = excluded.body",
     "version": "INSERT OR ROLLBACK INTO versions (id, resource, kind, body) VALUES {0} ON CONFLICT (id) DO NOTHING",
-    "bundle": "INSERT OR ROLLBACK INTO bundles (id, name, bundle, previous, at, reason, body) VALUES {0} "
+    "bundle": "INSERT OR ROLLBACK INTO bundles (id, at, body) VALUES {0} ON CONFLICT (id) DO NOTHING",
+    "release": "INSERT OR ROLLBACK INTO releases (id, name, bundle, previous, at, reason, verdict, unproven, body) "
+    "VALUES {0} ON CONFLICT (id) DO NOTHING",
+    "verdict": "INSERT OR ROLLBACK INTO verdicts (id, candidate, experiment, at, body) VALUES {0} "
     "ON CONFLICT (id) DO NOTHING",
     "state": "INSERT OR ROLLBACK INTO states (key, at, body) VALUES {0} "
     "ON CONFLICT (key) DO UPDATE SET at = excluded.at, body = excluded.body",
@@ -226,9 +258,9 @@ def _weight(value: Any) -> int:
 
 QUEUE_STATEMENTS: dict[str, tuple[int, str]] = {
     "attempt": (
-        5,
-        "WITH given (fence, rollout, number, worker, started) AS (VALUES {0}) "
-        "INSERT OR ROLLBACK INTO attempts (fence, rollout, number, worker, started, outcome) "
+        6,
+        "WITH given (fence, rollout, number, worker, started, bundle) AS (VALUES {0}) "
+        "INSERT OR ROLLBACK INTO attempts (fence, rollout, number, worker, started, bundle, outcome) "
         "SELECT *, 'running' FROM given",
     ),
     "attempt_end": (
@@ -264,7 +296,18 @@ HANDLED = {"span": 10, "withdraw": 1, "erase": 4, "retain": 4, "as_of": 1}
 WIDTHS = {key: sql.partition(")")[0].count(",") + 1 for key, sql in STATEMENTS.items()} | HANDLED
 """Key → values in a row, for all that another process may send."""
 
-TABLES = ("trajectories", "feedback", "tasks", "versions", "bundles", "states", "preferences", "rollouts")
+TABLES = (
+    "trajectories",
+    "feedback",
+    "tasks",
+    "versions",
+    "bundles",
+    "releases",
+    "verdicts",
+    "states",
+    "preferences",
+    "rollouts",
+)
 
 
 def migrate(connection: sqlite3.Connection, path: str) -> None:

@@ -26,7 +26,6 @@ import msgspec
 
 from ..errors import InputError, NotFoundError, StoreBusyError, StoreError
 from ..types import (
-    Bundle,
     Feedback,
     Json,
     Outcome,
@@ -47,7 +46,8 @@ from .owner import Owner, claim, failure
 from .queue import Queue
 from .reader import Readers
 from .reading import read_all, read_feedback, read_trajectories
-from .releases import Release, Resources, history, release_before
+from .release import note_written
+from .releases import Releases
 from .retain import KEEP, erase_old
 from .rollouts import Rollouts
 from .schema import TABLES
@@ -61,7 +61,7 @@ _inherited: list[object] = []
 """SQLite connections that a fork copied: never to be used or closed in the child."""
 
 
-class Store:
+class Store(Releases):
     """The record.  A context manager; `close` commits what waits and lets go of the file.
 
     Args:
@@ -87,7 +87,6 @@ class Store:
         self._queue: Queue | None = None
         self.spans = Spans(self)
         self.rollouts = Rollouts(self)
-        self.resources = Resources(self)
         self.subjects = Subjects(self)
         if not self.in_memory:
             self._check(serve)
@@ -98,7 +97,7 @@ class Store:
                     f"another server runs on {self.path} (process {holder(self.path)}). Stop it first."
                 )
         try:
-            self._writer: Writer | None = Writer(self._connect)
+            self._writer: Writer | None = Writer(self._connect, note_written)
         except BaseException:
             self._release_server()
             raise
@@ -252,22 +251,6 @@ class Store:
         with self.batch() as batch:
             batch.put_state(key, value)
 
-    def set_live(self, bundle: Bundle, name: str = "live", *, reason: str = "") -> Release:
-        """Make `bundle` what is live under `name`; its Versions are recorded with it."""
-        with self.batch() as batch:
-            return batch.set_live(bundle, name, reason=reason)
-
-    def rollback(self, name: str = "live", *, reason: str = "rollback") -> Bundle:
-        """Make live what was live before; repeated, it goes further back.
-
-        Raises:
-            NotFoundError: nothing was live before.
-        """
-        before = release_before(self.history(name), name)
-        with self.batch() as batch:
-            batch.set_live(before.bundle, name, reason=reason, previous=before.previous)
-        return before.bundle
-
     def erase(self, subject: str) -> Erased:
         """Take out everything that came from a person, mark what was learned from it, say what remains.
 
@@ -315,7 +298,7 @@ class Store:
         if writer is None:
             with self._start:
                 if self._writer is None:
-                    self._writer = Writer(self._connect)
+                    self._writer = Writer(self._connect, note_written)
                 writer = self._writer
         return writer.submit(writes, size)
 
@@ -408,15 +391,6 @@ class Store:
         rows = self.rows("SELECT body FROM states WHERE key = ?", [key])
         return msgspec.json.decode(rows[0][0]) if rows else default
 
-    def live(self, name: str = "live") -> Bundle | None:
-        """What is live under `name`, None if nothing ever was."""
-        found = self.history(name, last=1)
-        return found[0].bundle if found else None
-
-    def history(self, name: str = "live", *, last: int | None = None) -> list[Release]:
-        """What was live under `name`, oldest first; the last entry is live now."""
-        return history(self, name, last)
-
     def count(self, table: str) -> int:
         """Rows of one table, which the record keeps: it takes no longer with more of them.
 
@@ -448,7 +422,7 @@ class Store:
         return connect(self.path, writer, self._segment)
 
     def rows(self, query: str, values: Sequence[Value] = ()) -> list[Any]:
-        """All rows of a read-only query; what Spans, Queue and Resources use.
+        """All rows of a read-only query; what Spans, Queue and Releases use.
 
         Raises:
             StoreError: the store is closed, damaged or not readable.

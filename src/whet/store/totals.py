@@ -12,7 +12,17 @@ import sqlite3
 
 from .access import Access
 
-COUNTED = ("trajectories", "feedback", "tasks", "versions", "bundles", "preferences", "rollouts")
+COUNTED = (
+    "trajectories",
+    "feedback",
+    "tasks",
+    "versions",
+    "bundles",
+    "releases",
+    "verdicts",
+    "preferences",
+    "rollouts",
+)
 _HIGHEST = "coalesce((SELECT max(seq) FROM {0}), 0)"
 
 

@@ -24,6 +24,8 @@ Writes = Sequence[tuple[str, Sequence[Sequence[Value]]]]
 
 GROUP = 2_000
 """Rows that one commit gathers at most; beyond this a group gains nothing and delays its first."""
+RELEASE = "release"
+"""The key of a write that changes what is live."""
 WAITING = 64 * 1024 * 1024
 """Bytes that may wait; a submitter beyond this waits too, which bounds memory on a slow disk."""
 
@@ -61,10 +63,15 @@ class Link(Protocol):
 
 
 class Writer:
-    """Runs the thread.  `connect` finds a Link; it is called again when one is lost."""
+    """Runs the thread.
 
-    def __init__(self, connect: Callable[[Writer], Link]) -> None:
-        self._connect = connect
+    Args:
+        connect: finds a Link; called again when one is lost.
+        on_release: called once what is live has been written, before the futures are done.
+    """
+
+    def __init__(self, connect: Callable[[Writer], Link], on_release: Callable[[], None]) -> None:
+        self._connect, self._on_release = connect, on_release
         self._waiting: deque[Submission] = deque()
         self._size = 0
         self._closed = False
@@ -130,6 +137,8 @@ class Writer:
                 errors = self._commit(group)
             except Exception as exception:  # whatever it was, nobody may wait for ever
                 errors = [exception] * len(group)
+            if any(key == RELEASE for submission in group for key, _ in submission.writes):
+                self._on_release()  # before anybody is told that it is durable
             for submission, error in zip(group, errors, strict=True):
                 if error is None:
                     submission.future.set_result(None)

@@ -11,6 +11,7 @@ import inspect
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import msgspec
@@ -19,7 +20,7 @@ from ..types import Json, Step, Trajectory, canonical
 from .encode import IMMUTABLE
 
 TOLD = "told"
-"""In the info of a tool step that was read from the messages of model calls."""
+"""In the info of a tool step that was read from the messages of model calls, or from actions."""
 _PARSED = {"dict", "list", "tuple", "int", "float", "bool", "Any"}
 """Return annotations, without their parameters, of tools whose recorded text is read as JSON."""
 
@@ -54,7 +55,7 @@ class Shape:
     def arguments(self, given: Json) -> Json:
         """One form for one call: name → value without what equals its default; a lone value is the first.
 
-        Frameworks record {"city": "Paris"} where a decorator on a function of one argument has "Paris".
+        Older recordings of a decorated function of one argument have "Paris" for {"city": "Paris"}.
         """
         if not self.names:
             return next(iter(given.values())) if isinstance(given, dict) and len(given) == 1 else given
@@ -93,7 +94,9 @@ def arguments(step: Step) -> Json:
 
 
 def tool_steps(trajectory: Trajectory) -> list[Step]:
-    """The tool calls of a run that have an answer, in order: its own steps, then what its messages tell.
+    """The tool calls of a run that have an answer, in order: its own steps, then what its messages or actions tell.
+
+    An action `{"name", "arguments"}` in an Env is one, and what the Env showed next is its answer.
 
     A span without a result is none: what the tool answered was not recorded, or only in the messages.
     """
@@ -124,7 +127,7 @@ def tool_steps(trajectory: Trajectory) -> list[Step]:
                 known[_sign(each)] -= 1
                 continue
             told.append(each)
-    return own + told
+    return own + told + list(_acted(trajectory))
 
 
 def foreign_tools(trajectory: Trajectory) -> set[str]:
@@ -161,6 +164,22 @@ def _answered(messages: Json) -> Iterator[Step]:
                     name=found["name"],
                     info={TOLD: True, "tool_call_id": str(found.get("id"))},
                 )
+
+
+def _acted(trajectory: Trajectory) -> Iterator[Step]:
+    """The actions of an episode that are calls of tools."""
+    taken = [step for step in trajectory.steps if step.kind == "action" and step.parent is None]
+    for step, after in pairwise(taken):
+        action = step.action
+        called = isinstance(action, dict) and isinstance(action.get("name"), str)
+        if called and isinstance(action.get("arguments"), dict):
+            yield Step(
+                observation=action["arguments"],
+                action=after.observation,
+                kind="tool",
+                name=action["name"],
+                info={TOLD: True, "tool_call_id": action.get("id")},
+            )
 
 
 def _sign(step: Step) -> bytes:

@@ -27,6 +27,7 @@ from ..types import Outcome, Span, Task, Trajectory
 from .dialects import survey, trajectory_id
 from .dialects.calls import ENCODING as CALL
 from .join import join
+from .signals import hear
 
 CURSOR = "assembler"
 """The key in the record under which the place is kept."""
@@ -41,6 +42,8 @@ READ = 32
 """Of them read at once."""
 STOPPING = 5.0
 """Seconds that a server that stops spends on runs that wait: a backlog of hours must not hold it."""
+HEARD = 5.0
+"""Seconds between two looks at what users let show in their sessions."""
 UNTRACED = 15.0
 """`patience` with a run of which the gateway alone knows: exporters send every five seconds, so the spans
 that its calls name as their parents go elsewhere."""
@@ -120,7 +123,7 @@ class Assembler:
 
         A record that cannot be written (a full disk) ends nothing: `failure` says so until it can.
         """
-        pause, stopping = every, False
+        pause, stopping, heard = every, False, -math.inf
         while not stopping:
             stopping = stop.wait(pause)
             began = time.monotonic()
@@ -130,6 +133,9 @@ class Assembler:
                 else:
                     self.step()
                     self.store.spans.note_older()
+                if stopping or began >= heard + HEARD:
+                    hear(self.store)
+                    heard = began
                 self.failure = None
             except StoreError as exception:
                 self.failure = str(exception)
@@ -192,7 +198,7 @@ class Assembler:
             yield key, [each for each in merged if each is not None]
 
     def _look_at_traced(self, now: float) -> None:
-        """Open runs again of which a traced call was recorded after they were written.
+        """Open runs again of which a traced call, or a worker's rollout, was recorded after they were written.
 
         A traced function is recorded when it ends, its model calls as they happen: by then a run of some
         length has been written without it.
@@ -203,8 +209,8 @@ class Assembler:
         if last == self._recorded:
             return
         rows = self.store.rows(
-            "SELECT run, process_run FROM trajectories WHERE seq > ? AND seq <= ? AND run IS NOT NULL "
-            "AND instr(body, CAST('\"function\":' AS BLOB)) > 0",
+            "SELECT id, run, process_run FROM trajectories WHERE seq > ? AND seq <= ? AND run IS NOT NULL "
+            "AND (instr(body, CAST('\"function\":' AS BLOB)) > 0 OR instr(body, CAST('\"worker\":' AS BLOB)) > 0)",
             [self._recorded, last],
         )
         self._recorded = last

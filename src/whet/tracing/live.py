@@ -1,22 +1,23 @@
-"""Which Bundle is current: the candidate in a context variable, else what is live in this process."""
+"""Which Bundle is current: the candidate in a context variable, else what is live in the record."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from pathlib import Path
+from typing import Literal
 
-import msgspec
+from ..store.bundles import read_bundle, write_bundle
+from ..types import Bundle
+from .record import current
+from .sink import default_sink
 
-from ..errors import InputError
-from ..types import Bundle, Version
-
-EMPTY = Bundle()
 _candidate: ContextVar[Bundle | None] = ContextVar("whet_bundle", default=None)
+reads: ContextVar[dict[str, str] | None] = ContextVar("whet_reads", default=None)
+"""Resource → id of the Version that was read, while `noting`."""
 _live: list[Bundle] = []
-"""Empty until the first read, which looks at WHET_BUNDLE."""
+"""What is live whatever the record says; empty where the record says it."""
 
 
 @contextmanager
@@ -33,47 +34,73 @@ def using(bundle: Bundle) -> Iterator[Bundle]:
         _candidate.reset(token)
 
 
+@contextmanager
+def noting() -> Iterator[Mapping[str, str]]:
+    """Note which Version of each resource is read inside, in this context and in what it starts.
+
+    >>> with using(bundle), noting() as read:
+    ...     agent(question)
+    """
+    found: dict[str, str] = {}
+    token = reads.set(found)
+    try:
+        yield found
+    finally:
+        reads.reset(token)
+
+
 def set_live_bundle(bundle: Bundle | None) -> None:
-    """What resources read outside `using`; None means the defaults."""
-    _live[:] = [EMPTY if bundle is None else bundle]
+    """What resources read outside `using`, whatever the record says; None follows the record again."""
+    _live[:] = [] if bundle is None else [bundle]
 
 
 def current_bundle() -> Bundle:
-    """The candidate, else the live Bundle; empty if neither is set."""
+    """The candidate, else what is live; empty, the agent as it came, where nothing is.
+
+    What is live is what `set_live_bundle` said, the file that WHET_BUNDLE names, or else what the record says
+    that this program records to.  A traced call keeps what was live when it first read a resource.
+    """
     candidate = _candidate.get()
     if candidate is not None:
         return candidate
-    if not _live:
-        path = os.environ.get("WHET_BUNDLE")
-        _live[:] = [load_bundle(path) if path else EMPTY]
-    return _live[0]
+    if _live:
+        return _live[0]
+    path = os.environ.get("WHET_BUNDLE")
+    if path:
+        _live[:] = [load_bundle(path)]
+        return _live[0]
+    frame = current.get()
+    call = None if frame is None else frame.call
+    if call is None:
+        return default_sink().live
+    if call.bundle is None:
+        call.bundle = (call.sink or default_sink()).live
+    return call.bundle
+
+
+def origin() -> Literal["given", "store", "server"]:
+    """Where `current_bundle` is from: the release log of a store on this machine, a server's, or what is given here.
+
+    Given are a candidate, what `set_live_bundle` said, and the file that WHET_BUNDLE names.
+    """
+    if _candidate.get() is not None or _live or os.environ.get("WHET_BUNDLE"):
+        return "given"
+    frame = current.get()
+    call = None if frame is None else frame.call
+    sink = (None if call is None else call.sink) or default_sink()
+    return "server" if sink.target is None else "store"
 
 
 def save_bundle(bundle: Bundle, path: str | os.PathLike[str]) -> None:
-    """Write a Bundle as JSON: for WHET_BUNDLE, or to look at."""
-    body = msgspec.json.format(msgspec.json.encode({"versions": list(bundle.values())}), indent=2)
-    part = Path(f"{os.fspath(path)}.part-{os.getpid()}")
-    part.write_bytes(body + b"\n")
-    part.replace(path)
+    """Write a Bundle as JSON: for WHET_BUNDLE, `whet release`, or to look at (`whet.store.bundles`)."""
+    write_bundle(path, bundle)
 
 
 def load_bundle(path: str | os.PathLike[str]) -> Bundle:
-    """Read what `save_bundle` wrote.
+    """Read what `save_bundle` or a learner wrote.
 
     Raises:
-        InputError: no such file, not such JSON, or a Version whose id is not that of its content.
+        NotFoundError: there is no such file.
+        InputError: it is something else, or a Version whose id is not that of its content.
     """
-    try:
-        found = msgspec.json.decode(Path(path).read_bytes(), type=dict[str, list[Version]])["versions"]
-    except (OSError, msgspec.MsgspecError, KeyError, ValueError) as exception:
-        raise InputError(
-            f"{os.fspath(path)} is no saved Bundle: {exception}. Write it with save_bundle."
-        ) from exception
-    for version in found:
-        same = Version(resource=version.resource, content=version.content, kind=version.kind)
-        if same.id != version.id:
-            raise InputError(
-                f"{os.fspath(path)}: Version {version.id} of {version.resource!r} was changed by hand (its "
-                f"content is {same.id}). Remove its id, or save the Bundle anew."
-            )
-    return Bundle(found)
+    return read_bundle(path).bundle

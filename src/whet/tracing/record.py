@@ -18,8 +18,9 @@ import msgspec
 
 from ..escapes import clean
 from ..faults import fault_of
-from ..types import Failure, Fault, Json, Outcome, Step, Task, Tokens, Trajectory, Usage, new_id
+from ..types import Bundle, Failure, Fault, Json, Outcome, Step, Task, Tokens, Trajectory, Usage, new_id
 from .encode import IMMUTABLE, freeze, mark, raw, thaw
+from .kinds import name_of
 
 STARTED = "started"
 """In a step's info, Unix time in seconds: where the process is one run of `whet run`."""
@@ -66,10 +67,23 @@ def process_run() -> str | None:
 class Called:
     """What is known of a function before it is called."""
 
-    __slots__ = ("method", "name", "names", "takes_all")
+    __slots__ = ("by_name", "evolved", "method", "name", "names", "origin")
 
-    def __init__(self, function: Callable[..., Any], name: str | None = None) -> None:
-        self.name: str = name or str(getattr(function, "__qualname__", type(function).__name__))
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        name: str | None = None,
+        *,
+        evolved: bool = False,
+        by_name: bool = False,
+    ) -> None:
+        self.name: str = name or name_of(function)
+        self.by_name = by_name
+        """A single argument is recorded with its name, too: a tool's, as a model's call of it has them."""
+        self.evolved = evolved
+        """It is known here as what `@evolve` made of it."""
+        self.origin = inspect.unwrap(function)
+        """The function under all its decorators."""
         try:
             found = list(inspect.signature(function).parameters.values())
         except (TypeError, ValueError):
@@ -93,7 +107,10 @@ class Called:
         )
 
     def observation(self, frozen: Any, read: Callable[[Any], Json]) -> Json:
-        """The single argument itself, or name → value."""
+        """The single argument itself, unless `by_name`, or name → value.
+
+        A positional argument that has no name, or whose name a keyword has, is `args[PLACE]`.
+        """
         keywords: dict[str, Any] = {}
         positional: Sequence[Any] = frozen
         if len(frozen) == 3 and type(frozen[0]) is list:
@@ -101,11 +118,12 @@ class Called:
         names = self.names
         if self.method and positional:
             positional, names = positional[1:], names[1:]
-        if len(positional) == 1 and not keywords:
+        if len(positional) == 1 and not keywords and not self.by_name:
             return read(positional[0])
         values = {}
         for number, value in enumerate(positional):
-            values[names[number] if number < len(names) else f"args[{number}]"] = read(value)
+            named = number < len(names) and names[number] not in keywords
+            values[names[number] if named else f"args[{number}]"] = read(value)
         return values | {clean(key): read(value) for key, value in keywords.items()}
 
 
@@ -178,6 +196,7 @@ class CallNote:
 
     __slots__ = (
         "action",
+        "bundle",
         "called",
         "ended",
         "error",
@@ -198,6 +217,8 @@ class CallNote:
         self.given = run.id if run is not None and run.first() else ""
         self.steps: list[StepNote] = []
         self.versions: dict[str, str] | None = None
+        self.bundle: Bundle | None = None
+        """What was live at its first read of a resource: one call is one agent, though a release comes meanwhile."""
         self.action: Any = None
         self.error: Failure | None = None
         self.started = time.time()
@@ -224,6 +245,10 @@ class Frame:
 current: ContextVar[Frame | None] = ContextVar("whet_frame", default=None)
 current_run: ContextVar[Run | None] = ContextVar("whet_run", default=None)
 collector: ContextVar[Collection | None] = ContextVar("whet_collector", default=None)
+timed: ContextVar[bool] = ContextVar("whet_timed", default=False)
+"""Whether steps say when they began, though the process is no run of `whet run`: in a worker."""
+current_rollout: ContextVar[str | None] = ContextVar("whet_rollout", default=None)
+"""Id of the rollout under way: the trajectory that will be recorded of it."""
 
 
 class Collection:
@@ -273,11 +298,10 @@ def trajectory(note: CallNote, *, encoded: bool) -> Trajectory:
     if whole is not None and note.run is not None:
         meta["process_run"] = whole
     # Where the gateway records too, its calls are told by their times which step they were made in.
-    clock = None if whole is None else time.time() - time.perf_counter()
     return Trajectory(
         id=note.given or f"{int(note.started * 1000):012x}{os.urandom(6).hex()}",
         task=Task(instruction=instruction, meta={"function": note.called.name}),
-        steps=steps(note.steps, read, clock),
+        steps=steps(note.steps, read, clock()),
         output=read(note.action),
         versions=note.versions or {},
         outcome=outcome(note.error),
@@ -290,20 +314,9 @@ def trajectory(note: CallNote, *, encoded: bool) -> Trajectory:
     )
 
 
-def is_async(function: Any) -> bool:
-    """True of an `async def`, and of a plain `def` that `mark_async` marked."""
-    return inspect.iscoroutinefunction(function) or hasattr(function, "_is_coroutine")
-
-
-def mark_async(function: Any) -> Any:
-    """Let frameworks know a plain `def` that returns a coroutine as an async function."""
-    mark = getattr(inspect, "markcoroutinefunction", None)  # Python 3.12 and later
-    if mark is not None:
-        return mark(function)
-    from asyncio import coroutines  # here: a program without async functions need not load it
-
-    function._is_coroutine = coroutines._is_coroutine  # type: ignore[attr-defined]
-    return function
+def clock() -> float | None:
+    """Unix time less the performance counter, None where no gateway's calls are told apart by it."""
+    return time.time() - time.perf_counter() if timed.get() or process_run() is not None else None
 
 
 def steps(

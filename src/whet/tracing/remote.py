@@ -2,7 +2,7 @@
 
 It sends trajectories and feedback to the server that `WHET_URL` names, with the token in `WHET_TOKEN`.  A
 server that does not answer, or asks to be spared, is asked again for some seconds; what it refuses is not.
-It runs on the sink's own thread and never reads.
+It runs on threads of its own; all that it reads is what is live.
 """
 
 from __future__ import annotations
@@ -16,12 +16,22 @@ from urllib.parse import urlsplit
 import msgspec
 
 from ..store.writer import Writes
-from ..types import Feedback
+from ..types import Bundle, Feedback, Version
 
 PAUSES = (0.2, 0.5, 1.0, 2.0, 4.0, 0.0)
 """Seconds between attempts; after the last one what was to be sent is given up."""
 _SPARE = (408, 429, 500, 502, 503, 504)
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+
+LIVE = 2.0
+"""Seconds that the server has to say what is live."""
+
+
+class _Recorded(msgspec.Struct):
+    """A Bundle as the server gives it."""
+
+    versions: list[Version]
 
 
 class _Straight(urllib.request.HTTPRedirectHandler):
@@ -64,6 +74,16 @@ class Remote:
             elif key == "feedback":
                 refused += self._post("/api/feedback", "feedback", [_said(one) for one in bodies])
         return refused
+
+    def live(self) -> Bundle:
+        """What is live in the server's record.
+
+        Raises:
+            OSError, ValueError: it could not be asked, or answers as no server of whet's does.
+        """
+        request = urllib.request.Request(self._url + "/api/bundles/live", headers=self._headers)
+        with self._opener.open(request, timeout=LIVE) as answered:
+            return Bundle(msgspec.json.decode(answered.read(), type=_Recorded).versions)
 
     def _post(self, path: str, name: str, given: list[msgspec.Raw]) -> int:
         body = msgspec.json.encode({name: given})

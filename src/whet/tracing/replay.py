@@ -12,20 +12,19 @@ do, and leave out (and count) the runs that diverged.
 from __future__ import annotations
 
 import builtins
-import functools
-import inspect
 import re
-from collections.abc import AsyncIterator, Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from contextvars import ContextVar, Token
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, cast
 
 from ..errors import EnvError, InputError
 from ..types import Json, Step, Trajectory, canonical
 from .answers import Shape, arguments, bare, foreign_tools, tool_steps
 from .encode import thaw
-from .record import Called, is_async
+from .kinds import forwarding, kind_of
+from .record import Called
 
 Effect: TypeAlias = Literal["read", "idempotent", "write"]
 EFFECTS: tuple[Effect, ...] = ("read", "idempotent", "write")
@@ -149,7 +148,9 @@ class Replay:
             return self._divergence(bare(tool), given)
         if self._divergence == "nearest" and effect == "read" and calls:
             self.counts.nearest += 1
-            return self._answer(max(calls, key=lambda step: _alike(given, arguments(step))), shape)
+            asked = shape.arguments(given)
+            alike = [_alike(asked, shape.arguments(arguments(step))) for step in calls]
+            return self._answer(calls[alike.index(max(alike))], shape)
         if self._divergence == "live" and effect == "read":
             self.counts.live += 1
             return _LIVE
@@ -203,36 +204,16 @@ def answerable(function: Any, called: Called, effect: Effect | None) -> Any:
         given = called.observation(called.freeze(args, kwargs), thaw)
         return replay.answer(called.name, given, effect, shape)
 
-    if is_async(function):
-
-        @functools.wraps(function)
-        async def asynchronous(*args: Any, **kwargs: Any) -> Any:
-            replay = replaying(called.name)
-            found = _LIVE if replay is None else recorded(replay, args, kwargs)
-            return await function(*args, **kwargs) if found is _LIVE else found
-
-        return asynchronous
-
-    @functools.wraps(function)
-    def synchronous(*args: Any, **kwargs: Any) -> Any:
+    def choose(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[..., Any]:
         replay = replaying(called.name)
-        found = _LIVE if replay is None else recorded(replay, args, kwargs)
-        if found is _LIVE:
-            return function(*args, **kwargs)
-        if inspect.isgeneratorfunction(function):
-            return _each(found)
-        return _each_async(found) if inspect.isasyncgenfunction(function) else found
+        answer = _LIVE if replay is None else recorded(replay, args, kwargs)
+        if answer is _LIVE:
+            return cast(Callable[..., Any], function)
+        values = answer or () if several else answer
+        return lambda *_args, **_kwargs: values
 
-    return synchronous
-
-
-def _each(values: Json) -> Iterator[Json]:
-    yield from values or ()
-
-
-async def _each_async(values: Json) -> AsyncIterator[Json]:
-    for value in values or ():
-        yield value
+    several = kind_of(function) in ("generator", "async generator")
+    return forwarding(function, choose)
 
 
 def _alike(one: Json, other: Json) -> float:

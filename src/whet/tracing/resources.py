@@ -4,34 +4,40 @@ A handle looks its current Version up when it is read, so an agent runs under a 
 without being rewritten.  What is read while a module is being imported is baked in and cannot
 be improved; such reads are counted and warned about.  Nothing here decides which Bundle is
 current (`live.py`) or loads code that came as data: a function's Version is used only where the
-program registered a loader for its kind.
+program registered a loader for its kind, or asked for what is released (`released.py`).
 """
 
 from __future__ import annotations
 
 import copy
-import functools
 import inspect
+import re
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import ModuleType
 from typing import Any, TypeVar, overload
 
-from ..errors import InputError
+from ..errors import InputError, SandboxError, WhetError
+from ..store.names import declared
 from ..types import Bundle, Json, Version
-from .live import current_bundle
-from .record import current, is_async, mark_async
-from .trace import step
+from .kinds import decorated, forwarding, name_of
+from .live import current_bundle, origin, reads
+from .record import current
+from .released import function_of, in_sandbox, loadable
+from .trace import evolving
 
 F = TypeVar("F", bound=Callable[..., Any])
 Loader = Callable[[Version, Callable[..., Any]], Callable[..., Any]]
 
+_NAME = re.compile(r"[\w.:/-]+")
 _WATCHED = 64
 """Reads of a handle whose callers are looked at: baking in happens early."""
 _handles: dict[str, Resource] = {}
 _loaders: dict[str, Loader] = {}
 _import_reads: list[str] = []
+_isolating: list[bool] = []
+"""Not empty where every Bundle is a server's, as in a worker."""
 
 
 class ImportTimeRead(UserWarning):
@@ -77,10 +83,17 @@ class Resource:
             self._reads += 1
             self._watch()
         version = self._look()
+        self._used(version or self.default_version)
+        return self.default if version is None else version.content
+
+    def _used(self, version: Version) -> None:
+        """Note that a Version was read, where somebody keeps count."""
         frame = current.get()
         if frame is not None and frame.call is not None:
-            frame.call.used(self.name, (version or self.default_version).id)
-        return self.default if version is None else version.content
+            frame.call.used(self.name, version.id)
+        noted = reads.get()
+        if noted is not None:
+            noted[self.name] = version.id
 
     @property
     def value(self) -> Any:
@@ -195,12 +208,18 @@ class Row(Resource, Sequence[Any]):
 class Function(Resource):
     """The resource behind a function marked with `@evolve`; its default is the function's source."""
 
-    def __init__(self, name: str, function: Callable[..., Any], kind: str, metric: Any) -> None:
+    def __init__(
+        self, name: str, function: Callable[..., Any], kind: str, metric: Any, *, live: bool = False
+    ) -> None:
         super().__init__(name, None, kind)
         self.function = function
         self.metric = metric
+        self.live = live
+        """What is released of it runs in this process."""
         self._loaded: tuple[Version | None, Callable[..., Any]] = (None, function)
-        self._warned = False
+        self._released: tuple[str, Callable[..., Any] | None] = ("", None)
+        self._served: tuple[str, Callable[..., Any] | None] = ("", None)
+        self._warned: set[str] = set()
 
     def _default_content(self) -> Json:
         try:
@@ -213,29 +232,107 @@ class Function(Resource):
         version = self._look()
         used = self.function
         if version is not None:
-            loaded = self._loaded
-            if loaded[0] is version or (loaded[0] is not None and loaded[0].id == version.id):
-                used = loaded[1]
-            elif (load := _loaders.get(version.kind)) is not None:
-                used = load(version, self.function)
-                self._loaded = (version, used)
-            else:
-                version = None if version.id != self.default_version.id else version
-                self._warn()
-        frame = current.get()
-        if frame is not None and frame.call is not None:
-            frame.call.used(self.name, (version or self.default_version).id)
+            chosen = self._chosen(version)
+            if chosen is not None:
+                used = chosen
+            elif version.id != self.default_version.id:
+                version = None
+        self._used(version or self.default_version)
         return used
 
-    def _warn(self) -> None:
-        version = self._look()
-        if version is not None and version.id != self.default_version.id and not self._warned:
-            self._warned = True
-            warnings.warn(
-                f"no loader is registered for Versions of kind {version.kind!r}, so {self.name!r} runs as it "
-                "stands in the source. Register one with whet.tracing.register_loader.",
-                stacklevel=4,
+    def _chosen(self, version: Version) -> Callable[..., Any] | None:
+        """What a Version is to be called as; None of one that may not be, or cannot."""
+        if self.live and version.kind == self.kind and origin() == "store":
+            if self._released[0] != version.id:
+                self._released = version.id, self._of_release(version)
+            return self._released[1]
+        loaded = self._loaded
+        if loaded[0] is version or (loaded[0] is not None and loaded[0].id == version.id):
+            return loaded[1]
+        if (load := _loaders.get(version.kind)) is None:
+            if version.kind == self.kind and (_isolating or origin() == "server"):
+                if self._served[0] != version.id:
+                    self._served = version.id, self._isolated(version)
+                return self._served[1]
+            self._warn(version, self._unloaded(version))
+            return None
+        self._loaded = (version, load(version, self.function))
+        return self._loaded[1]
+
+    def _of_release(self, version: Version) -> Callable[..., Any] | None:
+        if version.id == self.default_version.id:
+            return self.function
+        try:
+            return function_of(version, self.function)
+        except InputError as error:
+            self._warn(
+                version,
+                f"Version {version.id} of {self.name!r} is live and cannot be run: {error}. The function runs as it "
+                "stands in the source. Roll back, or apply the patch of the run that made the Version.",
             )
+            return None
+
+    def _isolated(self, version: Version) -> Callable[..., Any] | None:
+        """A Version that a server sent as calls into the sandbox; None of one that cannot run there."""
+        if version.id == self.default_version.id:
+            return self.function
+        try:
+            call = in_sandbox(version, self.function)
+        except WhetError as error:
+            self._source_instead(version, error)
+            return None
+
+        def source(error: WhetError) -> Callable[..., Any]:
+            self._source_instead(version, error)
+            self._served = version.id, None
+            self._used(self.default_version)
+            return self.function
+
+        if inspect.iscoroutinefunction(self.function):
+
+            async def later(*args: Any, **kwargs: Any) -> Any:
+                try:
+                    return await call(*args, **kwargs)
+                except (InputError, SandboxError) as error:
+                    instead = source(error)
+                return await instead(*args, **kwargs)
+
+            return later
+
+        def now(*args: Any, **kwargs: Any) -> Any:
+            try:
+                return call(*args, **kwargs)
+            except (InputError, SandboxError) as error:
+                instead = source(error)
+            return instead(*args, **kwargs)
+
+        return now
+
+    def _source_instead(self, version: Version, error: WhetError) -> None:
+        self._warn(
+            version,
+            f"Version {version.id} of {self.name!r} was released by a server, and code that a server sends runs in "
+            f"the sandbox alone, where this cannot: {error}. The function runs as it stands in the source. To run it "
+            "here, record to the store's file and mark the function with @whet.evolve(live=True), or apply the patch "
+            "of the run that made it (git apply whet_output/agent.patch).",
+        )
+
+    def _unloaded(self, version: Version) -> str:
+        if origin() == "given" or version.kind != self.kind:
+            return (
+                f"no loader is registered for Versions of kind {version.kind!r}, so {self.name!r} runs as it "
+                "stands in the source. Register one with whet.tracing.register_loader."
+            )
+        return (
+            f"Version {version.id} of {self.name!r} was released, which this program is not asked to run: mark the "
+            "function with @whet.evolve(live=True), or apply the patch of the run that made it (git apply "
+            "whet_output/agent.patch). Until then it runs as in the source."
+        )
+
+    def _warn(self, version: Version, sentence: str) -> None:
+        if version.id != self.default_version.id and version.id not in self._warned:
+            self._warned.add(version.id)
+            warnings.warn(sentence, stacklevel=6)
 
 
 @overload
@@ -273,39 +370,85 @@ def resource(name: str, default: Json = None, *, kind: str | None = None) -> Res
         handle.default_version  # noqa: B018 - hashes the default, which shows whether it is JSON
     except (TypeError, ValueError, OverflowError) as exception:
         raise InputError(f"resource {name!r}: its default has no JSON form: {exception}") from exception
-    _handles[name] = handle
+    _declare(handle)
     return handle
 
 
 @overload
 def evolve(function: F, /) -> F: ...
 @overload
-def evolve(*, name: str | None = None, kind: str = "function", metric: Any = None) -> Callable[[F], F]: ...
 def evolve(
-    function: Any = None, /, *, name: str | None = None, kind: str = "function", metric: Any = None
+    target: str | None = None,
+    /,
+    *,
+    name: str | None = None,
+    kind: str = "function",
+    metric: Any = None,
+    live: bool = False,
+) -> Callable[[F], F]: ...
+def evolve(
+    target: Any = None,
+    /,
+    *,
+    name: str | None = None,
+    kind: str = "function",
+    metric: Any = None,
+    live: bool = False,
 ) -> Any:
     """Mark a function as something to improve.  It behaves as before until a Bundle names it.
 
+    Its calls inside a traced run are steps (of the kind `function`, or as its `@step` says).
+
+    >>> @whet.evolve
+    ... def rank(hits: list[str]) -> list[str]: ...
+    >>> @whet.evolve("search.rank")
+    ... def rank(hits: list[str]) -> list[str]: ...
+
     Args:
+        target: the function, sync, async, generator or method, or the name of its resource.
         name: of the resource; the function's name in lower case if None.
         kind: of its Versions.
         metric: what judges it, kept for the optimizer that asks.
+        live: run what is released of it (`whet release`) in this process, as its own code; until it is rolled
+            back. Only a text that was released in a store on this machine, never a candidate or what a server sends;
+            one that cannot take the function's place is not run, and a warning says so. False warns, once, and
+            runs the function as in the source.
+
+    Raises:
+        InputError: it is given a text, a value or a class: a text or value is a `whet.resource`; or live, and
+            the mark does not stand directly above the function.
     """
-    if function is None:
-        return lambda found: _evolved(found, name, kind, metric)
-    return _evolved(function, name, kind, metric)
+    if isinstance(target, str):
+        if name is not None or _NAME.fullmatch(target) is None:
+            raise InputError(
+                f"@whet.evolve marks a function, and {target!r:.60} is not one, nor the name of a resource. "
+                'For a text that is to be improved write whet.resource("its name", default=text).'
+            )
+        name, target = target, None
+    if target is None:
+        return lambda function: _evolved(function, name, kind, metric, live=live)
+    return _evolved(target, name, kind, metric, live=live)
 
 
-def _evolved(function: Any, name: str | None, kind: str, metric: Any) -> Any:
-    handle = Function(name or function.__name__.lower(), function, kind, metric)
-    _handles[handle.name] = handle
+def _evolved(function: Any, name: str | None, kind: str, metric: Any, *, live: bool = False) -> Any:
+    if not callable(function) and not isinstance(function, staticmethod | classmethod):
+        raise InputError(
+            f"@whet.evolve marks a function, and was given {function!r:.60}. For a text or a value write "
+            'whet.resource("its name", default=value).'
+        )
+    return decorated(function, "@whet.evolve", lambda inner: _evolve(inner, name, kind, metric, live=live))
 
-    @functools.wraps(function)
-    def current_version(*args: Any, **kwargs: Any) -> Any:
-        return handle.implementation()(*args, **kwargs)
 
-    current_version.resource = handle  # type: ignore[attr-defined]
-    return mark_async(current_version) if is_async(function) else current_version
+def _evolve(function: Any, name: str | None, kind: str, metric: Any, *, live: bool) -> Any:
+    name = name or name_of(function).rpartition(".")[2].lower()
+    if live:
+        loadable(function, name)
+    handle = Function(name, function, kind, metric, live=live)
+    _declare(handle)
+    # Its calls are steps: what a learned decision is learned from.
+    marked = evolving(forwarding(function, lambda _args, _kwargs: handle.implementation()))
+    marked.resource = handle
+    return marked
 
 
 def register_loader(kind: str, load: Loader) -> None:
@@ -316,12 +459,16 @@ def register_loader(kind: str, load: Loader) -> None:
     _loaders[kind] = load
 
 
+def isolate_functions() -> None:
+    """Run functions of the Bundles of this process in the sandbox, as they come from a server; for workers."""
+    _isolating[:] = [True]
+
+
 def attach(module: ModuleType, *names: str) -> None:
     """Rebind constants and functions of a program to handles, by name.
 
-    A text, dict, list or tuple becomes a `resource`, a function an `evolve`d one whose calls are
-    recorded as steps; the resource's name is the attribute's in lower case.  What another module
-    imported from this one before stays as it was.
+    A text, dict, list or tuple becomes a `resource`, a function an `evolve`d one; the resource's name is
+    the attribute's in lower case.  What another module imported from this one before stays as it was.
 
     Raises:
         InputError: no such name, or one that cannot be a resource; nothing was rebound.
@@ -335,8 +482,7 @@ def attach(module: ModuleType, *names: str) -> None:
         if isinstance(value, Resource) or isinstance(getattr(value, "resource", None), Resource):
             continue  # attached already
         if inspect.isroutine(value):
-            # Its calls are recorded: what a learned decision is learned from.
-            made[name] = step(_evolved(value, name.lower(), "function", None))
+            made[name] = _evolved(value, name.lower(), "function", None)
         elif isinstance(value, str | Mapping | list | tuple):
             made[name] = resource(name.lower(), value)
         else:
@@ -346,6 +492,10 @@ def attach(module: ModuleType, *names: str) -> None:
             )
     for name, handle in made.items():
         setattr(module, name, handle)
+
+
+def _declare(handle: Resource) -> None:
+    _handles[handle.name] = declared[handle.name] = handle
 
 
 def resources() -> Mapping[str, Resource]:

@@ -24,7 +24,10 @@ from typing import TYPE_CHECKING, Any
 from ..errors import StoreError, WhetError
 from ..store import Batch, Store, spool
 from ..store.batch import trajectory_row
-from ..types import Feedback
+from ..store.codec import encode
+from ..store.names import declared
+from ..types import Bundle, Feedback
+from .following import Following
 from .record import CallNote, process_run, trajectory
 
 if TYPE_CHECKING:
@@ -36,7 +39,7 @@ LIMIT = 100_000
 GROUPING = 0.005
 """Seconds that the writer lets a group gather: what a process killed without warning may lose."""
 LISTENS = 50
-"""Times that it looks for more after the last one before it has to be woken, which costs who calls some 20 µs."""
+"""Times that it looks for more after the last one before it has to be woken, for which who calls would pay."""
 RETRY = 2.0
 """Seconds between attempts to open a store that could not be opened."""
 _AT_EXIT = 10.0
@@ -56,6 +59,9 @@ class Sink:
         self._remote = None if isinstance(target, Store | str) else target
         self._own = isinstance(target, str)
         self._retry_at = 0.0
+        self._following = Following(target if self._store or self._remote else self.path)
+        self._declared: set[str] = set()
+        """Names of resources that the record knows this program reads."""
         self.spooled = 0
         self._reset()
         _sinks.add(self)
@@ -66,6 +72,16 @@ class Sink:
     def target(self) -> Store | str | None:
         """The Store that was given, else the path; None of what is sent to a server."""
         return self._store if self._store is not None and not self._own else self.path or None
+
+    @property
+    def live(self) -> Bundle:
+        """What is live in this store, or was a second ago if another process released; empty: as it came."""
+        return self._following.bundle
+
+    def _forked(self) -> None:
+        """In a forked child."""
+        self._reset()
+        self._following.forked()
 
     def _reset(self) -> None:
         """A state without threads: at the start, and in a forked child, whose parent keeps the rest."""
@@ -155,10 +171,24 @@ class Sink:
             except Exception:  # one record that cannot be encoded may not cost the others
                 self._drop(1)
         if count:
+            self._declare(batch)
             self._write(batch, count)
         for item in items:
             if isinstance(item, threading.Event):
                 item.set()
+
+    def _declare(self, batch: Batch) -> None:
+        """Have the record know which resources this program reads, and what they are as they came."""
+        for name, handle in list(declared.items()):
+            if name in self._declared:
+                continue
+            self._declared.add(name)
+            try:
+                default, redactor = handle.default_version, redaction()
+                secret = redactor is not None and redactor.suspects(encode(default))
+                batch.declare(default, content=not secret)
+            except Exception:  # a default that cannot be read any more: what was traced counts
+                continue
 
     def _add_call(self, batch: Batch, note: CallNote) -> None:
         row = trajectory_row(trajectory(note, encoded=True))
@@ -211,6 +241,8 @@ _sinks: weakref.WeakSet[Sink] = weakref.WeakSet()
 _kept: dict[str, Sink] = {}
 _of_store: weakref.WeakKeyDictionary[Store, Sink] = weakref.WeakKeyDictionary()
 _default: list[Store | str] = []
+_found: list[tuple[tuple[Any, ...], Sink]] = []
+"""What named the default store when it was last looked for, and its sink."""
 _redactor: list[Redactor | None] = []
 
 
@@ -231,6 +263,14 @@ def sink_for(target: Store | str | os.PathLike[str] | None) -> Sink:
         _kept[path] = Sink(path)
         _warn_apart(path)
     return _kept[path]
+
+
+def default_sink() -> Sink:
+    """`sink_for(None)`, found at little cost: for who reads a resource outside a traced call."""
+    named = (os.environ.get("WHET_STORE"), os.environ.get("WHET_URL"), _default[0] if _default else None)
+    if not _found or _found[0][0] != named:
+        _found[:] = [(named, sink_for(None))]
+    return _found[0][1]
 
 
 def _warn_apart(path: str) -> None:
@@ -312,7 +352,7 @@ def _finish_with_multiprocessing() -> None:
 
 def _forked() -> None:
     for sink in list(_sinks):
-        sink._reset()
+        sink._forked()
 
 
 atexit.register(_at_exit)

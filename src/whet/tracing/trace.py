@@ -17,11 +17,14 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, ParamSpec, TypeVar, overload
 
+from msgspec import UNSET
+
 from ..escapes import clean
 from ..store import Store
 from ..types import Feedback, Json, Step, Trajectory
 from .encode import freeze, thaw
-from .labels import Kind, check_feedback
+from .kinds import decorated
+from .labels import Kind, check_feedback, feedback_kind
 from .record import (
     Called,
     CallNote,
@@ -30,10 +33,13 @@ from .record import (
     Run,
     StepNote,
     blame,
+    clock,
     collector,
     current,
+    current_rollout,
     current_run,
     steps,
+    timed,
 )
 from .replay import Effect, answerable, effect_of
 from .sink import Sink, sink_for
@@ -56,11 +62,16 @@ def trace(target: Any = None, /, *, name: str | None = None) -> Any:
     `@trace` records to the default store (`record_to`), `@trace(store)` to a Store or the one
     at a path.  The task's instruction is the argument, if it is one text, else the JSON of name →
     value; the output is what was returned, or the list of what was yielded.  An exception is
-    recorded and raised unchanged.  A plain `def` stands for an async function so that its
-    arguments are those of the call; `asyncio.iscoroutinefunction` knows it as one.
+    recorded and raised unchanged.  The traced function is of the same kind, so that frameworks await or
+    iterate it as before: the run of an async function begins when it is awaited, that of a generator with
+    its first value, and ends when it is exhausted or closed.  Methods, static and class methods on either
+    side of their decorator, partials and objects with `__call__` are traced alike.
 
     >>> @trace(store)
     ... def agent(question: str) -> str: ...
+
+    Raises:
+        InputError: it is given a class, or what cannot be called.
     """
     if target is not None and not isinstance(target, Store | str | os.PathLike):
         return _traced(target, None, name)
@@ -68,6 +79,10 @@ def trace(target: Any = None, /, *, name: str | None = None) -> Any:
 
 
 def _traced(function: Any, target: Any, name: str | None) -> Any:
+    return decorated(function, "@whet.trace", lambda inner: _trace(inner, target, name))
+
+
+def _trace(function: Any, target: Any, name: str | None) -> Any:
     called = Called(function, name)
     sink = sink_for(target) if target is not None else None
 
@@ -80,9 +95,9 @@ def _traced(function: Any, target: Any, name: str | None) -> Any:
         call = CallNote(called, called.freeze(args, kwargs), current_run.get(), sink)
         return call, Frame(call, None)
 
-    wrapped = wrap(function, begin)
-    wrapped.whet_sink = sink or sink_for
-    return wrapped
+    traced = wrap(function, begin)
+    traced.whet_sink = sink or sink_for
+    return traced
 
 
 def recorded_in(function: Any) -> Store | str | None:
@@ -180,45 +195,79 @@ def step(
     Args:
         target: the name; the function's own if it decorates one.
         kind: `llm`, `tool`, `agent`, `function`, `action`.
-        observation: what was seen; a decorated function's is its arguments.
+        observation: what was seen; a decorated function's is its arguments: name → value, or the value
+            itself where there is one, unless it is a tool.
         agent: which of several agents took it.
         effect: of a tool on the world: `read`, `idempotent` or `write`; none counts as write.  A recorded
             run can be replayed without calling its tools (`tracing.Replay`), and this says what a call
             that was not recorded may get.
 
     Raises:
-        InputError: no such effect.
+        InputError: no such effect, or it is given a class or what cannot be called.
     """
     effect = effect_of(effect)
-    if callable(target):
+    if target is not None and not isinstance(target, str):
         return _stepped(target, None, kind, agent, effect)
     return _StepScope(target, kind, observation, agent, effect)
 
 
 def _stepped(function: F, name: str | None, kind: str, agent: str, effect: Effect | None) -> F:
-    called = Called(function, name)
-    inner = answerable(function, called, effect) if kind == "tool" else function
+    marked: F = decorated(function, "@whet.step", lambda inner: _step(inner, name, kind, agent, effect))
+    return marked
 
+
+def _step(function: Any, name: str | None, kind: str, agent: str, effect: Effect | None) -> Any:
+    called = Called(function, name, by_name=kind == "tool")
+    inner = answerable(function, called, effect) if kind == "tool" else function
+    stepped = _recording(inner, called, kind, agent)
+    stepped.whet_step = (called.name, kind, agent)
+    return stepped
+
+
+def evolving(function: Any) -> Any:
+    """A function whose implementation may change, each call of which is a step, whichever implementation answers.
+
+    Where `@step` or `@trace` marks the same function, there is one record of a call: as the step says, or the traced
+    call itself.
+    """
+    name, kind, agent = getattr(function, "whet_step", (None, "function", ""))
+    called = Called(function, name, evolved=True, by_name=kind == "tool")
+    return _recording(function, called, kind, agent)
+
+
+def _recording(function: Any, called: Called, kind: str, agent: str) -> Any:
     def begin(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[StepNote, Frame] | None:
         above = current.get()
-        if above is None and collector.get() is None:
+        if (above is None and collector.get() is None) or _recorded_already(above, called):
             return None
         note = _open(called.name, kind, above)
         note.agent = agent
         note.called, note.frozen = called, called.freeze(args, kwargs)
         return note, Frame(above.call if above is not None else None, note)
 
-    wrapped: F = wrap(inner, begin)
-    return wrapped
+    return wrap(function, begin)
+
+
+def _recorded_already(above: Frame | None, called: Called) -> bool:
+    """Whether the innermost record is of this very call: made by another decorator, where one of the two is evolve."""
+    note = None if above is None else above.step or above.call
+    outer = None if note is None else note.called
+    # The same decorator on the way in once more is a function that calls itself.
+    different = outer is not None and outer is not called and outer.origin is called.origin
+    return different and (called.evolved or (outer is not None and outer.evolved))
 
 
 @contextmanager
 def run(*, session: str | None = None, subject: str | None = None) -> Iterator[Run]:
     """A handle on the traced calls inside: its `id` is what feedback refers to.
 
-    The first call takes that id as its trajectory's; all carry it as `meta["run"]`.
+    The first call takes that id as its trajectory's; all carry it as `meta["run"]`.  In a rollout, of a worker or an
+    Experiment, the handle is the rollout's: its `id` is that of the trajectory which will be recorded of it.
     """
     handle = Run(session=session and clean(session), subject=subject and clean(subject))
+    if (rollout := current_rollout.get()) is not None:
+        handle.id = rollout
+        handle.first()  # the rollout's own trajectory has this id; no traced call inside may take it
     token = current_run.set(handle)
     try:
         yield handle
@@ -231,7 +280,7 @@ def feedback(
     value: float | None = None,
     comment: str = "",
     *,
-    correction: Json = None,
+    correction: Json = UNSET,
     kind: Kind | None = None,
     step: str | None = None,
     session: str | None = None,
@@ -242,7 +291,8 @@ def feedback(
     Args:
         run: a handle, or the id of a run or trajectory; None where a session is meant.
         value: a thumb (1 or -1) or any number; None if there is only a comment or correction.
-        correction: what the answer should have been; of a preference `{"chosen": ..., "rejected": ...}`.
+        correction: what the answer should have been; of a preference `{"chosen": ..., "rejected": ...}`. That it
+            should have been None takes `kind="correction"`, too.
         kind: None takes a value of 1 or -1 for a thumb and any other for a rating, a correction for one,
             and what has neither for a comment.
         step: id of the step that is meant.
@@ -254,16 +304,12 @@ def feedback(
     """
     id = run.id if isinstance(run, Run) else run or ""
     sink = sink_for(store) if store is not None else sink_of_run.get(id) or sink_for(None)
-    meant: str | None = kind
-    if meant is None:
-        number = "thumb" if value in (1, -1) else "rating"
-        meant = number if value is not None else "correction" if correction is not None else "comment"
     said = Feedback(
         run=id,
         value=value,
         comment=clean(comment),
-        correction=thaw(freeze(correction)),
-        kind=meant,
+        correction=None if correction is UNSET else thaw(freeze(correction)),
+        kind=feedback_kind(kind, value, correction),
         step=step,
         session=session and clean(session),
     )
@@ -287,7 +333,7 @@ def collecting() -> Iterator[list[Trajectory | Step]]:
     finally:
         current.reset(outer)
         collector.reset(token)
-        gathering.records.extend(steps(gathering.loose, thaw))
+        gathering.records.extend(steps(gathering.loose, thaw, clock()))
 
 
 class _Propagating(Executor):
@@ -310,6 +356,26 @@ class _Propagating(Executor):
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         self._inner.shutdown(wait, cancel_futures=cancel_futures)
+
+
+@contextmanager
+def timing() -> Iterator[None]:
+    """Let steps inside say when they began, so that the gateway's model calls find their place among them."""
+    token = timed.set(True)
+    try:
+        yield
+    finally:
+        timed.reset(token)
+
+
+@contextmanager
+def in_rollout(id: str) -> Iterator[None]:
+    """Let `run()` inside give the handle of the rollout with this id."""
+    token = current_rollout.set(id)
+    try:
+        yield
+    finally:
+        current_rollout.reset(token)
 
 
 @overload

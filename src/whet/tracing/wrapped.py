@@ -9,12 +9,13 @@ from __future__ import annotations
 import functools
 import time
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Generator
 from types import AsyncGeneratorType, CoroutineType, GeneratorType, TracebackType
 from typing import Any
 
 from .encode import freeze
-from .record import CallNote, Frame, StepNote, blame, collector, current, is_async, mark_async, trajectory
+from .kinds import Unwatched, Watch, dressed, driving, kind_of
+from .record import CallNote, Frame, StepNote, blame, collector, current, trajectory
 from .sink import Sink, sink_for
 
 Begin = Callable[[tuple[Any, ...], dict[str, Any]], "tuple[CallNote | StepNote, Frame] | None"]
@@ -48,17 +49,39 @@ def finish(note: CallNote | StepNote) -> None:
 
 
 def wrap(function: Any, begin: Begin) -> Any:
-    """`function` between `begin` and `finish`, whatever kind it is."""
-    if is_async(function):
+    """`function` between `begin` and `finish`: a function of the same kind, which frameworks take for it."""
+    kind = kind_of(function)
+    wrapper: Callable[..., Any]
+    if kind == "async":
 
-        @functools.wraps(function)
-        def asynchronous(*args: Any, **kwargs: Any) -> Any:
+        async def wrapper(*args: Any, **kwargs: Any) -> Any:
             opened = begin(args, kwargs)
-            return function(*args, **kwargs) if opened is None else _awaited(function, args, kwargs, opened)
+            if opened is None:
+                return await function(*args, **kwargs)
+            return await _awaited(function, args, kwargs, opened)
 
-        return mark_async(asynchronous)
+    elif kind == "generator":
 
-    @functools.wraps(function)
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            opened = begin(args, kwargs)
+            if opened is None:
+                return (yield from function(*args, **kwargs))
+            return (yield from _generated(lambda: function(*args, **kwargs), *opened))
+
+    elif kind == "async generator":
+
+        def start(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Watch]:
+            values = function(*args, **kwargs)  # nothing of it runs yet
+            opened = begin(args, kwargs)
+            return values, Unwatched() if opened is None else _Yields(*opened)
+
+        wrapper = driving(start)
+    else:
+        wrapper = _plain(function, begin)
+    return dressed(wrapper, function)
+
+
+def _plain(function: Any, begin: Begin) -> Callable[..., Any]:
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         opened = begin(args, kwargs)
         if opened is None:
@@ -85,13 +108,14 @@ def wrap(function: Any, begin: Begin) -> Any:
 
 
 _LATER = (GeneratorType, AsyncGeneratorType, CoroutineType)
+"""What a plain function may return that has not run yet: the record ends when that does."""
 
 
 def _later(result: Any, note: CallNote | StepNote, frame: Frame) -> Any:
     if isinstance(result, GeneratorType):
-        return _generated(result, note, frame)
+        return _generated(lambda: result, note, frame)
     if isinstance(result, AsyncGeneratorType):
-        return _generated_async(result, note, frame)
+        return driving(lambda _args, _kwargs: (result, _Yields(note, frame)))()
     return _awaited(lambda: result, (), {}, (note, frame))
 
 
@@ -133,15 +157,19 @@ class _Inside:
 class _Yields:
     """The record of a driven generator: what it yielded, and how it ended when the block does."""
 
-    __slots__ = ("_note", "_values")
+    __slots__ = ("_frame", "_note", "_values")
 
-    def __init__(self, note: CallNote | StepNote) -> None:
+    def __init__(self, note: CallNote | StepNote, frame: Frame) -> None:
         self._note = note
+        self._frame = frame
         self._values: list[Any] = []
 
     def add(self, value: Any) -> None:
         if len(self._values) < YIELDS:
             self._values.append(freeze(value))
+
+    def inside(self) -> _Inside:
+        return _Inside(self._frame)
 
     def __enter__(self) -> _Yields:
         return self
@@ -156,11 +184,12 @@ class _Yields:
 
 
 def _generated(
-    generator: Generator[Any, Any, Any], note: CallNote | StepNote, frame: Frame
+    make: Callable[[], Generator[Any, Any, Any]], note: CallNote | StepNote, frame: Frame
 ) -> Generator[Any, Any, Any]:
     """Drive a generator; the frame is in place only while its body runs, not while it is suspended."""
-    resume: Callable[[], Any] = functools.partial(next, generator)
-    with _Yields(note) as yields:
+    with _Yields(note, frame) as yields:
+        generator = make()
+        resume: Callable[[], Any] = functools.partial(next, generator)
         while True:
             try:
                 with _Inside(frame):
@@ -171,28 +200,8 @@ def _generated(
             try:
                 resume = functools.partial(generator.send, (yield value))
             except GeneratorExit:
-                generator.close()
+                with _Inside(frame):
+                    generator.close()
                 raise
             except BaseException as thrown:
                 resume = functools.partial(generator.throw, thrown)
-
-
-async def _generated_async(
-    generator: AsyncGenerator[Any, Any], note: CallNote | StepNote, frame: Frame
-) -> AsyncGenerator[Any, Any]:
-    resume: Callable[[], Any] = generator.__anext__
-    with _Yields(note) as yields:
-        while True:
-            try:
-                with _Inside(frame):
-                    value = await resume()
-            except StopAsyncIteration:
-                return
-            yields.add(value)
-            try:
-                resume = functools.partial(generator.asend, (yield value))
-            except GeneratorExit:
-                await generator.aclose()
-                raise
-            except BaseException as thrown:
-                resume = functools.partial(generator.athrow, thrown)

@@ -5,7 +5,8 @@ and the group is the baseline.  The others give each step a credit of its own:
 
 - `to_go`: the (discounted) rewards from that step on; a step is not blamed for what
   came before it.  A trajectory that has ended counts 0 in the baseline of later steps.
-- `agent`: each agent of a multi-agent run answers for the rewards of its own steps.
+- `agent`: each agent of a multi-agent run answers for the rewards of its own steps, and for a judgement of the
+  whole run as much as the others; it is compared with itself in the group's other runs.
 - `decomposition`: a return that only the end brings is spread over the steps by ridge
   regression of the returns on what was done (Efroni et al. 2021, "Reinforcement learning
   with trajectory feedback", in its simplest, tabular form), then treated as `to_go`.

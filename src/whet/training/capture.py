@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ..errors import InputError, TrainingRefused
 from ..types import Outcome, Trajectory
@@ -163,6 +163,8 @@ def require(trajectories: Sequence[Trajectory], *, score: str | None = None, rl:
     if not trajectories:
         raise TrainingRefused("there are no trajectories; collect some first (whet run, whet serve)")
     found = survey(trajectories, score=score)
+    if not rl:  # what only RL needs is no reason here
+        found = replace(found, reasons={key: n for key, n in found.reasons.items() if key in BLOCKING})
     if (found.trainable if rl else found.clonable) == 0:
         raise TrainingRefused(
             f"none of {len(trajectories)} trajectories can be trained on. " + "; ".join(found.lines()[1:])

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -129,11 +129,31 @@ def choose(
             taken[task] = taken.get(task, 0) + 1
             chosen.append((task, merged))
     if not chosen:
-        raise TrainingRefused(
-            f"no trajectory to clone: {', '.join(f'{count} {name}' for name, count in left.items())}. "
-            "Collect from an agent that succeeds, or look at the filter (keep, score, threshold)."
-        )
+        raise TrainingRefused(_refusal(left))
     return chosen, {name: float(count) for name, count in left.items()}
+
+
+_LEFT = {
+    "unjudged": ("without an outcome or score", "have them judged, by a reward or by feedback"),
+    "filtered": (
+        "refused by the filter",
+        "collect from an agent that succeeds, or look at the filter (keep, score, threshold)",
+    ),
+    "without_tokens": ("without token ids", "record through whet's gateway or sample with whet's policies"),
+}
+"""Why nothing of a trajectory is cloned: in words, and what to do about it."""
+
+
+def _refusal(left: Mapping[str, int]) -> str:
+    """Why no trajectory is left; one that is repeated or over a cap is not a reason, for another was chosen."""
+    reasons = {name: left[name] for name in _LEFT if left[name]}
+    if not reasons:
+        return (
+            "no trajectory to clone: none is recorded for these tasks. Collect on them first (Experiment.collect), or "
+            "give recorded groups"
+        )
+    counts = ", ".join(f"{count} {_LEFT[name][0]}" for name, count in reasons.items())
+    return f"no trajectory to clone: {counts}. To do: {'; '.join(_LEFT[name][1] for name in reasons)}."
 
 
 def divide(chosen: list[Chosen], share: float) -> tuple[list[Chosen], list[Chosen]]:

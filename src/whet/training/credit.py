@@ -185,6 +185,9 @@ def _by_step(
     kept = [(t, reward) for t, reward in zip(group.trajectories, rewards, strict=True) if reward is not None]
     credits = []
     for trajectory, reward in kept:
+        if plan.assignment == "agent" and not plan.from_steps:
+            credits.append([reward] * len(trajectory.steps))  # a judgement of the whole is of the team
+            continue
         own = (plan.spread or {}).get(trajectory.id)
         if own is None:
             own = step_rewards(trajectory, reward, given=plan.from_steps)

@@ -6,7 +6,7 @@
 - `replay`: old trajectories mixed into every epoch of the new ones.
 - a divergence from the first weights is an option of the methods (`kl_coefficient`).
 
-And `guarded`: a guard suite, whose drop blocks a promotion that the gate would have made.
+`whet.verdict.guarded` is the other half: a suite whose drop takes a promotion back.
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ import torch
 from torch import Tensor
 
 from ..errors import InputError, TrainingRefused
-from ..gate import Side, compare
-from ..types import Group, Verdict
+from ..types import Group
 from .batch import Merged, merge, parts
 from .learner import Learner, logprobs
 from .network import Network
@@ -127,31 +126,3 @@ def quadratic(
         return 0.5 * strength * total
 
     return term
-
-
-def guarded(
-    verdict: Verdict,
-    before: Side,
-    after: Side,
-    *,
-    name: str = "guard suite",
-    metric: str = "success",
-    margin: float,
-) -> Verdict:
-    """The gate's verdict, withdrawn where a suite of what must not be forgotten has dropped.
-
-    Args:
-        before: results of the baseline on the suite.
-        after: results of the candidate on the same tasks.
-        margin: how far the metric may fall; it must be *shown* to have fallen no further.
-    """
-    suite = compare(before, after, metric=metric, margin=margin, against=name)
-    held = {**verdict.guardrails, name: suite.promote}
-    if suite.promote:
-        return replace(verdict, guardrails=held)
-    low, high = suite.interval
-    reason = (
-        f"{name}: {metric} changed by {suite.effect:+.3f} [{low:+.3f}, {high:+.3f}] on {suite.n} tasks, "
-        f"and must be shown to fall by no more than {margin:g}"
-    )
-    return replace(verdict, promote=False, guardrails=held, reasons=[*verdict.reasons, reason])

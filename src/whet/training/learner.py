@@ -175,6 +175,11 @@ class Learner:
             )
         raise failure
 
+    @torch.no_grad()
+    def chosen(self, part: Part, temperature: float = 1.0) -> Tensor:
+        """(N,) log-probability of each target of a part, of the weights as they are."""
+        return chosen_logprobs(self.decoder, part, temperature)
+
     def mean_loss(self, parts: Sequence[Part]) -> float:
         """Cross-entropy per target, in nats, of the weights as they are."""
         return mean_loss(self.decoder, parts)

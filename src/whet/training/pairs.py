@@ -155,6 +155,12 @@ def imported(
     return found, {name: float(count) for name, count in left.items()}
 
 
+def of_ids(preference: Preference) -> bool:
+    """Whether its prompt and answers are token ids, which no tokenizer has to read."""
+    sides = (preference.prompt, preference.chosen, preference.rejected)
+    return all(isinstance(side, list | tuple) and all(isinstance(id, int) for id in side) for side in sides)
+
+
 def _ids(value: Json, encode: Encode | None) -> list[int]:
     if isinstance(value, list | tuple) and all(isinstance(one, int) for one in value):
         return list(value)

@@ -4,7 +4,7 @@
   policy goes on N times; a step's label is the share of completions that succeed.  The
   *soft* share is what is kept: the hard one ("any succeeds") gets worse with more
   completions wherever a later step can repair an earlier one.
-- `Continued` gives the runs that were recorded anyway as completions, where nothing can be rolled out.
+- `recorded` takes the runs that were recorded anyway as completions, where nothing can be rolled out.
 - `prm800k` (Lightman et al. 2023): people's ratings, +1 and 0 for good, −1 for bad.
 
 A Monte-Carlo label is a value, not a judgement of correctness: it depends on who goes on.
@@ -54,7 +54,7 @@ async def monte_carlo(
     judge = good or _succeeded
     found = []
     for number, trajectory in enumerate(trajectories):
-        actions = [step.action for step in trajectory.steps if step.parent is None]
+        actions = _actions(trajectory)
         labels: dict[int, float] = {}
         own = judge(trajectory)
         if own is not None and actions:
@@ -75,45 +75,42 @@ async def monte_carlo(
     return found
 
 
-class Continued:
-    """A `Rollout` of what was recorded: the runs of a task that begin with a prefix are its completions.
+def recorded(
+    trajectories: Sequence[Trajectory], groups: Sequence[Group], *, completions: int = 8
+) -> list[Labelled]:
+    """Label the steps of trajectories by the runs in the record that begin as they do.
 
-    The bundle is not asked: the labels are those of the policies that made the recording.  A prefix that one
+    No policy is asked: the labels are those of the policies that made the recording.  A prefix that one
     run alone has is labelled by how that run ended, which is an estimate from one completion.
+
+    Args:
+        groups: the record.
+        completions: runs looked at for each prefix, the first ones.
     """
-
-    def __init__(self, groups: Sequence[Group]) -> None:
-        self._runs = {
-            group.task.id: [
-                ([step.action for step in one.steps if step.parent is None], one)
-                for one in group.trajectories
-                if one.outcome.counts
+    runs = {
+        group.task.id: [(_actions(one), one) for one in group.trajectories if one.outcome.counts]
+        for group in groups
+    }
+    found = []
+    for trajectory in trajectories:
+        actions = _actions(trajectory)
+        labels: dict[int, float] = {}
+        own = _succeeded(trajectory)
+        if own is not None and actions:
+            labels[len(actions) - 1] = float(own)
+        for length in range(1, len(actions)):
+            alike = [
+                one for begun, one in runs.get(trajectory.task.id, []) if begun[:length] == actions[:length]
             ]
-            for group in groups
-        }
+            known = [float(one.outcome is Outcome.SUCCESS) for one in alike[:completions]]
+            if known:
+                labels[length - 1] = sum(known) / len(known)
+        found.append(Labelled(trajectory, labels))
+    return found
 
-    async def __call__(
-        self,
-        bundle: Bundle,
-        tasks: Sequence[Task],
-        n: int = 1,
-        *,
-        seed: int = 0,
-        prefix: Sequence[Json] | None = None,
-    ) -> list[Group]:
-        """The first `n` recorded runs of each task that begin with `prefix`; fewer where there are no more.
 
-        Raises:
-            InputError: no prefix, which would be a question to the policy and not to the record.
-        """
-        if not prefix:
-            raise InputError("only what follows a prefix was recorded; a fresh rollout needs an environment")
-        begun = list(prefix)
-        found = []
-        for task in tasks:
-            runs = [run for actions, run in self._runs.get(task.id, []) if actions[: len(begun)] == begun]
-            found.append(Group(task, tuple(runs[:n])))
-        return found
+def _actions(trajectory: Trajectory) -> list[Json]:
+    return [step.action for step in trajectory.steps if step.parent is None]
 
 
 def hardened(labelled: Sequence[Labelled]) -> list[Labelled]:

@@ -1,4 +1,4 @@
-"""Recorded prompts, answered afresh: rollouts of one call, which need no environment.
+"""Recorded prompts, answered afresh: an environment of one call.
 
 For methods that sample where all that is known is what the policy was asked.  Nothing judges the
 answers, so the trajectories have no outcome and no reward: a learned reward scores them.
@@ -6,17 +6,19 @@ answers, so the trajectories have no outcome and no reward: a learned reward sco
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import Sequence
 
-from ..errors import InputError, TrainingRefused
-from ..types import Bundle, Group, Json, Outcome, Step, Task, Tokens, Trajectory, digest
+from ..env import StepResult
+from ..errors import EnvError, InputError, TrainingRefused
+from ..models.sampling import TokenSession
+from ..policy import Action
+from ..types import Bundle, Group, Json, Task, Tokens, Trajectory
 from .local import LocalModels
 
 
 class Prompts:
-    """A `Rollout` over the prompts of recorded trajectories.
+    """An EnvFactory over the prompts of recorded trajectories; it brings the policy that answers them.
 
     Args:
         groups: whose tasks can be asked for; the first recorded prompt of each is answered.
@@ -61,44 +63,54 @@ class Prompts:
         """Ids of the tasks that can be asked for."""
         return frozenset(self._prompts)
 
-    async def __call__(
-        self,
-        bundle: Bundle,
-        tasks: Sequence[Task],
-        n: int = 1,
-        *,
-        seed: int = 0,
-        prefix: Sequence[Json] | None = None,
-    ) -> list[Group]:
-        """`n` answers to the prompt of each task.
+    def __call__(self) -> Prompt:
+        """A fresh Env."""
+        return Prompt(self._prompts)
 
-        Raises:
-            InputError: a task without a recorded prompt, or a prefix, which one call has none of.
-        """
-        unknown = [task.id for task in tasks if task.id not in self._prompts]
-        if unknown or prefix:
-            raise InputError(
-                f"prompts are answered in one call and have no prefix; unknown tasks: {unknown[:3]}"
-            )
-        done = await asyncio.gather(
-            *(self._answer(bundle, task, [seed, task.id, number]) for task in tasks for number in range(n))
-        )
-        return [Group(task, tuple(done[k * n : (k + 1) * n])) for k, task in enumerate(tasks)]
-
-    async def _answer(self, bundle: Bundle, task: Task, chance: list[Json]) -> Trajectory:
+    def policy(self, bundle: Bundle, seed: int) -> Answers:
+        """The policy of one rollout."""
         sampler = self._models.sampler(bundle[self._resource], temperature=self._temperature)
-        session = sampler.session(int(digest(chance, 12), 16))
-        sampled = await session.generate(
-            self._prompts[task.id], stop_id=self.stop_id, max_new_tokens=self.max_new_tokens
+        return Answers(sampler.session(seed), self.stop_id, self.max_new_tokens)
+
+
+class Prompt:
+    """One prompt: its ids are the observation, and any answer ends the episode.
+
+    Args:
+        prompts: task id → ids.
+    """
+
+    def __init__(self, prompts: dict[str, tuple[int, ...]]) -> None:
+        self._prompts = prompts
+        self._open = False
+
+    def reset(self, task: Task, seed: int) -> Json:
+        """The ids of the task's prompt."""
+        if task.id not in self._prompts:
+            raise InputError(f"task {task.id} has no recorded prompt")
+        self._open = True
+        return list(self._prompts[task.id])
+
+    def step(self, action: Json) -> StepResult:
+        """The end."""
+        if not self._open:
+            raise EnvError("the episode is over or was never started: a prompt is answered once")
+        self._open = False
+        return StepResult(None, None, True)
+
+
+class Answers:
+    """Samples one answer."""
+
+    def __init__(self, session: TokenSession, stop_id: int | None, max_new_tokens: int) -> None:
+        self._session, self._stop_id, self._max_new_tokens = session, stop_id, max_new_tokens
+
+    async def act(self, observation: Sequence[int]) -> Action:
+        """The ids of the answer."""
+        sampled = await self._session.generate(
+            observation, stop_id=self._stop_id, max_new_tokens=self._max_new_tokens
         )
-        step = Step(action=list(sampled.output_ids), done=True, tokens=sampled.tokens, usage=sampled.usage)
-        return Trajectory(
-            task=task,
-            steps=(step,),
-            outcome=Outcome.UNKNOWN,
-            id=digest([bundle.id, *chance], 24),
-            versions=bundle.ids,
-        )
+        return Action(list(sampled.output_ids), sampled.tokens, sampled.usage)
 
 
 def _only_call(trajectory: Trajectory) -> Tokens | None:

@@ -29,6 +29,7 @@ from torch import nn
 from ..errors import InputError, TrainingRefused
 from ..loop import Context, Update
 from ..types import Bundle, Group, Json, Version
+from . import off_policy
 from .alarms import Stop, check
 from .batch import Part, by_unit, merge, minibatches, parts
 from .credit import Credited, staleness
@@ -58,6 +59,8 @@ class Run:
     """What Learner.save returned last."""
     older: list[str] = field(default_factory=list)
     """Files of earlier saves that are still there."""
+    sampled: list[str] = field(default_factory=list)
+    """Policy versions of the tokens that were compared with the weights."""
     first: dict[str, float] = field(default_factory=dict)
     held: dict[str, int] = field(default_factory=dict)
     best: float | None = None
@@ -79,6 +82,7 @@ class Rounds(Generic[Options]):
     name: str
     on_policy = True
     ordered = False
+    needs_baseline = True
     needs_groups = True
     """Whether a group of one has no baseline."""
     whole_units = False
@@ -96,16 +100,18 @@ class Rounds(Generic[Options]):
         self.options: Options = options
         self.models = models or LocalModels.shared()
         self.group_size = self.options.group_size
+        self.curriculum = self.options.curriculum
         self._validate = validate
         self._learner: Learner | None = None
         self._reference: Network | None = None
+        self._compared = False
 
     async def step(self, bundle: Bundle, groups: Sequence[Group], context: Context) -> Update:
         """Learn from one round of groups.
 
         Raises:
             TrainingRefused: no recorded baseline, a base policy under the floor, no reward at all,
-                groups of one, or a loss that is not finite.
+                groups of one, tokens that other weights sampled, or a loss that is not finite.
             InputError: a reward that is not finite, calls without log-probabilities, a Bundle
                 without weights, or a state that cannot be resumed from.
         """
@@ -129,6 +135,7 @@ class Rounds(Generic[Options]):
         age = staleness(groups, self._learner.policy_version)
         if age is not None:
             metrics["staleness"] = age
+        metrics |= self._compare(self._learner, credited, groups, run)
         metrics |= await self._learn(self._learner, credited, run)
         run.round += 1
         run.first = run.first or {name: metrics[name] for name in ("success", "unknown") if name in metrics}
@@ -145,8 +152,9 @@ class Rounds(Generic[Options]):
             )
         if context.baseline is None:
             raise TrainingRefused(
-                "no baseline is recorded, so nobody could tell whether training helped. "
-                "Measure the bundle before training and pass Context(baseline=...)."
+                "no baseline is recorded, so nobody could tell whether training helped. Measure the bundle before "
+                "training with `await experiment.record_baseline(bundle)`; an experiment that has validation tasks "
+                "does so by itself."
             )
         value = context.baseline.get(options.success)
         if value is None:
@@ -169,6 +177,41 @@ class Rounds(Generic[Options]):
                 f"all {len(groups)} groups are of one trajectory, which has no baseline; "
                 f"collect {self.options.group_size} of each task"
             )
+
+    def _compare(
+        self, learner: Learner, credited: Credited, groups: Sequence[Group], run: Run
+    ) -> dict[str, float]:
+        """Whether these weights sampled these tokens, before the first update in a process.
+
+        Tokens of a policy version that was looked at before have been found good: those of a recording are as
+        old as the pass over it.
+        """
+        if self._compared or not credited.sequences:
+            return {}
+        self._compared = True
+        new = [
+            Group(group.task, [t for t in group.trajectories if not off_policy.tags(t) <= set(run.sampled)])
+            for group in groups
+        ]
+        run.sampled = sorted(
+            {*run.sampled, *(tag for g in new for t in g.trajectories for tag in off_policy.tags(t))}
+        )
+        found = self._gap(learner, credited, new) if any(group.trajectories for group in new) else None
+        if found is None:
+            return {}
+        if not self.options.off_policy:
+            off_policy.require_same(found, new, learner.policy_version)
+        # A run that goes on looks too, and its rounds measure what they would have measured in one go.
+        return found.metrics if run.round == 0 else {}
+
+    def _gap(self, learner: Learner, credited: Credited, groups: Sequence[Group]) -> off_policy.Gap | None:
+        options = self.options
+        return off_policy.gap(
+            learner,
+            off_policy.sequences(groups),
+            temperature=options.temperature,
+            part_tokens=options.part_tokens,
+        )
 
     def _begin(self, bundle: Bundle, context: Context) -> Run:
         """The run so far, with its learner: new, still in memory, or restored from the last checkpoint."""
@@ -266,7 +309,7 @@ class Rounds(Generic[Options]):
         options, learner, reason = self.options, self._learner, stop.reason if stop else ""
         assert learner is not None
         last = run.round >= options.steps
-        if not (last or reason or run.round % options.checkpoint_every == 0):
+        if not (last or context.last or reason or run.round % options.checkpoint_every == 0):
             run = replace(run, handle=learner.handle, policy_version=learner.policy_version, resumable=False)
             live = learner.live(options.resource)
             return Update(bundle=bundle.put(live), state=msgspec.to_builtins(run), metrics=metrics)
@@ -346,6 +389,6 @@ def fresh_enough(
 def _shown(metrics: dict[str, float]) -> dict[str, float]:
     names = (
         *("reward", "success", "unknown", "entropy", "kl", "clip_share", "gradient_norm"),
-        *("turns", "tokens", "no_signal", "staleness"),
+        *("turns", "tokens", "no_signal", "staleness", "gap", "effective_share"),
     )
     return {name: metrics[name] for name in names if name in metrics}

@@ -1,9 +1,9 @@
-"""A training run from a command: recorded trajectories in, weights in a folder out.
+"""A training run from a command: recorded trajectories or an environment in, weights in a folder out.
 
-The folder holds `run.json` (what it is and how it stands), `metrics.jsonl` (a row a round),
-`curves.jsonl` (what was measured within a round), `state.json` (the last state that can be
-resumed from, replaced whole), `bundle.json` and the weights.  A run that was killed goes
-on with `resume` to the same bits.
+It is an Experiment whose store is `runs.db` in the output folder, and `Experiment.improve`: loop, checkpoints
+and resuming are those of every learner.  Beside the store the folder holds views of it, for people and for
+programs that watch runs: `run.json` (what the run is and how it stands), `metrics.jsonl` (a row a round),
+`curves.jsonl` (what was measured within a round) and `bundle.json` (the Versions it ended with).
 """
 
 from __future__ import annotations
@@ -11,16 +11,35 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from ..data.lineage import learned_from
+from ..env import EnvFactory
 from ..errors import InputError, TrainingRefused
-from ..loop import Context, Optimizer, Progress, Rollout, Update, means, quiet
-from ..types import Bundle, Group, Json, Outcome, Preference, Task, Trajectory, Version, digest, new_id
+from ..experiment import Experiment
+from ..improvement import Improvement
+from ..loop import Optimizer, Progress, means, quiet
+from ..policy import PolicyFactory
+from ..reward import Reward
+from ..store import Store
+from ..store.bundles import BUNDLE_FILE, read_bundle, write_bundle
+from ..types import (
+    Budget,
+    Bundle,
+    Group,
+    Json,
+    Outcome,
+    Preference,
+    Split,
+    Task,
+    Trajectory,
+    Version,
+    digest,
+    new_id,
+)
 from . import templates
 from .capture import Survey, require
 from .dataset import grouped, vocabulary_size
@@ -28,10 +47,27 @@ from .huggingface import LoRAOptions, within_reach
 from .local import adopted, fresh
 from .model import ModelOptions
 
-STATE, BUNDLE, METRICS = "state.json", "bundle.json", "metrics.jsonl"
+STORE, METRICS = "runs.db", "metrics.jsonl"
 RECORD, CURVES = "run.json", "curves.jsonl"
+NAME = "train"
+"""Of the Experiment in its store."""
+BEGUN = f"{NAME}/begun"
+"""Key of what a run has in common with the one that goes on from it."""
 LARGEST_VOCABULARY = 2**20
 """Of a fresh model."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class World:
+    """Where a method samples as it learns."""
+
+    env: EnvFactory
+    tasks: Sequence[Task]
+    policy: PolicyFactory | None = None
+    """None where the environment brings one."""
+    rewards: Sequence[Reward] = ()
+    groups: Sequence[Group] | None = None
+    """Recorded groups to learn from beside it; None to sample them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,14 +78,20 @@ class Job:
     trajectories: Sequence[Trajectory]
     output: Path
     model: str = "tiny"
-    """Folder or name of a causal LM, or `tiny` for a fresh one of our own."""
+    """Folder or name of a causal LM, an output folder of `whet train`, `tiny` for a fresh one of our own, or empty
+    where the learner begins with `start` and need not be of weights."""
+    start: Bundle = field(default_factory=Bundle)
     lora: LoRAOptions | None = None
     score: str | None = None
     rl: bool = True
     """Whether the method needs rewards and log-probabilities."""
     preferences: Sequence[Preference] = ()
-    rollout: Rollout | None = None
-    """What samples for a method that wants more than the trajectories; None refuses."""
+    world: World | None = None
+    """What samples; None where the trajectories are all there is."""
+    tasks: int | None = None
+    """Tasks of a round, for a method that learns from its own trajectories; all if None."""
+    budget: Budget | None = None
+    """Of fresh rollouts."""
     ids_only: bool = False
     """Whether the agent sends token ids, so that no text comes between one call and the next."""
     settings: Json = None
@@ -75,7 +117,7 @@ async def run(job: Job, make: Callable[[], Optimizer], *, resume: bool = False) 
 
     Args:
         make: makes the optimizer.
-        resume: go on from the folder's last state.
+        resume: go on with the folder's run.
 
     Raises:
         TrainingRefused: nothing can be learned from these trajectories, the model's own tokenizer would
@@ -83,79 +125,242 @@ async def run(job: Job, make: Callable[[], Optimizer], *, resume: bool = False) 
         InputError: the folder belongs to another run, or holds one and `resume` is False.
     """
     found = None
-    if job.trajectories or not job.preferences:
+    if not job.trajectories and (job.preferences or job.world):
+        pass  # it learns from something else
+    elif job.model or not job.trajectories:
         found = require(job.trajectories, score=job.score, rl=job.rl)
-    if job.model != "tiny":
+    if job.model not in ("tiny", "") and _output_of(job.model) is None:
         within_reach(job.model)
         if not job.ids_only:
             templates.require(job.model, job.trajectories)
-    key = digest([job.name, job.model, job.seed, job.settings, [t.id for t in job.trajectories]])
-    state, bundle, rounds = _resumed(job, key) if resume else _begun(job)
-    record = _recorded(job)
-    try:
-        update, bundle, rounds = await _trained(job, make(), key, state, bundle, rounds)
-    except BaseException as error:
-        _replace(job.output / RECORD, {**record, **_ended("failed", repr(error))})
-        raise
-    bundle = learned_from(grouped(job.trajectories), bundle, Bundle())
-    _replace(job.output / BUNDLE, _versions(bundle))
-    status = "collapsed" if "collapse: " in update.reason else "finished"
-    _replace(job.output / RECORD, {**record, **_ended(status, update.reason)})
-    return Trained(bundle, update.metrics, rounds, update.reason, found)
+    if not resume:
+        _refuse_begun(job.output)
+    job.output.mkdir(parents=True, exist_ok=True)
+    with Store(job.output / STORE) as store:
+        optimizer = make()
+        parent = _parent(job, store, optimizer)
+        view = _View(job, _rounds(store, optimizer))
+        record = _recorded(job)
+        try:
+            done = await _improved(job, store, optimizer, parent, view)
+        except BaseException as error:
+            _replace(job.output / RECORD, {**record, **_ended("failed", repr(error))})
+            raise
+        store.put_versions(*parent.values(), *done.bundle.values())
+    write_bundle(job.output / BUNDLE_FILE, done.bundle, baseline=parent)
+    status = "collapsed" if "collapse: " in done.reason else "finished"
+    _replace(job.output / RECORD, {**record, **_ended(status, done.reason)})
+    return Trained(done.bundle, done.metrics[-1] if done.metrics else {}, done.rounds, done.reason, found)
 
 
-async def _trained(
-    job: Job, optimizer: Optimizer, key: str, state: Json, bundle: Bundle, rounds: int
-) -> tuple[Update, Bundle, int]:
-    groups = grouped(job.trajectories)
-    update: Update | None = None
-    while update is None or not update.done:
-        context = Context(
-            rollout=job.rollout or _no_rollouts,
-            train=[group.task for group in groups] if job.rollout else (),
-            folder=job.output,
-            baseline=_baseline(groups),
-            preferences=job.preferences,
-            progress=_Curve(job.output / CURVES, rounds + 1, job.progress),
-            state=state,
-        )
-        update = await optimizer.step(bundle, groups, context)
-        bundle, state, rounds = update.bundle, update.state, rounds + 1
-        if rounds == 1 and update.metrics.get("updates") == 0 and job.rollout is None:
-            raise TrainingRefused(  # and every later round, of the same trajectories, would be like it
-                f"{len(job.trajectories)} trajectories of {len(groups)} tasks teach nothing: the runs of each task are "
-                "all worth the same. Collect more runs of each, of harder or easier tasks, or give another reward"
+async def _improved(job: Job, store: Store, optimizer: Optimizer, parent: Bundle, view: _View) -> Improvement:
+    groups: Sequence[Group] | None = grouped(job.trajectories)
+    world = job.world or World(
+        env=_nowhere, tasks=trained_on([group.task for group in groups or ()]), policy=_nobody
+    )
+    if job.world is not None:
+        groups = world.groups
+    experiment = Experiment(
+        env=world.env,
+        tasks=world.tasks,
+        rewards=world.rewards,
+        policy=world.policy,
+        seed=job.seed,
+        store=store,
+        name=NAME,
+        folder=job.output,
+        preferences=job.preferences,
+        progress=view,
+    )
+    if groups is not None:
+        experiment.baseline = _baseline(groups)
+    one_pass = groups is not None and optimizer.on_policy and job.tasks is None
+
+    def watch(number: int, metrics: Mapping[str, float]) -> None:
+        if one_pass and number == 1 and metrics.get("updates") == 0:
+            raise TrainingRefused(
+                f"{len(job.trajectories)} trajectories of {len(groups or ())} tasks teach nothing: the runs of each "
+                "task are all worth the same. Collect more runs of each, of harder or easier tasks, or give another "
+                "reward"
             )
-        _note(job.output / METRICS, {"round": rounds, "time": time.time(), **update.metrics})
-        if update.done or not isinstance(state, dict) or state.get("resumable", True):
-            saved = {"run": key, "state": state, "rounds": rounds, "bundle": _versions(bundle)}
-            _replace(job.output / STATE, saved)
-    return update, bundle, rounds
+        view.round(number, metrics)
+
+    return await experiment.improve(
+        optimizer, bundle=parent, tasks=job.tasks, groups=groups, budget=job.budget, watch=watch
+    )
 
 
-class _Curve:
-    """A Progress that keeps what is measured within one round, and passes it on.
+def success(trajectory: Trajectory) -> float | None:
+    """1 or 0 by its outcome, None where nothing has judged it; the score that a baseline is measured by."""
+    return float(trajectory.outcome is Outcome.SUCCESS) if trajectory.outcome.counts else None
+
+
+def trained_on(tasks: Sequence[Task]) -> list[Task]:
+    """Recorded tasks, all to learn from: what must not be learned from is not among them."""
+    return [replace(task, split=Split.TRAIN) for task in tasks]
+
+
+def _nowhere() -> Any:
+    raise TrainingRefused(
+        "this method samples fresh trajectories, and a command that trains on recorded ones has no "
+        "environment to sample in; give one with --env, or use Experiment.improve"
+    )
+
+
+def _nobody(bundle: Bundle, seed: int) -> Any:
+    _nowhere()
+
+
+class _View:
+    """The rows of a run: a Progress that keeps what is measured within a round, and passes it on.
 
     A round that is one step is told of once, and its row in METRICS says more: so the first
     call is held back until there is a second.
+
+    Args:
+        rounds: that the run has had; rows of later ones are of rounds that are run again.
     """
 
-    def __init__(self, path: Path, round: int, progress: Progress) -> None:
-        self._path, self._round, self._progress = path, round, progress
+    def __init__(self, job: Job, rounds: int) -> None:
+        self._output, self._progress, self._rounds = job.output, job.progress, rounds
         self._first: dict[str, Json] | None = None
         self._calls = 0
+        for name in (METRICS, CURVES):
+            _forget_after(job.output / name, rounds)
 
     def __call__(self, what: str, done: int, total: int | None = None, **figures: float | str) -> None:
-        row = {"round": self._round, "curve": what, "step": done, "time": time.time(), "values": figures}
+        row = {"round": self._rounds + 1, "curve": what, "step": done, "time": time.time(), "values": figures}
         self._calls += 1
         if self._calls == 1:
             self._first = row
         else:
             if self._first is not None:
-                _note(self._path, self._first)
+                _note(self._output / CURVES, self._first)
                 self._first = None
-            _note(self._path, row)
+            _note(self._output / CURVES, row)
         self._progress(what, done, total, **figures)
+
+    def round(self, number: int, metrics: Mapping[str, float]) -> None:
+        """A round has ended."""
+        _note(self._output / METRICS, {"round": number, "time": time.time(), **metrics})
+        self._rounds, self._calls, self._first = number, 0, None
+
+
+# -- where a run begins -------------------------------------------------------------------------
+
+
+def _key(optimizer: Optimizer) -> str:
+    return f"{NAME}/improve/{optimizer.name}"
+
+
+def _rounds(store: Store, optimizer: Optimizer) -> int:
+    """Rounds up to the last checkpoint."""
+    saved = store.state(_key(optimizer))
+    return len(saved["metrics"]) if saved else 0
+
+
+def checkpointed(output: Path) -> bool:
+    """Whether an output folder holds a run with a checkpoint to go on from."""
+    if not (output / STORE).is_file():
+        return False
+    with Store(output / STORE) as store:
+        rows = store.rows("SELECT body FROM states WHERE key LIKE ?", [f"{NAME}/improve/%"])
+        return any(msgspec.json.decode(body)["metrics"] for (body,) in rows)
+
+
+def _refuse_begun(output: Path) -> None:
+    if (output / BUNDLE_FILE).exists() or checkpointed(output):
+        raise InputError(f"{output} holds a run already; go on with --resume, or choose another folder")
+    for path in (*output.glob(f"{STORE}*"), *(output / name for name in (METRICS, CURVES, RECORD))):
+        path.unlink(missing_ok=True)
+
+
+def _parent(job: Job, store: Store, optimizer: Optimizer) -> Bundle:
+    """The Bundle that the run began with.
+
+    Raises:
+        InputError: what is in the store is another run.
+    """
+    about: dict[str, Json] = {
+        "model": job.model,
+        "seed": job.seed,
+        **_flat(msgspec.to_builtins(job.settings)),
+    }
+    if not optimizer.on_policy:  # one that is goes on with what is new in the record
+        about["trajectories"] = digest([trajectory.id for trajectory in job.trajectories])
+    about = {"method": job.name, **msgspec.json.decode(msgspec.json.encode(about))}
+    begun = store.state(BEGUN)
+    if begun is not None:
+        then = begun["about"]
+        differing = [name for name in {**then, **about} if then.get(name) != about.get(name)]
+        if differing:
+            shown = [name if name == "trajectories" else f"{name} ({then.get(name)})" for name in differing]
+            raise InputError(
+                f"{job.output} was written by a run with other {', '.join(shown)}; give the same, or choose another "
+                "folder"
+            )
+        return Bundle(msgspec.convert(begun["bundle"], list[Version]))
+    parent = _start(job)
+    store.put_state(BEGUN, {"about": about, "bundle": _versions(parent)})
+    return parent
+
+
+def _start(job: Job) -> Bundle:
+    if not job.model:
+        return job.start
+    folder = job.output / "start"
+    before = _output_of(job.model)
+    if before is not None:
+        return _continued(job, before)
+    if job.model != "tiny":
+        return Bundle([adopted(job.resource, job.model, folder, lora=job.lora)])
+    size = vocabulary_size(job.trajectories)
+    if not size:
+        raise TrainingRefused("a tiny model needs trajectories with token ids to know its vocabulary by")
+    if size > LARGEST_VOCABULARY:
+        raise InputError(
+            f"the trajectories have token ids up to {size - 1}, and a tiny model is for {LARGEST_VOCABULARY} at most; "
+            "train the model that wrote them, with --model"
+        )
+    longest = max(
+        (
+            len(s.tokens.prompt_ids) + len(s.tokens.output_ids)
+            for t in job.trajectories
+            for s in t.steps
+            if s.tokens
+        ),
+        default=1,
+    )
+    if (folder / "config.json").exists():
+        return Bundle([adopted(job.resource, folder, folder)])
+    options = ModelOptions(max_length=max(64, 2 * longest))
+    return Bundle([fresh(job.resource, folder, options=options, vocab_size=size, seed=job.seed)])
+
+
+def _output_of(model: str) -> Path | None:
+    """The file of Versions, if the model is named by the output folder of a run."""
+    path = Path(model) / BUNDLE_FILE
+    return path if path.is_file() else None
+
+
+def _continued(job: Job, path: Path) -> Bundle:
+    """The weights that another run ended with: what is trained from them names them as its parent.
+
+    Raises:
+        InputError: it has no weights of that name, or LoRA factors are asked for beside them.
+    """
+    versions = read_bundle(path).bundle
+    if job.resource not in versions:
+        raise InputError(f"{path} has no {job.resource!r}, only {sorted(versions)}")
+    if job.lora is not None:
+        raise InputError(
+            f"{path.parent} is a training run, whose weights are trained on as they are; leave out --lora-rank, or "
+            "give the folder of the weights as the model"
+        )
+    return Bundle([versions[job.resource]])
+
+
+# -- views --------------------------------------------------------------------------------------
 
 
 def _recorded(job: Job) -> dict[str, Json]:
@@ -185,76 +390,6 @@ def _ended(status: str, reason: str) -> dict[str, Json]:
     return {"ended": time.time(), "status": status, "reason": reason}
 
 
-def _begun(job: Job) -> tuple[Json, Bundle, int]:
-    if (job.output / STATE).exists() or (job.output / BUNDLE).exists():
-        raise InputError(f"{job.output} holds a run already; go on with --resume, or choose another folder")
-    job.output.mkdir(parents=True, exist_ok=True)
-    for name in (METRICS, CURVES, RECORD):
-        (job.output / name).unlink(missing_ok=True)
-    return None, Bundle([_start(job)]), 0
-
-
-def _start(job: Job) -> Version:
-    folder = job.output / "start"
-    if job.model != "tiny":
-        return adopted(job.resource, job.model, folder, lora=job.lora)
-    size = vocabulary_size(job.trajectories)
-    if not size:
-        raise TrainingRefused("a tiny model needs trajectories with token ids to know its vocabulary by")
-    if size > LARGEST_VOCABULARY:
-        raise InputError(
-            f"the trajectories have token ids up to {size - 1}, and a tiny model is for {LARGEST_VOCABULARY} at most; "
-            "train the model that wrote them, with --model"
-        )
-    longest = max(
-        (
-            len(s.tokens.prompt_ids) + len(s.tokens.output_ids)
-            for t in job.trajectories
-            for s in t.steps
-            if s.tokens
-        ),
-        default=1,
-    )
-    if (folder / "config.json").exists():
-        return adopted(job.resource, folder, folder)
-    options = ModelOptions(max_length=max(64, 2 * longest))
-    return fresh(job.resource, folder, options=options, vocab_size=size, seed=job.seed)
-
-
-def _resumed(job: Job, key: str) -> tuple[Json, Bundle, int]:
-    path = job.output / STATE
-    if not path.is_file():  # killed before its first checkpoint: from the beginning, to the same end
-        job.output.mkdir(parents=True, exist_ok=True)
-        for name in (METRICS, CURVES):
-            _forget_after(job.output / name, 0)
-        return None, Bundle([_start(job)]), 0
-    try:
-        saved = msgspec.json.decode(path.read_bytes())
-        if saved["run"] != key:
-            raise InputError(
-                f"{path} was written by a run with other {_other(job)}; give the same, or choose another folder"
-            )
-        versions = msgspec.convert(saved["bundle"], list[Version])
-        rounds = int(saved["rounds"])
-        for name in (METRICS, CURVES):
-            _forget_after(job.output / name, rounds)
-        return saved["state"], Bundle(versions), rounds
-    except (msgspec.DecodeError, msgspec.ValidationError, KeyError, TypeError) as error:
-        raise InputError(f"{path} is no state of a training run: {error!r}") from error
-
-
-def _other(job: Job) -> str:
-    """What the run in the folder has that this one has not, in words."""
-    try:
-        before = msgspec.json.decode((job.output / RECORD).read_bytes())
-        then = {"model": before["model"], "seed": before["seed"], **_flat(before["settings"])}
-    except (OSError, msgspec.DecodeError, KeyError, TypeError):
-        return "settings, model or trajectories"
-    now = {"model": job.model, "seed": job.seed, **_flat(msgspec.to_builtins(job.settings))}
-    names = [name for name in {**then, **now} if then.get(name) != now.get(name)]
-    return ", ".join(f"{name} ({then.get(name)})" for name in names) or "trajectories"
-
-
 def _flat(settings: Json, above: str = "") -> dict[str, Json]:
     """Settings by the names of their options; lists as JSON gives them back."""
     found: dict[str, Json] = {}
@@ -276,20 +411,6 @@ def _baseline(groups: Sequence[Group]) -> dict[str, float]:
     recorded = [one.outcome for group in groups for one in group.trajectories]
     known = [outcome is Outcome.SUCCESS for outcome in recorded if outcome.counts]
     return means(groups) | ({"success": sum(known) / len(known)} if known else {})
-
-
-async def _no_rollouts(
-    bundle: Bundle,
-    tasks: Sequence[Task],
-    n: int = 1,
-    *,
-    seed: int = 0,
-    prefix: Sequence[Json] | None = None,
-) -> list[Group]:
-    raise TrainingRefused(
-        "this method samples fresh trajectories, and a command that trains on recorded ones has no "
-        "environment to sample in; use Experiment.improve"
-    )
 
 
 def _forget_after(path: Path, rounds: int) -> None:

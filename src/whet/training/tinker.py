@@ -187,6 +187,21 @@ class TinkerLearner(Learner):
             sampler.refresh(str(self.policy_version))
         return Updated(total, norm, rate, sum(part.tokens for part in parts))
 
+    def chosen(self, part: Part, temperature: float = 1.0) -> torch.Tensor:
+        """(N,) log-probability of each target of a part, as the server computes it.
+
+        Raises:
+            ModelError: the server failed.
+        """
+        types, each = _sdk().types, list(data_of(part))
+        asked = [_datum(types, datum, part, None) for datum in each]
+        found = torch.zeros(len(part.targets))
+        answers = _waited(self.client.forward(asked, "cross_entropy")).loss_fn_outputs
+        for datum, answer in zip(each, answers, strict=True):
+            for position, target in datum.at.items():
+                found[target] = answer["logprobs"].tolist()[position]
+        return found
+
     def mean_loss(self, parts: Sequence[Part]) -> float:
         """Cross-entropy per target, in nats, as the server computes it.
 

@@ -22,23 +22,25 @@ from ..agent_env import calls
 from ..env import rollout
 from ..errors import InputError
 from ..store.codec import recordable
-from ..tracing.live import using
+from ..tracing.live import noting, using
 from ..tracing.record import blame, outcome
+from ..tracing.trace import in_rollout, timing
 from ..types import (
+    Bundle,
     Json,
     Lease,
     Outcome,
     Trajectory,
     digest,
 )
-from .lit import bundle_of, input_of, is_async, is_lit, reported, resources_of, trajectory_of
+from .lit import input_of, is_async, is_lit, reported, resources_of, trajectory_of
 from .wire import Finish
 
 
 class Attempt(Protocol):
-    """Runs one lease under one snapshot of resources; never raises for what the agent does."""
+    """Runs one lease under its Bundle; never raises for what the agent does."""
 
-    async def __call__(self, lease: Lease, resources: Mapping[str, Json], /) -> Finish: ...
+    async def __call__(self, lease: Lease, bundle: Bundle, /) -> Finish: ...
 
 
 def load(spec: str) -> Any:
@@ -116,17 +118,17 @@ class _Called:
     def __init__(self, agent: Callable[..., Any]) -> None:
         self._env = calls(agent)
 
-    async def __call__(self, lease: Lease, resources: Mapping[str, Json], /) -> Finish:
-        bundle, seed = bundle_of(resources), _seed(lease)
-        done = await rollout(
-            self._env(),
-            self._env.policy(bundle, seed),
-            lease.rollout.task,
-            seed=seed,
-            versions=bundle.ids,
-            id=_id(lease),
-        )
-        return _finish(lease, done)
+    async def __call__(self, lease: Lease, bundle: Bundle, /) -> Finish:
+        seed = _seed(lease)
+        with noting() as read, timing():
+            done = await rollout(
+                self._env(),
+                self._env.policy(bundle, seed),
+                lease.rollout.task,
+                seed=seed,
+                id=_id(lease),
+            )
+        return _finish(lease, replace(done, versions={**bundle.ids, **read}))
 
 
 class _Lit:
@@ -135,19 +137,21 @@ class _Lit:
     def __init__(self, agent: Any) -> None:
         self._agent, self._awaits = agent, is_async(agent)
 
-    async def __call__(self, lease: Lease, resources: Mapping[str, Json], /) -> Finish:
-        task, id, bundle = lease.rollout.task, _id(lease), bundle_of(resources)
+    async def __call__(self, lease: Lease, bundle: Bundle, /) -> Finish:
+        task, id = lease.rollout.task, _id(lease)
         name = "training_rollout" if lease.rollout.mode == "train" else "validation_rollout"
-        given = (input_of(task), id, resources_of(resources))
+        given = (input_of(task), id, resources_of(bundle))
         began, clock = time.time(), time.perf_counter()
+        read: Mapping[str, str] = {}
         try:
-            with using(bundle):
+            with using(bundle), noting() as read, in_rollout(id), timing():
                 if self._awaits:
                     result = await getattr(self._agent, f"{name}_async")(*given)
                 else:
                     result = await asyncio.to_thread(getattr(self._agent, name), *given)
-            done = trajectory_of(reported(result, id), task, id, versions=bundle.ids)
+            done = trajectory_of(reported(result, id), task, id)
         except Exception as exception:
             failure = blame(exception)
-            done = Trajectory(task=task, id=id, outcome=outcome(failure), error=failure, versions=bundle.ids)
-        return _finish(lease, replace(done, started=began, seconds=time.perf_counter() - clock))
+            done = Trajectory(task=task, id=id, outcome=outcome(failure), error=failure)
+        seconds = time.perf_counter() - clock
+        return _finish(lease, replace(done, versions={**bundle.ids, **read}, started=began, seconds=seconds))

@@ -15,8 +15,9 @@ import httpx2
 import msgspec
 
 from ..errors import InputError, StoreError
+from ..store.bundles import EMPTY
 from ..store.codec import plain
-from ..types import Json, Lease
+from ..types import Bundle, Lease
 from .wire import (
     Beat,
     Beaten,
@@ -25,9 +26,9 @@ from .wire import (
     Finish,
     FinishMany,
     Held,
+    Recorded,
     Refusal,
     Results,
-    Snapshot,
     Withdraw,
     Withdrawn,
 )
@@ -37,6 +38,8 @@ T = TypeVar("T")
 _AGAIN = frozenset({408, 429, 500, 502, 503, 504})
 _FIRST, _LONGEST = 0.1, 5.0
 """Seconds between repeats, doubling."""
+REMEMBERED = 1_000
+"""Bundles that are not asked for again."""
 _encoder = msgspec.json.Encoder(enc_hook=plain)
 
 
@@ -58,7 +61,7 @@ class Client:
         self._headers = {"authorization": f"Bearer {token}", "content-type": "application/json"}
         limits = httpx2.Limits(max_connections=64, max_keepalive_connections=64)
         self._http = httpx2.AsyncClient(base_url=self.url, headers=self._headers, timeout=30.0, limits=limits)
-        self._snapshots: dict[str, dict[str, Json]] = {}
+        self._bundles: dict[str, Bundle] = {EMPTY.id: EMPTY}
 
     async def close(self) -> None:
         """Let go of the connections."""
@@ -106,19 +109,24 @@ class Client:
                 await asyncio.sleep(delay)
                 delay = min(2 * delay, _LONGEST)
 
-    async def resources(self, id: str | None) -> Mapping[str, Json]:
-        """A snapshot's resources by name, what is latest if `id` is None; {} if none were ever put."""
-        if id is not None and id in self._snapshots:
-            return self._snapshots[id]
-        try:
-            answered = await self._http.get(f"/api/resources/{'latest' if id is None else id}")
-        except httpx2.HTTPError as exception:
-            raise _unreachable(self.url, exception) from exception
-        if answered.status_code == 404 and id is None:
-            return {}
-        found = _decoded(answered, Snapshot)
-        self._snapshots[found.id] = found.resources
-        return found.resources
+    async def bundle(self, id: str | None) -> Bundle:
+        """The Bundle that a rollout names; None is a rollout that runs under none.
+
+        Raises:
+            InputError: the server has none with this id.
+            StoreError: it cannot be reached.
+        """
+        if id is None:
+            return EMPTY
+        if id not in self._bundles:
+            try:
+                answered = await self._http.get(f"/api/bundles/{id}")
+            except httpx2.HTTPError as exception:
+                raise _unreachable(self.url, exception) from exception
+            if len(self._bundles) >= REMEMBERED:
+                self._bundles = {EMPTY.id: EMPTY}
+            self._bundles[id] = Bundle(_decoded(answered, Recorded).versions)
+        return self._bundles[id]
 
     async def _post(self, path: str, body: Any, type: type[T], *, wait: float = 0.0) -> T:
         try:

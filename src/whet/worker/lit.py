@@ -9,12 +9,14 @@ here; what a rollout did is recorded by the gateway or by `whet.trace`.
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 import msgspec
 
-from ..types import Bundle, Json, Outcome, Score, Step, Task, Trajectory, Version
+from ..types import Bundle, Json, Outcome, Score, Step, Task, Tokens, Trajectory
 
 
 class LLM(msgspec.Struct, tag_field="resource_type", tag="llm"):
@@ -115,14 +117,14 @@ def input_of(task: Task) -> Json:
     return task.instruction
 
 
-def resources_of(snapshot: Mapping[str, Json]) -> dict[str, Any]:
-    """The resources of a snapshot as this interface has them; what is neither an LLM nor a prompt stays as it is."""
+def resources_of(bundle: Bundle) -> dict[str, Any]:
+    """The resources of a Bundle as this interface has them; what is neither an LLM nor a prompt stays as it is."""
     found: dict[str, Any] = {}
-    for name, content in snapshot.items():
+    for name, version in bundle.items():
         try:
-            found[name] = msgspec.convert(served(content), LLM | PromptTemplate)
+            found[name] = msgspec.convert(served(version.content), LLM | PromptTemplate)
         except msgspec.ValidationError:
-            found[name] = content
+            found[name] = version.content
     return found
 
 
@@ -172,53 +174,88 @@ def _triplet(one: Any) -> Triplet:
     return Triplet(one.prompt, one.response, one.reward, dict(one.metadata or {}))
 
 
-def bundle_of(resources: Mapping[str, Json]) -> Bundle:
-    """A snapshot as a Bundle, so that `whet.resource` handles read it."""
-    return Bundle(Version(resource=name, content=content) for name, content in resources.items())
+def trajectory_of(report: Report, task: Task, id: str) -> Trajectory:
+    """A report as a Trajectory: each triplet a Step with its tokens, agent and reward.
 
-
-def trajectory_of(
-    report: Report, task: Task, id: str, *, versions: Mapping[str, str] | None = None, run: str | None = None
-) -> Trajectory:
-    """A report as a Trajectory: each triplet a Step, the final reward a Score.
-
-    A reward that is missing stays missing: the Score has the value None and says why.
-    What happened is not judged: the outcome is UNKNOWN until a Reward has looked at it.
+    The final reward is that of the last Step where no triplet has one of its own, and the Score "reward" in any
+    case.  A rollout that reports nothing else is one Step.  A reward that is missing stays missing: the Score has
+    the value None and says why.  What happened is not judged: the outcome is UNKNOWN until a Reward has looked at it.
 
     Args:
         task: what was worked on.
         id: of the trajectory.
-        versions: resource name → Version id it ran under.
-        run: what feedback may call it by, beside its id.
     """
-    steps = tuple(
-        Step(
-            id=str(number),
-            kind="llm",
-            observation=triplet.prompt,
-            action=triplet.response,
-            reward=triplet.reward,
-            info=triplet.metadata,
-        )
-        for number, triplet in enumerate(report.triplets or ())
-    )
     final = report.final_reward
     if final is None and report.triplets:
         final = report.triplets[-1].reward
+    steps = [_step(triplet, number) for number, triplet in enumerate(report.triplets or ())]
+    if not steps and final is not None:
+        steps = [Step(id="0", kind="agent", observation=input_of(task), reward=final)]
+    elif steps and all(step.reward is None for step in steps):
+        steps[-1] = replace(steps[-1], reward=final)
+    if steps:
+        steps[-1] = replace(steps[-1], done=True)
     said = "" if final is not None else "the agent reported no reward"
     meta: dict[str, Json] = {"protocol": "agent-lightning 0.1"}
-    if run is not None:
-        meta["run"] = run
     for name, value in (("trace", report.trace), ("logs", report.logs), ("reported", report.metadata)):
         if value:
             meta[name] = value
     return Trajectory(
         task=task,
         id=id,
-        steps=steps,
+        steps=tuple(steps),
         output=steps[-1].action if steps else None,
         scores={"reward": Score("reward", final, said, "agent")},
         outcome=Outcome.UNKNOWN,
-        versions=dict(versions or {}),
         meta=meta,
     )
+
+
+def _step(triplet: Triplet, number: int) -> Step:
+    """One model call.
+
+    The 0.1 client gives prompt and response as `{"token_ids": [...]}` where its tracer saw token ids, which are
+    empty lists where it did not; log-probabilities only where an agent reports them itself, in the response.
+    Without them they are unknown (NaN): good for cloning, and refused by what needs them.
+    """
+    asked, answered = _ids(triplet.prompt), _ids(triplet.response)
+    tokens = None
+    if asked and answered:
+        given = triplet.response.get("logprobs")
+        known = isinstance(given, list) and len(given) == len(answered) and all(map(_is_number, given))
+        logprobs = tuple(map(float, given)) if known else (math.nan,) * len(answered)
+        version = triplet.metadata.get("policy_version")
+        tokens = Tokens(asked, answered, logprobs, policy_version=None if version is None else str(version))
+    name = triplet.metadata.get("agent_name")
+    return Step(
+        id=str(number),
+        kind="llm",
+        observation=_without_tokens(triplet.prompt),
+        action=_without_tokens(triplet.response),
+        reward=triplet.reward,
+        agent=name if isinstance(name, str) and name != _ANY_AGENT else "",
+        tokens=tokens,
+        info=triplet.metadata,
+    )
+
+
+_ANY_AGENT = "*"
+"""What the 0.1 exporter calls the agent of a call that is in no span of an agent's."""
+_TOKENS = ("token_ids", "logprobs")
+
+
+def _ids(content: Any) -> tuple[int, ...]:
+    """Token ids of a prompt or a response; empty if it has none, or something else in their place."""
+    found = content.get("token_ids") if isinstance(content, dict) else None
+    whole = isinstance(found, list) and all(type(one) is int for one in found)
+    return tuple(found) if whole and found is not None else ()
+
+
+def _without_tokens(content: Any) -> Json:
+    if not isinstance(content, dict) or "token_ids" not in content:
+        return content
+    return {name: value for name, value in content.items() if name not in _TOKENS} or None
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

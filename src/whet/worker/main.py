@@ -18,6 +18,7 @@ from dataclasses import dataclass
 import msgspec
 
 from ..errors import InputError, StoreError
+from ..tracing.resources import isolate_functions
 from ..types import Mode
 from .agent import attempt, load
 from .client import Client
@@ -62,6 +63,7 @@ def work_here(told: Work, done: Callable[[Tally], None]) -> int:
     Returns:
         0, or GAVE_UP.
     """
+    isolate_functions()
     attempt_ = attempt(load(told.agent))
 
     async def main() -> int:

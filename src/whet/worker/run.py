@@ -215,8 +215,7 @@ class Worker:
     async def _one(self, lease: Lease) -> None:
         finish: Finish
         try:
-            resources = await self._client.resources(lease.rollout.resources)
-            finish = await self._attempt(lease, resources)
+            finish = await self._attempt(lease, await self._client.bundle(lease.rollout.resources))
         except asyncio.CancelledError:
             if lease.fence not in self._running:
                 return  # not ours any more

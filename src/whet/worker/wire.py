@@ -10,7 +10,7 @@ from typing import Annotated
 
 import msgspec
 
-from ..types import Failure, Json, Lease, Mode, Rollout, Task, Trajectory
+from ..types import Failure, Json, Lease, Mode, Rollout, Task, Trajectory, Version
 
 LONGEST = 200
 """Characters of an id."""
@@ -44,7 +44,7 @@ class NewRollout(Request):
     id: Id | None = None
     mode: Mode = "train"
     resources: Id | None = None
-    """Snapshot to run under; what is latest when it is claimed if None."""
+    """Id of the Bundle to run under; what is live when it is claimed if None."""
     max_attempts: Annotated[int, msgspec.Meta(ge=1, le=100)] = 3
     meta: dict[str, Json] = {}
 
@@ -179,8 +179,16 @@ class Rollouts(msgspec.Struct):
     after: int | None = None
 
 
-class Snapshot(msgspec.Struct):
-    """An immutable set of named resources."""
+class NewBundle(Request):
+    """A Bundle to record: contents by name, Versions, or both."""
+
+    resources: dict[str, Json] = {}
+    """Name → content; a text is a prompt."""
+    versions: list[Version] = []
+
+
+class Recorded(msgspec.Struct):
+    """A recorded Bundle."""
 
     id: str
-    resources: dict[str, Json]
+    versions: Sequence[Version]

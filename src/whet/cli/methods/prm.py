@@ -12,17 +12,18 @@ from pathlib import Path
 import msgspec
 
 from ...errors import InputError
-from ...loop import Rollout
 from ...optimizers.prm import PRM as PRM
 from ...training.options.records import PRMOptions
-from ...training.process_labels import Continued, Labelled, prm800k
+from ...training.process_labels import Labelled, prm800k, recorded
 from ...training.templates import tokenizer_of
 from ...types import Group
 
 
-def rollout(options: PRMOptions, groups: Sequence[Group]) -> Rollout:
-    """The recorded runs that begin with the same steps, as completions of these."""
-    return Continued(groups)
+def of_record(options: PRMOptions, groups: Sequence[Group]) -> list[Labelled]:
+    """Recorded runs, each step labelled by the runs that begin with the same steps; none if none was judged."""
+    judged = [t for group in groups for t in group.trajectories if t.outcome.counts]
+    chosen = sorted(judged, key=lambda one: one.id)[: options.trajectories]
+    return recorded(chosen, groups, completions=options.completions)
 
 
 def labelled(path: Path, model: str) -> list[Labelled] | None:

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ...loop import Rollout
 from ...optimizers.ppo import PPO
 from ...optimizers.reward_model import RewardModel
 from ...optimizers.rlhf import RLHF, RLHFOptions
@@ -44,8 +43,8 @@ def rlhf(options: StageOptions) -> RLHF:
     )
 
 
-def rollout(options: StageOptions, groups: Sequence[Group]) -> Rollout:
-    """Answers the recorded prompts."""
+def environment(options: StageOptions, groups: Sequence[Group]) -> Prompts:
+    """The recorded prompts, to be answered afresh."""
     return Prompts(
         groups,
         resource=options.resource,

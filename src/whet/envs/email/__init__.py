@@ -4,7 +4,7 @@ from .entities import BODY_KINDS, KINDS, Kind, extract, find, plain_subject, sam
 from .index import Hit, Inbox, MailIndex, ToolCall, World, tokens
 from .mailbox import Duplicate, Mail, Problem, Reading, read_mail
 from .phrasing import TEMPLATE_WORDS, TIERS, Clues, ClueWord, Tier
-from .questions import Fact, derive, sender_parts
+from .questions import Fact, derive, sender_parts, shortage
 from .rubric import Rubric, checked, published_reward, says_unknown, training_reward
 from .synthetic import generate, write
 from .world_env import MailEnv
@@ -41,6 +41,7 @@ __all__ = [
     "same",
     "says_unknown",
     "sender_parts",
+    "shortage",
     "tokens",
     "training_reward",
     "write",

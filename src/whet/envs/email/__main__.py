@@ -11,11 +11,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from ...errors import WhetError
+from ...errors import InputError, WhetError
 from .entities import BODY_KINDS, Kind, located
 from .index import World
 from .mailbox import Mail, read_mail
-from .questions import derive
+from .questions import derive, shortage
 
 
 def _sentence(kind: Kind, value: str, mail: Mail) -> str:
@@ -35,11 +35,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         world = World(read_mail(options.folder).mails)
         tasks = derive(world, mailboxes=world.mailboxes, seed=options.seed)
+        if not tasks:
+            why = shortage(world, world.mailboxes)
+            raise InputError(
+                f"no question can be derived from {str(options.folder)!r}: {why}. Give more mail."
+            )
     except WhetError as error:
         print(error, file=sys.stderr)
         return error.exit_code
     index = world.index(world.mailboxes)
-    for number, task in enumerate(tasks[: options.sample], 1):
+    for number, task in enumerate(tasks[: max(0, options.sample)], 1):
         mail = index.read(str(task.meta["mail"]))
         kind: Kind = task.meta["kind"]
         about = (

@@ -46,10 +46,37 @@ def tokens(text: str) -> tuple[str, ...]:
 
 
 def _tokens(text: str) -> list[str]:
+    return [intern(word) for word in _WORD.findall(_folded(text))]  # a mailbox holds each of them many times
+
+
+def _folded(text: str) -> str:
     if not text.isascii():
         decomposed = unicodedata.normalize("NFKD", text)
         text = "".join(char for char in decomposed if not unicodedata.combining(char))
-    return [intern(word) for word in _WORD.findall(text.lower())]  # a mailbox holds each of them many times
+    return text.lower()
+
+
+def words_outside(text: str, links: re.Pattern[str]) -> list[str]:
+    """The text's words as the index knows them, without those that a match of `links` touches.
+
+    To cut the matches out and split what is left would make words that no mail holds: `guitars` of
+    `20guitars` in an undecoded `=20guitars`, the end of a link longer than the pattern.
+    """
+    folded = _folded(text)
+    cuts = [match.span() for match in links.finditer(folded)]
+    words: list[str] = []
+    at = 0
+    for word in _WORD.finditer(folded):
+        while at < len(cuts) and cuts[at][1] <= word.start():
+            at += 1
+        if at == len(cuts) or cuts[at][0] >= word.end():
+            words.append(word[0])
+    return words
+
+
+def _spelled(word: str) -> str:
+    """The word as FTS5 gets it: which letters there are is for `_WORD` alone, FTS5 knows fewer alphabets."""
+    return word if word.isascii() else f"x{word.encode('utf-8', 'surrogatepass').hex()}"
 
 
 class Words:
@@ -130,7 +157,10 @@ class MailIndex:
         self._database.execute("CREATE VIRTUAL TABLE mail USING fts5(subject, body, content='')")
         self._database.executemany(
             "INSERT INTO mail(rowid, subject, body) VALUES (?, ?, ?)",
-            ((row, " ".join(subject), " ".join(body)) for row, (subject, body) in enumerate(texts)),
+            (
+                (row, " ".join(map(_spelled, subject)), " ".join(map(_spelled, body)))
+                for row, (subject, body) in enumerate(texts)
+            ),
         )
         self._database.execute("INSERT INTO mail(mail) VALUES ('optimize')")
         self._ranked = lru_cache(maxsize=_REMEMBERED)(self._rank)
@@ -285,7 +315,7 @@ class MailIndex:
         if part not in self._scores:
             query = "SELECT rowid, bm25(mail, 8.0, 1.0) FROM mail WHERE mail MATCH ?"
             with self._lock:
-                self._scores[part] = dict(self._database.execute(query, (f'"{part}"',)))
+                self._scores[part] = dict(self._database.execute(query, (f'"{_spelled(part)}"',)))
         return self._scores[part]
 
 

@@ -32,7 +32,7 @@ from datetime import datetime
 from pathlib import Path
 
 from ...errors import InputError
-from .parse import Parsed, parse_mail
+from .parse import Parsed, parse_mail, whole
 from .vocabulary import STANDARD_FOLDERS
 
 _STANDARD = frozenset(STANDARD_FOLDERS)
@@ -131,7 +131,9 @@ def read_mail(folder: Path | str) -> Reading:
             )
         seen = f"{len(reader.problems)} files were tried" if reader.problems else "it holds no files"
         first = (
-            f", the first: {reader.problems[0].path}: {reader.problems[0].reason}" if reader.problems else ""
+            f", the first: {reader.problems[0].path!r}: {reader.problems[0].reason}"
+            if reader.problems
+            else ""
         )
         raise InputError(
             f"nothing in {str(root)!r} is mail ({seen}{first}). Give a folder that holds mail files."
@@ -167,7 +169,7 @@ class _Reader:
     problems: list[Problem] = field(default_factory=list)
     duplicates: list[Duplicate] = field(default_factory=list)
     _owners: dict[tuple[Path, bool], tuple[str, str]] = field(default_factory=dict)
-    _ids: dict[str, str] = field(default_factory=dict)
+    _ids: set[str] = field(default_factory=set)
     _seen: dict[tuple[str, ...], str] = field(default_factory=dict)
 
     def file(self, path: Path) -> None:
@@ -196,13 +198,13 @@ class _Reader:
             self._mail(path, content, str(path), mbox=False)
 
     def _problem(self, path: Path | str, reason: str) -> None:
-        self.problems.append(Problem(str(path), reason))
+        self.problems.append(Problem(_name(str(path)), reason))
 
     def _mail(self, path: Path, content: bytes, where: str, *, mbox: bool) -> None:
         try:
             parsed = parse_mail(content)
-        except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-            # The standard library's parser raises all of these on hostile input.
+        except Exception as error:
+            # The standard library's parser raises nearly anything on hostile input, assertions included.
             self._problem(where, f"no mail could be read from it ({type(error).__name__}: {error})")
             return
         for problem in parsed.problems:
@@ -212,7 +214,8 @@ class _Reader:
         # A maildir's or folder's owner is that of the folder; an mbox's may be the file's own.
         key = (path if mbox else path.parent, mbox)
         if key not in self._owners:
-            self._owners[key] = owner_of(path, self.root, mbox=mbox)
+            owner, folder = owner_of(path, self.root, mbox=mbox)
+            self._owners[key] = _name(owner), _name(folder)
         owner, folder = self._owners[key]
         self._keep(parsed, owner, folder, where)
 
@@ -229,8 +232,7 @@ class _Reader:
             if key in self._seen:
                 self.duplicates.append(Duplicate(where, reason, self._seen[key]))
                 return
-        if self._ids.setdefault(id, owner) != owner:
-            id = f"{id}#{owner}"  # another mailbox holds its own copy of this mail
+        id = distinct_id(id, owner, self._ids)
         self._seen[(owner, parsed.id or id)] = self._seen[content] = id
         self.mails.append(
             Mail(
@@ -247,6 +249,19 @@ class _Reader:
                 attachments=parsed.attachments,
             )
         )
+
+
+def distinct_id(id: str, owner: str, taken: set[str]) -> str:
+    """The id, or the id with the mailbox's name where another mailbox holds its own copy; it is taken then."""
+    while id in taken:
+        id = f"{id}#{owner}"
+    taken.add(id)
+    return id
+
+
+def _name(name: str) -> str:
+    """A name on disk as text: its bytes need not be UTF-8."""
+    return whole(os.fsencode(name).decode("utf-8", "replace"))
 
 
 def _standard(name: str) -> bool:

@@ -9,6 +9,8 @@ named in `problems`.  Nothing here touches a file; `mailbox.py` does.
 from __future__ import annotations
 
 import binascii
+import codecs
+import email.errors
 import email.header
 import email.message
 import email.parser
@@ -40,6 +42,10 @@ _NOTES_ABOVE = re.compile(
     r"|From:.*|Please respond to.*"
     r"|\"?[A-Z][\w.,'()-]*(?: [\w.,'()\"-]+){0,4}(?<![.!?,])\"?(?: on \d.*)?)?[ \t]*"
 )
+
+
+_NO_CHARSETS = frozenset(("unicode-escape", "unicode_escape", "raw-unicode-escape", "raw_unicode_escape"))
+"""Codecs of Python's own source text, which no mail is written in: they make half characters of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +84,7 @@ def parse_mail(content: bytes) -> Parsed:
         body = _decoded(raw, _charset(kind), problems)
     else:
         body = _parts(content, attachments, problems)
-    body = body.replace("\r\n", "\n").replace("\r", "\n").replace("\0", "")
+    body = whole(body.replace("\r\n", "\n").replace("\r", "\n"))
     sender, name = _sender(fields, problems)
     return Parsed(
         True,
@@ -90,9 +96,19 @@ def parse_mail(content: bytes) -> Parsed:
         subject=" ".join(_text(fields.get("subject", "")).split()),
         body=body,
         own=own_part(body),
-        attachments=tuple(attachments),
+        attachments=tuple(map(whole, attachments)),
         problems=tuple(problems),
     )
+
+
+def whole(text: str) -> str:
+    """The text without NUL, and with U+FFFD for half characters, which no store and no JSON can hold."""
+    text = text.replace("\0", "")
+    try:
+        text.encode()
+        return text
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def own_part(body: str) -> str:
@@ -134,13 +150,15 @@ def _fields(head: bytes, problems: list[str]) -> dict[str, str]:
 
 
 def _text(value: str) -> str:
-    """A header value with its RFC 2047 encoded words decoded."""
-    if "=?" not in value:
-        return value
-    try:
-        return str(email.header.make_header(email.header.decode_header(value)))
-    except (ValueError, LookupError, binascii.Error):
-        return value
+    """A header value with its RFC 2047 encoded words decoded; as it stands where they are broken."""
+    if "=?" in value:
+        try:
+            words = email.header.decode_header(value)
+            if not any(_made_up(charset) for _, charset in words if charset):
+                value = str(email.header.make_header(words))
+        except (ValueError, LookupError, email.errors.MessageError):
+            pass
+    return whole(value)
 
 
 def _first_token(value: str) -> str:
@@ -181,6 +199,14 @@ def _date(value: str, problems: list[str]) -> datetime | None:
         return None
 
 
+def _made_up(charset: str) -> bool:
+    """Whether it names a codec that is not a character set of mail."""
+    try:
+        return codecs.lookup(charset).name in _NO_CHARSETS
+    except (LookupError, ValueError):
+        return False  # decoding says so
+
+
 def _charset(kind: str) -> str:
     match = re.search(r"charset\s*=\s*\"?([^\s\";]+)", kind)
     return match[1] if match else "utf-8"
@@ -204,6 +230,8 @@ def _decoded(raw: bytes, charset: str, problems: list[str]) -> str:
     if charset.lower() in ("us-ascii", "ascii", "ansi_x3.4-1968") and raw.isascii():
         return raw.decode("ascii")
     try:
+        if _made_up(charset):
+            raise LookupError
         return raw.decode(charset)
     except UnicodeDecodeError:
         reason = f"body holds bytes that are no {charset}"
@@ -268,6 +296,11 @@ class _TextOnly(HTMLParser):
     def handle_data(self, data: str) -> None:
         if not self._hidden:
             self.text.append(data)
+
+    def parse_marked_section(self, i: int, report: bool = True) -> int:
+        """Skip `<![if ...]>` and all like it, as browsers do: the standard library fails on what it does not know."""
+        end = self.rawdata.find(">", i + 3)
+        return -1 if end < 0 else end + 1
 
 
 def _without_markup(html: str) -> str:

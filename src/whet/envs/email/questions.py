@@ -25,14 +25,15 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable, Iterable, MutableMapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 from ...errors import InputError
 from ...types import Json, Task, digest
 from .entities import BODY_KINDS, KINDS, MONTHS, Kind, extract, find, plain_subject
-from .index import MailIndex, World, tokens
+from .index import MailIndex, World, tokens, words_outside
 from .mailbox import Mail
 from .phrasing import TEMPLATE_WORDS, TIERS, Clues, ClueWord, SenderForm, Tier, phrase
 from .vocabulary import NO_PERSON, STOP_WORDS, WEEKDAYS
@@ -141,32 +142,43 @@ class _Mailbox(_Bench):
         for mail in index.mails:
             key = (mail.sender, plain_subject(mail.subject).casefold())
             asked[key] = asked.get(key, 0) + 1
-        # Mails that a question can be about: unique, and with something to remember.
-        self.askable = [
-            row
-            for row, mail in enumerate(index.mails)
-            if mail.sender
-            and asked[mail.sender, plain_subject(mail.subject).casefold()] == 1
-            and tokens(plain_subject(mail.subject))
-            and sum(map(len, self.words(row))) >= 2
-        ]
+        lacks = [self._lacks(row, asked) for row in range(index.size)]
+        self.askable = [row for row, lack in enumerate(lacks) if not lack]
+        """Rows of the mails that a question can be about; the others are counted by why not."""
+        self.unaskable = Counter(lack for lack in lacks if lack)
+
+    def _lacks(self, row: int, asked: Mapping[tuple[str, str], int]) -> str:
+        mail = self.index.mails[row]
+        subject = plain_subject(mail.subject)
+        if not mail.sender:
+            return "without a sender's address"
+        if not tokens(subject):
+            return "without a subject"
+        if asked[mail.sender, subject.casefold()] > 1:
+            return "with the sender and subject of another"
+        if sum(map(len, self.words(row))) < 2:
+            return "without two words to ask by (3 to 15 letters a to z, in few of the mails)"
+        return ""
 
     def words(self, row: int) -> tuple[list[str], list[str]]:
         """(content words of the subject, of the rest of the own text)."""
         if row not in self._words:
             mail = self.index.mails[row]
             name = set(tokens(f"{mail.sender_name} {mail.sender}"))
+            held = self.index.tokens[row]
 
-            def content(text: str) -> list[str]:
-                found = dict.fromkeys(tokens(text))
+            def content(words: Iterable[str]) -> list[str]:
                 return [
                     word
-                    for word in found
-                    if _content(word) and word not in name and len(self.index.postings[word]) <= self.common
+                    for word in dict.fromkeys(words)
+                    if _content(word)
+                    and word not in name
+                    and word in held  # a Mail made by hand need not hold its own part
+                    and len(self.index.postings[word]) <= self.common
                 ]
 
-            subject = content(plain_subject(mail.subject))
-            own = [word for word in content(_LINKS.sub(" ", mail.own)) if word not in subject]
+            subject = content(tokens(plain_subject(mail.subject)))
+            own = [word for word in content(words_outside(mail.own, _LINKS)) if word not in subject]
             self._words[row] = (subject, own)
         return self._words[row]
 
@@ -220,6 +232,19 @@ def _content(word: str) -> bool:
     return 3 <= len(word) <= 15 and word.isalpha() and word.isascii() and word not in _NO_WORDS
 
 
+def shortage(world: World, mailboxes: Iterable[str]) -> str:
+    """Why these mailboxes give few questions or none: a clause with the counts of mails.
+
+    Raises:
+        NotFoundError: no such mailbox.
+    """
+    boxes = [_Mailbox(name, world.index([name])) for name in sorted(set(mailboxes))]
+    lacks = sum((box.unaskable for box in boxes), Counter[str]()).most_common()
+    counts = ", ".join(f"{count:,} {lack}" for lack, count in lacks)
+    askable, mails = (sum(len(box.askable) for box in boxes), sum(box.index.size for box in boxes))
+    return f"of {mails:,} mails {askable:,} can be asked about" + (f" ({counts})" if counts else "")
+
+
 def derive(
     world: World,
     *,
@@ -244,6 +269,7 @@ def derive(
         Tasks with `group` the evidence's mailbox, `answer` the value or None, and `meta`:
         kind, tier, clues, evidence (id, None if unanswerable), mail (id of the mail asked
         about), fact (stable id), unanswerable (`withheld`, `absent` or None), identified.
+        None at all where no mail can be asked about; `shortage` says why.
 
     Raises:
         NotFoundError: no such mailbox.

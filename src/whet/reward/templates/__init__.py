@@ -13,8 +13,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, get_args
 
-from ...types import Json
-from ..variants import Row, fields
+from msgspec import UNSET
+
+from ..rows import Row
+from ..variants import fields
 
 Task = Literal["classification", "extraction", "text", "code", "ranking", "routing"]
 """What the answers are: one of a few labels, a record, prose, a program, an order, or a tool with arguments."""
@@ -31,12 +33,8 @@ def source(task: Task, rows: Sequence[Row]) -> str:
     return _FILLED.sub(lambda _: f"LABELS: list[str] = {labels!r}", text)
 
 
-def _wanted(row: Row) -> Json:
-    return row.expected if row.expected is not None else row.good
-
-
 def _label(row: Row, task: Task) -> str:
-    wanted = _wanted(row)
+    wanted = row.reference
     if task == "routing" and isinstance(wanted, dict):
         wanted = wanted.get("tool", wanted.get("name"))
     return wanted.strip() if isinstance(wanted, str) else ""
@@ -52,7 +50,9 @@ def _is_code(text: str) -> bool:
 
 def likely(rows: Sequence[Row]) -> list[Task]:
     """Kinds of task that the known answers could be, the likeliest first."""
-    wanted = [_wanted(row) for row in rows]
+    wanted = [one for row in rows if (one := row.reference) is not None and one is not UNSET]
+    if not wanted:
+        return ["extraction"]
     if all(isinstance(one, dict) for one in wanted):
         if all({"function", "cases"} <= set(one) for one in wanted):
             return ["code"]

@@ -7,6 +7,11 @@ LABELS: list[str] = []
 
 def evaluate(output: Any, expected: Any, input: Any = None) -> dict[str, Any]:
     """1 if the answer is the expected label and no other, whatever its case and the space around it."""
+    if expected is None:
+        return {
+            "score": float(output is None),
+            "reason": "nothing" if output is None else "an answer where none is right",
+        }
     if not isinstance(output, str):
         return {"score": 0.0, "reason": f"the answer is a {type(output).__name__}, not a label"}
     said = output.strip().strip(".").casefold()

@@ -5,6 +5,11 @@ from typing import Any
 
 def evaluate(output: Any, expected: Any, input: Any = None) -> dict[str, Any]:
     """Share of pairs in the expected order, 0 if reversed and 1 if right; missing and foreign items cost."""
+    if expected is None:
+        return {
+            "score": float(output is None),
+            "reason": "nothing" if output is None else "an answer where none is right",
+        }
     if not isinstance(output, list) or not isinstance(expected, list):
         return {"score": 0.0, "reason": f"the answer is a {type(output).__name__}, not an order"}
     wanted, said = [repr(one) for one in expected], [repr(one) for one in output]

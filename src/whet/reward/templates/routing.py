@@ -17,6 +17,11 @@ def parts(call: Any) -> tuple[Any, Any]:
 
 def evaluate(output: Any, expected: Any, input: Any = None) -> dict[str, Any]:
     """0 for the wrong tool; for the right one a half, and the rest by the share of right arguments."""
+    if expected is None:
+        return {
+            "score": float(output is None),
+            "reason": "nothing" if output is None else "an answer where none is right",
+        }
     tool, arguments = parts(output)
     wanted, given = parts(expected)
     if not isinstance(tool, str) or tool != wanted:

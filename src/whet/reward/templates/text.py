@@ -19,6 +19,11 @@ def overlap(said: Sequence[Any], wanted: Sequence[Any]) -> float:
 
 def evaluate(output: Any, expected: Any, input: Any = None) -> dict[str, Any]:
     """Overlap of words and of neighbouring words: what is right in any order is half right."""
+    if expected is None:
+        return {
+            "score": float(output is None),
+            "reason": "nothing" if output is None else "an answer where none is right",
+        }
     if not isinstance(output, str):
         return {"score": 0.0, "reason": f"the answer is a {type(output).__name__}, not a text"}
     said, wanted = words(output), words(str(expected))

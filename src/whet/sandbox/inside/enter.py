@@ -3,11 +3,13 @@
 Run from outside as a program of its own.  It leaves every namespace, builds a root of nothing but
 the given binds, all of them read-only, and becomes the zygote.  Root makes no user namespace and the
 zygote changes its user afterwards: an interpreter in root's home can still be bound, and a process
-limit counts for nothing while the user outside is root.  Needs Linux 5.12 for recursive read-only.
+limit counts for nothing while the user outside is root.  What root alone may read (a checkout made under
+umask 077) is bound as that user's.  Needs Linux 5.12 for recursive read-only.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
@@ -29,14 +31,23 @@ def _place(target: str, folder: bool) -> None:
         pass
 
 
-def _bind(source: str, target: str, attributes: int) -> None:
+def _bind(source: str, target: str, attributes: int, owner: int | None = None) -> None:
     _place(target, os.path.isdir(source))
+    if owner is not None:
+        # Where it cannot be, it is bound as it is: what nobody reads fails inside, with the path in the message.
+        with contextlib.suppress(OSError):
+            kernel.bind_as(owner, source, target, attributes)
+            return
     kernel.mount(source, target, "", kernel.MS_BIND | kernel.MS_REC)
     kernel.set_mount_attributes(target, attributes, recursive=True)
 
 
-def _build(told: dict[str, Any]) -> None:
-    """The new root, at /new, while the old one stands at /old."""
+def _build(told: dict[str, Any], owner: int | None) -> None:
+    """The new root, at /new, while the old one stands at /old.
+
+    Args:
+        owner: a descriptor of `kernel.owned_by`, for what only root may read.
+    """
     quiet = kernel.MS_NOSUID | kernel.MS_NODEV
     kernel.mount("none", "/", "", kernel.MS_REC | kernel.MS_PRIVATE)
     kernel.mount("base", _BASE, "tmpfs", quiet, "size=1m,mode=0755")
@@ -45,13 +56,13 @@ def _build(told: dict[str, Any]) -> None:
     kernel.pivot(_BASE, _BASE + _OLD)
     kernel.mount("root", _NEW, "tmpfs", quiet, "size=1m,mode=0755")
     still = kernel.ATTR_RDONLY | kernel.ATTR_NOSUID
-    for path, link in told["binds"]:
+    for path, link, private in told["binds"]:
         if link:
             os.makedirs(os.path.dirname(_NEW + path), exist_ok=True)
             os.symlink(link, _NEW + path)
         else:
             # A link of the old root, followed as if it stood in the new one, would lead nowhere.
-            _bind(_follow(path), _NEW + path, still | kernel.ATTR_NODEV)
+            _bind(_follow(path), _NEW + path, still | kernel.ATTR_NODEV, owner if private else None)
     source, target = told["library"]
     _bind(_OLD + source, _NEW + target, still | kernel.ATTR_NODEV)
     for device in told["devices"]:
@@ -89,7 +100,11 @@ def _follow(path: str) -> str:
 def main() -> None:
     """Enter and become the command; the process that was started stays outside and waits for it."""
     told = json.loads(sys.argv[1])
+    owner = None
     try:
+        if any(private for _, _, private in told["binds"]):
+            with contextlib.suppress(OSError):
+                owner = kernel.owned_by(told["user"])
         _leave(told)
     except OSError as error:
         sys.exit(f"{error}")
@@ -101,7 +116,7 @@ def main() -> None:
         os._exit(os.waitstatus_to_exitcode(status) & 0xFF)
     try:
         kernel.die_with_parent()
-        _build(told)
+        _build(told, owner)
         kernel.forbid_new_privileges()
         os.execve(told["command"][0], told["command"], told["environment"])
     except OSError as error:

@@ -6,7 +6,7 @@ change.  The other modules each hold one thing that those need.
 
 from .assignment import Assignments
 from .gateway import Gateway, Status
-from .serving import RESOURCES, Served, served
+from .serving import Served, served
 from .upstream import Upstream
 
-__all__ = ["RESOURCES", "Assignments", "Gateway", "Served", "Status", "Upstream", "served"]
+__all__ = ["Assignments", "Gateway", "Served", "Status", "Upstream", "served"]

@@ -1,8 +1,8 @@
 """Which Bundle a run is served: decided at its first call, and kept.
 
-New runs get what is live; a swap changes what is live and nothing that has begun.  A run that is
-not remembered here (the server was started again, or very many came since) is looked up in the
-record by the caller, so that it goes on with the Versions that it began with.
+A rollout of the queue gets the Bundle that it runs under, another new run what is live; a swap changes what is
+live and nothing that has begun.  A run that is not remembered here (the server was started again, or very many came
+since) is looked up in the record by the caller, so that it goes on with the Versions that it began with.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class Assignments:
         """What the run is served from now on; the first call decides.
 
         Args:
-            recorded: what the record says that it was served before.
+            recorded: what the record says that it was served before, or that its rollout runs under.
         """
         found = self.known(key)
         if found is not None:

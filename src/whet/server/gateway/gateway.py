@@ -11,6 +11,7 @@ It does not retry, cache or balance load, and an agent cannot tell it where to s
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -20,6 +21,7 @@ from urllib.parse import quote
 import msgspec
 
 from ...errors import InputError, NotFoundError, StoreError, WhetError
+from ...store.release import written
 from ...types import Bundle, Failure, Fault, Span, Version
 from ..asgi import Handler, Refused, Request, Response, Role, Route, answer
 from .assignment import Assignments, Reassigned
@@ -107,6 +109,7 @@ class Gateway:
         self.calls = 0
         self._client: Upstreams | None = None
         self._trouble: str | None = None
+        self._written = written()
 
     @property
     def routes(self) -> Sequence[Route]:
@@ -278,22 +281,26 @@ class Gateway:
         found = self.assignments.known(identity.key)
         if found is not None:
             return found
+        if written() != self._written:
+            await self._catch_up()  # this process has released or rolled back: new runs have it at once
+        recorded = None
         try:
-            recorded = None if identity.fresh else await asyncio.to_thread(self._recorded, identity)
-        except StoreError:
-            recorded = None  # the agent goes on without a record, and the status says that there is none
-        try:
+            with contextlib.suppress(
+                StoreError
+            ):  # the agent goes on without a record, and the status says so
+                recorded = None if identity.fresh else await asyncio.to_thread(self._recorded, identity)
             return self.assignments.of(identity.key, recorded)
         except WhetError as error:
             raise CallFailed(Fault.ENVIRONMENT, "bad_bundle", str(error), status=500) from error
 
     def _recorded(self, identity: Identity) -> Bundle | None:
-        """What the record says that this run was served before; None if it is a new one."""
+        """What the record says that this run was served before, or its rollout runs under; None if neither."""
         spans = self._store.spans
         found = spans.trace(identity.trace) if identity.run is None else spans.run(identity.run)
         calls = [span for span in found if span.encoding == ENCODING]
         if not calls:
-            return None
+            named = None if identity.run is None else self._store.rollouts.bundle(identity.run)
+            return None if named is None else self._store.bundle(named)
         versions = msgspec.json.decode(calls[-1].body).get("versions") or {}
         return Bundle(self._store.versions(ids=list(versions.values())))
 
@@ -301,11 +308,14 @@ class Gateway:
         """Swap to another release once it is live, whoever made it so."""
         while True:
             await asyncio.sleep(WATCH_SECONDS)
-            try:
-                await self.reload()
-                self._trouble = None
-            except WhetError as error:
-                self._trouble = str(error)
+            await self._catch_up()
+
+    async def _catch_up(self) -> None:
+        try:
+            await self.reload()
+            self._trouble = None
+        except WhetError as error:
+            self._trouble = str(error)
 
     async def reload(self) -> bool:
         """Serve what the record says is live now; False if that was served already.
@@ -313,7 +323,9 @@ class Gateway:
         Raises:
             InputError: it cannot be served; new runs get what they got before.
         """
+        before = written()
         bundle = await asyncio.to_thread(self._store.live, self._name)
+        self._written = before  # not sooner: whoever comes meanwhile waits for the answer too
         return self.assignments.swap(bundle or Bundle())
 
     # -- administration -----------------------------------------------------------------------

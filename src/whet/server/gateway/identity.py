@@ -3,6 +3,7 @@
 A call belongs to the run that its `x-whet-run` header or else its path (`/run/ID/v1/...`) names,
 and to the span that its `traceparent` names.  The path is one for a whole program, the header is of
 the call.  One that names neither is a run of its own; it is never added to whichever run was seen last.
+Which of several agents calls, `x-whet-agent` says; what else tells it is read later, of the whole run.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import hashlib
 import os
 import re
 from dataclasses import dataclass
+from urllib.parse import unquote
 
 from ...errors import InputError
 from ...types import new_id
@@ -19,7 +21,9 @@ from ..asgi import Request
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}")
 _NONE = (bytes(16), bytes(8))
 LONGEST = 200
-"""Characters of a run, session or subject id."""
+"""Characters of a run, session or subject id, or of an agent's name."""
+AGENT = "gen_ai.agent.name"
+"""Of W3C baggage: OpenTelemetry's attribute of that name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +38,8 @@ class Identity:
     """8 bytes, the agent's span that the call was made in; b"" if it did not say."""
     session: str | None = None
     subject: str | None = None
+    agent: str | None = None
+    """Of several in the run, which one calls."""
     fresh: bool = False
     """The run's id was made here: nothing can have been recorded of it before."""
 
@@ -49,22 +55,33 @@ def identify(request: Request) -> Identity:
     Raises:
         InputError: an id is empty, too long or has control characters.
     """
-    run, session, subject = (
+    run, session, subject, agent = (
         None if given is None else readable(what, given)
         for what, given in (
             ("run", request.header("x-whet-run") or request.params.get("run")),
             ("session", request.header("x-whet-session")),
             ("subject", request.header("x-whet-subject")),
+            ("agent", request.header("x-whet-agent") or _agent_in(request.header("baggage"))),
         )
     )
     found = _TRACEPARENT.fullmatch((request.header("traceparent") or "").strip().lower())
     if found is not None:
         trace, parent = bytes.fromhex(found[1]), bytes.fromhex(found[2])
         if trace != _NONE[0] and parent != _NONE[1]:
-            return Identity(run, trace, parent, session, subject)
+            return Identity(run, trace, parent, session, subject, agent)
     fresh = run is None
     run = run or new_id()
-    return Identity(run, trace_of(run), b"", session, subject, fresh)
+    return Identity(run, trace_of(run), b"", session, subject, agent, fresh)
+
+
+def _agent_in(baggage: str | None) -> str | None:
+    """The agent's name that W3C baggage carries; None where it carries none that can be read."""
+    for member in (baggage or "").split(","):
+        key, _, value = member.partition(";")[0].partition("=")
+        name = unquote(value.strip())
+        if key.strip() == AGENT and name.strip() and len(name) <= LONGEST and name.isprintable():
+            return name
+    return None
 
 
 def trace_of(run: str) -> bytes:

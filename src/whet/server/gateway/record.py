@@ -44,8 +44,19 @@ class Spans(Protocol):
     def trace(self, trace: bytes) -> list[Span]: ...
 
 
+class Rollouts(Protocol):
+    """What the queue handed out: `store.rollouts`."""
+
+    def bundle(self, run: str) -> str | None: ...
+
+
 class Record(Protocol):
     """What the gateway needs of a Store."""
+
+    @property
+    def rollouts(self) -> Rollouts: ...
+
+    def bundle(self, id: str) -> Bundle: ...
 
     @property
     def spans(self) -> Spans: ...
@@ -115,6 +126,7 @@ class Call:
             "versions": dict(self.versions) or None,
             "session": self.identity.session,
             "subject": self.identity.subject,
+            "agent": self.identity.agent,
         }
         if failure is not None:
             body["error"] = {"fault": failure.fault.value, "type": failure.type, "message": failure.message}

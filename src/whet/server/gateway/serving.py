@@ -21,12 +21,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...errors import InputError
+from ...store.names import GATEWAY
+from ...store.names import GATEWAY_MODEL as MODEL
+from ...store.names import GATEWAY_PARAMETERS as PARAMETERS
+from ...store.names import GATEWAY_PROMPT as SYSTEM_PROMPT
+from ...store.names import GATEWAY_ROUTE as ROUTE
 from ...types import Bundle, Fault, Json
 from .failures import CallFailed
-
-MODEL, PARAMETERS = "gateway.model", "gateway.parameters"
-SYSTEM_PROMPT, ROUTE = "gateway.system_prompt", "gateway.route"
-RESOURCES = (MODEL, PARAMETERS, SYSTEM_PROMPT, ROUTE)
 
 DECODING = frozenset(
     {
@@ -197,7 +198,7 @@ def served(bundle: Bundle, upstreams: Mapping[str, object]) -> Served:
     Raises:
         InputError: one of the gateway's resources is not as the module's text describes it.
     """
-    found = {name: bundle[name] for name in RESOURCES if name in bundle}
+    found = {name: bundle[name] for name in GATEWAY if name in bundle}
     content = {name: version.content for name, version in found.items()}
     model, policy = _model(content.get(MODEL))
     prompt, mode, rewrites = _system_prompt(content.get(SYSTEM_PROMPT))

@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 import msgspec
 
-from ...errors import InputError, WhetError
+from ...errors import InputError, NotFoundError, WhetError
 from ...training.network import Network
 from ...training.serving.host import Host, Served
 from ...training.serving.loading import Loaded, from_folder, from_version
 from ...training.serving.text import Text
-from ...types import Bundle
+from ...types import Bundle, Version
 
 
 class LoRA(msgspec.Struct):
@@ -128,26 +128,87 @@ class Releases(Protocol):
 
     def live(self, name: str = "live") -> Bundle | None: ...
 
+    def versions(
+        self, resource: str | None = None, *, ids: Sequence[str] | None = None
+    ) -> Iterator[Version]: ...
+
+
+def as_it_came(store: Releases, version: Version) -> Loaded | None:
+    """What the weights of a Version were learned from; None where neither it nor the record says.
+
+    That is the model below its factors, else the first of its ancestors that the record has.
+
+    Raises:
+        InputError, NotFoundError: it is gone, or was changed.
+    """
+    base = version.content.get("base") if isinstance(version.content, dict) else None
+    if isinstance(base, dict) and base.get("path"):
+        return from_folder(base["path"])
+    first, seen = version, {version.id}
+    while first.parent is not None and first.parent not in seen:
+        seen.add(first.parent)
+        above = next(store.versions(ids=[first.parent]), None)
+        if above is None:
+            break
+        first = above
+    return None if first is version else from_version(first)
+
 
 def watch(
-    store: Releases, resource: str, host: Host, text: Text, stop: threading.Event, *, every: float = 1.0
+    store: Releases,
+    resource: str,
+    host: Host,
+    text: Text,
+    stop: threading.Event,
+    *,
+    base: Callable[[], Loaded] | None = None,
+    released: Version | None = None,
+    every: float = 1.0,
 ) -> None:
     """Serve whatever is live of a resource until `stop` is set; blocks, for a thread of its own.
 
-    A Version that cannot be loaded is said on standard error once, and what was served stays.
+    Where nothing is live any more, the weights as they came are served: `base`, else what the Version that was
+    live was learned from.  What cannot be loaded is said on standard error once, and what was served stays.
+
+    Args:
+        released: the Version that is served at first; None is the base.
     """
-    refused: str | None = None
+    refused: str | None = ""
+    """Id of what could not be loaded, None for the base."""
     while not stop.wait(every):
         try:
             live = store.live()
             version = live.get(resource) if live is not None else None
-            if version is None or version.id in (host.served(resource).version, refused):
+            wanted = None if version is None else version.id
+            serving = released is None if wanted is None else host.served(resource).version == wanted
+            if serving:
+                released, refused = version, ""
+            if serving or wanted == refused:
                 continue
-            refused = version.id
-            loaded = from_version(version)
+            refused = wanted
+            loaded = from_version(version) if version is not None else _base(store, released, base)
             host.publish(
-                resource, loaded.network, text, policy_version=loaded.policy_version, version=version.id
+                resource, loaded.network, text, policy_version=loaded.policy_version, version=loaded.version
             )
-            print(f"{resource}: now {version.id}, policy version {loaded.policy_version}", flush=True)
+            released, refused = version, ""
+            print(
+                f"{resource}: now {wanted or 'as it came'}, policy version {loaded.policy_version}",
+                flush=True,
+            )
         except WhetError as error:
             print(f"{resource}: {error}; what was served stays", file=sys.stderr, flush=True)
+
+
+def _base(store: Releases, released: Version | None, base: Callable[[], Loaded] | None) -> Loaded:
+    """The weights as they came.
+
+    Raises:
+        InputError, NotFoundError: nothing says what they were, or they are gone.
+    """
+    found = base() if base is not None else as_it_came(store, released) if released is not None else None
+    if found is None:
+        raise NotFoundError(
+            "it was rolled back to the agent as it came, and nothing says what its weights were. "
+            "Start whet serve-policy with --model beside --store"
+        )
+    return found

@@ -3,7 +3,7 @@
 The body is JSON, written by this package: the request and the answer verbatim in the dialect of the
 API that was called, and beside them what the gateway measured and what the model server told it
 (`api`, `model`, `request`, `response`, `status`, `error`, `latency`, `first_token`, `usage`,
-`choices`, `policy_version`, `versions`, `session`, `subject`).
+`choices`, `policy_version`, `versions`, `session`, `subject`, `agent`).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import msgspec
 from ...errors import InputError
 from ...types import Json, Span, Tokens
 from ..content import Content
+from .agents import wire_of
 from .messages import Message, joined, message, messages, with_wire_ids
 from .reading import LLM, Reading, number, usage, word
 
@@ -49,6 +50,9 @@ def read(span: Span) -> tuple[Content, Reading]:
     for key in ("status", "latency", "first_token"):
         if isinstance(body.get(key), int | float):
             reading.extra[key] = body[key]
+    # A released prompt is one for all agents: the prompts that tell them apart are those that were sent.
+    sent = _object(body, "original_request") or request
+    reading.wire = wire_of(sent, word(body, "agent"), _asked(sent))
     versions = {key: value for key, value in _object(body, "versions").items() if isinstance(value, str)}
     reading.versions.update(versions)
     redacted = _object(body, "redacted")

@@ -29,6 +29,22 @@ OTHER = "other"
 """Nothing that a dialect knows: an HTTP request, a database query, a user's own span."""
 
 
+class Wire(msgspec.Struct):
+    """What one request tells of agents."""
+
+    agent: str | None = None
+    """Stated outright."""
+    speakers: list[tuple[str, Message]] = []
+    """Assistant's messages of the conversation that have a name."""
+    system: str = ""
+    tools: tuple[str, ...] = ()
+
+    @property
+    def persona(self) -> tuple[str, tuple[str, ...]] | None:
+        """What calls of one agent have in common; None where there is nothing to tell it by."""
+        return (self.system, self.tools) if self.system or self.tools else None
+
+
 class Reading(msgspec.Struct):
     """One span, or several that are one step."""
 
@@ -62,6 +78,8 @@ class Reading(msgspec.Struct):
     """Resource name → id of the Version that was served."""
     extra: dict[str, Json] = {}
     """More for Step.info."""
+    wire: Wire | None = None
+    """What the request of a gateway's call tells of agents."""
     fill: Callable[[Reading], None] | None = None
     """Reads what only matters if this is an agent: called once that is known."""
 

@@ -19,8 +19,9 @@ from ..otlp import run_trace
 from ..record import outcome
 from ..redact import MARKED, why_untrainable
 from . import calls, genai, generic, langfuse, openinference, pydantic_ai, traceloop
-from .messages import Message, finish_reason
-from .reading import AGENT, LLM, TOOL, Reading, who
+from .agents import attribute
+from .messages import Message, finish_reason, plain
+from .reading import AGENT, FUNCTION, LLM, TOOL, Reading, who
 from .tree import Node, given_calls, grow, let_go, steps
 
 NO_MODEL_CALL = "no model call was recorded"
@@ -148,15 +149,16 @@ def _trajectory(run: str | None, spans: list[Span]) -> Trajectory | None:
     }
     failed = _run_error(made)
     asked = _instruction(made)
+    whole, nested = _attributed(found, made)
     started = min([span.started for span in spans if span.started], default=0)
     let_go(nodes)
     return Trajectory(
         task=Task(
             id=_task_id(asked) if len(asked) < 1_000 else "", instruction=asked, meta={"source": source}
         ),
-        steps=tuple(made),
+        steps=tuple(whole),
         id=trajectory_id(spans[0].trace, run),
-        output=_output(made),
+        output=_output([step for step in made if step.id not in nested]),
         versions=versions,
         outcome=outcome(failed),
         error=failed,
@@ -167,6 +169,18 @@ def _trajectory(run: str | None, spans: list[Span]) -> Trajectory | None:
         seconds=max(0, max(span.ended for span in spans) - started) / 1e9,
         meta={key: value for key, value in told.items() if value},
     )
+
+
+def _attributed(found: list[Node], made: list[Step]) -> tuple[list[Step], set[str]]:
+    """The steps with the agents that the calls themselves tell of, where no span tells of any."""
+    if any(step.kind == AGENT for step in made):
+        return made, set()
+    wires = {
+        step.id: (node.reading.wire, node.started, node.ended)
+        for step, node in zip(made, found, strict=True)
+        if node.reading.wire is not None and not step.agent
+    }
+    return attribute(made, wires)
 
 
 def _shape(nodes: list[Node], found: list[Node]) -> dict[str, Json]:
@@ -402,13 +416,14 @@ def _run_error(made: Sequence[Step]) -> Failure | None:
 
 
 def _instruction(made: Sequence[Step]) -> str:
-    """What the user asked: the last thing said by a user before the first step."""
+    """What the user asked: the last thing said by a user before the first step; else what the function was given."""
     for step in made:
         for each in reversed(step.observation or ()) if step.kind in (AGENT, LLM) else ():
             if each["role"] == "user" and each.get("text"):
                 text: str = each["text"]
                 return text
-    return ""
+    given = next((step.observation for step in _functions(made)), None)
+    return plain(given)
 
 
 @functools.lru_cache(maxsize=256)
@@ -418,13 +433,20 @@ def _task_id(instruction: str) -> str:
 
 
 def _output(made: Sequence[Step]) -> Json:
-    """What the run came to: its agent's last word, else its last model call's."""
+    """What the run came to: its agent's last word, else its last model call's, else what the function returned."""
     top = [step for step in made if step.kind == AGENT and step.parent is None and step.action is not None]
     spoken = top or [step for step in made if step.kind == LLM and step.action is not None]
     if not spoken:
-        return None
+        return next((step.action for step in reversed(_functions(made))), None)
     last: Message = spoken[-1].action
     return last["text"] if set(last) <= {"role", "text", "reasoning"} and "text" in last else last
+
+
+def _functions(made: Sequence[Step]) -> list[Step]:
+    """The outermost functions of a run in which no dialect knows anything: spans of somebody's own."""
+    if any(step.kind != FUNCTION for step in made):
+        return []
+    return [step for step in made if step.parent is None]
 
 
 def _redacted(spans: Iterable[Span]) -> dict[str, Json]:

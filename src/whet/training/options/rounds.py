@@ -24,6 +24,8 @@ class RoundOptions:
     """Rounds in all; learning rate and entropy bonus fall over them."""
     group_size: int = 8
     """Trajectories per task."""
+    curriculum: bool = False
+    """Where only some tasks are drawn for a round, prefer those of which a group can hold a success and a failure."""
     success: str = "success"
     """Name in the recorded baseline that the competence floor is for."""
     floor: float = 0.05
@@ -52,6 +54,8 @@ class RoundOptions:
     """Updates that may lie between sampling and learning; older trajectories are left out and counted."""
     temperature: float = 1.0
     """What the trajectories were sampled at."""
+    off_policy: bool = False
+    """Learn from tokens that other weights sampled too, corrected by clipped importance ratios; else refuse."""
     checkpoint_every: int = 10
     """Rounds between checkpoints: weights on disk, a Version, a state that resumes."""
     patience: int | None = None

@@ -4,20 +4,31 @@ Four extractors look at what a user did after an answer: went on to something ne
 other words, said in passing that it was right or wrong, or left without getting what was asked for.  Each says
 nothing where it is not sure; a wrong label costs more than a missing one.  They read English, and what they
 find is Feedback of its own kind (`implicit.*`), so that it can be weighed apart from a thumb.
+
+`hear` puts it into the record; the server calls it as sessions go on, and every command and function that reads
+recorded runs before it reads them.  `telling` says which feedback counts where a person spoke and acted.
 """
 
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 
+from ..errors import StoreError
+from ..store import Store
 from ..types import Feedback, Trajectory, digest
 
 ALIKE = 0.5
 """Share of content words from which a message repeats an earlier one."""
 LEFT_AFTER = 1800.0
 """Seconds without a word after which a user is taken to have left."""
+IMPLICIT = "implicit."
+"""What the kind of such Feedback begins with."""
+STATE = "signals"
+"""The key in the record under which it is kept how far sessions were read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +55,8 @@ class Signal:
     turn: int
     """Index of the assistant's message that is meant."""
     why: str
+    at: float = 0.0
+    """Unix time in seconds at which it showed: of the message after, or when the user was taken to have left."""
 
 
 def signals(conversation: Sequence[Turn], *, ended: float | None = None) -> list[Signal]:
@@ -71,23 +84,42 @@ def signals(conversation: Sequence[Turn], *, ended: float | None = None) -> list
                 or _continued(index, asked, after.text)
             )
         if signal is not None:
-            found.append(signal)
+            showed = turn.at + LEFT_AFTER if after is None else after.at
+            found.append(replace(signal, at=showed))
     return found
 
 
 def conversations(runs: Iterable[Trajectory]) -> dict[str, list[Turn]]:
     """Session id → its conversation, of runs that each are one question and its answer.
 
-    A run without a session, or whose answer is no text, is left out.
+    A run without a session, or whose answer is no text, is left out; `why_silent` says which.
     """
     found: dict[str, list[Turn]] = {}
     for run in sorted(runs, key=lambda one: (one.started, one.id)):
-        if run.session is None or not isinstance(run.output, str):
+        answer = _answer(run)
+        if run.session is None or answer is None:
             continue
         turns = found.setdefault(run.session, [])
         turns.append(Turn("user", run.task.instruction, run.started))
-        turns.append(Turn("assistant", run.output, run.started + (run.seconds or 0.0), run.id))
+        turns.append(Turn("assistant", answer, run.started + (run.seconds or 0.0), run.id))
     return found
+
+
+def why_silent(run: Trajectory) -> str | None:
+    """Why a run is part of no conversation, and what to do about it; None if it is."""
+    if run.session is None:
+        return "the run names no session; give one with whet.run(session=...), x-whet-session or session.id"
+    if _answer(run) is None:
+        return "the run's answer is no text, so that nobody can be seen to answer it"
+    return None
+
+
+def _answer(run: Trajectory) -> str | None:
+    """The answer as text; what a generator yielded is its pieces."""
+    output = run.output
+    if isinstance(output, list) and output and all(isinstance(piece, str) for piece in output):
+        return "".join(output)
+    return output if isinstance(output, str) else None
 
 
 def implicit_feedback(runs: Iterable[Trajectory], *, ended: float | None = None) -> list[Feedback]:
@@ -102,12 +134,52 @@ def implicit_feedback(runs: Iterable[Trajectory], *, ended: float | None = None)
                     run=turn.run,
                     value=one.value,
                     comment=one.why,
-                    kind=f"implicit.{one.kind}",
+                    kind=IMPLICIT + one.kind,
                     id=id,
-                    at=turn.at,
+                    at=one.at,
                 )
             )
     return found
+
+
+def hear(store: Store, *, now: float | None = None) -> int:
+    """Record what users let show in the sessions that went on since the last time; how many signals were new.
+
+    Costs two small reads where nothing happened.  A record that cannot be written is left as it is.
+
+    Args:
+        now: Unix time in seconds; whoever said nothing for LEFT_AFTER seconds has left.
+    """
+    at = time.time() if now is None else now
+    state = store.state(STATE) or {}
+    after, waiting = state.get("after", 0), dict(state.get("waiting", {}))
+    ((last,),) = store.rows("SELECT coalesce(max(seq), 0) FROM trajectories")
+    due = {session for session, moment in waiting.items() if moment <= at}
+    if last > after:
+        query = "SELECT DISTINCT session FROM trajectories WHERE seq > ? AND seq <= ? AND session IS NOT NULL"
+        due |= {session for (session,) in store.rows(query, [after, last])}
+    elif not due:
+        return 0
+    fresh: list[Feedback] = []
+    for session in sorted(due):
+        waiting.pop(session, None)
+        runs = list(store.trajectories(session=session))
+        known = {said.id for run in runs for said in run.feedback}
+        fresh += [said for said in implicit_feedback(runs, ended=at) if said.id not in known]
+        left = max((run.started + (run.seconds or 0.0) for run in runs), default=0.0) + LEFT_AFTER
+        if left >= at:  # the user may be there still: whether they left is asked when the time is up
+            waiting[session] = left + 1.0
+    with suppress(StoreError), store.batch() as batch:
+        batch.add_feedback(*fresh)
+        batch.put_state(STATE, {"after": last, "waiting": waiting})
+    return len(fresh)
+
+
+def telling(feedback: Iterable[Feedback]) -> list[Feedback]:
+    """The feedback with a value that counts: what people said, and what they let show only where they said nothing."""
+    valued = [said for said in feedback if said.value is not None]
+    spoken = [said for said in valued if not said.kind.startswith(IMPLICIT)]
+    return spoken or valued
 
 
 _NOT = r"(?:not|n't|isn't|wasn't|doesn't|didn't|don't|never|hardly)"

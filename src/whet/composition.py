@@ -1,0 +1,508 @@
+"""Composition: several learners on one agent, each of which must earn its place; and the gate's look at the outcome.
+
+A learner's result is compared with the best so far on the same tasks, pair by pair, before the gate is looked at.
+Few tasks mislead: on real mail a selection on some hundred questions once chose the simpler agent, which was two
+points worse.  So a close case is decided on more evidence, and the sentence on it gives the standard error.  What the
+selection still gets wrong the gate sees: a proposal has to hold its own against the simplest candidate.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import random
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol
+
+from .budget import Meter
+from .env import EnvFactory
+from .errors import BudgetExceeded, InputError, TrainingRefused
+from .evidence import takes_records
+from .gate import Side, compare, pairs
+from .guardrails import Guardrail
+from .improvement import Candidate, Improvement
+from .loop import Context, Optimizer
+from .reward import Reward, name_of
+from .stats import ClusterMean
+from .store import Log, Store
+from .types import Budget, Bundle, Group, Json, Split, Task, Verdict, digest
+
+FOLDS = 3
+"""Parts of the train groups that cross-fitting leaves out in turn."""
+CLEAR = 2.0
+"""Standard errors from `worth` at which a gain is taken as settled."""
+COMPARED = "compared"
+"""Label of the runs that decide between candidates: learned from, they would change the evidence of the next call."""
+
+
+class Work(Protocol):
+    """What composing needs of an Experiment."""
+
+    name: str
+    seed: int
+    store: Store | None
+    validation: Sequence[Task]
+    baseline: dict[str, float] | None
+
+    @property
+    def folder(self) -> Path: ...
+
+    async def improve(
+        self,
+        optimizer: Optimizer,
+        *,
+        bundle: Bundle | None = None,
+        rounds: int | None = None,
+        tasks: int | None = None,
+        groups: Sequence[Group] | None = None,
+        label: str = "",
+        within: Meter | None = None,
+    ) -> Improvement: ...
+
+    async def evaluate(self, bundle: Bundle, split: Split = Split.VALIDATION) -> list[Group]: ...
+
+    async def collect(
+        self,
+        bundle: Bundle | None = None,
+        tasks: Sequence[Task] | None = None,
+        *,
+        seed: int = 0,
+        label: str = "",
+    ) -> list[Group]: ...
+
+    async def record_baseline(self, bundle: Bundle | None = None) -> dict[str, float]: ...
+
+    async def evidence(self, optimizer: Optimizer) -> list[Group] | None: ...
+
+
+class Gain:
+    """Paired differences of two candidates, clustered by group."""
+
+    def __init__(self) -> None:
+        self._mean, self._clusters = ClusterMean(), dict[str, list[float]]()
+        self._new = 0.0
+        self.rows: list[tuple[str, str, float, float]] = []
+        """Of each pair where it is from, its group, the difference, and the candidate's value."""
+
+    def add(self, place: str, old: Side, new: Side, metric: str) -> None:
+        """Take in the pairs of two sides that were run on the same tasks; one without a value is left out."""
+        for pair in pairs(old, new):
+            before, after = pair.baseline.value(metric), pair.candidate.value(metric)
+            if before is not None and after is not None:
+                self.take(place, pair.group or pair.task, after - before, after)
+
+    def take(self, place: str, group: str, difference: float, value: float) -> None:
+        """Take in one pair: the difference, and the candidate's value."""
+        self.rows.append((place, group, difference, value))
+        self._mean.add(difference, group)
+        self._clusters.setdefault(group, []).append(difference)
+        self._new += value
+
+    @property
+    def pairs(self) -> int:
+        return self._mean.n
+
+    @property
+    def mean(self) -> float:
+        """Mean difference over pairs; 0 of nothing."""
+        return self._mean.plain if self._mean.n else 0.0
+
+    @property
+    def candidate(self) -> float | None:
+        """The candidate's own mean."""
+        return self._new / self._mean.n if self._mean.n else None
+
+    @property
+    def error(self) -> float | None:
+        """Standard error of the mean difference, groups drawn anew; None of fewer than two groups."""
+        count = len(self._clusters)
+        if count < 2:
+            return None
+        squares = sum(sum(value - self.mean for value in inside) ** 2 for inside in self._clusters.values())
+        return math.sqrt(count / (count - 1) * squares) / self._mean.n
+
+    def settled(self, worth: float) -> bool:
+        """Whether more pairs would hardly change on which side of `worth` it lies."""
+        if self.error is None:
+            return False
+        # One pair's worth is added: where no difference was seen yet, the error alone has no width.
+        return abs(self.mean - worth) >= CLEAR * math.hypot(self.error, 1 / self.pairs)
+
+    def sentence(self, name: str, best: str, *, enters: bool) -> str:
+        """How it was decided, in words."""
+        error = "" if self.error is None else f"s.e. {100 * self.error:.1f}, "
+        verb, preposition = ("enters", "over") if enters else ("is left out", "beside")
+        places = " and ".join(dict.fromkeys(place for place, *_ in self.rows))
+        return (
+            f"{name} {verb}: {100 * self.mean:+.1f} points {preposition} {best} on {places} "
+            f"({error}{self.pairs} pairs)"
+        )
+
+
+def decide(name: str, best: str, bundle: Bundle, gain: Gain, *, worth: float, rollouts: int = 0) -> Candidate:
+    """Whether a candidate takes the place of the best one so far: it must gain more than `worth`."""
+    enters = gain.pairs > 0 and gain.mean > worth
+    return Candidate(
+        name=name,
+        bundle=bundle,
+        entered=enters,
+        reason=gain.sentence(name, best, enters=enters)
+        if gain.pairs
+        else f"{name} is left out: no pair counted",
+        validation=gain.candidate,
+        gain=gain.mean if gain.pairs else None,
+        error=gain.error,
+        pairs=gain.pairs,
+        rollouts=rollouts,
+    )
+
+
+def fallbacks_of(candidates: Iterable[Candidate]) -> tuple[Bundle, ...]:
+    """The simplest candidate that entered, where another took its place later."""
+    entered = [candidate.bundle for candidate in candidates if candidate.entered]
+    return tuple(entered[:1]) if len(entered) > 1 else ()
+
+
+async def compose(
+    work: Work,
+    optimizers: Sequence[Optimizer] | Mapping[str, Optimizer],
+    *,
+    start: Bundle,
+    metric: str,
+    worth: float,
+    fresh: Sequence[Task],
+    groups: Sequence[Group] | None,
+    rounds: int | None,
+    tasks: int | None,
+    budget: Budget | None,
+) -> Improvement:
+    """See `Experiment.compose`."""
+    learners = named(optimizers)
+    if not learners or not work.validation:
+        raise InputError(
+            f"composing {len(learners)} learner(s) on {len(work.validation)} validation tasks: there must be one "
+            "of each at least, for a learner enters by what it adds on validation"
+        )
+    composition = _Composition(work, start, metric, worth, fresh, groups, Meter(budget))
+    await composition.begin()
+    for name, optimizer in learners.items():
+        await composition.learn(name, optimizer, rounds=rounds, tasks=tasks)
+    return composition.improvement()
+
+
+def named(optimizers: Sequence[Optimizer] | Mapping[str, Optimizer]) -> dict[str, Optimizer]:
+    """Learners by name; of two with the same name the second gets a number."""
+    if isinstance(optimizers, Mapping):
+        return dict(optimizers)
+    learners: dict[str, Optimizer] = {}
+    for optimizer in optimizers:
+        same = sum(other.name == optimizer.name for other in learners.values())
+        learners[f"{optimizer.name} {same + 1}" if same else optimizer.name] = optimizer
+    return learners
+
+
+class _Composition:
+    """A composition under way."""
+
+    def __init__(
+        self,
+        work: Work,
+        start: Bundle,
+        metric: str,
+        worth: float,
+        fresh: Sequence[Task],
+        groups: Sequence[Group] | None,
+        meter: Meter,
+    ) -> None:
+        self.work, self.start, self.metric, self.worth = work, start, metric, worth
+        self.fresh, self.groups, self.meter = fresh, groups, meter
+        self.best, self.best_name = start, "the start"
+        self.candidates: list[Candidate] = []
+        self._seconds = self._cpu = 0.0
+        self._evaluated: set[tuple[str, str]] = set()
+        # What was run to decide is not run again when a composition is gone on with.
+        self._log = Log(work.store, f"{work.name}/compose/{start.id}")
+
+    async def begin(self) -> None:
+        """Measure the start."""
+        self._reserve(self.start, self.work.validation, "validation")
+        await self.work.record_baseline(self.start)
+
+    async def learn(self, name: str, optimizer: Optimizer, *, rounds: int | None, tasks: int | None) -> None:
+        """One learner, from the best so far."""
+        groups = self.groups if takes_records(optimizer) else None
+        try:
+            if groups is None:
+                groups = await self.work.evidence(optimizer)
+            improvement = await self.work.improve(
+                optimizer,
+                bundle=self.best,
+                rounds=rounds,
+                tasks=tasks,
+                groups=groups,
+                label=name,
+                within=self.meter,
+            )
+        except (TrainingRefused, BudgetExceeded, InputError) as refused:
+            # An agent without weights, say, is nothing for one learner, and no reason to lose the others' work.
+            self._left_out(name, f"{name} learned nothing: {refused}")
+            return
+        self._seconds += improvement.seconds
+        self._cpu += improvement.cpu_seconds
+        spent = improvement.rollouts
+        if improvement.bundle == self.best:
+            self._left_out(
+                name, f"{name} learned nothing: {improvement.reason or 'it changed nothing'}", spent
+            )
+            return
+        try:
+            gain = await self._compared(name, improvement, optimizer, groups)
+        except BudgetExceeded as exceeded:
+            self._left_out(name, f"{name} is left out: the budget allows no comparison ({exceeded})", spent)
+            return
+        candidate = decide(name, self.best_name, improvement.bundle, gain, worth=self.worth, rollouts=spent)
+        self.candidates.append(candidate)
+        if candidate.entered:
+            self.best, self.best_name = candidate.bundle, name
+
+    def _left_out(self, name: str, reason: str, rollouts: int = 0) -> None:
+        self.candidates.append(
+            Candidate(name=name, bundle=self.best, entered=False, reason=reason, rollouts=rollouts)
+        )
+
+    async def _compared(
+        self, name: str, improvement: Improvement, optimizer: Optimizer, groups: Sequence[Group] | None
+    ) -> Gain:
+        """The gain over the best so far, on more and more evidence while it is close."""
+        gain, new = Gain(), improvement.bundle
+        asked = [task.id for task in (*self.work.validation, *self.fresh)]
+        key = digest((self.best.id, new.id, self.metric, self.worth, asked, self.work.seed))
+        if key in self._log:
+            for row in self._log.get(key):
+                gain.take(*row)
+            return gain
+        await self._ran(gain, "validation", self.best, new, self.work.validation)
+        if self.fresh and not gain.settled(self.worth):
+            await self._ran(gain, "fresh tasks", self.best, new, self.fresh)
+        # Learning again costs nothing where it took no rollout.
+        if groups and not improvement.rollouts and not gain.settled(self.worth):
+            await cross_fit(
+                self.work,
+                optimizer,
+                groups,
+                best=self.best,
+                gain=gain,
+                metric=self.metric,
+                name=name,
+                meter=self.meter,
+            )
+        await asyncio.wrap_future(self._log.put(key, gain.rows))
+        return gain
+
+    async def _ran(self, gain: Gain, place: str, old: Bundle, new: Bundle, tasks: Sequence[Task]) -> None:
+        sides = []
+        for bundle in (old, new):
+            self._reserve(bundle, tasks, place)
+            if place == "validation":
+                sides.append(await self.work.evaluate(bundle))
+            else:
+                sides.append(await self.work.collect(bundle, tasks, seed=4, label=COMPARED))
+        gain.add(place, sides[0], sides[1], self.metric)
+
+    def _reserve(self, bundle: Bundle, tasks: Sequence[Task], place: str) -> None:
+        if (bundle.id, place) not in self._evaluated:
+            self.meter.reserve(rollouts=len(tasks))
+            self._evaluated.add((bundle.id, place))
+
+    def improvement(self) -> Improvement:
+        """What it came to."""
+        return Improvement(
+            bundle=self.best,
+            parent=self.start,
+            optimizer="compose",
+            rounds=len(self.candidates),
+            rollouts=int(self.meter.spent["rollouts"]),
+            seconds=self._seconds,
+            cpu_seconds=self._cpu,
+            reason=". ".join(candidate.reason for candidate in self.candidates),
+            candidates=tuple(self.candidates),
+            fallbacks=fallbacks_of(self.candidates),
+        )
+
+
+def parts_of(groups: Sequence[Group], count: int = FOLDS) -> list[list[Group]]:
+    """The groups in at most `count` parts of about equal size; a task group (a task without one) is never divided.
+
+    Dealt by size and not hashed: of three task groups a hash leaves parts empty, and a large one beside others.
+    """
+    members: dict[str, list[Group]] = {}
+    for group in groups:
+        members.setdefault(group.task.group or group.task.id, []).append(group)
+    parts: list[list[Group]] = [[] for _ in range(min(count, len(members)))]
+    for name in sorted(members, key=lambda name: (-len(members[name]), digest(("part", name)))):
+        min(parts, key=len).extend(members[name])
+    return parts
+
+
+async def cross_fit(
+    work: Work,
+    optimizer: Optimizer,
+    groups: Sequence[Group],
+    *,
+    best: Bundle,
+    gain: Gain,
+    metric: str,
+    name: str,
+    start: Bundle | None = None,
+    meter: Meter | None = None,
+) -> None:
+    """Add to `gain` how an offline learner does beside `best` on recorded task groups that it did not learn from.
+
+    It learns from all but one part of them and is compared on the tasks of that part, for each part in turn. A part
+    that holds more than half of the record stays in, for a learner with less than half is another one; and a part
+    without which nothing is learned says nothing. What is left of both biases tells against the newcomer: it learns
+    from less, and `best` may have been learned on all parts.
+
+    Args:
+        groups: recorded; a task in several of them is asked once.
+        start: what it learns from; `best` if None.
+
+    Raises:
+        BudgetExceeded: `meter` allows no more rollouts.
+    """
+    start = start or best
+    parts = parts_of(groups)
+    folds = [part for part in parts if 2 * len(part) <= len(groups)]
+    for fold, left_out in enumerate(folds):
+        others = [group for part in parts if part is not left_out for group in part]
+        folder = work.folder / "folds" / f"{name}-{fold}"
+        folder.mkdir(parents=True, exist_ok=True)
+        context = Context(
+            rollout=_no_rollouts,
+            train=[group.task for group in others],
+            rng=random.Random(digest((work.seed, "fold", fold))),
+            folder=folder,
+            baseline=work.baseline,
+        )
+        try:
+            update = await optimizer.step(start, others, context)
+        except (TrainingRefused, BudgetExceeded):
+            continue
+        if update.bundle == start:
+            continue
+        tasks = list({group.task.id: group.task for group in left_out}.values())
+        if meter is not None:
+            meter.reserve(rollouts=2 * len(tasks))
+        old = await work.collect(best, tasks, seed=5, label=COMPARED)
+        new = await work.collect(update.bundle, tasks, seed=5, label=COMPARED)
+        gain.add(f"{len(folds)} cross-fitted folds", old, new, metric)
+
+
+async def _no_rollouts(
+    bundle: Bundle, tasks: Sequence[Task], n: int = 1, *, seed: int = 0, prefix: Sequence[Json] | None = None
+) -> list[Group]:
+    raise BudgetExceeded("cross-fitting learns from what is recorded alone")
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """One side of the gate."""
+
+    name: str
+    id: str
+    """Of its Bundle."""
+    side: Side
+
+
+def judge(
+    contenders: Sequence[Contender],
+    baseline: Contender,
+    *,
+    metric: str = "success",
+    margin: float = 0.0,
+    alpha: float = 0.05,
+    guardrails: Sequence[Guardrail] = (),
+    tolerance: float = 0.01,
+    trained_groups: Collection[str] = (),
+) -> Verdict:
+    """The Verdict on the first contender that passes, else on the first one.
+
+    Args:
+        contenders: the proposal, then its fallbacks. Each is a chance of a false release, so each is judged at its
+            share of `alpha`.
+        tolerance: the proposal must be better than every fallback, or shown not to be worse by more.
+        (others): as in `gate.compare`.
+
+    Raises:
+        GateError: as `gate.compare`.
+    """
+    level = alpha / len(contenders)
+
+    def compared(
+        new: Contender, old: Contender, margin: float, guardrails: Sequence[Guardrail] = ()
+    ) -> Verdict:
+        verdict = compare(
+            old.side,
+            new.side,
+            metric=metric,
+            margin=margin,
+            alpha=level,
+            guardrails=guardrails,
+            against=old.name,
+            trained_groups=trained_groups,
+        )
+        return replace(verdict, candidate=new.id, baseline=old.id)
+
+    proposal, *fallbacks = contenders
+    first = compared(proposal, baseline, margin, guardrails)
+    notes: list[str] = []
+    passes = first.promote
+    for fallback in fallbacks:
+        better, equal = compared(proposal, fallback, 0.0), compared(proposal, fallback, tolerance)
+        notes.append(sentence(proposal.name, better))
+        if not (better.promote or equal.promote):
+            passes = False
+            notes.append(
+                f"{proposal.name} is neither better than {fallback.name} nor shown to be within "
+                f"{100 * tolerance:g} points of it (n = {better.n})."
+            )
+    if passes:
+        return replace(first, reasons=(*first.reasons, *notes))
+    if fallbacks:
+        notes = [sentence(proposal.name, first), *notes]
+    for fallback in fallbacks:
+        verdict = compared(fallback, baseline, margin, guardrails)
+        if verdict.promote:
+            judged = f"{fallback.name} is judged in the place of {proposal.name}, which is not released."
+            return replace(verdict, reasons=(*verdict.reasons, judged, *notes))
+        notes.append(sentence(fallback.name, verdict))
+    return replace(first, promote=False, reasons=(*first.reasons, *notes))
+
+
+def sentence(name: str, verdict: Verdict) -> str:
+    """A comparison in one line."""
+    low, high = verdict.interval
+    return (
+        f"{name} against {verdict.against}: {100 * verdict.effect:+.1f} points "
+        f"[{100 * low:+.1f}, {100 * high:+.1f}], e-value {verdict.e_value:.3g}, n = {verdict.n}"
+    )
+
+
+async def beside_fidelity(
+    verdict: Verdict, env: EnvFactory, baseline: Sequence[Group], rewards: Sequence[Reward], *, metric: str
+) -> Verdict:
+    """The Verdict, whose last reason says how far replays can be trusted, where the gate's runs were replays.
+
+    Args:
+        env: where it is `whet.calls`, it knows what was recorded.
+        baseline: its groups on the gate's tasks: a candidate may well answer otherwise than the record.
+        metric: name of the reward whose verdicts on replay and record are compared.
+    """
+    measure = getattr(env, "fidelity", None)
+    if measure is None:
+        return verdict
+    chosen = [each for each in rewards if name_of(each) == metric]
+    found = await measure([each for group in baseline for each in group.trajectories], chosen or rewards)
+    return verdict if found is None else replace(verdict, reasons=(*verdict.reasons, found.sentence))

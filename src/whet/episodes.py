@@ -1,0 +1,177 @@
+"""Episodes: policies of a Bundle run on tasks, each scored, recorded and, where it failed, attributed.
+
+Evolution runs tens of thousands of them, so what surrounds an episode is kept to some tens of microseconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from concurrent.futures import Future
+
+from .env import EnvFactory, failed, held, rollout
+from .errors import InputError, MissingExtra, SandboxError, TrainingRefused
+from .faults import fault_of
+from .policy import PolicyFactory
+from .reward import Reward, ajudged, is_async, judged
+from .store import Store
+from .store.codec import recordable
+from .types import Budget, Bundle, Fault, Group, Json, Task, Trajectory, digest
+
+CHUNK = 256
+"""Episodes that are recorded together; one that is interrupted loses none that has ended."""
+_ENDS_ALL = (MissingExtra, SandboxError, TrainingRefused)
+"""Errors that say nothing of an episode and would come again in every one: they end the run."""
+
+
+class Episodes:
+    """Runs episodes of one environment.
+
+    Args:
+        (all): as in `Experiment`.
+    """
+
+    def __init__(
+        self,
+        *,
+        env: EnvFactory,
+        policy: PolicyFactory,
+        rewards: Sequence[Reward],
+        store: Store | None,
+        name: str,
+        seed: int,
+        limits: Budget | None,
+        concurrency: int,
+    ) -> None:
+        self.env, self.policy, self.rewards, self.store = env, policy, tuple(rewards), store
+        self.name, self.seed, self.limits, self.concurrency = name, seed, limits, concurrency
+        self._plain = not any(is_async(reward) for reward in self.rewards)
+        self.run_so_far = 0
+        """Episodes that have ended."""
+        self.unrecorded = 0
+        """Episodes that have ended and, by `share`, were not stored."""
+
+    async def run(
+        self,
+        bundle: Bundle,
+        tasks: Sequence[Task],
+        n: int,
+        *,
+        seed: int,
+        phase: str,
+        prefix: Sequence[Json] | None = None,
+        share: float = 1.0,
+    ) -> list[Group]:
+        """One Group of `n` trajectories per task, in the order given, once they are recorded.
+
+        Args:
+            phase: distinguishes the same task and seed run for two purposes; the record's `experiment` names it.
+            share: of the trajectories that is stored, chosen by seed.
+
+        Raises:
+            StoreError: they could not be recorded.
+            MissingExtra, SandboxError: from the environment or the policy, as it is made.
+        """
+        ended: list[Trajectory | None] = [None] * (len(tasks) * n)
+        jobs = iter(range(len(ended)))
+        record = _Record(self.store, f"{self.name}/{phase}", share)
+        versions = bundle.ids
+
+        async def worker() -> None:
+            for job in jobs:
+                task = tasks[job // n]
+                chosen = int(digest((self.seed, seed, task.id, job % n), 12), 16)
+                id = digest((self.name, phase, bundle.id, task.id, chosen), 24)
+                trajectory = await self.scored(await self._one(bundle, task, chosen, id, prefix, versions))
+                ended[job] = trajectory
+                record.add(trajectory)
+
+        workers: list[asyncio.Future[None]] = []
+        try:
+            async with held(self.env, bundle):
+                if n == 1 and prefix is None and (expect := getattr(self.env, "expect", None)) is not None:
+                    expect(bundle, tasks)
+                for _ in range(min(self.concurrency, len(ended))):
+                    workers.append(asyncio.ensure_future(worker()))
+                await asyncio.gather(*workers)
+        finally:
+            for one in workers:  # of one that raised, the others would go on spending
+                one.cancel()
+            self.run_so_far += record.ended
+            self.unrecorded += record.left_out
+            record.submit()
+            if not all(one.done() and not one.cancelled() and one.exception() is None for one in workers):
+                record.settle()
+        await record.durable()
+        finished = [trajectory for trajectory in ended if trajectory is not None]
+        return [Group(task, tuple(finished[k * n : (k + 1) * n])) for k, task in enumerate(tasks)]
+
+    async def _one(
+        self,
+        bundle: Bundle,
+        task: Task,
+        seed: int,
+        id: str,
+        prefix: Sequence[Json] | None,
+        versions: dict[str, str],
+    ) -> Trajectory:
+        fault: Fault | None = Fault.ENVIRONMENT
+        try:
+            env = self.env()
+            fault = None  # a policy that cannot be made is the candidate's own doing, unless a machine failed
+            policy = self.policy(bundle, seed)
+        except Exception as error:
+            if isinstance(error, _ENDS_ALL):
+                raise
+            return failed(task, fault or fault_of(error), error, seed=seed, versions=versions, id=id)
+        return await rollout(
+            env, policy, task, seed=seed, budget=self.limits, versions=versions, id=id, prefix=prefix
+        )
+
+    async def scored(self, trajectory: Trajectory) -> Trajectory:
+        """The trajectory with the scores that the rewards give it."""
+        return judged(trajectory, *self.rewards) if self._plain else await ajudged(trajectory, *self.rewards)
+
+
+class _Record:
+    """Episodes on their way to the store."""
+
+    def __init__(self, store: Store | None, experiment: str, share: float) -> None:
+        self._store, self._experiment, self._share = store, experiment, share
+        self._waiting: list[Trajectory] = []
+        self._writes: list[Future[None]] = []
+        self.ended = self.left_out = 0
+
+    def add(self, trajectory: Trajectory) -> None:
+        self.ended += 1
+        if self._store is None:
+            return
+        if self._share < 1 and (trajectory.seed or 0) % 1000 >= self._share * 1000:
+            self.left_out += 1
+            return
+        self._waiting.append(trajectory)
+        if len(self._waiting) >= CHUNK:
+            self.submit()
+
+    def submit(self) -> None:
+        if self._store is None or not self._waiting:
+            return
+        waiting, self._waiting = self._waiting, []
+        try:
+            self._writes.append(self._store.submit(*waiting, experiment=self._experiment))
+        except InputError:  # an agent may answer what JSON cannot carry; the others are kept all the same
+            self._writes.append(self._store.submit(*map(recordable, waiting), experiment=self._experiment))
+
+    async def durable(self) -> None:
+        """Return once all of it is.
+
+        Raises:
+            StoreError: it could not be written.
+        """
+        for write in self._writes:
+            await asyncio.wrap_future(write)
+
+    def settle(self) -> None:
+        """The same where nothing can be awaited any more, as the run is broken off."""
+        for write in self._writes:
+            write.exception()

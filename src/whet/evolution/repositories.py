@@ -1,0 +1,365 @@
+"""`whet evolve --target`: a repository and rows in, an Experiment on them, a patch and its evidence out.
+
+Writes into its folder: `agent.patch` (what `git apply` takes), `bundle.json` (what `whet release` takes),
+`examples.jsonl` (every row, before and after), `history.json` (scores, lineage, what each operator earned, per
+search), `verdict.json` (the whole report), and `runs.db`, the record from which the same command goes on where it
+ended, unless another is given.  The repository itself is never written to.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import msgspec
+
+from ..data.examples import standing_of, task_of
+from ..data.recorded import distinct, recorded
+from ..errors import InputError, TrainingRefused
+from ..experiment import Experiment
+from ..improvement import Improvement
+from ..models.base import Model
+from ..reward.evaluator import Evaluator, load
+from ..reward.generation import Folder
+from ..reward.proof import prove
+from ..reward.rows import Row
+from ..sandbox import Pool
+from ..store import Store
+from ..store.bundles import BUNDLE_FILE, write_bundle
+from ..tracing.signals import hear
+from ..types import Bundle, Split, Task, Trajectory, Verdict
+from .agent import DATA, Agent
+from .candidates import Form
+from .demonstrations import Demonstration, pool_of
+from .engine import SearchOptions
+from .estimate import Estimate, estimated
+from .improving import FINALISTS, Pieces, judged_by
+from .networked import Networked
+from .outside import Compared, Comparer, Inside, Targets, Way
+from .pieces import patch
+from .records import Record
+from .reports import Pairs, Report, findings_of
+from .settings import Settings, folder_in_git, lineage_of, modules_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """What of a repository is to be improved, and on what."""
+
+    targets: Sequence[str]
+    repository: Path = Path()
+    entry: str | None = None
+    """The function that everything is judged through."""
+    data: Path | None = None
+    """A folder with one for each function, or a file with rows of the entry."""
+    evaluators: Path | None = None
+    """A folder with one for each function, or one evaluator, which is proven first."""
+    network: bool = False
+    """The entry runs outside, with its network and environment; what evolves of it stays inside (`networked.py`)."""
+    agent_calls: int | None = None
+    """Calls of an entry that runs outside, at most."""
+
+
+async def evolve_targets(
+    source: Source,
+    settings: Settings,
+    *,
+    models: Sequence[Model] | None = None,
+    progress: Callable[[str, Record], None] | None = None,
+    notice: Callable[[str], None] | None = None,
+) -> Report:
+    """Improve what a repository marks, and let the gate judge it.
+
+    Args:
+        models: asked instead of those of the config.
+        progress: told every committed record, with the function that it is about.
+        notice: told why a search begins anew where there is an earlier one in the record.
+
+    Raises:
+        InputError: a target, row or option that cannot be used.
+        TrainingRefused: an evaluator that was not admitted, or cannot tell better from worse.
+        SandboxError: the sandbox cannot be trusted here, with the fix.
+    """
+    started = time.monotonic()
+    agent = Agent(source.repository, source.targets, source.entry, source.network)
+    intake: list[str] = []
+
+    def note(sentence: str) -> None:
+        intake.append(sentence)
+        if notice is not None:
+            notice(sentence)
+
+    async with AsyncExitStack() as stack:
+        run = await _opened(source, settings, agent, models, stack, note)
+        pieces, form = run.pieces, run.pieces.env.form
+        if settings.store is not None:
+            pieces.shown = _shown(agent, run.rows, run.store)
+        pieces.progress, pieces.notice = progress, notice
+        improvement = await run.experiment.improve(pieces, rounds=1, budget=settings.budget)
+        rows, verdict, why = await _judged(run, improvement)
+        findings = findings_of(rows)
+        if verdict is not None:
+            said = [str(finding["sentence"]) for finding in findings]
+            verdict = replace(verdict, reasons=(*verdict.reasons, *said))
+        store = run.store
+        for found in pieces.searches.values():
+            store.put_versions(*lineage_of(found, form))
+        store.put_versions(*improvement.bundle.values())
+        write_bundle(
+            run.output / BUNDLE_FILE, improvement.bundle, baseline=Bundle(), verdict=verdict, store=run.record
+        )
+    program = form.program(improvement.bundle)
+    report = Report(
+        agent=agent,
+        bundle=improvement.bundle,
+        searches=pieces.searches,
+        decisions=pieces.decisions,
+        rows=rows,
+        verdict=verdict,
+        why=why,
+        taken_back=pieces.taken_back,
+        evaluators={name: comparer.name for name, comparer in pieces.comparers.items()},
+        output=run.output,
+        patch=patch(agent.pieces, program, agent.written, folder_in_git(agent.repository.root)),
+        seconds=time.monotonic() - started,
+        trusted_only=pieces.env.trusted_only,
+        models=pieces.proposing.names,
+        spent=pieces.proposing.spent,
+        agent_calls=run.network.calls if run.network is not None else 0,
+        findings=findings,
+        standing={name: msgspec.to_builtins(standing_of(mine)) for name, mine in run.rows.items()},
+        intake=intake,
+    )
+    report.write()
+    return report
+
+
+async def estimate_targets(
+    source: Source,
+    settings: Settings,
+    *,
+    models: Sequence[Model] | None = None,
+    notice: Callable[[str], None] | None = None,
+) -> Estimate:
+    """What it would take; judges the source as it stands, and asks no model to propose.
+
+    Args:
+        notice: told what was merged and left out of the rows, and what the gate can show with them.
+    """
+    agent = Agent(source.repository, source.targets, source.entry, source.network)
+    async with AsyncExitStack() as stack:
+        run = await _opened(source, settings, agent, models, stack, notice)
+        return await estimated(run.experiment, run.pieces, settings.budget)
+
+
+async def _judged(run: _Opened, improvement: Improvement) -> tuple[dict[str, Pairs], Verdict | None, str]:
+    """Every row before and after, and the gate's verdict on its own."""
+    pieces, experiment, after = run.pieces, run.experiment, improvement.bundle
+    changed = len(after) > 0
+    found: dict[str, list[Trajectory]] = {}
+    for bundle in (Bundle(), after)[: 1 + changed]:
+        pieces.env.reserve(bundle, [*experiment.train, *experiment.validation], spare=False)
+        groups = [group for part in Split for group in await experiment.evaluate(bundle, part)]
+        groups += await experiment.collect(bundle, run.plain)
+        for group in groups:
+            found.setdefault(group.task.id, []).extend(group.trajectories)
+    rows: dict[str, Pairs] = {
+        name: [(found[row.id][0], found[row.id][-1]) for row in mine] for name, mine in run.rows.items()
+    }
+    if not changed:
+        why = "nothing better was found, so there is nothing to judge"
+        if pieces.decisions and all((each.own or each.end_to_end) == (0, 0) for each in pieces.decisions):
+            why += (
+                "; every candidate was worth 0 on every row, so a search had nothing to climb: "
+                "an evaluator that values what is nearly right gives it a slope (--evaluators)"
+            )
+        return rows, None, why
+    if not run.held:
+        return rows, None, "no row was held back for the gate: give more rows"
+    verdict = await experiment.gate(improvement, metric="score", label="the source as it stands")
+    return rows, verdict, ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    """Everything that it needs, closed with its stack."""
+
+    experiment: Experiment
+    store: Store
+    pieces: Pieces
+    rows: Mapping[str, Sequence[Row]]
+    """Function → all its rows."""
+    plain: Sequence[Task]
+    """Rows that are only shown: nobody knows their answer, or the gate does not judge by their function."""
+    held: int
+    """Rows of the gate."""
+    network: Networked | None
+    output: Path
+    record: Path
+
+
+async def _opened(
+    source: Source,
+    settings: Settings,
+    agent: Agent,
+    models: Sequence[Model] | None,
+    stack: AsyncExitStack,
+    note: Callable[[str], None] | None,
+) -> _Opened:
+    output = settings.output or Path("whet_output")
+    options = _options(source, settings, agent)
+    proposing = settings.proposing(models)
+    output.mkdir(parents=True, exist_ok=True)
+    rows = _apart(agent.rows(source.data or source.repository / DATA, seed=options.seed, note=note))
+    if note is not None:
+        for name, mine in rows.items():
+            note(f"{name}: {standing_of(mine).sentence}")
+    ways, network, bench = await _ways(source, settings, agent, rows, options, output, stack)
+    comparers = {
+        name: await stack.enter_async_context(Comparer(await _evaluator(source, name, mine), bench))
+        for name, mine in rows.items()
+    }
+    reached = {name: [each for each in agent.pieces if agent.reaches(name, each)] for name in rows}
+    targets = {name: agent.target(name, reached[name]) for name in rows}
+    env = Targets(targets, ways, Form.of(agent.pieces))
+    tasks, plain = _tasks(agent, rows)
+    record = settings.store or output / "runs.db"
+    store = stack.enter_context(Store(record))
+    experiment = Experiment(
+        env=env,
+        tasks=tasks,
+        rewards=[Compared(comparers)],
+        seed=options.seed,
+        store=store,
+        name=f"evolve/{agent.entry or agent.pieces[0].mark.name}",
+        folder=output / "artifacts",
+        record=0.0,
+        concurrency=1,  # a candidate answers one call at a time; how many candidates do is the search's affair
+    )
+    pieces = Pieces(agent, env, comparers, proposing, options, settings.population)
+    held = sum(task.split is Split.GATE for task in tasks)
+    return _Opened(experiment, store, pieces, rows, plain, held, network, output, record.resolve())
+
+
+def _apart(rows: Mapping[str, Sequence[Row]]) -> dict[str, list[Row]]:
+    """The rows, none of which has an id that one of another function has."""
+    seen = Counter(row.id for mine in rows.values() for row in mine)
+    return {
+        name: [replace(row, id=f"{name}/{row.id}") if seen[row.id] > 1 else row for row in mine]
+        for name, mine in rows.items()
+    }
+
+
+def _tasks(agent: Agent, rows: Mapping[str, Sequence[Row]]) -> tuple[list[Task], list[Task]]:
+    """The tasks that are learned from and judged on, and those that are only shown."""
+    judged = judged_by(agent, rows)
+    tasks: list[Task] = []
+    plain: list[Task] = []
+    for name, mine in rows.items():
+        for row in mine:
+            if not row.goal or (row.split is Split.GATE and name not in judged):
+                plain.append(task_of(row, name, group=""))
+            else:
+                # The gate looks at other rows than those of this function, so their groups are no business of its.
+                apart = f"{name}/{row.group}" if row.group else ""
+                tasks.append(task_of(row, name, group=row.group if name in judged else apart))
+    return tasks, plain
+
+
+async def _ways(
+    source: Source,
+    settings: Settings,
+    agent: Agent,
+    rows: Mapping[str, Sequence[Row]],
+    options: SearchOptions,
+    output: Path,
+    stack: AsyncExitStack,
+) -> tuple[dict[str, Way], Networked | None, Pool]:
+    """How each function is called, how an entry that keeps its network is, and where evaluators run."""
+    timeout = 10.0 if settings.timeout is None else settings.timeout
+    outside = agent.entry if source.network else None
+    sliced = [callee for name, callee in agent.callees.items() if name != outside]
+    warm = modules_of(text for callee in sliced for text in callee.files.values() if isinstance(text, str))
+    # An agent outside holds a process for each of its functions, and for one that hung.
+    held = 2 * max(1, sum(each.code for each in agent.pieces)) if source.network else 1
+    pool = Pool(settings.sandbox(timeout, 1024), modules=warm, workers=held * options.workers)
+    inside = Inside(await stack.enter_async_context(pool))
+    # Of its own, so that what judges never shares a process with what is judged.
+    bench = await stack.enter_async_context(Pool(settings.sandbox(timeout, 1024)))
+    ways: dict[str, Way] = dict.fromkeys(rows, inside)
+    if outside is None:
+        return ways, None, bench
+    network = Networked(
+        agent,
+        pool,
+        seconds=120.0 if settings.timeout is None else settings.timeout,
+        most=source.agent_calls,
+        without=[output, source.repository / DATA],
+    )
+    mine = rows.get(outside, [])
+    validation = sum(row.split is Split.VALIDATION for row in mine)
+    # What comes after the search: its finalists on the validation rows, and start and end on the others.
+    network.kept = (FINALISTS + 1) * validation + 2 * sum(
+        row.split is Split.GATE or not row.goal for row in mine
+    )
+    least = network.kept + sum(row.goal and row.split is Split.TRAIN for row in mine)
+    if source.agent_calls is not None and source.agent_calls < least:
+        raise InputError(
+            f"--agent-calls {source.agent_calls}: for these {len(mine)} rows the start, the finalists and the gate "
+            f"take {least}, so none are left to search with: give more calls, or fewer rows"
+        )
+    return {**ways, outside: network}, network, bench
+
+
+def _options(source: Source, settings: Settings, agent: Agent) -> SearchOptions:
+    return settings.search(
+        code=any(each.code for each in agent.pieces),
+        text=any(not each.code for each in agent.pieces),
+        length=sum(len(each.text) for each in agent.pieces),
+        # A candidate that asks a model per row is dear: fewer are drawn before what came of others is known.
+        in_flight=4 if source.network else 8,
+    )
+
+
+def _shown(
+    agent: Agent, rows: Mapping[str, Sequence[Row]], store: Store
+) -> dict[str, Sequence[Demonstration]]:
+    """Function → rated runs of the record that its prompts may show; what was run to improve them is none."""
+    hear(store)
+    runs = [run for run in store.trajectories() if "function" not in run.task.initial_state]
+    found: dict[str, Sequence[Demonstration]] = {}
+    for name, mine in rows.items():
+        callee = agent.callees[name]
+        known, _ = distinct(recorded(callee.signature, callee.entry.partition(":")[2], runs))
+        found[name] = pool_of([task_of(row, name) for row in known], [task_of(row, name) for row in mine])
+    return found
+
+
+async def _evaluator(source: Source, name: str, rows: Sequence[Row]) -> Evaluator | None:
+    """What compares the answers of one function: given and proven, or the best that is admitted; None for equality."""
+    path = source.evaluators
+    if path is not None and path.is_file():
+        found = load(str(path))
+        goals = [row for row in rows if row.goal and row.split is not Split.GATE]
+        proof = await prove(found, rows=goals)
+        if not proof.admitted:
+            raise TrainingRefused(
+                f"evaluator {path} is not admitted for {name}: {'; '.join(proof.reasons)}. "
+                f"whet audit {path} --target ROWS shows the table"
+            )
+        return found
+    folders = [path / name, path] if path is not None else [source.repository / "evaluators" / name]
+    for folder in folders:
+        if folder.is_dir():
+            best = Folder(folder).best()
+            if best is not None:
+                return best
+    if path is not None:
+        raise InputError(
+            f"{path} holds no admitted evaluator for {name}: whet generate-evaluators --target {name}"
+        )
+    return None

@@ -1,0 +1,110 @@
+"""The plug-in contract: learners, environments, rewards and models of other packages, found by name.
+
+A package announces what it brings as entry points, and nothing else is needed:
+
+    [project.entry-points."whet.optimizers"]
+    choose = "my_package:Choose"
+
+    group            what the entry point names
+    whet.optimizers  a class or function whose call without arguments gives an Optimizer
+    whet.envs        a function without arguments that makes a fresh Env; it may bring a `policy`
+    whet.rewards     a Reward: a function of a Trajectory
+    whet.models      a class or function whose call with a base URL and a model's name gives a Model
+
+`whet improve --with NAME`, `whet train NAME` and `load` find them.  The options of a learner are the dataclass that
+its parameter `options` is annotated with: `whet train NAME` has a flag for every field, the string under the field is
+its help.  whet's own are announced the same way, in BUILT_IN.  Nothing is imported before it is asked for by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
+
+from .errors import InputError, MissingExtra, NotFoundError
+from .loop import Optimizer
+
+GROUPS = ("whet.optimizers", "whet.envs", "whet.rewards", "whet.models")
+BUILT_IN: Mapping[str, Mapping[str, str]] = {
+    "whet.optimizers": {
+        "awr": "whet.optimizers.awr:AWR",
+        "dpo": "whet.optimizers.dpo:DPO",
+        "evolve": "whet.optimizers.evolve:Evolve",
+        "grpo": "whet.optimizers.grpo:GRPO",
+        "head": "whet.optimizers.head:Head",
+        "kto": "whet.optimizers.kto:KTO",
+        "ppo": "whet.optimizers.ppo:PPO",
+        "reinforce": "whet.optimizers.reinforce:REINFORCE",
+        "rloo": "whet.optimizers.rloo:RLOO",
+        "sft": "whet.optimizers.sft:SFT",
+        "star": "whet.optimizers.star:STaR",
+    },
+    "whet.envs": {},
+    "whet.rewards": {
+        "env_reward": "whet.reward:env_reward",
+        "exact": "whet.reward:exact",
+        "rated": "whet.reward:rated",
+        "solved": "whet.reward:solved",
+        "thumbs": "whet.reward:thumbs",
+    },
+    "whet.models": {"openai": "whet.models:OpenAIModel"},
+}
+
+
+def announced(group: str) -> dict[str, EntryPoint]:
+    """Name → entry point of everything in a group, whet's own first; nothing is imported.
+
+    Raises:
+        NotFoundError: there is no such group.
+        InputError: two packages announce one name.
+    """
+    if group not in GROUPS:
+        raise NotFoundError(f"{group!r} is not a group of plug-ins; there are {', '.join(GROUPS)}")
+    known = {name: EntryPoint(name, value, group) for name, value in BUILT_IN[group].items()}
+    for point in entry_points(group=group):
+        other = known.setdefault(point.name, point)
+        if other.value != point.value:
+            raise InputError(
+                f"{point.name!r} of {group} is announced as {other.value} and as {point.value}: "
+                "uninstall one of the packages, or have one rename it"
+            )
+    return known
+
+
+def load(group: str, name: str) -> Any:
+    """What a name of a group stands for.
+
+    Raises:
+        NotFoundError: nothing is announced under it.
+        InputError: what it names cannot be imported.
+        MissingExtra: it needs a package of an extra.
+    """
+    known = announced(group)
+    if name not in known:
+        raise NotFoundError(f"{group} has no {name!r}; there are {', '.join(sorted(known)) or 'none'}")
+    try:
+        return known[name].load()
+    except MissingExtra:
+        raise
+    except (ImportError, AttributeError) as error:
+        raise InputError(f"{name!r} of {group}, {known[name].value}, cannot be imported: {error}") from error
+
+
+def optimizer(name: str, **settings: Any) -> Optimizer:
+    """The optimizer of that name, made with these settings.
+
+    Raises:
+        InputError: as `load`; or what it gives is not an Optimizer, or takes no such settings.
+    """
+    make = load("whet.optimizers", name)
+    try:
+        learner = make(**settings)
+    except TypeError as error:
+        raise InputError(f"{name!r} of whet.optimizers cannot be made: {error}") from error
+    if not isinstance(learner, Optimizer):
+        raise InputError(
+            f"{name!r} of whet.optimizers gives a {type(learner).__name__}, which is not an Optimizer: it needs name, "
+            "group_size, on_policy, ordered and step (whet.loop)"
+        )
+    return learner

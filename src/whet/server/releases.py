@@ -1,0 +1,209 @@
+"""Bundles, Verdicts and the release log over HTTP.
+
+Recording a Bundle changes nothing that runs; releasing one does, and is for the role admin.  Versions of a kind
+that a program may load code or files by are taken from that role alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Sequence
+
+import msgspec
+
+from ..store import Store, bundle_of
+from ..store.bundles import EMPTY, checked, read_verdict
+from ..types import Bundle, Json, Verdict, Version
+from ..worker import wire
+from .asgi import Refused, Request, Response, Role, Route, answer, reads, writes
+
+PLAIN_KINDS = ("prompt", "value")
+"""Kinds of Versions that are data to whoever reads them."""
+
+
+class NewRelease(wire.NewBundle):
+    """What to release: a recorded Bundle by its id, or a Bundle as it is recorded."""
+
+    bundle: str | None = None
+    verdict: dict[str, Json] | None = None
+    """On this Bundle; the newest recorded one if None."""
+    unproven: bool = False
+    new_names: bool = False
+    reason: str = ""
+
+
+class Back(msgspec.Struct, forbid_unknown_fields=True):
+    """Why it is rolled back."""
+
+    reason: str = "rollback"
+
+
+class NewVerdict(msgspec.Struct, forbid_unknown_fields=True):
+    """A Verdict to record."""
+
+    verdict: dict[str, Json]
+    experiment: str = ""
+
+
+class Verdicts(msgspec.Struct):
+    """Verdicts in the order in which they were recorded."""
+
+    verdicts: Sequence[Verdict]
+
+
+class Entry(msgspec.Struct):
+    """One entry of the release log."""
+
+    id: str
+    bundle: str
+    versions: dict[str, str]
+    """Resource name → Version id."""
+    previous: str | None
+    at: float
+    reason: str
+    verdict: str | None
+    unproven: bool
+
+
+class Log(msgspec.Struct):
+    """The release log, oldest first; the last entry is live."""
+
+    releases: Sequence[Entry]
+
+
+class ReleasesPart:
+    """Bundles, Verdicts and releases.
+
+    Args:
+        store: the record.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        verdicts = {"candidate": str}
+        self.routes: Sequence[Route] = (
+            writes(
+                "/api/bundles",
+                self._put,
+                "Record a Bundle, without releasing it",
+                wire.NewBundle,
+                wire.Recorded,
+            ),
+            reads(
+                "/api/bundles/live",
+                self._live,
+                "What is live; no Versions are the agent as it came",
+                wire.Recorded,
+            ),
+            reads("/api/bundles/{id}", self._get, "A recorded Bundle", wire.Recorded),
+            writes("/api/verdicts", self._judged, "Record a Verdict", NewVerdict, Verdicts, role=Role.ADMIN),
+            reads("/api/verdicts", self._verdicts, "Verdicts on a Bundle, or all", Verdicts, query=verdicts),
+            reads("/api/releases", self._log, "The release log", Log),
+            writes(
+                "/api/releases",
+                self._release,
+                "Make a Bundle live: proven, or marked as unproven",
+                NewRelease,
+                wire.Recorded,
+                role=Role.ADMIN,
+            ),
+            writes(
+                "/api/releases/rollback",
+                self._rollback,
+                "Go back to what was live before, at last to the agent as it came",
+                Back,
+                wire.Recorded,
+                role=Role.ADMIN,
+            ),
+        )
+
+    @contextlib.asynccontextmanager
+    async def lifespan(self) -> AsyncIterator[None]:
+        """Nothing runs."""
+        yield
+
+    async def _put(self, request: Request) -> Response:
+        bundle = _given(await request.json(wire.NewBundle), request)
+        await asyncio.to_thread(self._store.put_bundle, bundle)
+        return _recorded(bundle)
+
+    async def _live(self, request: Request) -> Response:
+        return _recorded(await asyncio.to_thread(lambda: self._store.live() or EMPTY))
+
+    async def _get(self, request: Request) -> Response:
+        return _recorded(await asyncio.to_thread(self._store.bundle, request.params["id"]))
+
+    async def _judged(self, request: Request) -> Response:
+        given = await request.json(NewVerdict)
+        verdict = read_verdict(given.verdict, "this request")
+        await asyncio.to_thread(lambda: self._store.put_verdict(verdict, experiment=given.experiment))
+        return answer(Verdicts([verdict]))
+
+    async def _verdicts(self, request: Request) -> Response:
+        candidate = request.asked("candidate", str)
+        return answer(Verdicts(await asyncio.to_thread(lambda: [*self._store.verdicts(candidate=candidate)])))
+
+    async def _log(self, request: Request) -> Response:
+        releases = await asyncio.to_thread(self._store.history)
+        return answer(
+            Log(
+                [
+                    Entry(
+                        one.id,
+                        one.bundle.id,
+                        one.bundle.ids,
+                        one.previous,
+                        one.at,
+                        one.reason,
+                        one.verdict,
+                        one.unproven,
+                    )
+                    for one in releases
+                ]
+            )
+        )
+
+    async def _release(self, request: Request) -> Response:
+        given = await request.json(NewRelease)
+        fresh = _given(given, request)
+        verdict = None if given.verdict is None else read_verdict(given.verdict, "this request")
+
+        def release() -> Bundle:
+            recorded = EMPTY if given.bundle is None else self._store.bundle(given.bundle)
+            return self._store.release(
+                recorded.put(*fresh.values()),
+                verdict,
+                unproven=given.unproven,
+                new_names=given.new_names,
+                reason=given.reason,
+            ).bundle
+
+        return _recorded(await asyncio.to_thread(release))
+
+    async def _rollback(self, request: Request) -> Response:
+        body = await request.body()
+        reason = request.parsed(body, Back).reason if body else Back().reason
+        return _recorded(await asyncio.to_thread(lambda: self._store.rollback(reason=reason)))
+
+
+def _given(given: wire.NewBundle, request: Request) -> Bundle:
+    """What a request says a Bundle is.
+
+    Raises:
+        InputError: a content has no JSON form, or a Version is not what its id says.
+        Refused: a Version is of a kind that only the role admin may bring.
+    """
+    strange = sorted({one.kind for one in given.versions} - set(PLAIN_KINDS))
+    if strange and request.role is not Role.ADMIN:
+        raise Refused(
+            403,
+            "forbidden",
+            f"Versions of kind {strange[0]!r} are taken with the role admin only; a program may load them",
+        )
+    versions: Sequence[Version] = given.versions
+    return bundle_of(given.resources).put(*checked(versions, "this request").values())
+
+
+def _recorded(bundle: Bundle) -> Response:
+    return answer(wire.Recorded(bundle.id, list(bundle.values())))
