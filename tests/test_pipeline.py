@@ -23,6 +23,7 @@ from whet.pipeline import Pipeline, PipelineOptions
 from whet.policy import FunctionPolicy
 from whet.store import Store
 from whet.training import model
+from whet.training.alarms import AlarmOptions
 from whet.training.remote import RemoteModels
 from whet.training.serving.text import WordText
 from whet.types import Budget, Bundle, Fault, Outcome, Split, Task, Trajectory, Version
