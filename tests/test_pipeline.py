@@ -313,7 +313,11 @@ def test_grpo_learns_from_a_policy_server_asynchronously(tmp_path):
     async def learn(server):
         async with VLLM(f"{server.url}/v1", "policy", api_key=TOKEN) as client:
             models = RemoteModels(client, tmp_path / "handed")
-            given = GRPOOptions(steps=30, checkpoint_every=30, kl_every=30, max_staleness=2, optim=FAST)
+            # How soon all is learned hangs on which rollouts end first; the alarm would stop the run then.
+            alarms = AlarmOptions(max_no_signal=None)
+            given = GRPOOptions(
+                steps=30, checkpoint_every=30, kl_every=30, max_staleness=2, optim=FAST, alarms=alarms
+            )
             wanted = options(workers=24, groups=6, publish=lambda bundle: models.publish(bundle["policy"]))
             run = Experiment(
                 env=Breaks,
