@@ -30,7 +30,7 @@ LEVELS = {
     "improving": 6.45,
     "experiment": 6.5,
     "composition": 6.3,
-    "improvement": 0.5,
+    "improvement": 1.5,
     "episodes": 4.5,
     "checkpoint": 1,
     "releasing": 2,

@@ -153,7 +153,7 @@ def test_an_evolved_function_is_itself_until_a_bundle_has_a_version_with_a_loade
     assert loads == [candidate["double"].id]  # loaded once
     assert records[0].versions == {"double": candidate["double"].id}  # type: ignore[union-attr]
     assert double(3) == 6
-    assert resources()["double"].default_version.content.startswith('    @evolve(kind="scaled"')
+    assert resources()["double"].default_version.content.startswith("def double(x: int)"), "undecorated"
 
 
 def test_a_version_of_a_kind_without_a_loader_is_not_used_and_that_is_said() -> None:

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 import msgspec
 
-from .types import Bundle, Json
+from .store.names import declared
+from .types import Bundle, Json, Version
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,10 +91,13 @@ class Improvement:
 
 
 def diff(before: Bundle, after: Bundle) -> str:
-    """Every resource that differs as a unified diff of its readable content, one that is gone included."""
+    """Every resource that differs as a unified diff of its readable content.
+
+    One that a side does not name stands there at its default, if a program of this process has declared it.
+    """
     parts: list[str] = []
     for name in sorted({*before, *after}):
-        old, new = before.get(name), after.get(name)
+        old, new = before.get(name) or _default(name), after.get(name) or _default(name)
         if old is None or new is None or old.id != new.id:
             parts += difflib.unified_diff(
                 _readable(old.content) if old else [],
@@ -103,6 +107,12 @@ def diff(before: Bundle, after: Bundle) -> str:
                 lineterm="",
             )
     return "\n".join(parts)
+
+
+def _default(name: str) -> Version | None:
+    handle = declared.get(name)
+    version = handle.default_version if handle is not None else None
+    return version if version is not None and version.content is not None else None
 
 
 def _readable(content: Json) -> list[str]:

@@ -78,10 +78,7 @@ class Functions:
         """
         agent = self._agent(original)
         piece, name = agent.pieces[0], next(iter(agent.callees))
-        if not isinstance(version.content, str) or version.content in (
-            piece.text,
-            inspect.getsource(original),
-        ):
+        if not isinstance(version.content, str) or version.content == piece.text:
             return original
         target = agent.target(name)
         files = staged(target.build(Program({piece.part: version.content}, piece.part)), target.entry)

@@ -9,10 +9,12 @@ program registered a loader for its kind, or asked for what is released (`releas
 
 from __future__ import annotations
 
+import ast
 import copy
 import inspect
 import re
 import sys
+import textwrap
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import ModuleType
@@ -206,7 +208,7 @@ class Row(Resource, Sequence[Any]):
 
 
 class Function(Resource):
-    """The resource behind a function marked with `@evolve`; its default is the function's source."""
+    """The resource behind a function marked with `@evolve`; its default is the function's source, undecorated."""
 
     def __init__(
         self, name: str, function: Callable[..., Any], kind: str, metric: Any, *, live: bool = False
@@ -223,7 +225,7 @@ class Function(Resource):
 
     def _default_content(self) -> Json:
         try:
-            return inspect.getsource(self.function)
+            return _undecorated(textwrap.dedent(inspect.getsource(self.function)))
         except (OSError, TypeError):
             return f"{self.function.__module__}.{getattr(self.function, '__qualname__', repr(self.function))}"
 
@@ -333,6 +335,15 @@ class Function(Resource):
         if version.id != self.default_version.id and version.id not in self._warned:
             self._warned.add(version.id)
             warnings.warn(sentence, stacklevel=6)
+
+
+def _undecorated(text: str) -> str:
+    """A function's source without its decorators, which stay around whatever stands in its place."""
+    try:
+        first = ast.parse(text).body[0].lineno
+    except SyntaxError:  # a lambda's lines may be a piece of a statement
+        return text
+    return "".join(text.splitlines(keepends=True)[first - 1 :])
 
 
 @overload
