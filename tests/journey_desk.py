@@ -59,7 +59,6 @@ def clerk(instructions: str, question: str) -> str:
 async def read(digit: int) -> str:
     """What the tiny network makes of a digit."""
     weights = _weights[0]
-    weights.get()
     sampler = models.sampler(weights.version, greedy=not sampling)
     with whet.step("reader", kind="llm", observation=digit) as now:
         sampled = await sampler.session(next(seeds)).generate([SPARE + digit], stop_id=0, max_new_tokens=1)

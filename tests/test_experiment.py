@@ -586,3 +586,57 @@ def test_a_budget_that_ends_between_checkpoints_leaves_what_was_written(rollouts
     assert len(better.metrics) == better.rounds == rounds
     left = {48 * 5: "left at round 3 of 5", 48 * 6: "the budget ends it", 48 * 4 + 34: "left at round 3 of 4"}
     assert left[rollouts] in better.reason
+
+
+greeting = whet.resource("test.greeting", default="hello")
+farewell = whet.resource("test.farewell", default="bye")
+GREETED = [
+    Task(instruction=str(number), answer="good day", group=f"g{number}", split=split)
+    for number in range(120)
+    for split in [Split.GATE if number % 2 else Split.VALIDATION]
+]
+
+
+def exact(trajectory: Trajectory) -> bool:
+    return bool(trajectory.output == trajectory.task.answer)
+
+
+@pytest.mark.parametrize("read", ["as it is used", "at import", "by half"])
+def test_a_candidate_that_the_agent_never_read_is_not_promoted(read: str) -> None:
+    baked = "good day"  # the candidate has what the agent says anyhow
+    new = Bundle([Version(resource="test.greeting", content="good day", kind="prompt")])
+    if read == "by half":
+        new = new.put(Version(resource="test.farewell", content="so long", kind="prompt"))
+
+    def agent(question: str) -> str:
+        return baked if read == "at import" else str(greeting)
+
+    run = Experiment(env=whet.calls(agent), tasks=GREETED, rewards=[exact])
+    verdict = asyncio.run(run.gate(new, metric="exact", margin=0.1))
+    assert verdict.promote == (read != "at import")
+    if read == "at import":
+        assert verdict.reasons[0].startswith(
+            "The agent read nothing in which the two sides differ (test.greeting)"
+        )
+    if read == "by half":
+        assert verdict.reasons[-1] == "Nothing is shown of test.farewell: the agent never read it here."
+
+
+def test_a_bundle_is_not_promoted_over_itself() -> None:
+    same = Bundle([Version(resource="addend", content=1)])
+    verdict = asyncio.run(experiment().gate(same, against=same, margin=0.1))
+    assert not verdict.promote
+    assert verdict.reasons[0].startswith("Both sides are the same Bundle")
+
+
+def test_what_an_episode_reads_by_a_handle_s_version_is_recorded_as_read() -> None:
+    seen: list[str] = []
+
+    def agent(question: str) -> str:
+        seen.append(greeting.version.id)
+        return "good day"
+
+    new = Bundle([Version(resource="test.greeting", content="good day", kind="prompt")])
+    run = Experiment(env=whet.calls(agent), tasks=GREETED, rewards=[exact])
+    assert asyncio.run(run.gate(new, metric="exact", margin=0.1)).promote
+    assert set(seen) == {new["test.greeting"].id, greeting.default_version.id}

@@ -506,3 +506,31 @@ async def beside_fidelity(
     chosen = [each for each in rewards if name_of(each) == metric]
     found = await measure([each for group in baseline for each in group.trajectories], chosen or rewards)
     return verdict if found is None else replace(verdict, reasons=(*verdict.reasons, found.sentence))
+
+
+def between_different(
+    verdict: Verdict, candidate: Bundle, baseline: Bundle, read: Mapping[str, Collection[str]] | None
+) -> Verdict:
+    """The Verdict, which promotes nothing where both sides were the same agent.
+
+    Args:
+        read: Bundle id → names of the resources that the agent read under it on the gate's tasks; None where it
+            gets at a Bundle otherwise.
+    """
+    differ = {name for name in {*candidate, *baseline} if candidate.ids.get(name) != baseline.ids.get(name)}
+    used = differ if read is None else {*read.get(candidate.id, ()), *read.get(baseline.id, ())}
+    unread = ", ".join(sorted(differ - used))
+    if not differ:
+        reason = "Both sides are the same Bundle: there is nothing to promote."
+    elif not differ & used:
+        reason = (
+            f"The agent read nothing in which the two sides differ ({unread}), so it was compared with itself. Read "
+            "each by its whet.resource where it is used, not at import; a model server or gateway of its own answers "
+            "with what is live, whoever asks."
+        )
+    elif unread:
+        reason = f"Nothing is shown of {unread}: the agent never read it here."
+        return replace(verdict, reasons=(*verdict.reasons, reason))
+    else:
+        return verdict
+    return replace(verdict, promote=False, reasons=(reason, *verdict.reasons))

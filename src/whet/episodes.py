@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from concurrent.futures import Future
+from dataclasses import replace
 
 from .env import EnvFactory, failed, held, rollout
 from .errors import InputError, MissingExtra, SandboxError, TrainingRefused
@@ -16,6 +17,7 @@ from .policy import PolicyFactory
 from .reward import Reward, ajudged, is_async, judged
 from .store import Store
 from .store.codec import recordable
+from .tracing.live import noting
 from .types import Budget, Bundle, Fault, Group, Json, Task, Trajectory, digest
 
 CHUNK = 256
@@ -46,6 +48,8 @@ class Episodes:
         self.env, self.policy, self.rewards, self.store = env, policy, tuple(rewards), store
         self.name, self.seed, self.limits, self.concurrency = name, seed, limits, concurrency
         self._plain = not any(is_async(reward) for reward in self.rewards)
+        self.read: dict[str, set[str]] = {}
+        """Bundle id → names of the resources that its episodes read through their handles."""
         self.run_so_far = 0
         """Episodes that have ended."""
         self.unrecorded = 0
@@ -124,9 +128,15 @@ class Episodes:
             if isinstance(error, _ENDS_ALL):
                 raise
             return failed(task, fault or fault_of(error), error, seed=seed, versions=versions, id=id)
-        return await rollout(
-            env, policy, task, seed=seed, budget=self.limits, versions=versions, id=id, prefix=prefix
-        )
+        with noting() as read:
+            done = await rollout(
+                env, policy, task, seed=seed, budget=self.limits, versions=versions, id=id, prefix=prefix
+            )
+        if read:
+            self.read.setdefault(bundle.id, set()).update(read)
+        # A function's text that may not run here was not used, whatever was assigned.
+        served = {name: id for name, id in read.items() if versions.get(name, id) != id}
+        return replace(done, versions={**versions, **served}) if served else done
 
     async def scored(self, trajectory: Trajectory) -> Trajectory:
         """The trajectory with the scores that the rewards give it."""

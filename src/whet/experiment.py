@@ -14,9 +14,10 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from .agent_env import Calls
 from .budget import Meter
 from .checkpoint import Course, evidence_of
-from .composition import Contender, beside_fidelity, compose, judge
+from .composition import Contender, beside_fidelity, between_different, compose, judge
 from .data import lineage
 from .data.splits import split
 from .env import EnvFactory
@@ -433,6 +434,11 @@ class Experiment:
         )
         ran = await self.evaluate(against, Split.GATE)  # remembered
         verdict = await beside_fidelity(verdict, self.env, ran, self.rewards, metric=metric)
+        # Of a policy of the user's own nobody knows what it takes from its Bundle.
+        alone = isinstance(self.env, Calls) and self.policy == self.env.policy
+        verdict = between_different(
+            verdict, self._known[verdict.candidate], against, self._episodes.read if alone else None
+        )
         if seen:
             left_out = (
                 f"{len(seen)} of {len(self._gate)} gate tasks are left out, for a contender learned from them"

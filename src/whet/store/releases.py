@@ -200,7 +200,8 @@ class Releases:
                     )
                 raise GateError(
                     f"nothing has proven Bundle {bundle.id} ({', '.join(sorted(bundle))}): the record has no Verdict "
-                    "on it. Judge it first (Experiment.gate), or release it as it is: --unproven (unproven=True)."
+                    "on it. Judge it first (whet gate, Experiment.gate), or release it as it is: --unproven "
+                    "(unproven=True)."
                 )
         if verdict.candidate not in (bundle.id, merged.id):
             raise InputError(

@@ -47,6 +47,8 @@ def noting() -> Iterator[Mapping[str, str]]:
         yield found
     finally:
         reads.reset(token)
+        if (outer := reads.get()) is not None:
+            outer |= found
 
 
 def set_live_bundle(bundle: Bundle | None) -> None:

@@ -73,7 +73,8 @@ class Resource:
 
     @property
     def version(self) -> Version:
-        """The Version that a read would use now."""
+        """The current Version; recorded as used, for who asks for weights by it loads them."""
+        self._read()
         return self._look() or self.default_version
 
     def get(self) -> Any:
@@ -228,6 +229,11 @@ class Function(Resource):
             return _undecorated(textwrap.dedent(inspect.getsource(self.function)))
         except (OSError, TypeError):
             return f"{self.function.__module__}.{getattr(self.function, '__qualname__', repr(self.function))}"
+
+    @property
+    def version(self) -> Version:
+        """The current Version; what a call uses says `implementation`, for not every text may run here."""
+        return self._look() or self.default_version
 
     def implementation(self) -> Callable[..., Any]:
         """The function to call now."""
