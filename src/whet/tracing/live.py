@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -11,13 +12,15 @@ from typing import Literal
 from ..store.bundles import read_bundle, write_bundle
 from ..types import Bundle
 from .record import current
-from .sink import default_sink
+from .sink import LOOK, default_sink
 
 _candidate: ContextVar[Bundle | None] = ContextVar("whet_bundle", default=None)
 reads: ContextVar[dict[str, str] | None] = ContextVar("whet_reads", default=None)
 """Resource → id of the Version that was read, while `noting`."""
 _live: list[Bundle] = []
 """What is live whatever the record says; empty where the record says it."""
+_look_at = [0.0]
+"""When the environment is looked at again."""
 
 
 @contextmanager
@@ -54,6 +57,16 @@ def noting() -> Iterator[Mapping[str, str]]:
 def set_live_bundle(bundle: Bundle | None) -> None:
     """What resources read outside `using`, whatever the record says; None follows the record again."""
     _live[:] = [] if bundle is None else [bundle]
+    _look_at[0] = 0.0
+
+
+def _given() -> Bundle | None:
+    """What `set_live_bundle` said, else the content of the file that WHET_BUNDLE names."""
+    if not _live and time.monotonic() >= _look_at[0]:
+        _look_at[0] = time.monotonic() + LOOK
+        if path := os.environ.get("WHET_BUNDLE"):
+            _live[:] = [load_bundle(path)]
+    return _live[0] if _live else None
 
 
 def current_bundle() -> Bundle:
@@ -67,16 +80,16 @@ def current_bundle() -> Bundle:
         return candidate
     if _live:
         return _live[0]
-    path = os.environ.get("WHET_BUNDLE")
-    if path:
-        _live[:] = [load_bundle(path)]
-        return _live[0]
     frame = current.get()
     call = None if frame is None else frame.call
+    if call is not None and call.bundle is not None:
+        return call.bundle
+    given = _given()
+    if given is not None:
+        return given
     if call is None:
         return default_sink().live
-    if call.bundle is None:
-        call.bundle = (call.sink or default_sink()).live
+    call.bundle = (call.sink or default_sink()).live
     return call.bundle
 
 
@@ -85,7 +98,7 @@ def origin() -> Literal["given", "store", "server"]:
 
     Given are a candidate, what `set_live_bundle` said, and the file that WHET_BUNDLE names.
     """
-    if _candidate.get() is not None or _live or os.environ.get("WHET_BUNDLE"):
+    if _candidate.get() is not None or _given() is not None:
         return "given"
     frame = current.get()
     call = None if frame is None else frame.call

@@ -86,7 +86,9 @@ class Resource:
             self._reads += 1
             self._watch()
         version = self._look()
-        self._used(version or self.default_version)
+        frame = current.get()
+        if (frame is not None and frame.call is not None) or reads.get() is not None:
+            self._used(version or self.default_version)
         return self.default if version is None else version.content
 
     def _used(self, version: Version) -> None:

@@ -42,6 +42,8 @@ LISTENS = 50
 """Times that it looks for more after the last one before it has to be woken, for which who calls would pay."""
 RETRY = 2.0
 """Seconds between attempts to open a store that could not be opened."""
+LOOK = 0.1
+"""Seconds for which what the environment names stands: looking it up costs several times a read of a resource."""
 _AT_EXIT = 10.0
 
 Item = CallNote | Feedback | threading.Event
@@ -241,8 +243,8 @@ _sinks: weakref.WeakSet[Sink] = weakref.WeakSet()
 _kept: dict[str, Sink] = {}
 _of_store: weakref.WeakKeyDictionary[Store, Sink] = weakref.WeakKeyDictionary()
 _default: list[Store | str] = []
-_found: list[tuple[tuple[Any, ...], Sink]] = []
-"""What named the default store when it was last looked for, and its sink."""
+_found: list[tuple[float, Store | str | None, Sink]] = []
+"""Until when the default sink stands, the store that was named in code, and the sink."""
 _redactor: list[Redactor | None] = []
 
 
@@ -267,10 +269,14 @@ def sink_for(target: Store | str | os.PathLike[str] | None) -> Sink:
 
 def default_sink() -> Sink:
     """`sink_for(None)`, found at little cost: for who reads a resource outside a traced call."""
-    named = (os.environ.get("WHET_STORE"), os.environ.get("WHET_URL"), _default[0] if _default else None)
-    if not _found or _found[0][0] != named:
-        _found[:] = [(named, sink_for(None))]
-    return _found[0][1]
+    default = _default[0] if _default else None
+    if _found:
+        until, of, sink = _found[0]
+        if of is default and time.monotonic() < until:
+            return sink
+    sink = sink_for(None)
+    _found[:] = [(time.monotonic() + LOOK, default, sink)]
+    return sink
 
 
 def _warn_apart(path: str) -> None:
