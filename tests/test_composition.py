@@ -281,6 +281,48 @@ def test_a_budget_is_shared_by_learners_and_decisions() -> None:
     assert better.rollouts == run.rollouts
 
 
+class Spends(Adds):
+    """Takes what the budget has before it says what it learned."""
+
+    async def step(self, bundle: Bundle, groups: Sequence[Group], context: Context) -> Update:
+        left = context.meter.left("rollouts")
+        assert left is not None
+        for _ in range(int(left)):
+            await context.rollout(bundle, context.train[:1])
+        return await super().step(bundle, groups, context)
+
+
+def test_a_learner_that_spends_all_it_may_leaves_the_others_their_comparison() -> None:
+    run = experiment()
+    learners = [Spends("rule", 0.2, plays=False), Adds("head", 0.2, plays=False)]
+    better = asyncio.run(run.compose(learners, budget=Budget(rollouts=160 + 50 + 160 + 160)))
+    assert [one.rollouts for one in better.candidates] == [50, 0]
+    assert [one.pairs for one in better.candidates] == [160, 160], [one.reason for one in better.candidates]
+    assert better.rollouts == run.rollouts == 530
+
+
+def test_a_composition_gone_on_with_leaves_the_next_learner_what_it_would_have_had() -> None:
+    class Stops(Spends):
+        async def step(self, bundle: Bundle, groups: Sequence[Group], context: Context) -> Update:
+            raise KeyboardInterrupt
+
+    def learners(second: type[Spends]) -> list[Adds]:
+        return [
+            Spends("rule", 0.2, plays=False),
+            second("head", 0.2, plays=False),
+            Adds("last", 0.2, plays=False),
+        ]
+
+    budget = Budget(rollouts=160 * 4 + 70)
+    whole = asyncio.run(experiment().compose(learners(Spends), budget=budget))
+    with Store(":memory:") as store:
+        with pytest.raises(KeyboardInterrupt):
+            asyncio.run(experiment(store=store).compose(learners(Stops), budget=budget))
+        again = asyncio.run(experiment(store=store).compose(learners(Spends), budget=budget))
+    assert [one.rollouts for one in again.candidates] == [one.rollouts for one in whole.candidates]
+    assert [one.reason for one in again.candidates] == [one.reason for one in whole.candidates]
+
+
 def test_composing_nothing_or_without_validation_is_refused() -> None:
     with pytest.raises(InputError, match="0 learner"):
         asyncio.run(experiment().compose([]))

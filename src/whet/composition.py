@@ -12,6 +12,7 @@ import asyncio
 import math
 import random
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
@@ -187,8 +188,8 @@ async def compose(
         )
     composition = _Composition(work, start, metric, worth, fresh, groups, Meter(budget))
     await composition.begin()
-    for name, optimizer in learners.items():
-        await composition.learn(name, optimizer, rounds=rounds, tasks=tasks)
+    for place, (name, optimizer) in enumerate(learners.items()):
+        await composition.learn(name, optimizer, rounds=rounds, tasks=tasks, later=len(learners) - place - 1)
     return composition.improvement()
 
 
@@ -230,10 +231,13 @@ class _Composition:
         self._reserve(self.start, self.work.validation, "validation")
         await self.work.record_baseline(self.start)
 
-    async def learn(self, name: str, optimizer: Optimizer, *, rounds: int | None, tasks: int | None) -> None:
-        """One learner, from the best so far."""
+    async def learn(
+        self, name: str, optimizer: Optimizer, *, rounds: int | None, tasks: int | None, later: int
+    ) -> None:
+        """One learner, from the best so far; as far as the budget goes `later` others can be compared after it."""
         groups = self.groups if takes_records(optimizer) else None
         try:
+            allowed = self._allowance(1 + later)
             if groups is None:
                 groups = await self.work.evidence(optimizer)
             improvement = await self.work.improve(
@@ -243,7 +247,7 @@ class _Composition:
                 tasks=tasks,
                 groups=groups,
                 label=name,
-                within=self.meter,
+                within=Meter(Budget(rollouts=allowed), parent=self.meter),
             )
         except (TrainingRefused, BudgetExceeded, InputError) as refused:
             # An agent without weights, say, is nothing for one learner, and no reason to lose the others' work.
@@ -280,25 +284,33 @@ class _Composition:
         asked = [task.id for task in (*self.work.validation, *self.fresh)]
         key = digest((self.best.id, new.id, self.metric, self.worth, asked, self.work.seed))
         if key in self._log:
-            for row in self._log.get(key):
+            known = self._log.get(key)
+            for row in known["pairs"]:
                 gain.take(*row)
+            # What is left for the learners after it must be what it was.
+            self.meter.settle(rollouts=known["rollouts"])
+            self._evaluated |= {(self.best.id, "validation"), (new.id, "validation")}
             return gain
+        before = self.meter.spent["rollouts"]
         await self._ran(gain, "validation", self.best, new, self.work.validation)
-        if self.fresh and not gain.settled(self.worth):
-            await self._ran(gain, "fresh tasks", self.best, new, self.fresh)
-        # Learning again costs nothing where it took no rollout.
-        if groups and not improvement.rollouts and not gain.settled(self.worth):
-            await cross_fit(
-                self.work,
-                optimizer,
-                groups,
-                best=self.best,
-                gain=gain,
-                metric=self.metric,
-                name=name,
-                meter=self.meter,
-            )
-        await asyncio.wrap_future(self._log.put(key, gain.rows))
+        # A budget that allows no further evidence leaves the decision to what there is.
+        with suppress(BudgetExceeded):
+            if self.fresh and not gain.settled(self.worth):
+                await self._ran(gain, "fresh tasks", self.best, new, self.fresh)
+            # Learning again costs nothing where it took no rollout.
+            if groups and not improvement.rollouts and not gain.settled(self.worth):
+                await cross_fit(
+                    self.work,
+                    optimizer,
+                    groups,
+                    best=self.best,
+                    gain=gain,
+                    metric=self.metric,
+                    name=name,
+                    meter=self.meter,
+                )
+        spent = self.meter.spent["rollouts"] - before
+        await asyncio.wrap_future(self._log.put(key, {"pairs": gain.rows, "rollouts": spent}))
         return gain
 
     async def _ran(self, gain: Gain, place: str, old: Bundle, new: Bundle, tasks: Sequence[Task]) -> None:
@@ -310,6 +322,19 @@ class _Composition:
             else:
                 sides.append(await self.work.collect(bundle, tasks, seed=4, label=COMPARED))
         gain.add(place, sides[0], sides[1], self.metric)
+
+    def _allowance(self, learners: int) -> int | None:
+        """Rollouts that a learner may take so that it and those after it can be compared; None without a limit.
+
+        Raises:
+            BudgetExceeded: not even this one could be.
+        """
+        left, each = self.meter.left("rollouts"), len(self.work.validation)
+        if left is None:
+            return None
+        if left < each:
+            raise BudgetExceeded(f"{left:g} rollouts of the budget are left, and comparing it takes {each}")
+        return int(left - each * min(learners, left // each))
 
     def _reserve(self, bundle: Bundle, tasks: Sequence[Task], place: str) -> None:
         if (bundle.id, place) not in self._evaluated:

@@ -474,7 +474,7 @@ class Experiment:
         Give them from simple to complicated: each must earn its place. Its result enters if it adds more than
         `worth` to the mean of `metric`, paired with the best so far on the validation tasks; as long as that is
         within two standard errors of `worth`, also on `fresh`, and where the learner learned from recorded runs
-        alone, cross-fitted on the train tasks. A learner that refuses or learns nothing is left out, with its reason.
+        alone, cross-fitted on the train tasks, as far as the budget goes. A learner that refuses or learns nothing is left out, with its reason.
 
         Args:
             optimizers: under their own names, or by name.
@@ -483,7 +483,8 @@ class Experiment:
             groups: recorded groups for learners that take what there is; None: the recorded runs that the
                 train tasks were read from (`whet.tasks`).
             rounds, tasks: of each learner, as in `improve`.
-            budget: of all learners and of what is run to decide, together.
+            budget: of all learners and of what is run to decide, together; none may spend what the others need
+                to be compared on validation.
 
         Returns:
             The composed Bundle; its `candidates` say what became of each learner, its `fallbacks` what the gate
