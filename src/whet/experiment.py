@@ -474,7 +474,8 @@ class Experiment:
         Give them from simple to complicated: each must earn its place. Its result enters if it adds more than
         `worth` to the mean of `metric`, paired with the best so far on the validation tasks; as long as that is
         within two standard errors of `worth`, also on `fresh`, and where the learner learned from recorded runs
-        alone, cross-fitted on the train tasks, as far as the budget goes. A learner that refuses or learns nothing is left out, with its reason.
+        alone, cross-fitted on the train tasks, as far as the budget goes. A learner that refuses or learns nothing
+        is left out, with its reason.
 
         Args:
             optimizers: under their own names, or by name.
