@@ -363,6 +363,34 @@ def test_unknown_answers_can_give_labels_too(record: list[Group]) -> None:
     assert rows["ignore"] < rows["up"] < rows["both"]
 
 
+def picked(answer: Callable[[int], Json]) -> list[Group]:
+    """Runs whose decision takes one of three candidates, mostly the first, and never says that it knows none."""
+    rng, groups = random.Random(3), []
+    for number in range(600):
+        seen = [{"match": round(rng.random(), 3), "age": round(rng.random(), 3)} for _ in range(3)]
+        choice = rng.choice((0, 0, 1, 2))
+        good = rng.random() < (0.9 if seen[choice]["match"] > 0.6 else 0.1)
+        task = Task(instruction=str(number), group=f"g{number // 4}")
+        step = Step(kind="function", name="pick", observation={"candidates": seen}, action=answer(choice))
+        run = Trajectory(task=task, steps=[step])
+        thumb = Feedback(run=run.id, value=1.0 if good else -1.0)
+        groups.append(Group(task, [replace(run, feedback=(thumb,))]))
+    return groups
+
+
+def test_a_head_says_no_word_that_the_record_does_not_have() -> None:
+    update = learn(picked(lambda choice: choice))
+    head = load_head(update.bundle["pick"])
+    poor, good = {"match": 0.05, "age": 0.5}, {"match": 0.95, "age": 0.5}
+    assert [head([poor, good, poor]), head([good, poor, poor])] == [1, 0]
+    assert head([poor, poor, poor]) in (0, 1, 2), "the best of a bad lot: the agent knows no other word"
+
+
+def test_a_decision_that_refuses_in_its_own_words_is_left_as_it_is() -> None:
+    with pytest.raises(TrainingRefused, match="was recorded to answer -1; a head stands in for"):
+        learn(picked(lambda choice: choice if choice else -1))
+
+
 def test_monotone_features_only_raise_the_probability(record: list[Group]) -> None:
     version = learn(record, replace(OPTIONS, monotone={"missing": -1})).bundle["decide"]
     head, rng = HeadDecision(version), random.Random(0)

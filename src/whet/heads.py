@@ -254,7 +254,8 @@ class HeadDecision:
 
     The best candidate so far is accepted when its probability reaches `accept`; when nothing is left
     to look at, when it reaches `settle`; else the answer is `more`, at the end `unknown`.  Candidates
-    below one of `at_least` are never accepted.
+    below one of `at_least` are never accepted.  A function that was never recorded to say `more` is taken to
+    have seen all there is.
 
     Args:
         version: of kind `head`, as `optimizers.head.Head` makes it.
@@ -279,6 +280,7 @@ class HeadDecision:
         self.settle = float(content["settle"])
         self.key = content.get("key")
         self.remaining = content.get("remaining", "remaining")
+        self.waits = bool(content.get("waits", True))
         self.at_least = dict(content.get("at_least") or {})
         self._names: list[str] = []
         if original is not None:
@@ -304,9 +306,10 @@ class HeadDecision:
     def decide(self, looked: Seen) -> int | str:
         """The decision on what has been seen."""
         index, probability = self.best(looked.candidates)
-        if index is not None and probability >= (self.accept if looked.remaining else self.settle):
+        remaining = looked.remaining and self.waits
+        if index is not None and probability >= (self.accept if remaining else self.settle):
             return index
-        return "more" if looked.remaining else "unknown"
+        return "more" if remaining else "unknown"
 
     def __call__(self, *args: Any, **kwargs: Any) -> int | str:
         """The decision, called as the function it stands in for."""

@@ -3,8 +3,9 @@
 The decision looks at the candidates seen so far, each a flat dict of numbers, and returns the index
 of one to accept, `more`, or `unknown`.  Every recorded run with a thumb labels the candidate that it
 accepted; a small boosted classifier learns how likely accepting is right, and two thresholds turn
-that into a decision.  The result is a Version that one can read, in LightGBM's text format, and that
-`whet.heads` runs without LightGBM.
+that into a decision.  What no recorded decision said, `more` or `unknown`, the head does not say
+either: the agent around it may not know the word.  The result is a Version that one can read, in
+LightGBM's text format, and that `whet.heads` runs without LightGBM.
 
 What the labels can carry: thumbs say nothing of candidates that were passed over, so the head is as
 good as the variety of what was accepted.  Thumbs that are wrong at random shrink every probability
@@ -126,6 +127,7 @@ class Head:
         runs = rated(groups, resource, self.options)
         features = self._features(resource, runs)
         seed = context.rng.getrandbits(30)
+        words = self._words(resource, groups)
         fit = _Fit(runs, features, self.options, seed)
         metrics = fit.metrics()
         if fit.gain <= fit.gain_error:
@@ -136,11 +138,11 @@ class Head:
                 reason=f"the features tell nothing about the {len(fit.rows)} labels: log loss "
                 f"{metrics['log_loss']:.3f}, {metrics['base_log_loss']:.3f} without them",
             )
-        accept, settle, expected, before = fit.thresholds()
-        version = self._version(resource, bundle, fit, accept, settle)
+        accept, settle, expected, before = fit.thresholds(words)
+        version = self._version(resource, bundle, fit, accept, settle, waits="more" in words)
         metrics |= {"expected": expected, "expected_before": before}
         if self.options.tune_score is not None and context.validation:
-            version, tuned = await self._tuned(bundle, version, context)
+            version, tuned = await self._tuned(bundle, version, context, words)
             metrics |= tuned
         metrics |= {"accept": version.content["accept"], "settle": version.content["settle"]}
         return Update(bundle=bundle.put(version), metrics=metrics, done=True, reason="learned offline")
@@ -186,7 +188,31 @@ class Head:
             raise TrainingRefused(f"head: no candidate of {resource!r} has a number to look at")
         return sorted(numbers)
 
-    def _version(self, resource: str, bundle: Bundle, fit: _Fit, accept: float, settle: float) -> Version:
+    def _words(self, resource: str, groups: Sequence[Group]) -> set[str]:
+        """Which of `more` and `unknown` the recorded decisions have said.
+
+        Raises:
+            TrainingRefused: they refuse with another word.
+        """
+        actions = [
+            step.action
+            for group in groups
+            for run in group.trajectories
+            for step in run.steps
+            if step.kind == "function" and step.name == resource and step.error is None
+        ]
+        words = {action for action in actions if action in ("more", "unknown")}
+        other = [action for action in actions if action not in words and not _index(action)]
+        if other and "unknown" not in words:
+            raise TrainingRefused(
+                f"head: {resource!r} was recorded to answer {other[0]!r:.40}; a head stands in for a function that "
+                "answers with the index of a candidate, 'more' or 'unknown'"
+            )
+        return words
+
+    def _version(
+        self, resource: str, bundle: Bundle, fit: _Fit, accept: float, settle: float, *, waits: bool
+    ) -> Version:
         options = self.options
         content: dict[str, Json] = {
             "features": fit.features,
@@ -194,6 +220,7 @@ class Head:
             "settle": settle,
             "key": options.key,
             "remaining": options.remaining,
+            "waits": waits,
             "at_least": dict(options.at_least),
             "unknown": fit.unknown(),
             "model": fit.booster.model_to_string(),
@@ -214,7 +241,7 @@ class Head:
         )
 
     async def _tuned(
-        self, bundle: Bundle, version: Version, context: Context
+        self, bundle: Bundle, version: Version, context: Context, words: set[str]
     ) -> tuple[Version, dict[str, float]]:
         """The Version with the thresholds that do best on validation; ties keep those of the record."""
         assert self.options.tune_score is not None
@@ -222,6 +249,8 @@ class Head:
         accept, settle = version.content["accept"], version.content["settle"]
         tried: list[tuple[float, Version]] = []
         for up, down in ((0, 0), (0.1, 0), (-0.1, 0), (0, 0.1), (0, -0.1), (0.1, 0.1), (-0.1, -0.1)):
+            if (up and "more" not in words) or (down and "unknown" not in words):
+                continue
             content = {**version.content, "accept": accept + up, "settle": settle + down}
             trial = replace(version, content=content, id="")
             try:
@@ -237,6 +266,10 @@ class Head:
             return version, {}
         best = max(tried, key=lambda row: row[0])
         return best[1], {"validation": best[0], "settings_tried": float(len(tried))}
+
+
+def _index(action: Json) -> bool:
+    return isinstance(action, int) and not isinstance(action, bool) and action >= 0
 
 
 def rated(groups: Sequence[Group], resource: str, options: HeadOptions) -> list[_Run]:
@@ -415,8 +448,10 @@ class _Fit:
         prior = min(max(given, least), least + wrong / len(self.runs))
         return {"rate": right / max(0.05, sum(doubts) / len(doubts)), "prior": prior}
 
-    def thresholds(self) -> tuple[float, float, float, float]:
+    def thresholds(self, words: set[str]) -> tuple[float, float, float, float]:
         """`accept` and `settle`, what they are expected to earn per run, and what the record earned.
+
+        Without the word `more` nothing is accepted before the end, without `unknown` anything then.
 
         Every pair on a grid is replayed over the candidates that each run saw, with the label where
         the replay accepts what the run accepted and the held-out probability elsewhere. Of the pairs
@@ -425,8 +460,8 @@ class _Fit:
         """
         unknown = self.unknown()["rate"]
         earned: dict[tuple[float, float], Any] = {}
-        for accept in (0.5, 0.6, 0.7, 0.8, 0.9):
-            for settle in (0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6, 0.65, 0.7):
+        for accept in (0.5, 0.6, 0.7, 0.8, 0.9) if "more" in words else (1.0,):
+            for settle in (0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6, 0.65, 0.7) if "unknown" in words else (0.0,):
                 if settle <= accept:
                     each = [self._replayed(place, accept, settle, unknown) for place in range(len(self.runs))]
                     earned[accept, settle] = np.array(each)
