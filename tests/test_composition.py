@@ -281,6 +281,25 @@ def test_a_budget_is_shared_by_learners_and_decisions() -> None:
     assert better.rollouts == run.rollouts
 
 
+def test_a_candidate_that_has_no_value_where_it_would_have_failed_does_not_enter() -> None:
+    def picky(bundle: Bundle, seed: int) -> FunctionPolicy:
+        def act(question: str) -> float:
+            left_out = int(question.split()[1]) % 4 == 0
+            return 0.5 if "picky" not in bundle else -1.0 if left_out else 0.9
+
+        return FunctionPolicy(act)
+
+    def worth(trajectory: Trajectory) -> float | None:
+        return None if trajectory.output < 0 else float(trajectory.output)
+
+    run = experiment(policy=picky, rewards=[worth])
+    better = asyncio.run(run.compose([Adds("picky", 0.0, plays=False)], metric="worth"))
+    assert not better.candidates[0].entered
+    assert better.candidates[0].reason == (
+        "picky is left out: it has no value on 40 of 160 tasks where the start has one"
+    )
+
+
 class Spends(Adds):
     """Takes what the budget has before it says what it learned."""
 

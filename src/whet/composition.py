@@ -21,7 +21,7 @@ from .budget import Meter
 from .env import EnvFactory
 from .errors import BudgetExceeded, InputError, TrainingRefused
 from .evidence import takes_records
-from .gate import Side, compare, pairs
+from .gate import MAX_EXCLUDED, Side, compare, pairs
 from .guardrails import Guardrail
 from .improvement import Candidate, Improvement
 from .loop import Context, Optimizer
@@ -86,6 +86,8 @@ class Gain:
         self._new = 0.0
         self.rows: list[tuple[str, str, float, float]] = []
         """Of each pair where it is from, its group, the difference, and the candidate's value."""
+        self.broken = 0
+        """Pairs left out because only the candidate has no value."""
 
     def add(self, place: str, old: Side, new: Side, metric: str) -> None:
         """Take in the pairs of two sides that were run on the same tasks; one without a value is left out."""
@@ -93,6 +95,8 @@ class Gain:
             before, after = pair.baseline.value(metric), pair.candidate.value(metric)
             if before is not None and after is not None:
                 self.take(place, pair.group or pair.task, after - before, after)
+            elif before is not None:
+                self.broken += 1
 
     def take(self, place: str, group: str, difference: float, value: float) -> None:
         """Take in one pair: the difference, and the candidate's value."""
@@ -143,15 +147,22 @@ class Gain:
 
 
 def decide(name: str, best: str, bundle: Bundle, gain: Gain, *, worth: float, rollouts: int = 0) -> Candidate:
-    """Whether a candidate takes the place of the best one so far: it must gain more than `worth`."""
-    enters = gain.pairs > 0 and gain.mean > worth
+    """Whether a candidate takes the place of the best so far: it must gain more than `worth`, and not by breaking."""
+    asked = gain.pairs + gain.broken
+    # One that breaks more often chooses the sample that the rest is.
+    chosen = gain.broken > MAX_EXCLUDED * asked
+    enters = gain.pairs > 0 and gain.mean > worth and not chosen
+    if chosen:
+        reason = f"{name} is left out: it has no value on {gain.broken} of {asked} tasks where {best} has one"
+    elif gain.pairs:
+        reason = gain.sentence(name, best, enters=enters)
+    else:
+        reason = f"{name} is left out: no pair counted"
     return Candidate(
         name=name,
         bundle=bundle,
         entered=enters,
-        reason=gain.sentence(name, best, enters=enters)
-        if gain.pairs
-        else f"{name} is left out: no pair counted",
+        reason=reason,
         validation=gain.candidate,
         gain=gain.mean if gain.pairs else None,
         error=gain.error,
@@ -287,6 +298,7 @@ class _Composition:
             known = self._log.get(key)
             for row in known["pairs"]:
                 gain.take(*row)
+            gain.broken = known["broken"]
             # What is left for the learners after it must be what it was.
             self.meter.settle(rollouts=known["rollouts"])
             self._evaluated |= {(self.best.id, "validation"), (new.id, "validation")}
@@ -310,7 +322,9 @@ class _Composition:
                     meter=self.meter,
                 )
         spent = self.meter.spent["rollouts"] - before
-        await asyncio.wrap_future(self._log.put(key, {"pairs": gain.rows, "rollouts": spent}))
+        await asyncio.wrap_future(
+            self._log.put(key, {"pairs": gain.rows, "broken": gain.broken, "rollouts": spent})
+        )
         return gain
 
     async def _ran(self, gain: Gain, place: str, old: Bundle, new: Bundle, tasks: Sequence[Task]) -> None:
