@@ -64,13 +64,14 @@ def marked(python: str, upstream: ScriptedServer, folder: Path) -> None:
     assert printed == f"{ANSWER}\n", printed
     (whole,) = [each for each in trajectories if each["meta"].get("function") == "agent"]
     steps = {step["name"].rpartition(".")[2]: step for step in whole["steps"] if step["kind"] != "llm"}
-    assert list(steps) == ["forecaster", "weather", "check", "shout", "words"], whole
+    assert list(steps) == ["forecaster", "weather", "check", "route", "shout", "words"], whole
     assert steps["weather"]["parent"] == steps["forecaster"]["index"], whole
     outputs = {name: step["output"] for name, step in steps.items()}
     assert outputs == {
         "forecaster": {"answer": ANSWER},
         "weather": {"text": "22 degrees in Paris"},
         "check": {"checked": ANSWER},
+        "route": {"text": "shout"},
         "shout": [{"shouted": ANSWER.upper()}],
         "words": ANSWER.split(),
     }, outputs
