@@ -207,6 +207,8 @@ class Seen:
     candidates: Sequence[Candidate]
     remaining: bool
     """True while there is something left to look at, or where that is not said."""
+    told: bool = False
+    """Whether it is said."""
 
 
 def seen(observation: Json, key: str | None = None, remaining: str = "remaining") -> Seen | None:
@@ -235,8 +237,10 @@ def seen(observation: Json, key: str | None = None, remaining: str = "remaining"
     if chosen is None or not _candidates(chosen):
         return None
     if remaining in named:
-        return Seen(chosen, bool(named[remaining]))
-    return Seen(chosen, bool(chosen[-1].get(remaining, True)) if chosen else True)
+        return Seen(chosen, bool(named[remaining]), told=True)
+    if chosen and remaining in chosen[-1]:
+        return Seen(chosen, bool(chosen[-1][remaining]), told=True)
+    return Seen(chosen, True)
 
 
 def _candidates(value: Json) -> bool:
@@ -254,8 +258,8 @@ class HeadDecision:
 
     The best candidate so far is accepted when its probability reaches `accept`; when nothing is left
     to look at, when it reaches `settle`; else the answer is `more`, at the end `unknown`.  Candidates
-    below one of `at_least` are never accepted.  A function that was never recorded to say `more` is taken to
-    have seen all there is.
+    below one of `at_least` are never accepted.  A function that is not told whether there is more, and was
+    never recorded to ask for it, has seen all there is.
 
     Args:
         version: of kind `head`, as `optimizers.head.Head` makes it.

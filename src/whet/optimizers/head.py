@@ -3,9 +3,9 @@
 The decision looks at the candidates seen so far, each a flat dict of numbers, and returns the index
 of one to accept, `more`, or `unknown`.  Every recorded run with a thumb labels the candidate that it
 accepted; a small boosted classifier learns how likely accepting is right, and two thresholds turn
-that into a decision.  What no recorded decision said, `more` or `unknown`, the head does not say
-either: the agent around it may not know the word.  The result is a Version that one can read, in
-LightGBM's text format, and that `whet.heads` runs without LightGBM.
+that into a decision.  An agent may not know these words: the head says `unknown` only where a recorded
+decision did, `more` also where the decision is told how much is left (`remaining`).  The result is a
+Version that one can read, in LightGBM's text format, and that `whet.heads` runs without LightGBM.
 
 What the labels can carry: thumbs say nothing of candidates that were passed over, so the head is as
 good as the variety of what was accepted.  Thumbs that are wrong at random shrink every probability
@@ -23,7 +23,7 @@ from typing import Any
 from ..boosting import BoostingOptions, grow, log_loss
 from ..errors import BudgetExceeded, MissingExtra, TrainingRefused
 from ..evolution.outcomes import mean_value, value_of
-from ..heads import Candidate, Decided, decided, judge, load_head, vector
+from ..heads import Candidate, Decided, decided, judge, load_head, seen, vector
 from ..loop import Context, Update
 from ..stats import auc
 from ..types import Bundle, Group, Json, Trajectory, Version, digest
@@ -189,19 +189,23 @@ class Head:
         return sorted(numbers)
 
     def _words(self, resource: str, groups: Sequence[Group]) -> set[str]:
-        """Which of `more` and `unknown` the recorded decisions have said.
+        """Which of `more` and `unknown` the agent understands, as far as the record shows.
 
         Raises:
-            TrainingRefused: they refuse with another word.
+            TrainingRefused: its decisions refuse with another word.
         """
-        actions = [
-            step.action
+        steps = [
+            step
             for group in groups
             for run in group.trajectories
             for step in run.steps
             if step.kind == "function" and step.name == resource and step.error is None
         ]
+        actions = [step.action for step in steps]
         words = {action for action in actions if action in ("more", "unknown")}
+        looked = (seen(step.observation, self.options.key, self.options.remaining) for step in steps)
+        if any(each is not None and each.told for each in looked):
+            words.add("more")
         other = [action for action in actions if action not in words and not _index(action)]
         if other and "unknown" not in words:
             raise TrainingRefused(
