@@ -16,7 +16,7 @@ from evolution_world import World
 
 from whet.env import StepResult
 from whet.errors import EnvError, InputError, TrainingRefused
-from whet.heads import Decided, Forest, HeadDecision, decided, judge, load_head, seen
+from whet.heads import Decided, Forest, HeadDecision, Seen, decided, judge, load_head, seen
 from whet.loop import Context
 from whet.loop_checks import check_optimizer
 from whet.optimizers.head import Head, HeadOptions
@@ -286,9 +286,9 @@ def test_the_arguments_are_found_by_signature_and_in_every_recorded_form(learned
         assert found is not None
         assert found.candidates == [good]
         assert found.remaining
-    assert seen({"args": [[good]], "kwargs": {"remaining": 0}}) == seen([{**good}], remaining="x").__class__(
-        [good], False
-    )
+    assert seen({"args": [[good]], "kwargs": {"remaining": 0}}) == Seen([good], False, told=True)
+    assert seen([{**good, "remaining": 3}]) == Seen([{**good, "remaining": 3}], True, told=True)
+    assert seen([good], remaining="left") == Seen([good], True, told=False)
     assert seen("text") is None
     with pytest.raises(InputError, match="no argument of 1"):
         HeadDecision(learned)("text")
@@ -384,6 +384,25 @@ def test_a_head_says_no_word_that_the_record_does_not_have() -> None:
     poor, good = {"match": 0.05, "age": 0.5}, {"match": 0.95, "age": 0.5}
     assert [head([poor, good, poor]), head([good, poor, poor])] == [1, 0]
     assert head([poor, poor, poor]) in (0, 1, 2), "the best of a bad lot: the agent knows no other word"
+
+
+def test_a_head_asks_for_more_where_its_decision_is_told_what_is_left() -> None:
+    record = picked(lambda choice: choice)
+    told = [
+        Group(
+            group.task,
+            [
+                replace(run, steps=[replace(step, observation={**step.observation, "remaining": 2})])
+                for run in group.trajectories
+                for step in run.steps
+            ],
+        )
+        for group in record
+    ]
+    poor = {"match": 0.05, "age": 0.5}
+    for groups, answers in ((record, {0, 1, 2}), (told, {"more"})):
+        head = load_head(learn(groups).bundle["pick"])
+        assert head.decide(Seen([poor, poor, poor], remaining=True)) in answers
 
 
 def test_a_decision_that_refuses_in_its_own_words_is_left_as_it_is() -> None:
