@@ -622,6 +622,18 @@ def test_a_candidate_that_the_agent_never_read_is_not_promoted(read: str) -> Non
         assert verdict.reasons[-1] == "Nothing is shown of test.farewell: the agent never read it here."
 
 
+def test_what_was_read_on_other_tasks_does_not_count_on_those_of_the_gate() -> None:
+    hidden = {task.instruction for task in GREETED if task.split is Split.GATE}
+
+    def agent(question: str) -> str:
+        return "good day" if question in hidden else str(greeting)
+
+    new = Bundle([Version(resource="test.greeting", content="good day", kind="prompt")])
+    run = Experiment(env=whet.calls(agent), tasks=GREETED, rewards=[exact])
+    asyncio.run(run.evaluate(new))
+    assert not asyncio.run(run.gate(new, metric="exact", margin=0.1)).promote
+
+
 def test_a_bundle_is_not_promoted_over_itself() -> None:
     same = Bundle([Version(resource="addend", content=1)])
     verdict = asyncio.run(experiment().gate(same, against=same, margin=0.1))

@@ -334,3 +334,29 @@ def test_an_evolved_async_generator_is_a_step_with_what_it_yielded() -> None:
     (run,) = records
     assert isinstance(run, Trajectory)
     assert [(each.kind, each.action) for each in run.steps] == [("function", [0, 1, 2])]
+
+
+def test_a_bundle_that_the_environment_names_and_that_cannot_be_read_is_said_at_every_read(
+    tmp_path: Path,
+) -> None:
+    program = """
+import whet
+from whet.errors import WhetError
+
+tone = whet.resource("tone", default="plain")
+for _ in range(2):
+    try:
+        print(str(tone))
+    except WhetError as error:
+        print(type(error).__name__)
+"""
+    environment = {**os.environ, "WHET_BUNDLE": str(tmp_path / "gone.json")}
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env=environment,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.stdout.split() == ["NotFoundError", "NotFoundError"], done.stdout + done.stderr

@@ -548,16 +548,16 @@ async def beside_fidelity(
 
 
 def between_different(
-    verdict: Verdict, candidate: Bundle, baseline: Bundle, read: Mapping[str, Collection[str]] | None
+    verdict: Verdict, candidate: Bundle, baseline: Bundle, read: Collection[str] | None
 ) -> Verdict:
     """The Verdict, which promotes nothing where both sides were the same agent.
 
     Args:
-        read: Bundle id → names of the resources that the agent read under it on the gate's tasks; None where it
-            gets at a Bundle otherwise.
+        read: names of the resources that the agent read on the gate's tasks under either side; None where it gets
+            at a Bundle otherwise.
     """
     differ = {name for name in {*candidate, *baseline} if candidate.ids.get(name) != baseline.ids.get(name)}
-    used = differ if read is None else {*read.get(candidate.id, ()), *read.get(baseline.id, ())}
+    used = differ if read is None else set(read)
     unread = ", ".join(sorted(differ - used))
     if not differ:
         reason = "Both sides are the same Bundle: there is nothing to promote."

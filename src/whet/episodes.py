@@ -48,8 +48,8 @@ class Episodes:
         self.env, self.policy, self.rewards, self.store = env, policy, tuple(rewards), store
         self.name, self.seed, self.limits, self.concurrency = name, seed, limits, concurrency
         self._plain = not any(is_async(reward) for reward in self.rewards)
-        self.read: dict[str, set[str]] = {}
-        """Bundle id → names of the resources that its episodes read through their handles."""
+        self.read: dict[tuple[str, str], set[str]] = {}
+        """Bundle id and phase → names of the resources that the episodes read through their handles."""
         self.run_so_far = 0
         """Episodes that have ended."""
         self.unrecorded = 0
@@ -86,7 +86,9 @@ class Episodes:
                 task = tasks[job // n]
                 chosen = int(digest((self.seed, seed, task.id, job % n), 12), 16)
                 id = digest((self.name, phase, bundle.id, task.id, chosen), 24)
-                trajectory = await self.scored(await self._one(bundle, task, chosen, id, prefix, versions))
+                trajectory = await self.scored(
+                    await self._one(bundle, task, chosen, id, prefix, versions, phase)
+                )
                 ended[job] = trajectory
                 record.add(trajectory)
 
@@ -118,6 +120,7 @@ class Episodes:
         id: str,
         prefix: Sequence[Json] | None,
         versions: dict[str, str],
+        phase: str,
     ) -> Trajectory:
         fault: Fault | None = Fault.ENVIRONMENT
         try:
@@ -133,7 +136,7 @@ class Episodes:
                 env, policy, task, seed=seed, budget=self.limits, versions=versions, id=id, prefix=prefix
             )
         if read:
-            self.read.setdefault(bundle.id, set()).update(read)
+            self.read.setdefault((bundle.id, phase), set()).update(read)
         # A function's text that may not run here was not used, whatever was assigned.
         served = {name: id for name, id in read.items() if versions.get(name, id) != id}
         return replace(done, versions={**versions, **served}) if served else done

@@ -435,10 +435,11 @@ class Experiment:
         ran = await self.evaluate(against, Split.GATE)  # remembered
         verdict = await beside_fidelity(verdict, self.env, ran, self.rewards, metric=metric)
         # Of a policy of the user's own nobody knows what it takes from its Bundle.
-        alone = isinstance(self.env, Calls) and self.policy == self.env.policy
-        verdict = between_different(
-            verdict, self._known[verdict.candidate], against, self._episodes.read if alone else None
-        )
+        read: set[str] | None = None
+        if isinstance(self.env, Calls) and self.policy == self.env.policy:
+            sides = (verdict.candidate, against.id)
+            read = set().union(*(self._episodes.read.get((id, Split.GATE.value), ()) for id in sides))
+        verdict = between_different(verdict, self._known[verdict.candidate], against, read)
         if seen:
             left_out = (
                 f"{len(seen)} of {len(self._gate)} gate tasks are left out, for a contender learned from them"

@@ -63,9 +63,11 @@ def set_live_bundle(bundle: Bundle | None) -> None:
 def _given() -> Bundle | None:
     """What `set_live_bundle` said, else the content of the file that WHET_BUNDLE names."""
     if not _live and time.monotonic() >= _look_at[0]:
-        _look_at[0] = time.monotonic() + LOOK
         if path := os.environ.get("WHET_BUNDLE"):
-            _live[:] = [load_bundle(path)]
+            _live[:] = [
+                load_bundle(path)
+            ]  # one that cannot be read is said at every read: nothing else may run
+        _look_at[0] = time.monotonic() + LOOK
     return _live[0] if _live else None
 
 
