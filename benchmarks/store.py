@@ -312,7 +312,7 @@ def restart(path: Path, name: str) -> None:
         ready = time.perf_counter() - before
         kept = store.spans.count()
         # As if what was put here had been read into trajectories, as a server that ran would have done.
-        store.put_state(CURSOR, store.rows("SELECT max(last) FROM segments")[0][0] - 1)
+        store.put_state(CURSOR, store.database.rows("SELECT max(last) FROM segments")[0][0] - 1)
     print(
         f"{name}: opened {opened:.3f} s after kill -9, took spans and claims after {ready:.3f} s", flush=True
     )

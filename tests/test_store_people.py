@@ -14,7 +14,6 @@ import pytest
 
 from whet.errors import InputError
 from whet.store import Store
-from whet.store.erase import erase_subject
 from whet.types import (
     Bundle,
     Failure,
@@ -171,7 +170,7 @@ def test_erasing_a_person_takes_out_all_that_came_from_them_and_nothing_else(tmp
         assert [each.rollout.id for each in store.queue.claim("w", n=9).result()] == ["r2"]
         assert any("tasks were also made from other" in each for each in found.remains)
         assert any("preference pairs" in each for each in found.remains)
-        assert store.rows("PRAGMA integrity_check") == [("ok",)]
+        assert store.database.rows("PRAGMA integrity_check") == [("ok",)]
     assert SECRET.encode() not in path.read_bytes()
 
 
@@ -240,7 +239,7 @@ def test_what_a_person_sends_while_their_spans_are_searched_for_goes_too(tmp_pat
         # Bob comes into a trace that was Ann's alone; Ann goes on, in an old trace and in a new one.
         meanwhile = [said(joined, b"2", "bob"), said(alone, b"2", "ann"), said(later, b"1", "ann")]
         store.spans.put([*meanwhile, said(shared, b"3", "ann")]).result()
-        assert erase_subject(store, "ann", found).spans == 6
+        assert store._erase("ann", found).spans == 6
         left = {trace: [span.id[:1] for span in store.spans.trace(trace)] for trace in traces}
     assert left == {alone: [], joined: [b"2"], later: [], shared: [b"2"]}
 
@@ -298,11 +297,11 @@ def test_retention_drops_old_segments_and_spans_go_on(tmp_path: Path) -> None:
         found = store.retain(days=0)
         assert (found.spans, found.rollouts) == (12, 1)
         assert store.spans.count() == 0
-        cursor = store.rows("SELECT max(last) FROM segments")[0][0]
+        cursor = store.database.rows("SELECT max(last) FROM segments")[0][0]
         store.spans.put([span(asked("t99", None), 99)]).result()
         assert store.spans.touched(cursor)[0].seq > cursor
         assert [each.rollout.id for each in store.queue.claim("w", n=9).result()] == ["waits"]
-        assert store.rows("PRAGMA integrity_check") == [("ok",)]
+        assert store.database.rows("PRAGMA integrity_check") == [("ok",)]
 
 
 def test_reading_goes_on_while_old_segments_are_taken_out(tmp_path: Path) -> None:

@@ -88,7 +88,7 @@ def serve(
                 f"{store}: serving, {counted(count, 'trajectory')}, on {url}; stop with Ctrl-C\n{said}",
                 flush=True,
             )
-            if not opened.owner:
+            if not opened.database.owner:
                 print(
                     "another process has opened this store before: rollouts are handed out once it has ended; "
                     "everything else works",

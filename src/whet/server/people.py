@@ -1,6 +1,6 @@
 """Sessions and people over HTTP: who there is, what is kept of them, erasure and retention.
 
-Erasing and retention need the role admin.  What they do, and what they cannot reach, `store/erase.py` says.
+Erasing and retention need the role admin.  What they do, and what they cannot reach, `store/erasure.py` says.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ import msgspec
 from ..data.formats import task_from_json
 from ..errors import InputError, StaleLeaseError, StoreError
 from ..store import Store
-from ..store.rollouts import Finish, Want
+from ..store.rollouts import LONGEST, MOST, Claim, Finish
 from ..tracing import otlp
 from ..tracing.redact import Redactor
 from ..types import Json, Lease, Mode, Rollout, Span, Split, Status, Task, new_id
@@ -133,7 +133,7 @@ class Queue:
                 return self._store.queue.on_available(waiters.wake)
             except StoreError:
                 with contextlib.suppress(StoreError):
-                    await asyncio.to_thread(self._store.take_over)
+                    await asyncio.to_thread(self._store.database.take_over)
                 await asyncio.sleep(ATTACH)
 
     # -- tasks --------------------------------------------------------------------------------
@@ -189,7 +189,7 @@ class Queue:
                 self._store.bundle(id)
 
     async def _claim(self, request: Request) -> Response:
-        claim = await request.json(wire.Claim)
+        claim = await request.json(Claim)
         leases = await self._claimed(claim)
         if leases or claim.wait <= 0 or self._waiters is None:
             return answer(wire.Claimed(leases))
@@ -225,7 +225,7 @@ class Queue:
             withdrawn.set()
         return answer(wire.Withdrawn(len(polls)))
 
-    async def _claimed(self, claim: wire.Claim) -> list[Lease]:
+    async def _claimed(self, claim: Claim) -> list[Lease]:
         queue = self._store.queue
         return await settled(queue.claim(claim.worker, n=claim.n, lease=claim.lease, modes=claim.modes))
 
@@ -249,9 +249,7 @@ class Queue:
         body = await request.body()
         given, sent = request.parsed(body, wire.FinishMany), _sent(body, _SentMany)
         reports = await self._reports(given.finished, () if sent is None else sent.finished)
-        claim = given.claim
-        want = None if claim is None else Want(claim.worker, claim.n, claim.lease, claim.modes)
-        turned = await settled(self._store.queue.turn(reports, want))
+        turned = await settled(self._store.queue.turn(reports, given.claim))
         told = zip(reports, turned.problems, strict=True)
         return answer(wire.Results([_result(one.id, problem) for one, problem in told], turned.leases))
 
@@ -345,7 +343,7 @@ class Queue:
                 "/api/rollouts/claim",
                 self._claim,
                 "Claim rollouts, waiting for some if asked to",
-                wire.Claim,
+                Claim,
                 wire.Claimed,
                 open_stream=True,
             ),
@@ -410,7 +408,7 @@ class _NewRollout(wire.NewRollout):
 
 
 class _Add(wire.Add):
-    rollouts: Annotated[list[_NewRollout], msgspec.Meta(max_length=wire.MOST)]  # type: ignore[assignment]
+    rollouts: Annotated[list[_NewRollout], msgspec.Meta(max_length=MOST)]  # type: ignore[assignment]
 
 
 def _task(given: dict[str, Json], where: str) -> Task:
@@ -423,8 +421,8 @@ def _task(given: dict[str, Json], where: str) -> Task:
         task = task_from_json(given)
     except InputError as error:
         raise InputError(f"{where}: {error}") from error
-    if len(task.id) > wire.LONGEST:
-        raise InputError(f"{where}: an id has at most {wire.LONGEST} characters, not {len(task.id):,}")
+    if len(task.id) > LONGEST:
+        raise InputError(f"{where}: an id has at most {LONGEST} characters, not {len(task.id):,}")
     return task
 
 

@@ -17,11 +17,11 @@ import msgspec
 from ..errors import InputError, StoreError
 from ..store.bundles import EMPTY
 from ..store.codec import plain
+from ..store.rollouts import Claim
 from ..types import Bundle, Lease
 from .wire import (
     Beat,
     Beaten,
-    Claim,
     Claimed,
     Finish,
     FinishMany,

@@ -13,10 +13,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from ..errors import InputError, StoreError
+from ..store.rollouts import MOST, Claim
 from ..types import Failure, Fault, Lease, Mode, Outcome
 from .agent import Attempt
 from .client import Client
-from .wire import MOST, Claim, Finish, Held, Result
+from .wire import Finish, Held, Result
 
 POLL = 20.0
 """Seconds that one claim waits for work."""

@@ -10,15 +10,10 @@ from typing import Annotated
 
 import msgspec
 
+from ..store.rollouts import MOST, Claim, Id, Seconds
 from ..types import Failure, Json, Lease, Mode, Rollout, Task, Trajectory, Version
 
-LONGEST = 200
-"""Characters of an id."""
-Id = Annotated[str, msgspec.Meta(min_length=1, max_length=LONGEST)]
-Seconds = Annotated[float, msgspec.Meta(ge=1, le=86_400)]
 Fence = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
-MOST = 1_000
-"""Leases, finishes or rollouts in one request."""
 
 
 class Request(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
@@ -59,18 +54,6 @@ class Added(msgspec.Struct):
     """Their ids, in the order given."""
 
     ids: list[str]
-
-
-class Claim(Request):
-    """Ask for work."""
-
-    worker: Id
-    n: Annotated[int, msgspec.Meta(ge=1, le=MOST)] = 1
-    lease: Seconds = 60.0
-    """Seconds until the rollout is somebody else's, unless a heartbeat comes."""
-    modes: list[Mode] | None = None
-    wait: Annotated[float, msgspec.Meta(ge=0, le=300)] = 0.0
-    """Seconds to wait for work if there is none."""
 
 
 class Claimed(msgspec.Struct):

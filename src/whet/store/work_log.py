@@ -1,4 +1,4 @@
-"""An append log of one piece of work: what has been paid for is durable before it is used.
+"""An append log of one piece of work: answers that were paid for are durable before they are used.
 
 A checkpoint says where a loop stood after a round. Within a round an optimizer asks models and runs candidates, and
 a process that is killed there must not pay for them again: it enters each answer under a key, and finds it
@@ -44,7 +44,7 @@ class Log:
         self._stored: set[str] = set()
         if store is not None:
             begin, end = self._key(""), f"log/{name}0"  # "0" follows "/" in the order of keys
-            rows = store.rows(
+            rows = store.database.rows(
                 "SELECT key FROM states WHERE key > ? AND key < ? ORDER BY at, key", [begin, end]
             )
             self._stored = {key.removeprefix(begin) for (key,) in rows}
