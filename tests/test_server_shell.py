@@ -16,8 +16,7 @@ import pytest
 
 from whet.errors import InputError, NotFoundError
 from whet.server import Access, Limits, Mount, Request, Response, Role, Route, Server, answer, running
-from whet.server.asgi import Receive, Scope, Send, deeper
-from whet.server.router import Router
+from whet.server.asgi import Receive, Router, Scope, Send, deeper
 
 TOKEN = "a-token-of-this-test"
 

@@ -16,11 +16,13 @@ import socket
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ..errors import InputError, MissingExtra, WhetError
+from ..store import Store
+from ..tracing.redact import Redactor
 from .asgi import (
     ASGIApp,
     Part,
@@ -30,15 +32,23 @@ from .asgi import (
     Response,
     Role,
     Route,
+    Router,
     Scope,
     Send,
     answer,
     refusal,
     refusal_of,
 )
-from .auth import Access
+from .auth import Access, Limits
+from .durable import Backlog
+from .feedback import FeedbackPart
+from .gateway import Gateway, Upstream
+from .ingest import OTLP, Assembly, Trajectories
+from .legacy import Legacy
 from .openapi import document
-from .router import Router
+from .people import PeoplePart
+from .queue import Queue
+from .releases import ReleasesPart
 
 try:
     from granian.constants import Interfaces
@@ -89,7 +99,7 @@ class Server:
 
     Args:
         access: tokens, allowed hosts and limits.
-        parts: what is served; `/healthz` and `/openapi.json` are always there.
+        parts: with their routes; `/healthz` and `/openapi.json` are always there.
         mounts: whole ASGI applications beside them.
         host: a name or address to listen on.
         port: 0 for any that is free.
@@ -116,7 +126,7 @@ class Server:
         except ValueError as exception:
             raise InputError(f"the parts of the server disagree: {exception}") from exception
         self.bugs = 0
-        """Requests that failed for a reason that nobody foresaw: each left a traceback on standard error."""
+        """Requests that failed with an unforeseen exception: each left a traceback on standard error."""
         self._active: set[asyncio.Task[None]] = set()
         self._closing: asyncio.Event | None = None
         self._granian: _Embedded | None = None
@@ -183,7 +193,7 @@ class Server:
             path="/healthz",
             handler=self._healthz,
             role=None,
-            summary="Whether it serves",
+            summary="Health check",
             response=dict[str, str],
         )
         yield Route(
@@ -255,6 +265,41 @@ class Server:
         route = Route(method=request.method, path=mount.prefix, handler=self._healthz, role=mount.role)
         self.access.check(request, route)
         await request.delegate(mount.app, mount.prefix)
+
+
+def standard(
+    store: Store,
+    limits: Limits | None = None,
+    *,
+    open_legacy: bool = False,
+    grace: float = 2.0,
+    keep_days: float | None = None,
+    upstreams: Mapping[str, Upstream] | None = None,
+) -> list[Part]:
+    """The parts of `whet serve`: everything that is served over one store.
+
+    Args:
+        store: owned by this process.
+        limits: those of the server's Access.
+        open_legacy: also the Agent Lightning 0.1 routes, without a token and to this machine only.
+        grace: seconds of silence after which a run whose root has ended becomes a trajectory.
+        keep_days: runs older than this are deleted, except those that `Store.retain` keeps; None keeps all.
+        upstreams: of the gateway, which is left out without them.
+    """
+    limits, backlog, redactor = limits or Limits(), Backlog(), Redactor()
+    parts: list[Part] = [
+        Trajectories(store, backlog, redactor=redactor),
+        OTLP(store, limits, backlog, redactor=redactor),
+        Assembly(store, grace=grace),
+        Queue(store, limits, redactor=redactor),
+        ReleasesPart(store),
+        FeedbackPart(store, redactor=redactor),
+        PeoplePart(store, redactor=redactor, keep_days=keep_days),
+        Legacy(store, open=open_legacy, redactor=redactor),
+    ]
+    if upstreams:
+        parts.append(Gateway(store, upstreams, redact=lambda spans: [redactor.span(span) for span in spans]))
+    return parts
 
 
 def listen(host: str, port: int) -> socket.socket:
