@@ -44,7 +44,7 @@ def test_spans_come_back_as_they_came_in_order_of_their_start() -> None:
         assert store.spans.trace(first.trace) == [late, same_start, first]
         assert store.spans.run("r") == [late]
         assert store.spans.trace(b"unknown") == store.spans.run("unknown") == []
-        assert store.spans.count() == 4
+        assert store.count("spans") == 4
 
 
 def test_a_repeated_span_is_kept_once_in_its_segment_and_the_next(tmp_path: Path) -> None:
@@ -56,7 +56,7 @@ def test_a_repeated_span_is_kept_once_in_its_segment_and_the_next(tmp_path: Path
         store.spans.put(
             [span(4)._replace(encoding="log")]
         ).result()  # a log record of that span: another thing
-        assert store.spans.count() == 12
+        assert store.count("spans") == 12
         assert len(store.spans.trace(span(0).trace)) == len(client.spans.trace(span(0).trace)) == 12
 
 
@@ -79,13 +79,13 @@ def test_the_window_of_recognition_is_two_segments_and_no_more(tmp_path: Path) -
             store.spans.put([span(n) for n in range(start, start + 5)]).result()
         store.spans.put([span(12)]).result()  # two segments back: stored again by design
         store.spans.put([span(17)]).result()
-        assert store.spans.count() == 21
+        assert store.count("spans") == 21
 
 
 def test_what_is_put_twice_at_once_is_kept_once() -> None:
     with Store(":memory:") as store:
         store.spans.put([span(1), span(1), span(2)]).result()
-        assert store.spans.count() == 2
+        assert store.count("spans") == 2
 
 
 def test_segments_go_on_after_a_restart_and_traces_are_found_across_them(tmp_path: Path) -> None:
@@ -97,7 +97,7 @@ def test_segments_go_on_after_a_restart_and_traces_are_found_across_them(tmp_pat
     with Store(path) as store:
         assert [each.id[-1] for each in store.spans.trace(span(0).trace)] == list(range(0, 24, 2))
         assert [each.id[-1] for each in store.spans.run("r")] == [5, 11, 17, 23]
-        assert store.spans.count() == 24
+        assert store.count("spans") == 24
     with sqlite3.connect(path) as connection:
         tables = connection.execute(
             "SELECT count(*) FROM sqlite_master WHERE name LIKE 'spans__'"
@@ -151,7 +151,7 @@ def test_a_batch_with_a_bad_span_is_refused_whole_and_the_next_ones_are_kept() -
             bad.result()
         good.result()
         assert [each.id[-1] for each in store.spans.trace(span(0).trace)] == [0, 3]
-        assert store.spans.count() == 2
+        assert store.count("spans") == 2
         assert store.spans.touched(0)[-1].seq == store.database.rows("SELECT max(last) FROM segments")[0][0]
 
 
@@ -165,7 +165,7 @@ def test_a_client_cannot_send_a_span_of_the_wrong_shape_or_a_queue_statement(tmp
             with pytest.raises(StoreError, match="refused"):
                 client.database.write(writes).result()  # type: ignore[arg-type]
         client.spans.put([span(1)]).result()
-        assert store.spans.count() == 1
+        assert store.count("spans") == 1
 
 
 class Listening(Reader):

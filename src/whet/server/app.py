@@ -17,7 +17,6 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from ..errors import InputError, MissingExtra, WhetError
@@ -84,23 +83,12 @@ class _Embedded(Granian):
         self._ssp = None
 
 
-@dataclass(frozen=True, slots=True)
-class Mount:
-    """A whole ASGI application below a prefix, behind the same checks as a route."""
-
-    prefix: str
-    """Begins with `/` and does not end with it."""
-    app: ASGIApp
-    role: Role | None = Role.ADMIN
-
-
 class Server:
     """Serves parts on one address.
 
     Args:
         access: tokens, allowed hosts and limits.
         parts: with their routes; `/healthz` and `/openapi.json` are always there.
-        mounts: whole ASGI applications beside them.
         host: a name or address to listen on.
         port: 0 for any that is free.
 
@@ -113,11 +101,10 @@ class Server:
         access: Access,
         parts: Sequence[Part],
         *,
-        mounts: Sequence[Mount] = (),
         host: str = "127.0.0.1",
         port: int = 0,
     ) -> None:
-        self.access, self.parts, self.mounts = access, tuple(parts), tuple(mounts)
+        self.access, self.parts = access, tuple(parts)
         self.host, self.port = host, port
         self.routes: tuple[Route, ...] = (*self._own(), *(route for part in parts for route in part.routes))
         self._document: Response | None = None
@@ -231,10 +218,6 @@ class Server:
     async def _answer(self, request: Request) -> Response | None:
         try:
             if request.path == "/healthz" or not self._closing or not self._closing.is_set():
-                mount = self._mount(request.path)
-                if mount is not None:
-                    await self._mounted(mount, request)
-                    return None
                 route, request.params = self._router.find(
                     request.method, request.path, request.scope["raw_path"].decode("latin-1")
                 )
@@ -254,17 +237,6 @@ class Server:
             return refusal(
                 500, "internal", "the server failed on this request; its standard error says where"
             )
-
-    def _mount(self, path: str) -> Mount | None:
-        for mount in self.mounts:
-            if path.startswith(mount.prefix) and path[len(mount.prefix) :][:1] in ("", "/"):
-                return mount
-        return None
-
-    async def _mounted(self, mount: Mount, request: Request) -> None:
-        route = Route(method=request.method, path=mount.prefix, handler=self._healthz, role=mount.role)
-        self.access.check(request, route)
-        await request.delegate(mount.app, mount.prefix)
 
 
 def standard(
@@ -288,14 +260,14 @@ def standard(
     """
     limits, backlog, redactor = limits or Limits(), Backlog(), Redactor()
     parts: list[Part] = [
-        Trajectories(store, backlog, redactor=redactor),
-        OTLP(store, limits, backlog, redactor=redactor),
+        Trajectories(store, backlog, redactor),
+        OTLP(store, limits, backlog, redactor),
         Assembly(store, grace=grace),
-        Queue(store, limits, redactor=redactor),
+        Queue(store, limits, redactor),
         ReleasesPart(store),
-        FeedbackPart(store, redactor=redactor),
-        PeoplePart(store, redactor=redactor, keep_days=keep_days),
-        Legacy(store, open=open_legacy, redactor=redactor),
+        FeedbackPart(store, redactor),
+        PeoplePart(store, redactor, keep_days=keep_days),
+        Legacy(store, redactor, open=open_legacy),
     ]
     if upstreams:
         parts.append(Gateway(store, upstreams, redact=lambda spans: [redactor.span(span) for span in spans]))

@@ -290,14 +290,14 @@ class Request:
                 await self.body(PASSED)
         return self._whole
 
-    async def json(self, type: type[Body], limit: int | None = None) -> Body:
+    async def json(self, type: type[Body]) -> Body:
         """The body as JSON of a given type: a dataclass, Struct, TypedDict, or builtin.
 
         Raises:
             InputError: it is not JSON, is nested too deeply, or does not fit the type; the message says where.
             Refused: too large.
         """
-        return self.parsed(await self.body(limit), type)
+        return self.parsed(await self.body(), type)
 
     def parsed(self, body: bytes, type: type[Body]) -> Body:
         """As `json`, of a body that has been read."""
@@ -308,11 +308,6 @@ class Request:
         """Return once the client has gone away; to be awaited after the body was read."""
         while (await self._receive())["type"] != "http.disconnect":
             pass
-
-    async def delegate(self, app: ASGIApp, prefix: str) -> None:
-        """Let a whole ASGI application, mounted below `prefix`, answer."""
-        self.started = True
-        await app({**self.scope, "root_path": prefix}, self._receive, self._send)
 
     async def send(self, response: Response) -> None:
         """Send a whole answer, once the body has been read or passed over."""
@@ -418,8 +413,6 @@ class Route:
     """Refused for a peer that is not on a loopback address."""
     body_limit: int | None = None
     """Bytes; the server's limit if None."""
-    open_stream: bool = False
-    """The answer may go on for longer than a request should: not counted as stuck when draining."""
     status: int = 200
     """Status of the usual answer."""
 

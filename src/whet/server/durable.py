@@ -72,8 +72,8 @@ async def settled(future: Future[T]) -> T:
 class Backlog:
     """Bounds the bytes that wait for the disk: a slow one makes clients retry, and memory does not grow."""
 
-    def __init__(self, limit: int = WAITING) -> None:
-        self._limit, self._waiting = limit, 0
+    def __init__(self) -> None:
+        self._waiting = 0
 
     async def durable(self, future: Future[Any], size: int) -> Any:
         """Wait for the commit of `size` submitted bytes, and return the future's result."""
@@ -89,7 +89,7 @@ class Backlog:
         Raises:
             Refused: 503.
         """
-        if self._waiting > self._limit:
+        if self._waiting > WAITING:
             raise Refused(
                 503,
                 "disk_busy",

@@ -69,7 +69,7 @@ class FeedbackPart(Passive):
         redactor: takes secrets out of comments and corrections before they are stored.
     """
 
-    def __init__(self, store: Store, *, redactor: Redactor | None = None) -> None:
+    def __init__(self, store: Store, redactor: Redactor) -> None:
         self._store, self._redactor = store, redactor
         self.routes: Sequence[Route] = (
             writes(
@@ -119,4 +119,4 @@ class FeedbackPart(Passive):
             check_feedback(noun)
         except InputError as error:
             raise InputError(f"{number}: {error}") from error
-        return noun if self._redactor is None else self._redactor.feedback(noun)
+        return self._redactor.feedback(noun)

@@ -52,10 +52,8 @@ class Trajectories(Passive):
         redactor: takes secrets out before they are stored.
     """
 
-    def __init__(
-        self, store: Store, backlog: Backlog | None = None, *, redactor: Redactor | None = None
-    ) -> None:
-        self._store, self._backlog, self._redactor = store, backlog or Backlog(), redactor
+    def __init__(self, store: Store, backlog: Backlog, redactor: Redactor) -> None:
+        self._store, self._backlog, self._redactor = store, backlog, redactor
         self.routes: Sequence[Route] = (
             writes(
                 "/api/trajectories",
@@ -86,12 +84,11 @@ class Trajectories(Passive):
         self._backlog.admit()
         body = await request.body()
         sent: Recorded = request.parsed(body, Recorded)
-        trajectories, ids = sent.trajectories, [trajectory.id for trajectory in sent.trajectories]
+        ids = [trajectory.id for trajectory in sent.trajectories]
         for id in ids:
             if not 0 < len(id) <= LONGEST:
                 raise InputError(f"a trajectory's id must have 1 to {LONGEST} characters, not {len(id)}")
-        if self._redactor is not None:
-            trajectories = [self._redactor.trajectory(trajectory) for trajectory in trajectories]
+        trajectories = map(self._redactor.trajectory, sent.trajectories)
         future = self._store.submit(*trajectories, experiment=sent.experiment)
         await self._backlog.durable(future, len(body))
         return answer(Added(ids))
@@ -136,11 +133,10 @@ class OTLP(Passive):
         self,
         store: Store,
         limits: Limits,
-        backlog: Backlog | None = None,
-        *,
-        redactor: Redactor | None = None,
+        backlog: Backlog,
+        redactor: Redactor,
     ) -> None:
-        self._store, self._backlog, self._redactor = store, backlog or Backlog(), redactor
+        self._store, self._backlog, self._redactor = store, backlog, redactor
         self._limit = limits.body
         self._limits = otlp.Limits(spans=limits.spans, nesting=limits.nesting)
         self.accepted = self.rejected = 0
@@ -200,8 +196,6 @@ class OTLP(Passive):
         elif encoding != "identity":
             raise InputError(f"content-encoding {encoding[:100]!r} is not supported: send gzip or nothing")
         decoded = otlp.decode(body, json=media == JSON, logs=logs, limits=self._limits)
-        if self._redactor is None:
-            return decoded
         return decoded._replace(spans=self._redactor.spans(decoded.spans, body, json=media == JSON))
 
 

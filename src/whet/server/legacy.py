@@ -77,7 +77,7 @@ class Legacy(Passive):
         redactor: takes secrets out of reports before they are stored.
     """
 
-    def __init__(self, store: Store, *, open: bool = False, redactor: Redactor | None = None) -> None:
+    def __init__(self, store: Store, redactor: Redactor, *, open: bool = False) -> None:
         self._store, self._redactor = store, redactor
         role, local = (None, True) if open else (Role.WRITE, False)
 
@@ -137,9 +137,7 @@ class Legacy(Passive):
                 f"rollout_id {report.rollout_id[:200]!r} does not come from GET /task, which gives ID:NUMBER"
             )
         trajectory = await asyncio.to_thread(self._trajectory, report, id, int(fence))
-        if self._redactor is not None:
-            trajectory = self._redactor.trajectory(trajectory)
-        finish = Finish(id, int(fence), trajectory, key=body)
+        finish = Finish(id, int(fence), self._redactor.trajectory(trajectory), key=body)
         (problem,) = await settled(self._store.queue.finish_many([finish]))
         if problem is not None:
             raise problem

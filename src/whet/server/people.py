@@ -66,9 +66,7 @@ class PeoplePart:
         keep_days: retention: runs older than this are deleted at the start and every hour; None keeps all.
     """
 
-    def __init__(
-        self, store: Store, *, redactor: Redactor | None = None, keep_days: float | None = None
-    ) -> None:
+    def __init__(self, store: Store, redactor: Redactor, *, keep_days: float | None = None) -> None:
         self._store, self._redactor, self._keep_days = store, redactor, keep_days
         self.routes: Sequence[Route] = (
             reads(
@@ -121,14 +119,10 @@ class PeoplePart:
 
         def put() -> None:
             for subject in subjects:
-                self._store.subjects.put(subject.id, self._clean(subject.meta))
+                self._store.subjects.put(subject.id, self._redactor.json(subject.meta))
 
         await asyncio.to_thread(put)
         return answer(Added([subject.id for subject in subjects]))
-
-    def _clean(self, meta: dict[str, Json]) -> dict[str, Json]:
-        clean: dict[str, Json] = meta if self._redactor is None else self._redactor.json(meta)
-        return clean
 
     async def _erase(self, request: Request) -> Response:
         subject = (await request.json(Erase)).subject

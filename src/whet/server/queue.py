@@ -95,10 +95,8 @@ class Queue:
         redactor: takes secrets out of reports before they are stored.
     """
 
-    def __init__(
-        self, store: Store, limits: Limits | None = None, *, redactor: Redactor | None = None
-    ) -> None:
-        self._store, self._limits, self._redactor = store, limits or Limits(), redactor
+    def __init__(self, store: Store, limits: Limits, redactor: Redactor) -> None:
+        self._store, self._limits, self._redactor = store, limits, redactor
         self._otlp = otlp.Limits(spans=self._limits.spans, nesting=self._limits.nesting)
         self._waiters: Waiters | None = None
         self._polls: dict[str, set[asyncio.Event]] = {}
@@ -259,12 +257,10 @@ class Queue:
             decoded = otlp.decode(finish.spans, json=False, logs=False, limits=self._otlp, run=finish.id)
             if decoded.rejected:
                 raise InputError(f"the spans of rollout {finish.id}: {'; '.join(decoded.reasons)}")
-            spans = decoded.spans
-            if redactor is not None:
-                spans = redactor.spans(spans, finish.spans, json=False)
-        if trajectory is not None and redactor is not None:
+            spans = redactor.spans(decoded.spans, finish.spans, json=False)
+        if trajectory is not None:
             trajectory = redactor.trajectory(trajectory)
-        if error is not None and redactor is not None:
+        if error is not None:
             error = redactor.failure(error)
         key = b"" if sent is None else b"%b\0%b" % (bytes(sent.trajectory), bytes(sent.error))
         return Finish(finish.id, finish.fence, trajectory, error, spans, key)
@@ -336,7 +332,6 @@ class Queue:
                 "Claim rollouts, waiting for some if asked to",
                 Claim,
                 wire.Claimed,
-                open_stream=True,
             ),
             writes(
                 "/api/rollouts/withdraw",

@@ -1,4 +1,4 @@
-"""How a process writes to a file that another one owns: through its socket, or into a spool while it has none.
+"""Writing to a file that another process owns: through its socket, or into a spool while nobody listens there.
 
 A spool is a file per process beside the store: a sequence of frames, each four bytes of length and MessagePack of
 the writes that commit together, as they would go over the owner's socket.  It is locked while it is appended to or
@@ -69,10 +69,10 @@ class Client:
     forget = close
 
 
-def ask_to_yield(path: str, seconds: float = 5.0) -> bool:
+def ask_to_yield(path: str) -> bool:
     """Ask the owner of `path` to give the file up; True if it does, or is gone already."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-        connection.settimeout(seconds)
+        connection.settimeout(5.0)
         try:
             connection.connect(address(path))
             send(connection, YIELD)

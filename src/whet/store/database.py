@@ -31,6 +31,8 @@ STATEMENTS_KEPT = 64
 """Prepared statements of a connection: those that look for spans take up to 40 KB each."""
 PATIENCE = 30.0
 """Seconds that a process looks for an owner, or to become it, before a write fails."""
+TAKE_OVER = 3.0
+"""Seconds that a server tries to get the file from the process that owns it."""
 COURTESY = 1.0
 """Seconds for which a process that gave the file up does not take it again."""
 _inherited: list[object] = []
@@ -201,7 +203,7 @@ class Database(Reader):
             self._writer.close()
         self._release_server()
 
-    def take_over(self, patience: float = 3.0) -> bool:
+    def take_over(self) -> bool:
         """Have the process that owns the file give it to this one; True if this one owns it now.
 
         For a server, which must own what it hands out.  The other process goes on recording, through
@@ -210,7 +212,7 @@ class Database(Reader):
         Raises:
             StoreError: the store is closed, or cannot be written.
         """
-        deadline = time.monotonic() + patience
+        deadline = time.monotonic() + TAKE_OVER
         while not self.owner and time.monotonic() < deadline and ask_to_yield(self.path):
             # Only a write finds out that its owner is gone.
             state = ("server", time.time(), encode_json({"pid": os.getpid()}))

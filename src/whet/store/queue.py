@@ -116,16 +116,7 @@ class Queue(Rollouts):
             StoreError: the queue is closed; in the future: the claim could not be written.
         """
         claim = Claim(worker, n, lease, None if modes is None else [*modes])
-        claim.check()
-        change, now, live = Change(), self._clock(), self._live.get()
-        with self._commits.held():
-            self._expire(now)
-            claimed, ahead = self._take(claim, now, change, live)
-            if not claimed:
-                return ready([])
-            settled = self._commits.submit(change)
-        leases = self._leases(claim, claimed, ahead, now, live)
-        return follow(settled, lambda _: leases)
+        return follow(self.turn((), claim), lambda turned: turned.leases)
 
     def heartbeat(self, id: str, fence: int, *, lease: float = 60.0) -> Future[float]:
         """Hold a rollout for `lease` more seconds from now; the future gives until when (Unix time).
@@ -252,16 +243,13 @@ class Queue(Rollouts):
         change.add_done_callback(again)  # one change of an entry at a time
         return cancelled
 
-    def expire(self, now: float | None = None) -> Future[int]:
+    def expire(self) -> Future[int]:
         """Take back the rollouts of dead workers; the future gives how many, once others may claim them.
 
         Called by the queue itself when a lease ends.
-
-        Args:
-            now: on the queue's clock; None asks it.
         """
         with self._commits.held():
-            return self._expire(self._clock() if now is None else now) or ready(0)
+            return self._expire(self._clock()) or ready(0)
 
     def on_available(self, callback: Callable[[], None]) -> Callable[[], None]:
         """Have `callback` called, from some thread, when rollouts come to wait; returns what ends that.

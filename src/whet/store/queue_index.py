@@ -15,7 +15,7 @@ import threading
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from ..errors import StoreError
@@ -162,6 +162,10 @@ def _first_order(line: OrderedDict[str, Entry]) -> int:
     return next(iter(line.values())).order
 
 
+News = tuple[Callable[[BaseException | None], None], BaseException | None, Future[None] | None]
+"""A commit that has succeeded or failed: how it changes the index, its exception, and the future that waits for it."""
+
+
 class Commits:
     """The lock over a QueueIndex, and the way from it to the file and back.
 
@@ -174,14 +178,14 @@ class Commits:
         self._database = database
         self._index = index
         self._lock = threading.Lock()
-        self._events: deque[Event] = deque()
+        self._news: deque[News] = deque()
         self.listeners: list[Callable[[], None]] = []
         """Called, without the lock, when something came to wait."""
         self.closed = False
 
     def note(self, apply: Callable[[BaseException | None], None]) -> None:
         """Bring a change that is durable already into the index."""
-        self._events.append(Event(apply, None, None))
+        self._news.append((apply, None, None))
         self.settle()
 
     @contextlib.contextmanager
@@ -199,19 +203,20 @@ class Commits:
         self._tell(applied, fresh)
         self.settle()
 
-    def _apply(self) -> list[Event]:
+    def _apply(self) -> list[News]:
         """Bring the news of commits, and of those that failed, into the index."""
-        applied: list[Event] = []
-        while self._events:
-            event = self._events.popleft()
-            event.apply()
-            applied.append(event)
+        applied: list[News] = []
+        while self._news:
+            news = self._news.popleft()
+            apply, problem, _ = news
+            apply(problem)
+            applied.append(news)
         return applied
 
     def settle(self) -> None:
         """Apply the news, unless another thread holds the lock: that one applies it when it releases it."""
         # Never blocking: the writer's thread calls this, and the holder of the lock may wait for the writer.
-        while self._events and self._lock.acquire(blocking=False):
+        while self._news and self._lock.acquire(blocking=False):
             try:
                 applied = self._apply()
                 fresh, self._index.fresh = self._index.fresh, False
@@ -219,10 +224,13 @@ class Commits:
                 self._lock.release()
             self._tell(applied, fresh)
 
-    def _tell(self, applied: Sequence[Event], fresh: bool) -> None:
+    def _tell(self, applied: Sequence[News], fresh: bool) -> None:
         # Without the lock: a callback of a future may call the queue again.
-        for event in applied:
-            event.tell()
+        for _, problem, settled in applied:
+            if settled is not None and problem is None:
+                settled.set_result(None)
+            elif settled is not None:
+                settled.set_exception(problem)
         if fresh:
             for listener in tuple(self.listeners):
                 listener()
@@ -240,7 +248,7 @@ class Commits:
                 call()
 
         def finished(done: Future[None]) -> None:
-            self._events.append(Event(apply, done.exception(), settled))
+            self._news.append((apply, done.exception(), settled))
             self.settle()
 
         try:
@@ -252,17 +260,15 @@ class Commits:
         return settled
 
 
+@dataclass(slots=True)
 class Change:
     """The writes of entries in one commit, and what the index does once it is durable or has failed."""
 
-    __slots__ = ("entries", "size", "then", "undo", "writes")
-
-    def __init__(self) -> None:
-        self.entries: list[Entry] = []
-        self.writes: list[tuple[str, Sequence[Sequence[Value]]]] = []
-        self.size = 0
-        self.then: list[Callable[[], None]] = []
-        self.undo: list[Callable[[], None]] = []
+    entries: list[Entry] = field(default_factory=list)
+    writes: list[tuple[str, Sequence[Sequence[Value]]]] = field(default_factory=list)
+    size: int = 0
+    then: list[Callable[[], None]] = field(default_factory=list)
+    undo: list[Callable[[], None]] = field(default_factory=list)
 
     def add(
         self,
@@ -285,31 +291,6 @@ class Change:
         self.size += size
         self.then += [] if then is None else [then]
         self.undo += [] if undo is None else [undo]
-
-
-class Event:
-    """The news of one submission, on its way into the index."""
-
-    __slots__ = ("_apply", "_problem", "_settled")
-
-    def __init__(
-        self,
-        apply: Callable[[BaseException | None], None],
-        problem: BaseException | None,
-        settled: Future[None] | None,
-    ) -> None:
-        self._apply, self._problem, self._settled = apply, problem, settled
-
-    def apply(self) -> None:
-        self._apply(self._problem)
-
-    def tell(self) -> None:
-        if self._settled is None:
-            return
-        if self._problem is None:
-            self._settled.set_result(None)
-        else:
-            self._settled.set_exception(self._problem)
 
 
 def ready(value: T) -> Future[T]:

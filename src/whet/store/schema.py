@@ -321,7 +321,9 @@ _HIGHEST = "coalesce((SELECT max(seq) FROM {0}), 0)"
 
 
 def count_query(table: str) -> str:
-    """The query for the number of rows of one of `TABLES`."""
+    """The query for the number of rows of `spans` or of one of `TABLES`."""
+    if table == "spans":
+        return "SELECT coalesce(sum(rows), 0) FROM segments"
     if table not in COUNTED:
         return f"SELECT count(*) FROM {table}"
     return f"SELECT rows + {_HIGHEST.format(table)} - upto FROM totals WHERE name = '{table}'"

@@ -128,7 +128,7 @@ class Spans:
         return self._everywhere("SELECT DISTINCT run, trace FROM spans_{0}", "run", runs)
 
     def touched(self, after: int, *, limit: int = 1000) -> list[Touched]:
-        """Which traces got spans since a cursor, in the order of the last span that each got.
+        """Traces that got spans since a cursor, in the order of their last spans.
 
         Each trace and run comes once per call, `limit` of them at most.  Go on with the `seq` of the
         last one; nothing is missed, a trace that gets more spans comes again.
@@ -179,10 +179,6 @@ class Spans:
                 last = page[-1][0] if len(page) == _NOTED else None
         self._older.close(number)
         return True
-
-    def count(self) -> int:
-        """The number of spans."""
-        return int(self._database.rows("SELECT coalesce(sum(rows), 0) FROM segments")[0][0])
 
     def naming(self, subject: str) -> Naming:
         """The spans of a person; reads every body, so it takes its time.

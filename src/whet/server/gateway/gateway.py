@@ -147,7 +147,6 @@ class Gateway:
                     response=dict,
                     token_param=token,
                     body_limit=BODY,
-                    open_stream=path in _RECORDED,
                 )
 
             routes += [route("POST", dialect.path, self._handler(dialect)) for dialect in _DIALECTS]
