@@ -226,7 +226,7 @@ class Request:
             self._query = {name: values[-1] for name, values in parameters.items()}
         return self._query
 
-    def asked(self, name: str, type: Any, default: Any = None) -> Any:
+    def parameter(self, name: str, type: Any, default: Any = None) -> Any:
         """A query parameter as a value of `type`, `default` if it was not given.
 
         Raises:

@@ -95,7 +95,7 @@ class FeedbackPart(Passive):
         return answer(Added([noun.id for noun in nouns]))
 
     async def _list(self, request: Request) -> Response:
-        run, limit = request.asked("run", str), request.asked("limit", Page, PAGE)
+        run, limit = request.parameter("run", str), request.parameter("limit", Page, PAGE)
 
         def read() -> list[Feedback]:
             return [*itertools.islice(self._store.feedback(run), limit)]

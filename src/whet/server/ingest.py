@@ -94,17 +94,17 @@ class Trajectories(Passive):
         return answer(Added(ids))
 
     async def _list(self, request: Request) -> Response:
-        outcome, run = request.asked("outcome", Outcome), request.asked("run", str)
+        outcome, run = request.parameter("outcome", Outcome), request.parameter("run", str)
         trajectories = await asyncio.to_thread(
             lambda: list(
                 self._store.trajectories(
-                    experiment=request.asked("experiment", str),
+                    experiment=request.parameter("experiment", str),
                     ids=None if run is None else [run],
-                    since=request.asked("since", float),
+                    since=request.parameter("since", float),
                     outcome=outcome,
-                    session=request.asked("session", str),
-                    subject=request.asked("subject", str),
-                    limit=request.asked("limit", Page, 100),
+                    session=request.parameter("session", str),
+                    subject=request.parameter("subject", str),
+                    limit=request.parameter("limit", Page, 100),
                 )
             )
         )

@@ -111,7 +111,7 @@ class PeoplePart:
             await asyncio.sleep(HOUR)
 
     async def _list(self, request: Request) -> Response:
-        after, limit = request.asked("after", str, ""), request.asked("limit", Page, PAGE)
+        after, limit = request.parameter("after", str, ""), request.parameter("limit", Page, PAGE)
         return answer(People(await asyncio.to_thread(self._store.subjects.list, after=after, limit=limit)))
 
     async def _put(self, request: Request) -> Response:

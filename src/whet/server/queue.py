@@ -138,10 +138,10 @@ class Queue:
         return answer(wire.Added([task.id for task in tasks]))
 
     async def _tasks(self, request: Request) -> Response:
-        split = request.asked("split", Split)
+        split = request.parameter("split", Split)
         if split is Split.GATE and request.role is not Role.ADMIN:
             raise InputError("gate tasks are read with the role admin only: nothing that learns may see them")
-        limit = request.asked("limit", Page, 100)
+        limit = request.parameter("limit", Page, 100)
         tasks = await asyncio.to_thread(lambda: [*itertools.islice(self._store.tasks(split=split), limit)])
         admin = request.role is Role.ADMIN
         return answer(Tasks([task for task in tasks if task.split is not Split.GATE or admin]))
@@ -286,15 +286,15 @@ class Queue:
         return answer(await asyncio.to_thread(self._store.queue.get, request.params["id"]))
 
     async def _list(self, request: Request) -> Response:
-        status, mode = request.asked("status", Status), request.asked("mode", Mode)
-        after, limit = request.asked("after", str), request.asked("limit", Page, 100)
+        status, mode = request.parameter("status", Status), request.parameter("mode", Mode)
+        after, limit = request.parameter("after", str), request.parameter("limit", Page, 100)
         rollouts = await asyncio.to_thread(
             lambda: self._store.queue.list(status=status, mode=mode, after=after, limit=limit)
         )
         return answer(wire.Rollouts(rollouts))
 
     async def _ended(self, request: Request) -> Response:
-        after, limit = request.asked("after", Cursor, 0), request.asked("limit", Page, 100)
+        after, limit = request.parameter("after", Cursor, 0), request.parameter("limit", Page, 100)
         ended = await asyncio.to_thread(self._store.queue.finished, after, limit)
         return answer(wire.Rollouts([rollout for _, rollout in ended], ended[-1][0] if ended else after))
 

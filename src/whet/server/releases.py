@@ -135,7 +135,7 @@ class ReleasesPart(Passive):
         return answer(Verdicts([verdict]))
 
     async def _verdicts(self, request: Request) -> Response:
-        candidate = request.asked("candidate", str)
+        candidate = request.parameter("candidate", str)
         return answer(Verdicts(await asyncio.to_thread(lambda: [*self._store.verdicts(candidate=candidate)])))
 
     async def _log(self, request: Request) -> Response:

@@ -22,7 +22,7 @@ from ..types import (
 )
 from .codec import encode, encode_json, encode_rollout
 from .database import Database
-from .group_commit import Value, Writes
+from .group_commit import Value, Writes, ready
 from .releases import DECLARED, LIVE, Release, history
 
 
@@ -85,9 +85,7 @@ class Batch:
             raise StoreError("this batch has no store to commit to")
         writes, self._writes = self._writes, []
         if not writes:
-            done: Future[None] = Future()
-            done.set_result(None)
-            return done
+            return ready(None)
         return self._database.write(writes)
 
     @property

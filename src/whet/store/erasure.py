@@ -23,7 +23,7 @@ from typing import Any, NamedTuple, TypeAlias
 import msgspec
 
 from ..types import Json
-from .schema import SUBJECTS
+from .schema import LISTED, SUBJECTS, listed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +69,7 @@ def erase(connection: sqlite3.Connection, id: str, subject: str, at: float, nami
     )
     rows = _rows(
         connection,
-        "subject = ? OR (subject IS NULL AND session IN (SELECT value FROM json_each(?)))",
+        f"subject = ? OR (subject IS NULL AND session IN {LISTED})",
         subject,
         listed(sessions),
     )
@@ -91,9 +91,7 @@ def erase(connection: sqlite3.Connection, id: str, subject: str, at: float, nami
             report |= {name: report[name] + value for name, value in figures.items()}
         rows, first = _run_on(connection, subject, gone, ids), False
     report["revisions"] += _erase_programs(connection, sorted(programs))
-    report["feedback"] += delete(
-        connection, "feedback WHERE session IN (SELECT value FROM json_each(?))", listed(sessions)
-    )
+    report["feedback"] += delete(connection, f"feedback WHERE session IN {LISTED}", listed(sessions))
     report["preferences"] = delete(
         connection, "preferences WHERE json_extract(CAST(body AS TEXT), '$.annotator') = ?", subject
     )
@@ -182,11 +180,10 @@ def _erase_rows(
     """
     ids = [row.id for row in rows]
     runs = sorted({row.run for row in rows if row.run is not None})
-    inside = "IN (SELECT value FROM json_each(?))"
     shared = set(named.runs).intersection(runs) | set(
         column(
             connection,
-            f"SELECT DISTINCT run FROM trajectories WHERE run {inside} AND id NOT {inside}",
+            f"SELECT DISTINCT run FROM trajectories WHERE run IN {LISTED} AND id NOT IN {LISTED}",
             listed(runs),
             listed(ids),
         )
@@ -206,9 +203,9 @@ def _erase_rows(
     )
     return {
         "spans": _erase_spans(connection, sorted(trace_ids), names, single),
-        "revisions": delete(connection, f"trajectory_revisions WHERE id {inside}", listed(ids)),
-        "trajectories": delete(connection, f"trajectories WHERE id {inside}", listed(ids)),
-        "feedback": delete(connection, f"feedback WHERE run {inside}", listed(sorted({*names, *ids}))),
+        "revisions": delete(connection, f"trajectory_revisions WHERE id IN {LISTED}", listed(ids)),
+        "trajectories": delete(connection, f"trajectories WHERE id IN {LISTED}", listed(ids)),
+        "feedback": delete(connection, f"feedback WHERE run IN {LISTED}", listed(sorted({*names, *ids}))),
     }, shared
 
 
@@ -241,7 +238,7 @@ def _unclaimed(connection: sqlite3.Connection, runs: Sequence[str]) -> list[str]
     """Runs of whole programs with model calls that no traced call took over."""
     unclaimed = column(
         connection,
-        "SELECT DISTINCT run FROM trajectories WHERE run IN (SELECT value FROM json_each(?)) "
+        f"SELECT DISTINCT run FROM trajectories WHERE run IN {LISTED} "
         "AND instr(body, CAST('\"function\":' AS BLOB)) = 0",
         listed(runs),
     )
@@ -281,13 +278,13 @@ def _erase_tasks(
     """
     gone = column(
         connection,
-        "SELECT t.id FROM tasks t WHERE t.id IN (SELECT value FROM json_each(?)) "
+        f"SELECT t.id FROM tasks t WHERE t.id IN {LISTED} "
         "AND NOT EXISTS (SELECT 1 FROM trajectories WHERE task_id = t.id)",
         listed(tasks),
     )
     derived = connection.execute(
         "SELECT DISTINCT t.id, t.body FROM tasks t, json_each(CAST(t.body AS TEXT), '$.meta.trajectories') AS source "
-        "WHERE source.value IN (SELECT value FROM json_each(?))",
+        f"WHERE source.value IN {LISTED}",
         (listed(ids),),
     ).fetchall()
     shared = 0
@@ -301,13 +298,13 @@ def _erase_tasks(
             task["meta"]["trajectories"] = sources
             connection.execute("UPDATE tasks SET body = ? WHERE id = ?", (msgspec.json.encode(task), id))
     gone = sorted(set(gone))
-    inside = listed(gone)
+    deleted = listed(gone)
     waiting = column(
         connection,
-        "SELECT id FROM rollouts WHERE done IS NULL AND task_id IN (SELECT value FROM json_each(?)) ORDER BY seq",
-        inside,
+        f"SELECT id FROM rollouts WHERE done IS NULL AND task_id IN {LISTED} ORDER BY seq",
+        deleted,
     )
-    count = delete(connection, "tasks WHERE id IN (SELECT value FROM json_each(?))", inside)
+    count = delete(connection, f"tasks WHERE id IN {LISTED}", deleted)
     return {"tasks": count, "open_rollouts": waiting, "_shared": shared}, gone
 
 
@@ -316,7 +313,7 @@ def _mark_versions(connection: sqlite3.Connection, ids: Sequence[str], at: float
     erased = set(ids)
     marked = connection.execute(
         "SELECT DISTINCT v.id, v.body FROM versions v, json_each(CAST(v.body AS TEXT), '$.meta.data') AS source "
-        "WHERE source.value IN (SELECT value FROM json_each(?)) ORDER BY v.seq",
+        f"WHERE source.value IN {LISTED} ORDER BY v.seq",
         (listed(ids),),
     ).fetchall()
     for id, body in marked:
@@ -449,7 +446,7 @@ def up_to_now(connection: sqlite3.Connection, subject: str, before: Naming) -> N
             column(
                 connection,
                 f"SELECT DISTINCT trace FROM spans_{number} WHERE seq > ? AND "
-                f"({where} OR lower(hex(trace)) IN (SELECT value FROM json_each(?)))",
+                f"({where} OR lower(hex(trace)) IN {LISTED})",
                 before.newest,
                 *marks,
                 searched,
@@ -484,11 +481,6 @@ def _varint(number: int) -> bytes:
 def column(connection: sqlite3.Connection, query: str, *values: Any) -> list[Any]:
     """The first column of a query's rows."""
     return [row[0] for row in connection.execute(query, values).fetchall()]
-
-
-def listed(value: Json) -> str:
-    """Any number of values as the one parameter of a `json_each`."""
-    return msgspec.json.encode(value).decode()
 
 
 def delete(connection: sqlite3.Connection, rows: str, *values: Any) -> int:

@@ -15,12 +15,13 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import chain
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from ..errors import StoreError
 from .schema import QUEUE_STATEMENTS, STATEMENTS, WIDTHS, portions
 from .segments import Segments
 
+T = TypeVar("T")
 Value = str | int | float | bytes | None
 Writes = Sequence[tuple[str, Sequence[Sequence[Value]]]]
 """(key of `schema.STATEMENTS`, rows), applied in order and together."""
@@ -47,6 +48,13 @@ class Submission:
     rows: int
     size: int
     future: Future[None] = field(default_factory=Future)
+
+
+def ready(value: T) -> Future[T]:
+    """A future that is done."""
+    future: Future[T] = Future()
+    future.set_result(value)
+    return future
 
 
 class LinkLost(Exception):

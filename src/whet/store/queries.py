@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeVar
-
-import msgspec
 
 from ..types import Feedback, Outcome, Preference, Task, Trajectory, Version
 from .codec import decode
 from .database import Reader
 from .group_commit import Value
+from .schema import LISTED, listed
 
 _PAGE = 500
-_LISTED = "(SELECT value FROM json_each(?))"
-"""A list of any length as one parameter."""
 
 Noun = TypeVar("Noun", Task, Version, Preference)
 
@@ -39,8 +36,8 @@ def read_trajectories(
         # plus keeps SQLite from using the index again.
         ((first,),) = reader.rows(
             "SELECT min(seq) FROM trajectories INDEXED BY trajectories_outcome "
-            f"WHERE outcome IN {_LISTED} AND started >= ?",
-            [_listed(Outcome), since],
+            f"WHERE outcome IN {LISTED} AND started >= ?",
+            [listed(Outcome), since],
         )
         if first is None:
             return
@@ -48,8 +45,8 @@ def read_trajectories(
         where.append("+started >= ?")
         values.append(since)
     if ids is not None:
-        where.append(f"(id IN {_LISTED} OR run IN {_LISTED} OR process_run IN {_LISTED})")
-        values += [_listed(ids)] * 3
+        where.append(f"(id IN {LISTED} OR run IN {LISTED} OR process_run IN {LISTED})")
+        values += [listed(ids)] * 3
     query = f"SELECT seq, id, run, body FROM trajectories WHERE {' AND '.join(where)} ORDER BY seq LIMIT ?"
     remaining = limit
     while remaining is None or remaining > 0:
@@ -77,8 +74,8 @@ def read_all(
             where.append(f"{column} = ?")
             values.append(value)
     if ids is not None:
-        where.append(f"id IN {_LISTED}")
-        values.append(_listed(ids))
+        where.append(f"id IN {LISTED}")
+        values.append(listed(ids))
     query = f"SELECT seq, body FROM {table} WHERE {' AND '.join(where)} ORDER BY seq LIMIT {_PAGE}"
     last = 0
     while page := reader.rows(query, [last, *values]):
@@ -97,8 +94,8 @@ def read_feedback(reader: Reader, run: str | None, session: str | None) -> Itera
 def _feedback(reader: Reader, runs: set[str]) -> dict[str, list[Feedback]]:
     feedback: dict[str, list[Feedback]] = {}
     if runs:
-        query = f"SELECT run, body FROM feedback WHERE run IN {_LISTED} ORDER BY seq"
-        for run, body in reader.rows(query, [_listed(runs)]):
+        query = f"SELECT run, body FROM feedback WHERE run IN {LISTED} ORDER BY seq"
+        for run, body in reader.rows(query, [listed(runs)]):
             feedback.setdefault(run, []).append(decode(body, Feedback))
     return feedback
 
@@ -110,7 +107,3 @@ def _joined(trajectory: Trajectory, feedback: list[Feedback]) -> Trajectory:
     if fresh:  # in place: the object was made just now, and nobody else has it
         object.__setattr__(trajectory, "feedback", (*trajectory.feedback, *fresh))
     return trajectory
-
-
-def _listed(ids: Iterable[str]) -> str:
-    return msgspec.json.encode(list(ids)).decode()

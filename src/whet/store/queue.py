@@ -29,11 +29,11 @@ from ..types import Failure, Lease, Mode, Rollout, Status, Trajectory
 from .batch import Batch
 from .codec import MODES
 from .database import Database, holder
-from .group_commit import Value, Writes
+from .group_commit import Value, Writes, ready
 from .owner import Arrival
-from .queue_index import Change, Commits, Entry, QueueIndex, follow, ready
+from .queue_index import Change, Commits, Entry, QueueIndex, follow
 from .read_ahead import AHEAD, LiveId, ReadAhead
-from .rollouts import LOST, Claim, Finish, Report, Rollouts, plain, positive, stale, state, written
+from .rollouts import LOST, Claim, Finish, Report, Rollouts, failure_json, positive, stale, state, written
 
 _AGAIN = 0.25
 """Seconds after which a lease that could not be ended is looked at again."""
@@ -393,7 +393,7 @@ class Queue(Rollouts):
         due = self._index.due(now)
         if not due:
             return None
-        lost = plain(LOST)
+        lost = failure_json(LOST)
         at = time.time()
         again = [entry for entry in due if entry.attempts < entry.max_attempts]
         over = [entry for entry in due if entry.attempts >= entry.max_attempts]

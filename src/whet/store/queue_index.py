@@ -293,13 +293,6 @@ class Change:
         self.undo += [] if undo is None else [undo]
 
 
-def ready(value: T) -> Future[T]:
-    """A future that is done."""
-    future: Future[T] = Future()
-    future.set_result(value)
-    return future
-
-
 def follow(future: Future[S], value: Callable[[S], T]) -> Future[T]:
     """A future that is done when `future` is, with `value` of its result, or with the exception of either."""
     following: Future[T] = Future()

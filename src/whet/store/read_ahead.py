@@ -15,10 +15,11 @@ import msgspec
 
 from ..types import Rollout, digest
 from .bundles import EMPTY
-from .codec import decode_rollout, encode_json
+from .codec import decode_rollout
 from .database import Database
 from .queue_index import Entry
 from .rollouts import ROLLOUT
+from .schema import LISTED, listed
 
 AHEAD = 128
 """Rollouts that one read brings."""
@@ -89,8 +90,8 @@ class ReadAhead:
         # A row that was read while another claimed it is of the attempt before.
         missing = [e.seq for e, number in claimed if (row := row_of[e.seq]) is None or row[9] != number - 1]
         if missing:
-            seqs = encode_json([*missing, *(entry.seq for entry in ahead)]).decode()
-            rows = self._database.rows(ROLLOUT + "WHERE r.seq IN (SELECT value FROM json_each(?))", [seqs])
+            seqs = listed([*missing, *(entry.seq for entry in ahead)])
+            rows = self._database.rows(f"{ROLLOUT}WHERE r.seq IN {LISTED}", [seqs])
             read = {row[13]: row for row in rows}
             row_of.update({seq: read.pop(seq) for seq in missing})
             self._keep(read, changes)

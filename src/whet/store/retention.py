@@ -10,7 +10,8 @@ import sqlite3
 
 import msgspec
 
-from .erasure import column, delete, listed
+from .erasure import column, delete
+from .schema import LISTED, listed
 
 KEEP = ("feedback", "experiment", "lineage")
 """Rules by which retention leaves trajectories alone."""
@@ -45,13 +46,12 @@ def retain(connection: sqlite3.Connection, id: str, before: float, keep: str, at
         before,
     )
     old = listed(ids)
-    inside = "IN (SELECT value FROM json_each(?))"
     connection.execute("PRAGMA secure_delete = FAST")  # to overwrite whole segments would hold up who writes
     report = {
         "at": at,
-        "feedback": delete(connection, f"feedback WHERE run {inside}", old),
-        "revisions": delete(connection, f"trajectory_revisions WHERE id {inside}", old),
-        "trajectories": delete(connection, f"trajectories WHERE id {inside}", old),
+        "feedback": delete(connection, f"feedback WHERE run IN {LISTED}", old),
+        "revisions": delete(connection, f"trajectory_revisions WHERE id IN {LISTED}", old),
+        "trajectories": delete(connection, f"trajectories WHERE id IN {LISTED}", old),
         "spans": _retain_spans(connection, before),
         "rollouts": delete(
             connection,

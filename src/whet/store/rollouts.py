@@ -104,7 +104,7 @@ class Report:
         broken = trajectory is not None and trajectory.outcome is Outcome.INFRASTRUCTURE_ERROR
         error = finish.error or (trajectory.error or BROKEN if broken and trajectory else None)
         self.trajectory = None if trajectory is None else trajectory.id
-        self.error = None if error is None else plain(error)
+        self.error = None if error is None else failure_json(error)
         self.outcome = (
             "succeeded"
             if error is None
@@ -140,7 +140,7 @@ def find(database: Database, where: str, values: Sequence[Value]) -> list[tuple[
     return [(row[12], decode_rollout(*row[:12])) for row in database.rows(ROLLOUT + where, values)]
 
 
-def plain(failure: Failure) -> str:
+def failure_json(failure: Failure) -> str:
     """A failure as JSON."""
     return encode_json(
         {"fault": failure.fault.value, "type": failure.type, "message": failure.message}

@@ -8,8 +8,10 @@ followed.  `seq` is the order of commit, which a later step can cut into time se
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
+
+import msgspec
 
 from ..errors import StoreError, StoreVersionError
 
@@ -318,6 +320,15 @@ row that goes."""
 SUBJECTS = "subject/"
 """Prefix of the states that hold metadata of a person."""
 _HIGHEST = "coalesce((SELECT max(seq) FROM {0}), 0)"
+
+
+LISTED = "(SELECT value FROM json_each(?))"
+"""Any number of values as one parameter, which `listed` makes: no statement for each number is prepared and kept."""
+
+
+def listed(values: Iterable[Any]) -> str:
+    """Values as the parameter of `LISTED`."""
+    return msgspec.json.encode(list(values)).decode()
 
 
 def count_query(table: str) -> str:

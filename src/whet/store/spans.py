@@ -13,13 +13,12 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from typing import Any, NamedTuple
 
-import msgspec
-
 from ..errors import StoreError
 from ..types import Span
 from .database import Database
 from .erasure import Mention, Naming, mentions, named, whole_traces
 from .group_commit import Value
+from .schema import LISTED, listed
 
 _SELECT = "SELECT seq, trace, id, parent, started, ended, name, body, encoding, context, run FROM spans_{0}"
 _TOGETHER = 8
@@ -250,11 +249,9 @@ class Spans:
         rows = self._everywhere(_SELECT, column, values)
         rows.sort(key=_BY_START)
         contexts: dict[int | None, bytes] = {None: b""}
-        context_ids = msgspec.json.encode(sorted({row[9] for row in rows} - {None})).decode()
+        context_ids = listed(sorted({row[9] for row in rows} - {None}))
         contexts.update(
-            self._database.rows(
-                "SELECT id, body FROM contexts WHERE id IN (SELECT value FROM json_each(?))", [context_ids]
-            )
+            self._database.rows(f"SELECT id, body FROM contexts WHERE id IN {LISTED}", [context_ids])
         )
         return [Span._make((*row[1:9], contexts.get(row[9], b""), row[10])) for row in rows]
 

@@ -38,13 +38,13 @@ from .batch import Batch
 from .bundles import EMPTY
 from .codec import decode
 from .database import Database
-from .erasure import FIGURES, Erased, Naming, listed
+from .erasure import FIGURES, Erased, Naming
 from .queries import read_all, read_feedback, read_trajectories
 from .queue import Queue
 from .releases import LIVE, Release, history, proof_of, read_verdicts, refuse_unknown, stored_bundle
 from .retention import KEEP, PORTION
 from .rollouts import Rollouts
-from .schema import TABLES, count_query
+from .schema import TABLES, count_query, listed
 from .segments import SEGMENT
 from .spans import Spans
 from .subjects import Subjects
@@ -189,7 +189,7 @@ class Store:
         return report
 
     def _erase(self, subject: str, naming: Naming) -> Erased:
-        return self._delete("erase", new_id(), subject, time.time(), listed(msgspec.to_builtins(naming)))
+        return self._delete("erase", new_id(), subject, time.time(), msgspec.json.encode(naming).decode())
 
     def erased(self) -> set[str]:
         """Ids of the trajectories and runs that erasures deleted, which a dataset must not hold either."""
@@ -212,7 +212,7 @@ class Store:
         now = time.time()
         sums = dict.fromkeys(FIGURES, 0)
         while True:
-            portion = self._delete("retain", PORTION + new_id(), now - days * 86_400, listed(list(keep)), now)
+            portion = self._delete("retain", PORTION + new_id(), now - days * 86_400, listed(keep), now)
             if not (portion.trajectories or portion.spans or portion.rollouts):
                 return msgspec.convert({"at": now, **sums}, Erased)
             sums = {name: count + getattr(portion, name) for name, count in sums.items()}

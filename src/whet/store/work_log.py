@@ -16,6 +16,7 @@ import msgspec
 
 from ..types import Json
 from .codec import encode_json
+from .group_commit import ready
 
 if TYPE_CHECKING:
     from .store import Store
@@ -79,11 +80,11 @@ class Log:
             StoreError: an earlier entry could not be written.
         """
         if key in self:
-            return self._done()
+            return ready(None)
         body = encode_json(value)
         self._entries[key] = body
         if self.store is None:
-            return self._done()
+            return ready(None)
         batch = self.store.batch()
         batch.put_state(self._key(key), value)
         durable = batch.submit()
@@ -107,9 +108,3 @@ class Log:
         durable.result()
         self._stored.add(key)
         del self._entries[key]
-
-    @staticmethod
-    def _done() -> Future[None]:
-        done: Future[None] = Future()
-        done.set_result(None)
-        return done
