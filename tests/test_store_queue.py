@@ -162,17 +162,6 @@ def test_heartbeats_hold_a_lease_and_the_attempts_that_leases_cost_are_counted()
         assert found.error.fault is not Fault.AGENT
 
 
-def test_a_shorter_heartbeat_ends_a_lease_sooner() -> None:
-    clock = Clock()
-    with Store(":memory:") as store:
-        queue = on_clock(store, clock)
-        queue.add([rollout("a")]).result()
-        (lease,) = queue.claim("w", lease=1000).result()
-        queue.heartbeat("a", lease.fence, lease=5).result()
-        clock.now += 6
-        assert queue.expire().result() == 1
-
-
 def test_a_result_right_after_a_heartbeat_of_another_length_is_accepted(store: Store) -> None:
     queue = store.queue
     queue.add([rollout(f"r{n}") for n in range(50)]).result()

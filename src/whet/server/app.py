@@ -2,8 +2,8 @@
 
 Granian's embedded server carries the HTTP; its supervised mode is not used, for it left a worker
 serving after its parent had been killed.  The server owns nothing but the socket and the loop:
-the Store is given, and is closed by whoever opened it.  Stopping drains: what is under way is
-answered, long polls come back empty, nothing new is accepted.
+the Store is given, and is closed by whoever opened it.  Stopping drains: requests under way
+are answered, long polls come back empty, nothing new is accepted.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ SWITCH = 0.0005
 """Seconds after which a thread that computes lets another on: the loop waits so long for the assembler at
 each of its wake-ups, and the writer for the loop at each statement.  Python's own is ten times as long."""
 COLLECT = (10_000, 20, 50)
-"""How seldom the garbage collector looks for circles (`gc.set_threshold`): a request makes a thousand objects
-and no circle, and with Python's own 700 it looked through them all the time."""
+"""Thresholds of the garbage collector (`gc.set_threshold`): a request makes a thousand objects and no cycle, and with
+Python's own 700 it looked for cycles all the time."""
 PATIENCE = 10.0
 """Seconds that requests under way have to end when the server stops."""
 
@@ -127,7 +127,7 @@ class Server:
 
     @property
     def url(self) -> str:
-        """Where it listens; the port is right once it has started."""
+        """URL of the server; the port is right once it has started."""
         host = {"0.0.0.0": "127.0.0.1", "::": "[::1]", "": "127.0.0.1"}.get(self.host, self.host)
         return f"http://{f'[{host}]' if ':' in host and host[0] != '[' else host}:{self.port}"
 
@@ -152,7 +152,7 @@ class Server:
         self._serving = asyncio.create_task(self._granian.serve())
 
     async def stop(self, patience: float = PATIENCE) -> int:
-        """Answer what is under way, then end; returns the requests that had to be cut off.
+        """Answer the requests under way, then end; returns those that had to be cut off.
 
         Args:
             patience: seconds that they have.
@@ -313,7 +313,7 @@ def run(server: Server, stopped: threading.Event, ready: Callable[[str], None]) 
     """Serve until `stopped` is set; `ready` is called with the URL.
 
     Meanwhile this process's threads give way to each other after `SWITCH` seconds, and its garbage is
-    collected by `COLLECT`, without what was there before.
+    collected by `COLLECT`, without the objects that were there before.
 
     Returns:
         Requests that were cut off because they did not end in time.

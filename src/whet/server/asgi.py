@@ -314,7 +314,7 @@ class Request:
         self.started = True
         send, headers = self._send, _headers(response)
         if not await self.passed_over() and self.scope["http_version"].startswith("1"):
-            headers.append((b"connection", b"close"))  # the client is told before it sends another one
+            headers.append((b"connection", b"close"))  # so that the client sends no further request on it
         await send({"type": "http.response.start", "status": response.status, "headers": headers})
         await send({"type": "http.response.body", "body": response.body})
 

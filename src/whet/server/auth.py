@@ -1,4 +1,4 @@
-"""Who may call what: bearer tokens with roles, Host and Origin checks, and limits.
+"""Authorisation: bearer tokens with roles, Host and Origin checks, and limits.
 
 Tokens are on by default, on loopback too: another user of the machine, or a page in the user's
 own browser, can reach a loopback port.  They are made at the first start and lie beside the

@@ -93,6 +93,6 @@ JSON_ONLY = ("application/json",)
 
 
 def operation_id(route: Route) -> str:
-    """A name for a route that is unique and says what it is: `post_api_rollouts_id_finish`."""
+    """A unique, telling name for a route: `post_api_rollouts_id_finish`."""
     words = re.sub(r"[^A-Za-z0-9]+", "_", route.path).strip("_").lower()
     return f"{route.method.lower()}_{words}"

@@ -318,7 +318,7 @@ class Queue:
                 wire.Added,
             ),
             reads("/api/rollouts", self._list, "Rollouts, by status and mode", wire.Rollouts, query=listed),
-            reads("/api/rollouts/counts", self._counts, "How many there are", Counts),
+            reads("/api/rollouts/counts", self._counts, "Numbers of rollouts by status", Counts),
             reads(
                 "/api/rollouts/finished",
                 self._ended,
@@ -350,7 +350,7 @@ class Queue:
             writes(
                 "/api/rollouts/finish",
                 self._finish_many,
-                "Report what became, and claim more",
+                "Report rollouts, and claim more",
                 wire.FinishMany,
                 wire.Results,
             ),

@@ -18,7 +18,7 @@ from ..worker import wire
 from .asgi import Passive, Refused, Request, Response, Role, Route, answer, reads, writes
 
 PLAIN_KINDS = ("prompt", "value")
-"""Kinds of Versions that are data to whoever reads them."""
+"""Kinds of Versions that are only data to their readers."""
 
 
 class NewRelease(wire.NewBundle):

@@ -52,7 +52,7 @@ class Reader:
         self._closed = False
 
     def rows(self, query: str, values: Sequence[Value] = ()) -> list[Any]:
-        """All rows of a query, from what is committed now.
+        """All rows of a query on the committed content.
 
         Raises:
             StoreError: closed, damaged, or not readable.
@@ -193,7 +193,7 @@ class Database(Reader):
         self._closing.append(callback)
 
     def close(self) -> None:
-        """Commit what waits, then let go of the file.  Repeating it does nothing."""
+        """Commit all that waits, then let go of the file.  Repeating it does nothing."""
         if self._closed:
             return
         for callback in self._closing:

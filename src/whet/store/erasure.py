@@ -1,6 +1,6 @@
-"""Erasure of a person: what is deleted from the record, what is marked, what remains.
+"""Erasure of a person: deletes their runs from the record, marks the Versions learned from them, reports the rest.
 
-Erasing deletes what came from the person (trajectories and what they were before, spans, feedback,
+Erasing deletes everything that came from the person (trajectories and their revisions, spans, feedback,
 tasks made of them, preferences that they gave) and leaves tombstones, ids without content, so that
 a late span or a repeated write does not bring it back.  What was learned from it cannot be
 unlearned: a Version whose `meta["data"]` names an erased trajectory is marked instead, and the
@@ -80,7 +80,7 @@ def erase(connection: sqlite3.Connection, id: str, subject: str, at: float, nami
     mixed = _mixed(connection, of)
     rows += [row for row in mixed if row not in rows]
     first = True
-    while rows or first:  # what was run on a task that came from the person came from them too
+    while rows or first:  # runs on a task that came from the person count as theirs too
         fresh = [row.id for row in rows]
         ids += fresh
         programs |= {row.process_run for row in rows if row.process_run is not None}

@@ -36,7 +36,7 @@ _releases = 0
 
 
 def releases_written() -> int:
-    """How often this process may have changed what is live, in any store: a change means to ask again."""
+    """Number of releases that this process may have written, to any store: a change means to read again."""
     return _releases
 
 
@@ -62,7 +62,7 @@ class LinkLost(Exception):
 
 
 class Link(Protocol):
-    """Where groups go."""
+    """The destination of groups."""
 
     def commit(self, group: Sequence[Submission]) -> list[Exception | None]:
         """Make the group durable; one entry per submission, None where it is.
@@ -114,7 +114,7 @@ class Writer:
                 for value in row
             )
         submission = Submission(writes, rows, size)
-        submission.future.set_running_or_notify_cancel()  # what is queued cannot be taken back
+        submission.future.set_running_or_notify_cancel()  # a queued submission cannot be cancelled
         with self._changed:
             while self._size > WAITING and not self._closed:
                 self._changed.wait()
@@ -126,11 +126,11 @@ class Writer:
         return submission.future
 
     def close(self) -> None:
-        """Commit what waits, then let go of the link."""
+        """Commit all that waits, then let go of the link."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
-        self._thread.join()
+        self._thread.join()  # it commits all that waits before it ends
         self.link.close()
 
     def _take(self) -> list[Submission]:

@@ -113,7 +113,9 @@ def claim(path: str) -> int | None:
     except BlockingIOError:
         os.close(descriptor)
         return None
-    with contextlib.suppress(OSError):  # who holds it, for messages; a full disk shall not matter here
+    with contextlib.suppress(
+        OSError
+    ):  # the holder's pid is for messages only; a full disk is no reason to fail here
         os.ftruncate(descriptor, 0)
         os.write(descriptor, f"{os.getpid()}\n".encode())
     return descriptor
@@ -199,7 +201,6 @@ class Owner:
         """Called so with the ids of tasks that were written, None if some were taken out."""
         self.on_release: Callable[[], None] | None = None
         """Called so when something was released or rolled back."""
-        self._arrivals: list[Arrival] = []
         self.lock = lock
         self.mutex = threading.RLock()
         """Held while the connection is in use: in memory, the readers share it."""
@@ -235,14 +236,15 @@ class Owner:
         # For a new file: five spans of 1.4 KB to a page, where the usual 4 KB take two and waste a third.
         self.connection.execute("PRAGMA page_size = 8192")
         self.connection.execute("PRAGMA cache_size = -32768")  # KiB: two segments' indexes
-        self.connection.execute(
-            "PRAGMA secure_delete = ON"
-        )  # what is overwritten or erased is gone from the file
+        # Overwritten and erased content must not stay readable in free pages.
+        self.connection.execute("PRAGMA secure_delete = ON")
         migrate(self.connection, self.path)
         if self.lock is None:
             return
         self.connection.execute("PRAGMA journal_mode = WAL")
-        self.connection.execute("PRAGMA synchronous = FULL")
+        self.connection.execute(
+            "PRAGMA synchronous = FULL"
+        )  # NORMAL would lose acknowledged commits with the power
         self.connection.execute("PRAGMA wal_autocheckpoint = 4000")
 
     def listen(self) -> None:
@@ -286,16 +288,17 @@ class Owner:
     def _apply(self, group: Sequence[Submission]) -> None:
         connection = self.connection
         gathered = Gathered(self._segments)
+        arrivals: list[Arrival] = []
         tasks: list[str] | None = []
         released = False
         try:
-            connection.execute("BEGIN IMMEDIATE")
+            connection.execute("BEGIN IMMEDIATE")  # a deferred one could fail half-way, on its first write
             for submission in group:
                 for key, rows in submission.writes:
                     if gathered.takes(key, rows):
                         continue
                     if key == "rollout":
-                        self._arrivals += sorted(run(connection, key, rows))
+                        arrivals += sorted(run(connection, key, rows))
                         continue
                     if key == "as_of":
                         self._check(rows)
@@ -318,16 +321,18 @@ class Owner:
             self._segments.note()
             connection.execute("COMMIT")
         except BaseException:
-            self._arrivals = []
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
+            connection.execute(
+                "PRAGMA secure_delete = ON"
+            )  # retention sets it to FAST and may have failed there
             self._segments.reload()
             raise
+        # Callbacks before the futures are done: whoever waits for one finds the queue up to date.
         if tasks != [] and self.on_tasks is not None:
             self.on_tasks(tasks)
         if released and self.on_release is not None:
             self.on_release()
-        arrivals, self._arrivals = self._arrivals, []
         if arrivals and self.on_rollouts is not None:
             self.on_rollouts(arrivals)
 
@@ -366,7 +371,7 @@ class Owner:
         self._unlock()
 
     def forget(self) -> None:
-        """In a forked child: let go of what is the parent's, without touching its file."""
+        """In a forked child: close the copies of the parent's descriptors, without touching its file."""
         if self._listener is not None:
             self._listener.close()
         for peer in self._peers:
@@ -389,7 +394,7 @@ class Owner:
         if self.on_rollouts is not None:
             send(peer, Reply(refused="it hands out work"))
             return
-        self.gave_way = True  # before the answer, which is a promise about the next commit
+        self.gave_way = True  # before the answer: from here on no commit may go into the file
         send(peer, Reply())
         with contextlib.suppress(StoreError):
             self._submit([])  # the writer learns of it at its next commit: this empty one

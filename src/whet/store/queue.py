@@ -104,10 +104,10 @@ class Queue(Rollouts):
     ) -> Future[builtins.list[Lease]]:
         """Take up to `n` rollouts, the longest waiting first; an empty list if none waits.
 
-        Each names the Bundle to run it under: its own, or what is live now.
+        Each names the Bundle to run it under: its own, or the live one.
 
         Args:
-            worker: who asks, for the record.
+            worker: name of the worker, for the record.
             lease: seconds until the rollout is given to someone else, unless a heartbeat comes.
             modes: only these; None takes any.
 
@@ -184,11 +184,11 @@ class Queue(Rollouts):
             claim.check()
         problems: builtins.list[Exception | None] = [None] * len(finished)
         reports: builtins.list[Report | None] = []
-        for place, finish in enumerate(finished):
+        for position, finish in enumerate(finished):
             try:
                 reports.append(Report(finish))
             except InputError as problem:
-                problems[place] = problem
+                problems[position] = problem
                 reports.append(None)
         change, now, live = Change(), self._clock(), "" if claim is None else self._live.get()
         claimed: builtins.list[tuple[Entry, int, int]] = []
@@ -203,12 +203,12 @@ class Queue(Rollouts):
                 claimed, ahead = self._take(claim, now, change, live)
             if change.entries:
                 settled = self._commits.submit(change)
-                waits += [(place, settled) for place in sorted_.places]
+                waits += [(position, settled) for position in sorted_.places]
                 for _, report in sorted_.fresh.values():
                     self._ending[report.finish.fence] = (report.digest, settled)
                 waits += [(None, settled)] if claimed else []
-        for place, report in sorted_.unknown:
-            problems[place] = self._recorded(report)  # without the lock: it reads the file
+        for position, report in sorted_.unknown:
+            problems[position] = self._recorded(report)  # without the lock: it reads the file
         leases = self._leases(claim, claimed, ahead, now, live) if claim is not None and claimed else []
         return _turned(problems, waits, leases)
 
@@ -265,7 +265,7 @@ class Queue(Rollouts):
         return remove
 
     def counts(self) -> dict[str, int]:
-        """How many are queued and running, and how many have succeeded, failed and been cancelled, ever."""
+        """Numbers of rollouts queued and running now, and succeeded, failed and cancelled ever."""
         with self._commits.held():
             queued, running = self._index.counts()
         rows = dict(self._database.rows("SELECT name, value FROM counters WHERE name IN (?, ?, ?)", _ENDED))
@@ -496,14 +496,14 @@ def _turned(
     if not waits:
         answer.set_result(Turned(problems, leases))
 
-    def finished(place: int | None, done: Future[None]) -> None:
+    def finished(position: int | None, done: Future[None]) -> None:
         nonlocal unsettled, unclaimed
         problem = done.exception()
         with lock:
-            if place is None:
+            if position is None:
                 unclaimed = problem
             else:
-                problems[place] = problem if isinstance(problem, Exception) else None
+                problems[position] = problem if isinstance(problem, Exception) else None
             unsettled -= 1
             last = unsettled == 0
         if not last:
@@ -513,8 +513,8 @@ def _turned(
         else:
             answer.set_result(Turned(problems, leases))
 
-    for place, future in waits:
-        future.add_done_callback(partial(finished, place))
+    for position, future in waits:
+        future.add_done_callback(partial(finished, position))
     return answer
 
 
@@ -529,19 +529,19 @@ def _sort(
     """
     by_kind = _Sorted({}, [], [], [])
     fresh = by_kind.fresh
-    for place, report in enumerate(reports):
+    for position, report in enumerate(reports):
         if report is None:
             continue
         fence = report.finish.fence
         entry = index.entries.get(report.finish.id)
         recording = ending.get(fence)
         if recording is not None and recording[0] == report.digest:
-            by_kind.waits.append((place, recording[1]))
+            by_kind.waits.append((position, recording[1]))
         elif fence in fresh and fresh[fence][1].digest == report.digest:
-            by_kind.places.append(place)
+            by_kind.places.append(position)
         elif entry is not None and entry.fence == fence and entry.change is None and fence not in fresh:
             fresh[fence] = (entry, report)
-            by_kind.places.append(place)
+            by_kind.places.append(position)
         else:
-            by_kind.unknown.append((place, report))
+            by_kind.unknown.append((position, report))
     return by_kind

@@ -1,4 +1,4 @@
-"""The queue's index in memory: who waits, who holds a lease until when, and how a change of either is committed.
+"""The queue's index in memory: waiting rollouts, leases with their ends, and the commit of changes of either.
 
 A change of entries is written, and brought into the index once it is durable, or undone if it could not be.  The
 writer's thread brings that news and may not wait for the index's lock, because whoever holds the lock may be waiting
@@ -153,7 +153,7 @@ class QueueIndex:
         return self._deadlines[0][0] if self._deadlines else None
 
     def counts(self) -> tuple[int, int]:
-        """How many wait, and how many are held or changing."""
+        """The number of entries that wait, and of those that are held or changing."""
         waiting = sum(len(line) for line in self._waiting.values())
         return waiting, len(self.entries) - waiting
 

@@ -1,4 +1,4 @@
-"""The release log: what was live under a name and why, which resource names are read, what a release stands on.
+"""The release log, the resource names that are read, and the Verdict that a release stands on.
 
 A Bundle that is recorded (`Store.put_bundle`) can be run under by its id; only a release makes it live, and every
 rollout, worker, gateway, traced program and policy server that names no other Bundle gets the live one.  Its name is
@@ -37,7 +37,7 @@ _NEWEST = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """One entry in the history of what was live under a name."""
+    """One entry of the release log of a name."""
 
     id: str
     name: str

@@ -1,7 +1,7 @@
 """Retention: deletes what is older than a number of days, one portion per transaction.
 
-Trajectories go with their feedback and what they were before, unless a rule keeps them; old spans and
-ended rollouts go all the same.  Nothing is marked: what was learned from old runs stays learned.
+Trajectories go with their feedback and revisions, unless a rule keeps them; old spans and ended rollouts
+go all the same.  Nothing is marked: what was learned from old runs stays learned.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def retain(connection: sqlite3.Connection, id: str, before: float, keep: str, at
         before,
     )
     old = listed(ids)
-    connection.execute("PRAGMA secure_delete = FAST")  # to overwrite whole segments would hold up who writes
+    connection.execute("PRAGMA secure_delete = FAST")  # overwriting whole segments would block the writers
     report = {
         "at": at,
         "feedback": delete(connection, f"feedback WHERE run IN {LISTED}", old),

@@ -55,7 +55,7 @@ _inherited: list[object] = []
 
 
 class Store:
-    """The record.  A context manager; `close` commits what waits and lets go of the file.
+    """The record.  A context manager; `close` commits all that waits and lets go of the file.
 
     Args:
         path: the file, made if it does not exist, or ":memory:" (gone at close; the fake for tests).
@@ -91,7 +91,7 @@ class Store:
         return f"Store({self.path!r})"
 
     def close(self) -> None:
-        """Commit what waits, then let go of the file.  Repeating it does nothing."""
+        """Commit all that waits, then let go of the file.  Repeating it does nothing."""
         self.database.close()
 
     @property
@@ -363,7 +363,7 @@ class Store:
         """
         yield from read_verdicts(self.database, candidate)
 
-    # -- what is live -------------------------------------------------------------------------
+    # -- releases -----------------------------------------------------------------------------
 
     def live(self, name: str = LIVE) -> Bundle | None:
         """The Bundle that is live under `name`, None if nothing was ever released under it."""
@@ -433,7 +433,7 @@ class Store:
         current = releases[-1]
         before = {release.id: release for release in releases}.get(current.previous or "")
         if before is None and not current.bundle:
-            raise NotFoundError(f"what is {name} is the agent as it came; there is nothing before it.")
+            raise NotFoundError(f"the agent as it came is {name}; there is nothing before it.")
         with self.batch() as batch:
             if before is None:
                 batch.set_live(EMPTY, name, reason=reason, previous=None)

@@ -41,7 +41,7 @@ class Log:
         self.store, self.name = store, name
         self._entries: dict[str, bytes] = {}
         self._pending: deque[tuple[str, Future[None]]] = deque()
-        # Asked for once: a search looks up every proposal, and mostly in vain.
+        # Read once: a search looks up every proposal, mostly in vain.
         self._stored: set[str] = set()
         if store is not None:
             begin, end = self._key(""), f"log/{name}0"  # "0" follows "/" in the order of keys
@@ -73,7 +73,7 @@ class Log:
     def put(self, key: str, value: Json) -> Future[None]:
         """Enter a value; the future is done once it is durable. An entry that is there stays as it is.
 
-        Wait for the future before using what was paid for; an entry that only saves time may be left to `flush`.
+        Wait for the future before using a paid answer; an entry that only saves time may be left to `flush`.
 
         Raises:
             InputError: the value has no JSON form.

@@ -49,7 +49,7 @@ class Client:
     Args:
         url: of `whet serve`.
         token: one with the role write.
-        on_trouble: told, once for each time that it begins, why the server cannot be reached.
+        on_trouble: called with the reason, once per outage, when the server cannot be reached.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Client:
             InputError: the server refuses (a wrong token, for instance).
             StoreError: it cannot be reached.
         """
-        # Not repeated here: the worker asks again anyway, and may have been told to stop meanwhile.
+        # Not repeated here: the worker asks again anyway, and may have been stopped meanwhile.
         return (await self._post("/api/rollouts/claim", claim, Claimed, wait=claim.wait)).leases
 
     async def withdraw(self, worker: str) -> None:

@@ -71,7 +71,7 @@ def work_here(work: Work, done: Callable[[Tally], None]) -> int:
             if stopping.is_set():
                 released.set()
             else:
-                _say("finishing what is under way; Ctrl-C again gives it back")
+                _say("finishing the rollouts under way; Ctrl-C again gives them back")
                 stopping.set()
 
         loop = asyncio.get_running_loop()

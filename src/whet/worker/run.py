@@ -1,8 +1,8 @@
 """The worker: claims rollouts, runs many at once, reports them in batches.
 
 One process, one event loop; agents that do not await run in threads.  Several processes are
-several of these, told apart by their name.  Stopping finishes what is under way; stopping twice
-gives it back, to be claimed by another worker at once.
+several of these, told apart by their name.  Stopping finishes the rollouts under way; stopping
+twice gives them back, to be claimed by another worker at once.
 """
 
 from __future__ import annotations
@@ -79,9 +79,9 @@ class Worker:
         )
         self.tally = Tally()
         self._running: dict[int, tuple[Lease, asyncio.Task[None]]] = {}
-        """Fence → what is under way; fences are unique."""
+        """Fence → rollout under way; fences are unique."""
         self._undelivered: dict[int, Held] = {}
-        """Fence → what is done and not yet acknowledged; its lease is kept alive too."""
+        """Fence → rollout that is done and not yet acknowledged; its lease is kept alive too."""
         self._done: asyncio.Queue[Finish] = asyncio.Queue()
         self._away: float | None = None
         """Since when the server could not be reached, by the loop's clock; None if it could the last time."""
@@ -107,7 +107,7 @@ class Worker:
         """Work until `stopping` is set, or `limit` rollouts have been run.
 
         Args:
-            released: set, it gives back what is still under way.
+            released: set, it gives back the rollouts still under way.
             patience: seconds that the server may be unreachable before it gives up; None retries indefinitely.
 
         Raises:

@@ -43,7 +43,7 @@ class NewRollout(Request):
     id: Id | None = None
     mode: Mode = "train"
     resources: Id | None = None
-    """Id of the Bundle to run under; what is live when it is claimed if None."""
+    """Id of the Bundle to run under; None is the one that is live at the claim."""
     max_attempts: Annotated[int, msgspec.Meta(ge=1, le=100)] = 3
     meta: dict[str, Json] = {}
 
@@ -74,7 +74,7 @@ class Withdraw(Request):
 
 
 class Withdrawn(msgspec.Struct):
-    """How many claims were waiting."""
+    """The number of claims that were waiting."""
 
     claims: int
 
