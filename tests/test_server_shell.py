@@ -184,15 +184,6 @@ def test_stopping_answers_what_waits_and_leaves_the_lifespan() -> None:
     assert echo.left
 
 
-def test_a_port_in_use_is_an_error_that_names_it() -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = taken.getsockname()[1]
-        with pytest.raises(InputError, match=str(port)), running(Server(access(), [], port=port)):
-            pass
-
-
 def test_two_servers_do_not_share_a_port() -> None:
     with running(Server(access(), [])) as url:
         port = urlsplit(url).port
