@@ -27,7 +27,6 @@ from ..tracing.record import blame, outcome
 from ..tracing.trace import in_rollout, timing
 from ..types import (
     Bundle,
-    Json,
     Lease,
     Outcome,
     Trajectory,
@@ -85,27 +84,14 @@ def attempt(agent: Any) -> Attempt:
     )
 
 
-def _meta(lease: Lease) -> dict[str, Json]:
-    return {
-        "run": lease.rollout.id,
-        "rollout": lease.rollout.id,
-        "attempt": lease.attempt,
-        "mode": lease.rollout.mode,
-        "worker": lease.worker,
-    }
-
-
 def _id(lease: Lease) -> str:
     return f"{lease.rollout.id}.{lease.attempt}"
 
 
-def _seed(lease: Lease) -> int:
-    seed = lease.rollout.meta.get("seed")
-    return seed if isinstance(seed, int) else int(digest(lease.rollout.id, 8), 16)
-
-
 def _finish(lease: Lease, trajectory: Trajectory) -> Finish:
-    trajectory = recordable(replace(trajectory, meta={**trajectory.meta, **_meta(lease)}))
+    id, mode = lease.rollout.id, lease.rollout.mode
+    meta = {"run": id, "rollout": id, "attempt": lease.attempt, "mode": mode, "worker": lease.worker}
+    trajectory = recordable(replace(trajectory, meta={**trajectory.meta, **meta}))
     # The queue retries a report with an error; the agent's own mistake is a result, to learn from.
     error = trajectory.error if trajectory.outcome is Outcome.INFRASTRUCTURE_ERROR else None
     return Finish(lease.rollout.id, lease.fence, trajectory, error)
@@ -118,7 +104,9 @@ class _Called:
         self._env = calls(agent)
 
     async def __call__(self, lease: Lease, bundle: Bundle) -> Finish:
-        seed = _seed(lease)
+        seed = lease.rollout.meta.get("seed")
+        if not isinstance(seed, int):
+            seed = int(digest(lease.rollout.id, 8), 16)
         with noting() as read, timing():
             done = await rollout(
                 self._env(),
