@@ -50,8 +50,6 @@ from .spans import Spans
 from .subjects import Subjects
 
 _stores: weakref.WeakSet[Store] = weakref.WeakSet()
-_inherited: list[object] = []
-"""Queues that a fork copied: their SQLite connections are never to be used or closed in the child."""
 
 
 class Store:
@@ -449,14 +447,13 @@ class Store:
         return before.bundle
 
     def set_live(self, bundle: Bundle, name: str = LIVE, *, reason: str = "") -> Release:
-        """Make exactly `bundle` live, unasked: the write under `release`, which is what to call."""
+        """Make exactly `bundle` live without asking for a proof; callers want `release`, which uses the same write."""
         with self.batch() as batch:
             return batch.set_live(bundle, name, reason=reason)
 
     def _after_fork(self) -> None:
         """In the child: connect anew when needed; the queue is the parent's."""
         self.database.forked()
-        _inherited.append(self._queue)
         self._queue = None
         self._start = threading.Lock()  # the parent's may have been held at the fork
 
