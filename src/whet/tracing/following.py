@@ -17,15 +17,15 @@ from typing import TYPE_CHECKING, Any
 from ..errors import WhetError
 from ..store import Store
 from ..store.bundles import EMPTY
-from ..store.reader import Readers
-from ..store.reading import read_all
-from ..store.release import history, written
-from ..types import Bundle, Version
+from ..store.database import Reader
+from ..store.group_commit import releases_written
+from ..store.releases import LIVE, history
+from ..types import Bundle
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
-    from ..store.writer import Value
+    from ..store.group_commit import Value
     from .remote import Remote
 
 WATCH = 1.0
@@ -34,18 +34,11 @@ _inherited: list[object] = []
 """Connections that a fork copied: never to be used or closed in the child."""
 
 
-class _File:
-    """The file of a store, only to be read."""
-
-    def __init__(self, path: str) -> None:
-        self.path = path
-        self._readers = Readers(path)
+class _File(Reader):
+    """The file of a store, which need not exist yet."""
 
     def rows(self, query: str, values: Sequence[Value] = ()) -> list[Any]:
-        return self._readers.rows(query, values) if os.path.exists(self.path) else []
-
-    def versions(self, resource: str | None = None, *, ids: Sequence[str] | None = None) -> Iterator[Version]:
-        return read_all(self, Version, "versions", resource=resource, ids=ids)
+        return super().rows(query, values) if os.path.exists(self.path) else []
 
 
 class Following:
@@ -57,15 +50,15 @@ class Following:
 
     def _reset(self) -> None:
         """At the start, and in a forked child, which has neither the threads nor the connections of its parent."""
-        self._source: Store | _File | None = None
+        self._source: Reader | None = None
         if isinstance(self._target, Store):
-            self._source = self._target
+            self._source = self._target.database
         elif isinstance(self._target, str):
             self._source = _File(self._target)
         self._bundle = EMPTY
         self._release: str | None = None
         self._ask_at = 0.0
-        self._written = written()
+        self._written = releases_written()
         self._told = False
         self._lock = threading.Lock()
 
@@ -78,7 +71,7 @@ class Following:
     def bundle(self) -> Bundle:
         """What is live; empty where nothing is."""
         # Of a server, a thread asks; of a file, who comes after a release of this process may not miss it.
-        newer = self._source is not None and written() != self._written
+        newer = self._source is not None and releases_written() != self._written
         if newer or time.monotonic() >= self._ask_at:
             self._ask_once(wait=newer)
         return self._bundle
@@ -86,7 +79,9 @@ class Following:
     def _ask_once(self, *, wait: bool) -> None:
         if self._lock.acquire(blocking=wait):
             try:
-                self._written = written()  # before asking: what is written meanwhile is asked for again
+                self._written = (
+                    releases_written()
+                )  # before asking: what is written meanwhile is asked for again
                 self._ask_at = time.monotonic() + WATCH
                 self._ask()
             finally:
@@ -105,11 +100,11 @@ class Following:
         except (WhetError, OSError, RuntimeError, ValueError) as error:
             self._tell(error)
 
-    def _read(self, source: Store | _File) -> None:
+    def _read(self, source: Reader) -> None:
         newest = source.rows("SELECT id FROM releases WHERE name = 'live' ORDER BY seq DESC LIMIT 1")
         release = newest[0][0] if newest else None
         if release != self._release:
-            entries = history(source, "live", 1)
+            entries = history(source, LIVE, 1)
             self._bundle, self._release = entries[0].bundle if entries else EMPTY, release
 
     def _fetch(self) -> None:

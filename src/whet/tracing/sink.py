@@ -19,13 +19,14 @@ import time
 import warnings
 import weakref
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..errors import StoreError, WhetError
-from ..store import Batch, Store, spool
+from ..store import Batch, Store
 from ..store.batch import trajectory_row
+from ..store.client import append_to_spool
 from ..store.codec import encode
-from ..store.names import declared
+from ..store.releases import declared
 from ..types import Bundle, Feedback
 from .following import Following
 from .record import CallNote, process_run, trajectory
@@ -68,7 +69,7 @@ class Sink:
         self._reset()
         _sinks.add(self)
         if isinstance(target, Store):
-            target.before_close(self._flushed)
+            target.database.before_close(self._flushed)
 
     @property
     def target(self) -> Store | str | None:
@@ -159,7 +160,7 @@ class Sink:
                 self._drain([queue.popleft() for _ in range(min(len(queue), 200))])
 
     def _drain(self, items: list[Item]) -> None:
-        batch = Batch(_NO_TARGET)
+        batch = Batch()
         count = 0
         for item in items:
             try:
@@ -209,14 +210,14 @@ class Sink:
         try:
             store = self._opened()
             if store is not None:
-                store.write(batch.writes).result()
+                store.database.write(batch.writes).result()
                 return
         except (WhetError, OSError):
             pass
         try:
             if self.path == ":memory:":
                 raise OSError("a store in memory has no spool")
-            spool.append(f"{self.path}.spool-{os.getpid()}", batch.writes)
+            append_to_spool(f"{self.path}.spool-{os.getpid()}", batch.writes)
             self.spooled += count
         except OSError:
             self._drop(count)
@@ -230,15 +231,6 @@ class Sink:
         return self._store
 
 
-class _NoTarget:
-    def write(self, writes: Any) -> Any:
-        raise StoreError("a batch without a store")
-
-    def history(self, name: str = "live", *, last: int | None = None) -> Any:
-        return []
-
-
-_NO_TARGET = _NoTarget()
 _sinks: weakref.WeakSet[Sink] = weakref.WeakSet()
 _kept: dict[str, Sink] = {}
 _of_store: weakref.WeakKeyDictionary[Store, Sink] = weakref.WeakKeyDictionary()
