@@ -23,12 +23,12 @@ from .policy import placed
 from .reward import Reward, ascore, name_of, version_of
 from .stats import Interval, wilson
 from .tracing import collecting, current_bundle, using
-from .tracing.answers import bare
 from .tracing.encode import freeze, thaw
 from .tracing.kinds import is_async
 from .tracing.record import blame
 from .tracing.record import outcome as outcome_of
 from .tracing.replay import Counts, Divergence, Replay, unmarked
+from .tracing.tool_calls import bare
 from .types import Bundle, Failure, Json, Outcome, Score, Step, Trajectory, canonical, new_id
 
 UNRECORDED = (

@@ -13,7 +13,7 @@ from types import ModuleType
 
 from ..envs.email import Inbox, World
 from ..envs.email.slots import SlotView
-from ..tracing.decisions import tool_calls
+from ..tracing.tool_calls import tool_calls
 from ..types import Bundle, Group, Json, Step, Tokens, Trajectory
 from .agents import IDS, parsed
 

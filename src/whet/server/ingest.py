@@ -191,7 +191,7 @@ class OTLP:
     ) -> None:
         self._store, self._backlog, self._redactor = store, backlog or Backlog(), redactor
         self._limit = limits.body
-        self._limits = otlp.Limits(spans=limits.spans, nesting=limits.nesting)
+        self._limits = otlp.Limits(spans=limits.spans)
         self.accepted = self.rejected = 0
         """Spans and log records since the start."""
         self.routes: Sequence[Route] = tuple(

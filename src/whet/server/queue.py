@@ -104,7 +104,7 @@ class Queue:
         self, store: Store, limits: Limits | None = None, *, redactor: Redactor | None = None
     ) -> None:
         self._store, self._limits, self._redactor = store, limits or Limits(), redactor
-        self._otlp = otlp.Limits(spans=self._limits.spans, nesting=self._limits.nesting)
+        self._otlp = otlp.Limits(spans=self._limits.spans)
         self._waiters: Waiters | None = None
         self._polls: dict[str, set[asyncio.Event]] = {}
         """Worker → what ends each of its claims that wait."""

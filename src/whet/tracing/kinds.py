@@ -3,7 +3,7 @@
 Frameworks look at a function before they call it: `inspect.iscoroutinefunction` decides whether its answer
 is awaited, `inspect.isgeneratorfunction` whether it is iterated.  Under Python 3.11 a plain `def` cannot say that
 it returns a coroutine, so a wrapper must be an `async def` itself, and a generator function where it wraps one.
-What a wrapper records is `wrapped.py`.
+`trace.py` says what a wrapper records.
 """
 
 from __future__ import annotations
@@ -73,16 +73,16 @@ def is_async(function: Any) -> bool:
     return kind_of(function) == "async"
 
 
-def _whole(function: Any) -> Any:
-    """What a partial is of."""
+def _unwrapped(function: Any) -> Any:
+    """The function under any partials."""
     while isinstance(function, functools.partial):
         function = function.func
     return function
 
 
 def _code_of(function: Any) -> Any:
-    """What runs: the function of a partial, the `__call__` of an object."""
-    function = _whole(function)
+    """The code that runs: the function of a partial, the `__call__` of an object."""
+    function = _unwrapped(function)
     if inspect.isroutine(function) or isinstance(function, type):
         return function
     return getattr(type(function), "__call__", function)  # noqa: B004 - the function itself is wanted
@@ -90,7 +90,7 @@ def _code_of(function: Any) -> Any:
 
 def name_of(function: Any) -> str:
     """The function's qualified name; of a partial that of its function, of an object that of its class."""
-    function = _whole(function)
+    function = _unwrapped(function)
     return str(getattr(function, "__qualname__", type(function).__qualname__))
 
 
@@ -98,11 +98,11 @@ def dressed(wrapper: Callable[..., Any], function: Any) -> Callable[..., Any]:
     """The wrapper with the name, documentation, annotations and signature of the function."""
     functools.update_wrapper(wrapper, _code_of(function))
     if not inspect.isroutine(function):  # a partial or an object has no name of its own
-        whole = _whole(function)
+        inner = _unwrapped(function)
         wrapper.__qualname__ = name_of(function)
         wrapper.__name__ = wrapper.__qualname__.rpartition(".")[2]
-        wrapper.__doc__ = wrapper.__doc__ if whole.__doc__ is None else whole.__doc__
-        wrapper.__module__ = whole.__module__
+        wrapper.__doc__ = wrapper.__doc__ if inner.__doc__ is None else inner.__doc__
+        wrapper.__module__ = inner.__module__
         # Annotations that are text have a meaning in the module of the code, which nothing leads to from here.
         with suppress(Exception):
             wrapper.__annotations__ = get_type_hints(_code_of(function), include_extras=True)
@@ -132,7 +132,7 @@ def decorated(function: Any, decorator: str, wrap: Callable[[Any], Any]) -> Any:
 def forwarding(function: Any, choose: Callable[[Arguments, Keywords], Callable[..., Any]]) -> Any:
     """A function of the same kind and signature that calls `choose(args, kwargs)` each time it is called.
 
-    What is chosen may be of another kind where its answer can still be given as `function` would give it: an
+    The chosen one may be of another kind where its answer can still be given as `function` would give it: an
     async function's answer need not be awaited, and a generator's values may come as any iterable.
     """
     kind = kind_of(function)

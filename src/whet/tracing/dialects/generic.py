@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from ..content import Content
 from .messages import parsed, plain
-from .reading import OTHER, Reading, failure
+from .reading import OTHER, Reading, failure, first
 
 _INPUT = ("input.value", "input", "mlflow.spanInputs", "ai.prompt")
 _OUTPUT = ("output.value", "output", "mlflow.spanOutputs", "ai.response.text")
@@ -22,8 +22,7 @@ def read(content: Content) -> Reading:
     reading = Reading(OTHER, content.span.name, error=failure(content))
     if _NAMES.isdisjoint(held):
         return reading
-    given = next((held[key] for key in _INPUT if held.get(key) is not None), None)
-    result = next((held[key] for key in _OUTPUT if held.get(key) is not None), None)
-    reading.arguments = parsed(given)
+    result = first(held, *_OUTPUT)
+    reading.arguments = parsed(first(held, *_INPUT))
     reading.result = None if result is None else plain(result)
     return reading
