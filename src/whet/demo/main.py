@@ -35,7 +35,7 @@ KEY = "demo/last"
 class Bars:
     """Progress on standard error: bars on a terminal, else a line as each thing under way ends.
 
-    It says what, how far, and what is left; the figures behind are those of the learner.
+    It shows the stage, its progress and the rest; the figures behind are those of the learner.
     """
 
     def __init__(self, console: Console) -> None:
@@ -50,8 +50,8 @@ class Bars:
             console=console,
             disable=not console.is_terminal,
         )
-        self._known: dict[str, Any] = {}
-        self._said: dict[str, float] = {}
+        self._tasks: dict[str, Any] = {}
+        self._printed: dict[str, float] = {}
         self._begun = time.perf_counter()
         self._lock = threading.Lock()
 
@@ -71,16 +71,16 @@ class Bars:
             if not self.console.is_terminal:
                 self._say(what, done, total, shown)
                 return
-            if what not in self._known:
-                self._known[what] = self.bars.add_task(what, total=total, figures="")
-            self.bars.update(self._known[what], completed=done, total=total, figures=shown)
+            if what not in self._tasks:
+                self._tasks[what] = self.bars.add_task(what, total=total, figures="")
+            self.bars.update(self._tasks[what], completed=done, total=total, figures=shown)
 
-    def _say(self, what: str, done: int, total: int | None, shown: str) -> None:
+    def _say(self, stage: str, done: int, total: int | None, shown: str) -> None:
         now = time.perf_counter()
-        if done == total or now - self._said.get(what, self._begun) > 10:
-            self._said[what] = now
+        if done == total or now - self._printed.get(stage, self._begun) > 10:
+            self._printed[stage] = now
             self.console.print(
-                f"[{now - self._begun:6.1f} s] {what} {done}/{total or '?'}  {shown}",
+                f"[{now - self._begun:6.1f} s] {stage} {done}/{total or '?'}  {shown}",
                 markup=False,
                 highlight=False,
                 soft_wrap=True,

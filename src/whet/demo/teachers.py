@@ -54,18 +54,18 @@ def as_slots(trajectory: Trajectory, world: World, agent: ModuleType, bundle: Bu
 
 def _seen(view: SlotView, inbox: Inbox, call: Mapping[str, Json]) -> list[str]:
     if call["tool"] == "search":
-        given = {name: call[name] for name in ("sender", "month") if call.get(name)}
+        filters = {name: call[name] for name in ("sender", "month") if call.get(name)}
         return view.observe_search(
-            [hit.id for hit in inbox.search(call["words"], match=call["match"], **given)]
+            [hit.id for hit in inbox.search(call["words"], match=call["match"], **filters)]
         )
     return view.observe_read(call["id"]) if call["tool"] == "read" else []
 
 
 def lessons(groups: Sequence[Group], world: World, agent: ModuleType, bundle: Bundle) -> list[Group]:
     """Groups of runs that have a form by slot; tasks without any are left out."""
-    found = []
+    groups_by_slot = []
     for group in groups:
-        kept = [slots for one in group.trajectories if (slots := as_slots(one, world, agent, bundle))]
-        if kept:
-            found.append(Group(group.task, tuple(kept)))
-    return found
+        slot_runs = [slots for run in group.trajectories if (slots := as_slots(run, world, agent, bundle))]
+        if slot_runs:
+            groups_by_slot.append(Group(group.task, tuple(slot_runs)))
+    return groups_by_slot

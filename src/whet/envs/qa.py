@@ -19,7 +19,7 @@ TextModel = Callable[[str], str]
 
 
 FINISHED = "Episode finished."
-"""What there is to see after the end."""
+"""The observation after the end."""
 
 
 class SimpleQAEnv:
@@ -49,7 +49,7 @@ class SimpleQAEnv:
 
 
 def generate_reply(model: TextModel, prompt: str) -> str:
-    """What the model says to the prompt."""
+    """The model's reply to the prompt."""
     return model(prompt)
 
 

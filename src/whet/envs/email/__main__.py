@@ -19,8 +19,8 @@ from .questions import derive, shortage
 
 
 def _sentence(kind: Kind, value: str, mail: Mail) -> str:
-    for found, at in located(kind, mail.own):
-        if found == value:
+    for entity, at in located(kind, mail.own):
+        if entity == value:
             return " ".join(mail.own[max(0, at - 90) : at + 60].split())
     return ""
 

@@ -32,7 +32,7 @@ from datetime import datetime
 from pathlib import Path
 
 from ...errors import InputError
-from .parse import Parsed, parse_mail, whole
+from .parse import Parsed, parse_mail, storable
 from .vocabulary import STANDARD_FOLDERS
 
 _STANDARD = frozenset(STANDARD_FOLDERS)
@@ -66,7 +66,7 @@ class Mail:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """What could not be read as it stands, and why."""
+    """A file that could not be read as it stands, and why."""
 
     path: str
     reason: str
@@ -84,7 +84,7 @@ class Duplicate:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What a folder held."""
+    """The mail of a folder."""
 
     mails: tuple[Mail, ...]
     problems: tuple[Problem, ...] = ()
@@ -107,7 +107,7 @@ def read_mail(folder: Path | str) -> Reading:
         the same Message-ID, or the same sender, date, subject and body, the first is kept.
 
     Raises:
-        InputError: no such folder, no permission, nothing in it is mail, or a file that is no mail.
+        InputError: no such folder, no permission, nothing in it is mail, or a file that is not mail.
     """
     root = Path(folder)
     if not root.exists():
@@ -129,14 +129,14 @@ def read_mail(folder: Path | str) -> Reading:
             raise InputError(
                 f"{str(root)!r} is no mail: {reader.problems[0].reason}. Give a mail or an mbox file."
             )
-        seen = f"{len(reader.problems)} files were tried" if reader.problems else "it holds no files"
+        extent = f"{len(reader.problems)} files were tried" if reader.problems else "it holds no files"
         first = (
             f", the first: {reader.problems[0].path!r}: {reader.problems[0].reason}"
             if reader.problems
             else ""
         )
         raise InputError(
-            f"nothing in {str(root)!r} is mail ({seen}{first}). Give a folder that holds mail files."
+            f"nothing in {str(root)!r} is mail ({extent}{first}). Give a folder that holds mail files."
         )
     return Reading(tuple(reader.mails), tuple(reader.problems), tuple(reader.duplicates))
 
@@ -170,7 +170,7 @@ class _Reader:
     duplicates: list[Duplicate] = field(default_factory=list)
     _owners: dict[tuple[Path, bool], tuple[str, str]] = field(default_factory=dict)
     _ids: set[str] = field(default_factory=set)
-    _seen: dict[tuple[str, ...], str] = field(default_factory=dict)
+    _ids_by_content: dict[tuple[str, ...], str] = field(default_factory=dict)
 
     def file(self, path: Path) -> None:
         if path.is_symlink():
@@ -229,11 +229,11 @@ class _Reader:
             ((owner, id), "same Message-ID"),
             (content, "same sender, date, subject and body"),
         ):
-            if key in self._seen:
-                self.duplicates.append(Duplicate(where, reason, self._seen[key]))
+            if key in self._ids_by_content:
+                self.duplicates.append(Duplicate(where, reason, self._ids_by_content[key]))
                 return
         id = distinct_id(id, owner, self._ids)
-        self._seen[(owner, parsed.id or id)] = self._seen[content] = id
+        self._ids_by_content[(owner, parsed.id or id)] = self._ids_by_content[content] = id
         self.mails.append(
             Mail(
                 id=id,
@@ -251,17 +251,17 @@ class _Reader:
         )
 
 
-def distinct_id(id: str, owner: str, taken: set[str]) -> str:
+def distinct_id(id: str, owner: str, used_ids: set[str]) -> str:
     """The id, or the id with the mailbox's name where another mailbox holds its own copy; it is taken then."""
-    while id in taken:
+    while id in used_ids:
         id = f"{id}#{owner}"
-    taken.add(id)
+    used_ids.add(id)
     return id
 
 
 def _name(name: str) -> str:
     """A name on disk as text: its bytes need not be UTF-8."""
-    return whole(os.fsencode(name).decode("utf-8", "replace"))
+    return storable(os.fsencode(name).decode("utf-8", "replace"))
 
 
 def _standard(name: str) -> bool:
@@ -279,23 +279,27 @@ def owner_of(path: Path, root: Path, *, mbox: bool = False) -> tuple[str, str]:
     if _standard(base.name) or base.name in ("cur", "new"):
         chain.insert(0, base.parent)
     leaf = path.stem if mbox else folder.name
-    for place in chain:
-        if "__" in place.name:
-            owner, _, rest = place.name.partition("__")
+    for ancestor in chain:
+        if "__" in ancestor.name:
+            owner, _, rest = ancestor.name.partition("__")
             return owner, rest
     if mbox and "__" in path.stem:
         owner, _, rest = path.stem.partition("__")
         return owner, rest
     if mbox and not _standard(path.stem):
         return path.stem, path.stem
-    for place in chain:
-        if (place / "cur").is_dir() and (place / "new").is_dir():
-            inside = folder.relative_to(place).parts
-            name = place.parent.name if _standard(place.name) or place.name == "Maildir" else place.name
+    for ancestor in chain:
+        if (ancestor / "cur").is_dir() and (ancestor / "new").is_dir():
+            inside = folder.relative_to(ancestor).parts
+            name = (
+                ancestor.parent.name
+                if _standard(ancestor.name) or ancestor.name == "Maildir"
+                else ancestor.name
+            )
             return name, inside[0].lstrip(".") if len(inside) > 1 else "inbox"
     if mbox:
         return folder.name, leaf
-    for place in chain[:-1]:
-        if any(_standard(child.name) for child in place.iterdir() if child.is_dir()):
-            return place.name, leaf
+    for ancestor in chain[:-1]:
+        if any(_standard(child.name) for child in ancestor.iterdir() if child.is_dir()):
+            return ancestor.name, leaf
     return (chain[-2] if len(chain) > 1 else chain[-1]).name, leaf

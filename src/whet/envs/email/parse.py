@@ -22,6 +22,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from html.parser import HTMLParser
 
+from ...escapes import clean
+
 _FIELD = re.compile(r"([!-9;-~]+)[ \t]*:[ \t]*(.*)", re.DOTALL)
 _KNOWN = frozenset(("from", "date", "message-id", "subject", "to", "received", "sender", "return-path"))
 _ADDRESS = re.compile(r"[^\s<>\"'(),;:@]{1,200}@[^\s<>\"'(),;:@]{1,200}")
@@ -84,7 +86,7 @@ def parse_mail(content: bytes) -> Parsed:
         body = _decoded(raw, _charset(kind), problems)
     else:
         body = _parts(content, attachments, problems)
-    body = whole(body.replace("\r\n", "\n").replace("\r", "\n"))
+    body = storable(body.replace("\r\n", "\n").replace("\r", "\n"))
     sender, name = _sender(fields, problems)
     return Parsed(
         True,
@@ -96,19 +98,15 @@ def parse_mail(content: bytes) -> Parsed:
         subject=" ".join(_text(fields.get("subject", "")).split()),
         body=body,
         own=own_part(body),
-        attachments=tuple(map(whole, attachments)),
+        attachments=tuple(map(storable, attachments)),
         problems=tuple(problems),
     )
 
 
-def whole(text: str) -> str:
+def storable(text: str) -> str:
     """The text without NUL, and with U+FFFD for half characters, which no store and no JSON can hold."""
     text = text.replace("\0", "")
-    try:
-        text.encode()
-        return text
-    except UnicodeEncodeError:
-        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text if text.isascii() else clean(text)
 
 
 def own_part(body: str) -> str:
@@ -158,25 +156,25 @@ def _text(value: str) -> str:
                 value = str(email.header.make_header(words))
         except (ValueError, LookupError, email.errors.MessageError):
             pass
-    return whole(value)
+    return storable(value)
 
 
 def _first_token(value: str) -> str:
-    found = re.search(r"<([^<>]+)>", value)
-    return "".join((found[1] if found else value).split())
+    match = re.search(r"<([^<>]+)>", value)
+    return "".join((match[1] if match else value).split())
 
 
 def _addresses(value: str) -> list[str]:
-    return [found.lower() for found in _ADDRESS.findall(value)] if "@" in value else []
+    return [address.lower() for address in _ADDRESS.findall(value)] if "@" in value else []
 
 
 def _sender(fields: dict[str, str], problems: list[str]) -> tuple[str, str]:
     raw = fields.get("from") or fields.get("sender") or fields.get("return-path") or ""
-    found = _ADDRESS.search(raw)
-    address = found[0].lower().strip("<>.'") if found else ""
+    match = _ADDRESS.search(raw)
+    address = match[0].lower().strip("<>.'") if match else ""
     if not address:
         problems.append("broken headers: no sender's address")
-    name = raw.replace(found[0], "") if found else raw
+    name = raw.replace(match[0], "") if match else raw
     # X-From is what mail exported from Exchange and Notes keeps the display name in.
     return address, _display_name(name) or _display_name(fields.get("x-from", ""))
 
@@ -200,7 +198,7 @@ def _date(value: str, problems: list[str]) -> datetime | None:
 
 
 def _made_up(charset: str) -> bool:
-    """Whether it names a codec that is not a character set of mail."""
+    """True if it names a codec that is not a character set of mail."""
     try:
         return codecs.lookup(charset).name in _NO_CHARSETS
     except (LookupError, ValueError):
@@ -298,7 +296,7 @@ class _TextOnly(HTMLParser):
             self.text.append(data)
 
     def parse_marked_section(self, i: int, report: bool = True) -> int:
-        """Skip `<![if ...]>` and all like it, as browsers do: the standard library fails on what it does not know."""
+        """Skip `<![if ...]>` and all like it, as browsers do: the standard library fails on unknown ones."""
         end = self.rawdata.find(">", i + 3)
         return -1 if end < 0 else end + 1
 

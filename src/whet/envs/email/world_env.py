@@ -6,9 +6,9 @@
     {"tool": "unknown"}
 
 A call that is malformed is not an infrastructure error: it is answered with
-what was wrong, recorded in the rubric, and ends the episode as the published
+the reason, recorded in the rubric, and ends the episode as the published
 table has it.  Asking for a mail that does not exist is answered and goes on.
-What the agent is not to know (answer, evidence, gold clues) is in no observation.
+The answer, the evidence and the gold clues are in no observation.
 
 An agent that brings its own loop takes the same tools as an object: `world.episodes`
 holds the Inbox of each episode under way by the handle in its first observation.  What
@@ -149,7 +149,7 @@ class MailEnv:
         return inbox
 
     def _account(self) -> None:
-        """Count what was done with the inbox since the last step by somebody other than this Env."""
+        """Count the calls to the inbox since the last step by anybody other than this Env."""
         assert self._inbox is not None
         assert self._task is not None
         evidence = self._task.meta.get("evidence")
@@ -170,11 +170,11 @@ class MailEnv:
                     arguments[bound] = date.fromisoformat(arguments[bound])
                 except ValueError as error:
                     raise InputError(f"{bound} is {arguments[bound]!r}; give a day as 2001-03-05") from error
-        found = self._inbox.search(**arguments)
+        hits = self._inbox.search(**arguments)
         self._accounted += 1
-        if any(hit.id == self._task.meta.get("evidence") for hit in found):
+        if any(hit.id == self._task.meta.get("evidence") for hit in hits):
             self._episode.marks["found_right_mail"] = True
-        return {"results": [_shown(hit) for hit in found]}
+        return {"results": [_shown(hit) for hit in hits]}
 
     def _read(self, id: str) -> dict[str, Json]:
         assert self._inbox is not None

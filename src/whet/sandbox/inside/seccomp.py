@@ -164,7 +164,7 @@ def program(machine: str = MACHINE) -> bytes:
 
 
 def final(machine: str = MACHINE) -> bytes:
-    """What comes on top in each evaluation: no mount, and no new process in namespaces of its own."""
+    """Further refusals in each evaluation: no mount, and no new process in namespaces of its own."""
     column = 1 if machine == "aarch64" else 0
     refuse = _instruction(_RETURN, _ERRNO | errno.EPERM)
     code = [
