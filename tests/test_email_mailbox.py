@@ -186,7 +186,7 @@ def test_unusable_folders_are_input_errors_that_say_what_to_give(tmp_path: Path)
     put(tmp_path / "papers/a.pdf", b"%PDF-1.4")
     with pytest.raises(InputError, match=r"nothing in .* is mail"):
         read_mail(tmp_path / "papers")
-    with pytest.raises(InputError, match="is no mail"):
+    with pytest.raises(InputError, match="is not mail"):
         read_mail(tmp_path / "papers/a.pdf")
 
 

@@ -148,6 +148,7 @@ async def attempt(
     arguments, named = call_of(agent, recorded)
     failure: Exception | None = None
     output: Json = None
+    # `collecting` inside: what the replayed agent traces must not reach the store as a run of its own.
     with Replay(recorded, divergence=divergence, guard=guard) as replay, collecting() as records:
         try:
             with using(bundle):

@@ -22,7 +22,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from .. import tracing
 from ..envs.email import Clues, World, extract
@@ -30,7 +30,10 @@ from ..envs.email.slots import END, MAX_WORDS, TOKENS, InvalidSlot, SlotView
 from ..errors import InputError
 from ..heads import RouterTable, load_head
 from ..policy import Action, Policy
-from ..types import Bundle, Json, Step, Task, Version
+from ..types import Bundle, Json, Step, Task
+
+if TYPE_CHECKING:
+    from ..training.local import LocalModels
 
 UNKNOWN = {"tool": "unknown"}
 
@@ -55,12 +58,6 @@ def load_agent() -> ModuleType:
         tracing.register_loader("head", load_head)
         agent.__whet__ = True  # type: ignore[attr-defined]
     return agent
-
-
-class Models(Protocol):
-    """The part of `whet.training.local.LocalModels`, which brings torch, that the slot policy needs."""
-
-    def sampler(self, version: Version, *, greedy: bool = False, temperature: float = 1.0) -> Any: ...
 
 
 IDS = {token: index for index, token in enumerate(TOKENS)}
@@ -116,7 +113,9 @@ def parsed(agent: ModuleType, question: str, bundle: Bundle) -> Mapping[str, Jso
 class SlotPolicy:
     """The local model, acting by slot."""
 
-    def __init__(self, agent: ModuleType, world: World, bundle: Bundle, models: Models, seed: int) -> None:
+    def __init__(
+        self, agent: ModuleType, world: World, bundle: Bundle, models: LocalModels, seed: int
+    ) -> None:
         self.agent, self.world, self.bundle = agent, world, bundle
         temperature = bundle["decoding"].content["temperature"] if "decoding" in bundle else 1.0
         sampler = models.sampler(bundle["policy"], greedy=temperature == 0, temperature=temperature or 1.0)
@@ -184,7 +183,7 @@ class MailAgents:
         models: samplers of local weights; None where torch is not installed.
     """
 
-    def __init__(self, world: World, models: Models | None = None) -> None:
+    def __init__(self, world: World, models: LocalModels | None = None) -> None:
         self.world, self.models, self.agent = world, models, load_agent()
         self.true_clues: dict[str, Clues] = {}
         """Question → what its maker meant, for measuring what parsing costs."""

@@ -278,11 +278,11 @@ class Clock:
     """The time of a stage, from when this was made."""
 
     def __init__(self) -> None:
-        self._at, self._begun, self._cpu = time.time(), time.perf_counter(), time.process_time()
+        self._at, self._began, self._cpu = time.time(), time.perf_counter(), time.process_time()
 
     def row(self, stage: str, **more: float) -> dict[str, Any]:
         """The stage's row of timings; `at` is in Unix time, the same in every process."""
-        spent = {"seconds": time.perf_counter() - self._begun, "cpu_seconds": time.process_time() - self._cpu}
+        spent = {"seconds": time.perf_counter() - self._began, "cpu_seconds": time.process_time() - self._cpu}
         return {"stage": stage, "at": self._at, **spent, "rollouts": 0, **more}
 
 

@@ -38,7 +38,7 @@ from ..types import Budget, Bundle, Group, Json, Task, Trajectory, Version
 from . import scoring
 from .job import Job, stored
 from .stages import Stage
-from .teachers import calls_of, lessons
+from .teachers import calls_of, lessons, searched
 
 NEEDS = {"rule": "rule", "head": "decide", "policy": "policy"}
 """Arm → the resource without which a Bundle is not that agent."""
@@ -130,7 +130,7 @@ class Learning:
         """Have the report say this of a stage."""
         self._notes[stage] = note
 
-    def said(self) -> list[str]:
+    def notes(self) -> list[str]:
         """The notes for the report, in the order of the stages, whichever ended first."""
         order = {name: index for index, name in enumerate(self.stages())}
         return [
@@ -261,8 +261,7 @@ class Learning:
         ids: list[str] = []
         for call in calls_of(trajectory):
             if call["tool"] == "search":
-                filters = {name: call[name] for name in ("sender", "month") if call.get(name)}
-                results = inbox.search(call["words"], match=call.get("match", "all"), **filters)
+                results = searched(inbox, call)
             elif call["tool"] == "read" and call["id"] not in ids:
                 rank = next((k for k, hit in enumerate(results) if hit.id == call["id"]), None)
                 if rank is not None:

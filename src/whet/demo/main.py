@@ -52,7 +52,7 @@ class Bars:
         )
         self._tasks: dict[str, Any] = {}
         self._printed: dict[str, float] = {}
-        self._begun = time.perf_counter()
+        self._began = time.perf_counter()
         self._lock = threading.Lock()
 
     def __enter__(self) -> Bars:
@@ -77,10 +77,10 @@ class Bars:
 
     def _say(self, stage: str, done: int, total: int | None, shown: str) -> None:
         now = time.perf_counter()
-        if done == total or now - self._printed.get(stage, self._begun) > 10:
+        if done == total or now - self._printed.get(stage, self._began) > 10:
             self._printed[stage] = now
             self.console.print(
-                f"[{now - self._begun:6.1f} s] {stage} {done}/{total or '?'}  {shown}",
+                f"[{now - self._began:6.1f} s] {stage} {done}/{total or '?'}  {shown}",
                 markup=False,
                 highlight=False,
                 soft_wrap=True,

@@ -215,7 +215,7 @@ class Proof:
             candidate = decide(name, best, self.learners[name].bundle, gain, worth=WORTH)
             why.append(candidate.reason)
             best = name if candidate.entered else best
-        return best, why + self.learning.said()
+        return best, why + self.learning.notes()
 
     def _judged(self, gate: dict[str, list[Group]], proposed: str) -> tuple[str, Verdict, list[str]]:
         """The released agent's name, the verdict on it against the agent as it came, and further comparisons.
@@ -293,7 +293,7 @@ class Proof:
         )
         cost = (clues["mix"]["success"] or 0.0) - (stages["head"]["mix"]["success"] or 0.0)
         composition.append(f"parsing the question costs {100 * cost:.1f} points (head with the true clues)")
-        bundle = self.learners[released].bundle
+        bundle, routed = self.learners[released].bundle, self.learners["route"].bundle
         names = ("weak", "naive", "rule", "head", "cloned", "trained")
         job, timings = self.job, sorted(self.job.timings.values(), key=lambda row: float(row["at"]))
         unrecorded = sum(row.get("unrecorded", 0) for row in timings)
@@ -317,7 +317,7 @@ class Proof:
             "curves": self._curves(),
             "diffs": self.diffs(bundle),
             "importances": _importances(self.learners["head"].bundle),
-            "route": _table_of(self.learners["route"].bundle),
+            "route": RouterTable.of(routed["router"]).render() if "router" in routed else "",
             "examples": self._examples(gate["weak"], gate[released]),
             "timings": timings,
             "notes": [
@@ -388,15 +388,11 @@ class Proof:
             {
                 "question": run.task.instruction,
                 "truth": "nothing to find" if run.task.answer is None else str(run.task.answer),
-                "before": told(next(complete_runs).trajectories[0]),
-                "after": told(next(complete_runs).trajectories[0]),
+                "before": as_text(next(complete_runs).trajectories[0]),
+                "after": as_text(next(complete_runs).trajectories[0]),
             }
             for run, _ in shown
         ]
-
-
-def _table_of(bundle: Bundle) -> str:
-    return RouterTable.of(bundle["router"]).render() if "router" in bundle else ""
 
 
 def _importances(bundle: Bundle) -> list[tuple[str, float]]:
@@ -406,7 +402,7 @@ def _importances(bundle: Bundle) -> list[tuple[str, float]]:
     return sorted(((name, 100 * share) for name, share in shares.items()), key=lambda row: -row[1])[:10]
 
 
-def told(trajectory: Trajectory) -> str:
+def as_text(trajectory: Trajectory) -> str:
     """A run as lines of text: each tool call and what came of it."""
     lines = []
     for step in trajectory.steps:

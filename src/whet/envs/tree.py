@@ -80,7 +80,9 @@ class Tree:
             self._undo = int(bool(task.initial_state["repairable"]))
             self._right = right_turns(task)
         except (KeyError, TypeError, ValueError) as error:
-            raise EnvError(f"task {task.id} is no walk down a tree: {error!r}; use tree_tasks()") from error
+            raise EnvError(
+                f"task {task.id} is not a walk down a tree: {error!r}; use tree_tasks()"
+            ) from error
         self._path, self._done = [], False
         return self._observation()
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -67,7 +66,7 @@ class Sandbox:
         installed = launch.bubblewrap() is not None
         if self.backend == "bubblewrap" and not installed:
             raise SandboxError(
-                "bubblewrap was asked for and there is no bwrap on PATH. Install it (apt install bubblewrap), "
+                "bubblewrap was requested, and bwrap is not on PATH. Install it (apt install bubblewrap), "
                 "or leave `backend` out to use namespaces of our own."
             )
         if self.backend is not None:
@@ -176,11 +175,6 @@ def _plan(
         "hidden": [],
         "temporary": [],
     }
-
-
-def scratch_folder() -> str:
-    """A temporary folder for what runs without a sandbox."""
-    return tempfile.mkdtemp(prefix="whet-local-")
 
 
 def remove(folder: str) -> None:

@@ -139,7 +139,7 @@ class Zygote:
         if self.sandbox.image is not None:
             self._container = docker.fresh_name()
         elif not self.sandbox.isolated:
-            self._scratch = box.scratch_folder()
+            self._scratch = tempfile.mkdtemp(prefix="whet-local-")
         elif isinstance(place := cgroup.here(), cgroup.Place):
             with contextlib.suppress(OSError):  # watched then, as where there is no place
                 self._cgroup = cgroup.Group(place)

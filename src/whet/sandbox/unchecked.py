@@ -245,7 +245,7 @@ class UncheckedPool:
         co_resident: bool = False,
         stream: Any = None,
     ) -> Result:
-        self._prepare(spec)
+        self._prepare(spec)  # before a zygote is chosen: one with other modules is replaced
         async with self._zygote(co_resident) as zygote:
             session = Session(self, zygote, (b"o" if stream is None else b"s") + spec)
             session.co_resident = co_resident

@@ -97,6 +97,7 @@ class Assembler:
             at = time.time() if now is None else now
             moved = self._look(at)
             while True:
+                # Counted before reading; `batch.as_of` refuses the write if somebody was erased since.
                 erasures = self._erasures()
                 try:
                     return self._written(at, moved, erasures)

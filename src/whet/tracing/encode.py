@@ -40,7 +40,7 @@ def _hook(value: Any) -> Any:
         return {key if type(key) is str else repr(key): inner for key, inner in value.items()}
     if isinstance(value, Sequence | Set) and not isinstance(value, str | bytes | bytearray | memoryview):
         return list(value)
-    item = getattr(value, "item", None)
+    item = getattr(value, "item", None)  # a scalar of numpy or torch
     if callable(item) and getattr(value, "shape", None) == ():
         return item()
     return mark(value)

@@ -62,6 +62,7 @@ def set_live_bundle(bundle: Bundle | None) -> None:
 
 def _fixed() -> Bundle | None:
     """The Bundle of `set_live_bundle`, else of the file that WHET_BUNDLE names."""
+    # Not at every read: a lookup in `os.environ` costs several reads of a resource.
     if not _live and time.monotonic() >= _look_at[0]:
         if path := os.environ.get("WHET_BUNDLE"):
             _live[:] = [

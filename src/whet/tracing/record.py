@@ -113,6 +113,7 @@ class Called:
         """
         keywords: dict[str, Any] = {}
         positional: Sequence[Any] = frozen
+        # `freeze` returns bare arguments only if none can change, so a list in front marks the other form.
         if len(frozen) == 3 and type(frozen[0]) is list:
             positional, keywords, _ = frozen
         names = self.names
@@ -290,6 +291,7 @@ def trajectory(note: CallNote, *, encoded: bool) -> Trajectory:
             that will only encode it again; else decode it.
     """
     read = raw if encoded else thaw
+    # Thawed even where `encoded`: an instruction is text, not bytes.
     observation = note.called.observation(note.frozen, thaw)
     instruction = observation if isinstance(observation, str) else msgspec.json.encode(observation).decode()
     meta: dict[str, Json] = {"function": note.called.name}

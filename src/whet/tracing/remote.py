@@ -105,7 +105,8 @@ class Remote:
             time.sleep(pause)
         if len(records) == 1:
             return 1
-        return sum(self._post(path, name, [record]) for record in records)  # one of them is at fault
+        # The server refuses a request whole: sent one by one, only the record at fault is lost.
+        return sum(self._post(path, name, [record]) for record in records)
 
 
 def _as_posted(body: bytes) -> msgspec.Raw:

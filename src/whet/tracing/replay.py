@@ -93,7 +93,7 @@ class Replay:
         self, trajectory: Trajectory, *, divergence: Divergence = "exclude", guard: bool = False
     ) -> None:
         if not callable(divergence) and divergence not in ("exclude", "nearest", "live"):
-            raise InputError(f"divergence {divergence!r} is none of exclude, nearest, live, or a function")
+            raise InputError(f"divergence={divergence!r}: it must be exclude, nearest, live or a function")
         self.counts = Counts()
         self._divergence, self._guard = divergence, guard
         self._by_tool: dict[str, list[Step]] = {}
@@ -237,7 +237,7 @@ def effect_of(value: Any) -> Effect | None:
         InputError: it is none.
     """
     if value is not None and value not in EFFECTS:
-        raise InputError(f"effect {value!r} is none of {', '.join(EFFECTS)}")
+        raise InputError(f"effect={value!r}: it must be one of {', '.join(EFFECTS)}")
     return cast("Effect | None", value)
 
 

@@ -108,6 +108,7 @@ class Resource:
         bundle = current_bundle()
         lookup = self._lookup
         if lookup[0] is not bundle:
+            # One tuple, replaced at once: no thread sees the Bundle of one read with the Version of another.
             lookup = self._lookup = (bundle, bundle.get(self.name))
         return lookup[1]
 
@@ -143,6 +144,7 @@ class Text(Resource):
         return format(str(self._read()), spec)
 
     def __getattr__(self, name: str) -> Any:
+        # Underscored names are looked up by copy, pickle and debuggers, which must not count as reads.
         if name.startswith("_") or not hasattr(str, name):
             raise AttributeError(f"a text resource has no attribute {name!r}")
         return getattr(str(self._read()), name)

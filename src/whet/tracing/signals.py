@@ -110,7 +110,7 @@ def why_silent(run: Trajectory) -> str | None:
     if run.session is None:
         return "the run names no session; give one with whet.run(session=...), x-whet-session or session.id"
     if _answer(run) is None:
-        return "the run's answer is no text, so that nobody can be seen to answer it"
+        return "the run's answer is not text, so no message can be read as a reply to it"
     return None
 
 
@@ -169,6 +169,7 @@ def hear(store: Store, *, now: float | None = None) -> int:
         departure = max((run.started + (run.seconds or 0.0) for run in runs), default=0.0) + LEFT_AFTER
         if departure >= at:  # the user may be there still: whether they left is asked when the time is up
             waiting[session] = departure + 1.0
+    # One commit: feedback without the place read so far would be looked for again, the place alone would lose it.
     with suppress(StoreError), store.batch() as batch:
         batch.add_feedback(*fresh)
         batch.put_state(STATE, {"after": last, "waiting": waiting})

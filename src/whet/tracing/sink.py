@@ -100,6 +100,7 @@ class Following:
         self._ask_at = 0.0
         self._written = written()
         self._warned = False
+        # A new one: the parent's may be held by a thread that the child does not have.
         self._lock = threading.Lock()
 
     def forked(self) -> None:
@@ -162,7 +163,7 @@ class Following:
         if not self._warned:
             self._warned = True
             warnings.warn(
-                f"what is live cannot be read, so this program goes on as it is: {error}", stacklevel=2
+                f"the live release cannot be read, so this program continues as it is: {error}", stacklevel=2
             )
 
 
@@ -216,6 +217,7 @@ class Sink:
         if len(queue) >= LIMIT and not isinstance(item, threading.Event):
             self._drop(1)
             return
+        # In this order: the writer sets `_idle` before it looks whether the queue is empty.
         queue.append(item)
         if self._idle:
             self._wake()
@@ -300,7 +302,7 @@ class Sink:
         for name, handle in list(declared.items()):
             if name in self._declared:
                 continue
-            self._declared.add(name)
+            self._declared.add(name)  # before the attempt: one that fails is not tried at every batch
             try:
                 default, redactor = handle.default_version, redaction()
                 secret = redactor is not None and redactor.suspects(encode(default))

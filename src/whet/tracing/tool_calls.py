@@ -292,7 +292,7 @@ class _Reader:
         """Of each call the place of the step that it was read from."""
         self._silent: set[int] = set()
         """Places of the model's turns that called no tool."""
-        self._known: dict[bytes, list[Invocation]] = defaultdict(list)
+        self._by_key: dict[bytes, list[Invocation]] = defaultdict(list)
         first_request = True
         for index, step in enumerate(self._steps):
             if step.kind == "llm":
@@ -325,14 +325,14 @@ class _Reader:
     def _add(self, index: int, call: Invocation) -> None:
         self.calls.append(call)
         self._at.append(index)
-        self._known[_call_key(call)].append(call)
+        self._by_key[_call_key(call)].append(call)
 
     def _read_request(self, index: int, step: Step, *, history: bool) -> None:
         counts: Counter[bytes] = Counter()
         for call in _conversation_calls(step.observation):
             sign = _call_key(call)
             number, counts[sign] = counts[sign], counts[sign] + 1
-            alike = self._known[sign]
+            alike = self._by_key[sign]
             twin = alike[number] if number < len(alike) else None
             if (
                 twin is None or twin.id != call.id

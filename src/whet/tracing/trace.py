@@ -478,7 +478,7 @@ def _plain(function: Any, begin: Begin) -> Callable[..., Any]:
         ended = True
         try:
             result = function(*args, **kwargs)
-            if type(result) in _LATER:
+            if type(result) in _LATER:  # not every awaitable: a Task has begun by itself
                 ended = False
                 return _later(result, note, frame)
             note.action = freeze(result)

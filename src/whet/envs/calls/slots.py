@@ -99,21 +99,15 @@ class CallView:
 
     def __init__(self, request: str, functions: Sequence[Function]) -> None:
         self.request = request
-        self._said = frozenset(stems(request))
+        self._stems = frozenset(stems(request))
         self._clauses = [
             0,
             *(clause.end() for clause in _CLAUSE.finditer(request) if clause.end() < len(request)),
         ]
         self._clauses = self._clauses[:CLAUSES]
-        scored = sorted(
-            enumerate(functions),
-            key=lambda scored_function: (
-                -sum(self._overlap(scored_function[1], functions)),
-                scored_function[0],
-            ),
-        )
-        chosen = sorted(scored[:FUNCTIONS], key=lambda scored_function: scored_function[0])
-        self.functions = [function for _, function in chosen]
+        overlaps = [-sum(self._overlap(function, functions)) for function in functions]
+        ranked = sorted(range(len(functions)), key=lambda number: (overlaps[number], number))
+        self.functions = [functions[number] for number in sorted(ranked[:FUNCTIONS])]
         self._overlaps = [self._overlap(function, functions) for function in self.functions]
         self.arguments: list[tuple[int, _Argument]] = []
         """(function, argument) behind p0, p1, …"""
@@ -131,7 +125,7 @@ class CallView:
         for rival in others:
             if rival is not function:
                 about -= set(stems(rival.description))
-        return len(name & self._said), len(about & self._said)
+        return len(name & self._stems), len(about & self._stems)
 
     def _values(self) -> list[Value]:
         """The values that the request names: an argument's choices first, so that nothing else holds them."""
@@ -223,7 +217,7 @@ class CallView:
             arguments = dict(_flat(call.arguments))
             for slot, (number, argument) in enumerate(self.arguments):
                 if number == owner and argument.path in arguments:
-                    index = self._place(slot, arguments.pop(argument.path), used)
+                    index = self._value_slot(slot, arguments.pop(argument.path), used)
                     if index is None:
                         return None
                     used.add(index)
@@ -232,7 +226,7 @@ class CallView:
                 return None
         return [*(answer or ["none"]), END]
 
-    def _place(self, slot: int, argument_value: Any, used: set[int]) -> int | None:
+    def _value_slot(self, slot: int, argument_value: Any, used: set[int]) -> int | None:
         """Where a value stands: among the argument's candidates, and not pointed at yet, if possible."""
         argument = self.arguments[slot][1]
         fitted = [_fitted(value, argument) for value in self.values]
@@ -263,7 +257,7 @@ class CallView:
                 number, argument = self.arguments[_slot(body[0], "p", len(self.arguments))]
                 value = self.values[_slot(body[1], "v", len(self.values))]
                 if number != owner:
-                    raise InvalidCall(f"{body[0]} is no argument of {calls[-1].name}")
+                    raise InvalidCall(f"{body[0]} is not an argument of {calls[-1].name}")
                 _put(calls[-1].arguments, argument.path, _fitted(value, argument))
             else:
                 raise InvalidCall(f"no calls: {' '.join(tokens)}")

@@ -148,7 +148,7 @@ _KINDS: tuple[_Kind, ...] = (
 
 
 @dataclass(frozen=True, slots=True)
-class _Made:
+class _Generated:
     function: Function
     verb: str
     noun: str
@@ -160,23 +160,23 @@ def functions(names: Names = "seen", *, count: int = 50, seed: int = 0) -> list[
     return [generated.function for generated in _functions(names, count, seed)]
 
 
-def _functions(names: Names, count: int, seed: int) -> list[_Made]:
+def _functions(names: Names, count: int, seed: int) -> list[_Generated]:
     rng = random.Random(f"{names}/{seed}")
     verbs, nouns = WORDS[names]
     pairs = rng.sample([(verb, noun) for verb in verbs for noun in nouns], count)
     return [_function(verb, noun, rng) for verb, noun in pairs]
 
 
-def _function(verb: str, noun: str, rng: random.Random) -> _Made:
+def _function(verb: str, noun: str, rng: random.Random) -> _Generated:
     kinds = tuple(rng.sample(_KINDS, rng.randint(1, 5)))
     needed = [kind.name for kind in kinds[: max(1, rng.randint(1, len(kinds)))]]
     name = rng.choice((f"{verb}_{noun}", f"{noun}.{verb}", f"{verb}{noun.capitalize()}"))
     schema = {"type": "object", "properties": {kind.name: kind.schema for kind in kinds}, "required": needed}
-    return _Made(Function(name, schema, f"{verb.capitalize()} a {noun}."), verb, noun, kinds)
+    return _Generated(Function(name, schema, f"{verb.capitalize()} a {noun}."), verb, noun, kinds)
 
 
 def call_tasks(
-    count: int, *, names: Names = "seen", functions: int = 50, seed: int = 0, call_count: int | None = None
+    count: int, *, names: Names = "seen", functions: int = 50, seed: int = 0, wanted: int | None = None
 ) -> list[Task]:
     """Requests over one set of functions, with the calls that they want as the answer.
 
@@ -188,10 +188,10 @@ def call_tasks(
     """
     pool = _functions(names, functions, 0)
     rng = random.Random(f"requests/{names}/{seed}")
-    return [_task(f"{names}-{seed}-{number}", pool, rng, call_count) for number in range(count)]
+    return [_task(f"{names}-{seed}-{number}", pool, rng, wanted) for number in range(count)]
 
 
-def _task(id: str, pool: Sequence[_Made], rng: random.Random, call_count: int | None) -> Task:
+def _task(id: str, pool: Sequence[_Generated], rng: random.Random, call_count: int | None) -> Task:
     number = rng.choices((0, 1, 2), (1, 7, 4))[0] if call_count is None else call_count
     first = rng.choice(pool)
     twice = number == 2 and rng.random() < 0.5
@@ -212,7 +212,7 @@ def _task(id: str, pool: Sequence[_Made], rng: random.Random, call_count: int | 
     rng.shuffle(offered)
     calls, parts = list[Call](), list[str]()
     for target in [first, second][: max(1, number)]:
-        call, words = _said(target, rng)
+        call, words = _worded_call(target, rng)
         calls.append(call)
         parts.append(words)
     opening = rng.choice(("Please ", "I would like to ", "Could you ", ""))
@@ -226,7 +226,7 @@ def _task(id: str, pool: Sequence[_Made], rng: random.Random, call_count: int | 
     )
 
 
-def _said(target: _Made, rng: random.Random) -> tuple[Call, str]:
+def _worded_call(target: _Generated, rng: random.Random) -> tuple[Call, str]:
     """A call of a function, and the words that ask for it."""
     chosen = [kind for kind in target.kinds if kind.name in target.function.required or rng.random() < 0.6]
     rng.shuffle(chosen)

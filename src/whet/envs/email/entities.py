@@ -3,8 +3,8 @@
 `extract` normalises, so that equal values are equal strings; `same` compares
 what an agent answered, in whatever common form, with a normalised value.
 Numbers are read as they are written in North America (month before day,
-ten-digit phones).  Nothing is inferred: "next Tuesday" is no date, "a few
-thousand" no amount.
+ten-digit phones).  Nothing is inferred: "next Tuesday" is not a date, "a few
+thousand" not an amount.
 """
 
 from __future__ import annotations

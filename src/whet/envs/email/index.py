@@ -314,7 +314,7 @@ class MailIndex:
     def _word_scores(self, part: str) -> dict[int, float]:
         if part not in self._scores:
             query = "SELECT rowid, bm25(mail, 8.0, 1.0) FROM mail WHERE mail MATCH ?"
-            with self._lock:
+            with self._lock:  # one connection for all threads
                 self._scores[part] = dict(self._database.execute(query, (f'"{_spelled(part)}"',)))
         return self._scores[part]
 

@@ -127,7 +127,7 @@ def read_mail(folder: Path | str) -> Reading:
     if not reader.mails:
         if root.is_file():
             raise InputError(
-                f"{str(root)!r} is no mail: {reader.problems[0].reason}. Give a mail or an mbox file."
+                f"{str(root)!r} is not mail: {reader.problems[0].reason}. Give a mail or an mbox file."
             )
         extent = f"{len(reader.problems)} files were tried" if reader.problems else "it holds no files"
         first = (

@@ -218,7 +218,7 @@ def _transfer_decoded(raw: bytes, encoding: str, problems: list[str]) -> bytes:
         try:
             return binascii.a2b_base64(raw)
         except binascii.Error as error:
-            problems.append(f"body is no valid base64 ({error}); kept as it stands")
+            problems.append(f"body is not valid base64 ({error}); kept as it stands")
     elif encoding not in ("", "7bit", "8bit", "binary"):
         problems.append(f"unknown transfer encoding {encoding[:40]!r}; body kept as it stands")
     return raw
@@ -232,7 +232,7 @@ def _decoded(raw: bytes, charset: str, problems: list[str]) -> str:
             raise LookupError
         return raw.decode(charset)
     except UnicodeDecodeError:
-        reason = f"body holds bytes that are no {charset}"
+        reason = f"body holds bytes that are not {charset}"
     except (LookupError, ValueError):
         reason = f"unknown character set {charset[:40]!r}"
     for guess in ("utf-8", "cp1252"):

@@ -66,7 +66,7 @@ class Clues:
             return msgspec.convert(data, cls)
         except msgspec.ValidationError as error:
             raise InputError(
-                f"these are no clues of a question: {error}. Give Task.meta['clues']."
+                f"these are not clues of a question: {error}. Give Task.meta['clues']."
             ) from error
 
 

@@ -86,7 +86,7 @@ class _Bench:
         for row, mail in enumerate(index.mails):
             self.subjects.setdefault(plain_subject(mail.subject).casefold(), []).append(row)
 
-    def given(self, kind: Kind, row: int) -> frozenset[str]:
+    def values(self, kind: Kind, row: int) -> frozenset[str]:
         """The values of a kind that the mail in this row gives."""
         key = (kind, row)
         if key not in self._values_of:
@@ -122,7 +122,7 @@ class _Bench:
         expected = frozenset() if value is None else frozenset([value])
         values: set[str] = set()
         for row in self.matching(clues):
-            values |= self.given(clues.kind, row)
+            values |= self.values(clues.kind, row)
             if not values <= expected:
                 return False
         return values == expected
@@ -192,10 +192,10 @@ class _Mailbox(_Bench):
     def facts(self, seed: int) -> list[Fact]:
         """The mailbox's facts: every phone, amount and date, and a third as many of each other kind."""
         body = [
-            Fact(self.index.mails[row], kind, next(iter(self.given(kind, row))))
+            Fact(self.index.mails[row], kind, next(iter(self.values(kind, row))))
             for row in self.askable
             for kind in BODY_KINDS
-            if len(self.given(kind, row)) == 1 and not find(kind, self.index.mails[row].subject)
+            if len(self.values(kind, row)) == 1 and not find(kind, self.index.mails[row].subject)
         ]
         facts = list(body)
         for kind in KINDS:
@@ -206,13 +206,14 @@ class _Mailbox(_Bench):
                 able, min(len(able), max(6, len(body) // 3))
             )
             facts += [
-                Fact(self.index.mails[row], kind, next(iter(self.given(kind, row)))) for row in sorted(chosen)
+                Fact(self.index.mails[row], kind, next(iter(self.values(kind, row))))
+                for row in sorted(chosen)
             ]
         return facts
 
     def _tells(self, kind: Kind, row: int) -> bool:
         mail = self.index.mails[row]
-        if not self.given(kind, row):
+        if not self.values(kind, row):
             return False
         if kind == "date_sent":
             # Archives stamp 1979 or the like on mail whose date was lost.
@@ -292,6 +293,7 @@ def derive(
         for fact in box.facts(seed):
             for tier in tiers:
                 for variant in range(variants):
+                    # One generator for each question: a question does not change when others come or go.
                     rng = random.Random(f"{seed}:{fact.id}:{tier}:{variant}")
                     task = maker.question(fact, tier, rng)
                     if task is None:

@@ -88,7 +88,7 @@ class _Company:
     words: list[str]
     cumulative: list[float]
     domains: list[str]
-    made: set[str] = field(default_factory=set)
+    ids: set[str] = field(default_factory=set)
 
     def word(self, project: _Project | None = None) -> str:
         """A word by Zipf's law, a third of the time one of the project's own."""
@@ -350,9 +350,9 @@ def _mail(
             f"\n\n-----Original Message-----\nFrom: {quoted.sender_name}\n"
             f"Sent: {quoted.date:%m/%d/%Y %H:%M}\nSubject: {quoted.subject}\n\n{quoted.body}"
         )
-    while (id := f"{company.rng.getrandbits(48):012x}@{company.domains[0]}") in company.made:
+    while (id := f"{company.rng.getrandbits(48):012x}@{company.domains[0]}") in company.ids:
         pass
-    company.made.add(id)
+    company.ids.add(id)
     return Mail(
         id=id,
         sender=sender.address,

@@ -217,7 +217,7 @@ def _call(action: Json) -> tuple[str, dict[str, Any]] | _Malformed:
         try:
             action = json.loads(action)
         except (ValueError, RecursionError) as error:
-            return _Malformed("unparseable_call", f"the action is no JSON: {error}")
+            return _Malformed("unparseable_call", f"the action is not JSON: {error}")
     if not isinstance(action, Mapping) or "tool" not in action:
         return _Malformed("unparseable_call", 'an action is an object with a "tool"')
     arguments = {name: value for name, value in action.items() if name != "tool"}

@@ -64,7 +64,7 @@ def measured(value: Any) -> dict[str, Any]:
     numbers = {str(name): _number(measure) for name, measure in metrics.items()}
     if numbers.get(_SCORE, 0.0) is None:
         raise ValueError(
-            f"the evaluator returned {_SCORE} = {metrics[_SCORE]!r:.80}, which is no finite number"
+            f"the evaluator returned {_SCORE} = {metrics[_SCORE]!r:.80}, which is not a finite number"
         )
     # A program that failed has its reason among the numbers: `"error": "..."`.
     texts = {name: text for name, text in metrics.items() if isinstance(text, str)} | artifacts

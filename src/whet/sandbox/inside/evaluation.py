@@ -126,7 +126,7 @@ class Evaluation:
             os.chdir(code)
             if not isolated:
                 settle(self.folder)
-            self._walls.close()
+            self._walls.close()  # last: after it nothing can be mounted
             os.write(_ANSWERS, _SHUT_IN)
         except BaseException as error:
             frames.write(_ANSWERS, f"{type(error).__name__}: {error}".encode())

@@ -33,7 +33,7 @@ def read(span: Span) -> tuple[Content, Reading]:
     except (msgspec.DecodeError, RecursionError) as exception:
         raise InputError(f"call {span.id.hex()} cannot be read: {exception}") from exception
     if not isinstance(body, dict):
-        raise InputError(f"call {span.id.hex()} cannot be read: it is no object.")
+        raise InputError(f"call {span.id.hex()} cannot be read: it is not an object.")
     request, response = member(body, "request"), member(body, "response")
     reading = Reading(LLM, span.name or f"{body.get('api') or 'model'} {word(body, 'model') or ''}".strip())
     reading.model = word(body, "model") or word(request, "model")
@@ -122,6 +122,7 @@ def _tokens(body: Mapping[str, Json], reading: Reading) -> None:
     )
     if samples:
         reading.tokens = samples[0]
+    # Answers and samples may differ in number: a server may report token ids of some choices alone.
     if len(samples) > 1 or reading.others:
         answers = [reading.output, *reading.others]
         reading.extra["choices"] = [

@@ -51,14 +51,14 @@ def _generation(held: Mapping[str, Json], reading: Reading) -> None:
     reading.model = word(held, "langfuse.observation.model.name")
     reading.finish = parsed(held.get("langfuse.observation.metadata.finish_reason"))
     reading.usage = _tokens(structure(held.get("langfuse.observation.usage_details")))
-    reading.input = with_wire_ids(_asked(held.get(_INPUT))) or None
+    reading.input = with_wire_ids(_prompt(held.get(_INPUT))) or None
     if reading.error is None:
         answer = structure(held.get(_OUTPUT))
         spoken = messages(answer if isinstance(answer, list) else [answer])
         reading.output = joined(spoken) or _text("assistant", held.get(_OUTPUT))
 
 
-def _asked(value: Json) -> list[Message]:
+def _prompt(value: Json) -> list[Message]:
     """A list of messages, a request that has one, or a bare prompt."""
     body = structure(value)
     if isinstance(body, dict) and "messages" in body:

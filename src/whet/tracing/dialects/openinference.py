@@ -79,7 +79,7 @@ def _model_call(content: Content, reading: Reading) -> None:
     reading.model = requested or stated
     reading.finish = held.get("llm.finish_reason")
     reading.usage = _tokens(held)
-    reading.input = _messages(held, "llm.input_messages.") or _asked(held.get("input.value"))
+    reading.input = _messages(held, "llm.input_messages.") or _prompt(held.get("input.value"))
     answers = _messages(held, "llm.output_messages.") or []
     choices = answer.get("choices")
     if isinstance(choices, list) and len(choices) > 1:
@@ -136,7 +136,7 @@ def _unflattened(flat: dict[str, Json]) -> Message:
     return wire_message
 
 
-def _asked(value: Json) -> list[Message] | None:
+def _prompt(value: Json) -> list[Message] | None:
     """Messages of a request that stands as JSON in `input.value`."""
     body = structure(value)
     if isinstance(body, list):
@@ -189,7 +189,7 @@ def _task(held: Mapping[str, Json], answer: Message) -> list[Message] | None:
         return [{"role": "user", "text": question}] if question else None
     value = held.get("input.value")
     body = structure(value)
-    prompt = _asked(body)
+    prompt = _prompt(body)
     if prompt:
         return prompt
     if isinstance(body, dict):
