@@ -367,6 +367,7 @@ class Job:
         done = self.store.state(self._key(name))
         if done is None:
             clock, before = Clock(), self._unrecorded
+            # In the form in which the store gives it back, so that a resumed job goes on from the very same.
             result = msgspec.to_builtins(await work())
             more = {"rollouts": result.get("rollouts", 0), "unrecorded": self._unrecorded - before}
             done = {"result": result, "timing": clock.row(name, **more)}

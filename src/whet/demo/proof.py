@@ -61,7 +61,7 @@ async def run_job(job: Job, *, processes: int = 1) -> dict[str, Any]:
         if name not in before
     }
     second = None
-    places: list[Place] = [lambda name: _here(stages[name])]
+    places: list[Place] = [lambda name: stages[name].run()]
     if processes > 1 and needs and not job.store.in_memory:
         second = await SecondProcess.start(
             job.options,
@@ -77,10 +77,6 @@ async def run_job(job: Job, *, processes: int = 1) -> dict[str, Any]:
         if second:
             await second.close()
     return proof.report()
-
-
-async def _here(stage: Stage) -> None:
-    await stage.run()
 
 
 async def _there(second: SecondProcess, stages: Mapping[str, Stage], name: str) -> None:

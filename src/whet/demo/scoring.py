@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ..envs.email import Rubric, training_reward
@@ -98,11 +98,3 @@ def mean(values: Iterable[float]) -> float | None:
     """Mean, None of nothing."""
     listed = list(values)
     return sum(listed) / len(listed) if listed else None
-
-
-def shape(figures: Mapping[str, Mapping[str, Any]]) -> str:
-    """One line for the log: success and hallucination by tier."""
-    return "  ".join(
-        f"{tier} {tier_figures['success']:.3f}/{tier_figures['hallucination']:.3f}"
-        for tier, tier_figures in figures.items()
-    )

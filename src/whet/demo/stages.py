@@ -34,7 +34,7 @@ def behind(stages: Mapping[str, Stage], name: str) -> list[str]:
     return [stage for stage in stages if stage in needed]
 
 
-Place = Callable[[str], Awaitable[None]]
+Place = Callable[[str], Awaitable[object]]
 """A process that runs the stage of this name to its end."""
 
 
@@ -57,7 +57,7 @@ async def run_in_order(
         BaseException: what a stage raised; the others under way are cancelled.
     """
     waiting, ended, here = list(needs), set[str](), list(places)
-    running: dict[asyncio.Task[None], tuple[str, Place]] = {}
+    running: dict[asyncio.Future[object], tuple[str, Place]] = {}
     try:
         while len(ended) < len(needs):
             for name in [name for name in waiting if ended.issuperset(needs[name])]:

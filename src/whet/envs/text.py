@@ -99,6 +99,7 @@ class TextWorld:
         state = task.initial_state
         if state.get("level") not in LEVELS or "grid" not in state:
             raise EnvError(f"task {task.id} is not a mission; make tasks with text_tasks()")
+        # Unwrapped: gymnasium's own checks and time limit would come around the level's.
         more: dict[str, Any] = {} if self._limit is None else {"max_steps": self._limit}
         self._env = gymnasium.make(LEVELS[state["level"]], **more).unwrapped
         self._names: dict[str, str] = dict(state.get("names") or {})

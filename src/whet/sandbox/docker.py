@@ -71,19 +71,8 @@ def command(
         raise InputError(f"{image!r} is not the name of an image, such as python:3.12")
     folder, size, user = box
     words = [program(), "run", "--rm", "--interactive", "--name", name, "--pull", "never"]
-    words += [
-        "--network",
-        "none",
-        "--read-only",
-        "--ipc",
-        "private",
-        "--shm-size",
-        "64k",
-        "--user",
-        f"{user}:{user}",
-        "--workdir",
-        "/",
-    ]
+    words += ["--network", "none", "--read-only", "--ipc", "private", "--shm-size", "64k"]
+    words += ["--user", f"{user}:{user}", "--workdir", "/"]
     words += ["--cap-drop", "ALL", "--security-opt", "no-new-privileges"]
     # Ours is stricter and on every evaluation; theirs forbids the namespaces that an evaluation gets.
     words += ["--security-opt", "seccomp=unconfined", "--security-opt", "apparmor=unconfined"]

@@ -259,7 +259,7 @@ class Zygote:
                 self._process.kill()
             self._process.wait()
             self._process = None
-            if self._container:
+            if self._container:  # the process was its messenger alone
                 docker.remove(self._container)
         if self._cgroup is not None:
             self._cgroup.remove()

@@ -52,6 +52,7 @@ def _folder(folder: Path) -> dict[str, str | bytes]:
     contents: dict[str, str | bytes] = {}
     size = 0
     for path in sorted(folder.rglob("*")):
+        # A link could lead out of the folder; bytecode could differ from the source that is read.
         if "__pycache__" in path.parts or path.is_symlink() or not path.is_file():
             continue
         size += path.stat().st_size

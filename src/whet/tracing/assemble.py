@@ -209,6 +209,7 @@ class Assembler:
             self._recorded = max(0, last - BEFORE)
         if last == self._recorded:
             return
+        # A search in the bytes: to decode each body costs more than the rest of the step.
         rows = self.store.rows(
             "SELECT id, run, process_run FROM trajectories WHERE seq > ? AND seq <= ? AND run IS NOT NULL "
             "AND (instr(body, CAST('\"function\":' AS BLOB)) > 0 OR instr(body, CAST('\"worker\":' AS BLOB)) > 0)",
@@ -308,6 +309,7 @@ def _merged(fresh: Trajectory, before: Trajectory | None) -> Trajectory | None:
     judged = before.outcome if before.outcome in (Outcome.SUCCESS, Outcome.FAILURE) else fresh.outcome
     revised = replace(fresh, scores=before.scores, outcome=judged)
     try:
+        # Feedback is added by others, in its own table: it makes no revision.
         same = encode(replace(revised, feedback=before.feedback)) == encode(before)
     except InputError:
         same = False

@@ -11,49 +11,14 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable
-from contextlib import AbstractContextManager, nullcontext, suppress
-from types import TracebackType
-from typing import Any, Literal, Protocol, TypeAlias, get_type_hints
+from contextlib import nullcontext, suppress
+from typing import Any, Literal, TypeAlias, get_type_hints
 
 from ..errors import InputError
 
 Kind: TypeAlias = Literal["plain", "async", "generator", "async generator"]
 Arguments: TypeAlias = tuple[Any, ...]
 Keywords: TypeAlias = dict[str, Any]
-
-
-class Watch(Protocol):
-    """Around the life of a driven generator, and around each resumption of its body."""
-
-    def __enter__(self) -> Any: ...
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
-
-    def inside(self) -> AbstractContextManager[None]:
-        """In place while the body runs, and not while it is suspended."""
-        ...
-
-    def add(self, value: Any) -> None:
-        """A value that it has yielded."""
-        ...
-
-
-class Unwatched:
-    """A Watch that sees nothing."""
-
-    def __enter__(self) -> Unwatched:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        pass
-
-    def inside(self) -> AbstractContextManager[None]:
-        return nullcontext()
-
-    def add(self, value: Any) -> None:
-        pass
 
 
 def kind_of(function: Any) -> Kind:
@@ -149,11 +114,7 @@ def forwarding(function: Any, choose: Callable[[Arguments, Keywords], Callable[.
             return (yield from choose(args, kwargs)(*args, **kwargs))
 
     elif kind == "async generator":
-
-        def start(args: Arguments, kwargs: Keywords) -> tuple[Any, Watch]:
-            return choose(args, kwargs)(*args, **kwargs), Unwatched()
-
-        wrapper = driving(start)
+        wrapper = driving(lambda args, kwargs: (choose(args, kwargs)(*args, **kwargs), None))
     else:
 
         def wrapper(*args: Any, **kwargs: Any) -> Any:
@@ -163,29 +124,35 @@ def forwarding(function: Any, choose: Callable[[Arguments, Keywords], Callable[.
 
 
 def driving(
-    start: Callable[[Arguments, Keywords], tuple[Any, Watch]],
+    start: Callable[[Arguments, Keywords], tuple[Any, Any]],
 ) -> Callable[..., AsyncGenerator[Any, Any]]:
     """An async generator function that drives the one it starts: values, `asend`, `athrow` and `aclose` reach it.
 
     Python has no `yield from` for these.
+
+    Args:
+        start: gives the generator and its record: a context manager around its life, whose `inside()` is in place
+            while the body runs and not while it is suspended, and which is given each value (`add`); None for none.
     """
 
     async def driven(*args: Any, **kwargs: Any) -> AsyncGenerator[Any, Any]:
-        values, watch = start(args, kwargs)
-        with watch:
+        values, record = start(args, kwargs)
+        inside = nullcontext if record is None else record.inside
+        with record or nullcontext():
             generator = values if hasattr(values, "asend") else _yielded(values)
             resume: Callable[[], Any] = generator.__anext__
             while True:
                 try:
-                    with watch.inside():
+                    with inside():
                         value = await resume()
                 except StopAsyncIteration:
                     return
-                watch.add(value)
+                if record is not None:
+                    record.add(value)
                 try:
                     resume = functools.partial(generator.asend, (yield value))
                 except GeneratorExit:
-                    with watch.inside():
+                    with inside():
                         await generator.aclose()
                     raise
                 except BaseException as thrown:

@@ -50,6 +50,7 @@ def noting() -> Iterator[Mapping[str, str]]:
         yield read
     finally:
         reads.reset(token)
+        # An inner block hides the outer one's dictionary while it lasts.
         if (outer := reads.get()) is not None:
             outer |= read
 

@@ -115,7 +115,7 @@ def gunzip(body: bytes, limit: int) -> bytes:
     while True:
         unpacker = zlib.decompressobj(wbits=31)
         try:
-            part = unpacker.decompress(rest, room + 1)
+            part = unpacker.decompress(rest, room + 1)  # one byte more tells that there is more
         except zlib.error as exception:
             raise InputError(f"the body says gzip and is not: {exception}.") from exception
         if len(part) > room:

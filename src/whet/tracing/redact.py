@@ -342,6 +342,7 @@ class Redactor:
             if inner is not None:
                 held = self._message(held, _SCHEMAS[inner], matches)
             elif number in schema:
+                # Bytes that are not UTF-8 must come out as they went in.
                 text = held.decode("utf-8", "surrogateescape")
                 held = self._text(text, matches).encode("utf-8", "surrogateescape")
             out.append(write_field(number, held))

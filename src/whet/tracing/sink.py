@@ -181,7 +181,6 @@ class Sink:
         self._following = Following(target if self._store or self._remote else self.path)
         self._declared: set[str] = set()
         """Names of resources that the record knows this program reads."""
-        self.spooled = 0
         self._reset()
         _sinks.add(self)
         if isinstance(target, Store):
@@ -335,7 +334,6 @@ class Sink:
             if self.path == ":memory:":
                 raise OSError("a store in memory has no spool")
             spool.append(f"{self.path}.spool-{os.getpid()}", batch.writes)
-            self.spooled += count
         except OSError:
             self._drop(count)
 

@@ -24,7 +24,7 @@ from ..escapes import clean
 from ..store import Store
 from ..types import Feedback, Json, Step, Trajectory
 from .encode import freeze, thaw
-from .kinds import Unwatched, Watch, decorated, dressed, driving, kind_of
+from .kinds import decorated, dressed, driving, kind_of
 from .labels import Kind, check_feedback, feedback_kind
 from .record import (
     Called,
@@ -74,13 +74,13 @@ def trace(target: Any = None, /, *, name: str | None = None) -> Any:
     Raises:
         InputError: it is given a class, or what cannot be called.
     """
-    if target is not None and not isinstance(target, Store | str | os.PathLike):
-        return _traced(target, None, name)
-    return lambda function: _traced(function, target, name)
+    bare = target is not None and not isinstance(target, Store | str | os.PathLike)
+    store = None if bare else target
 
+    def mark(function: Any) -> Any:
+        return decorated(function, "@whet.trace", lambda inner: _trace(inner, store, name))
 
-def _traced(function: Any, target: Any, name: str | None) -> Any:
-    return decorated(function, "@whet.trace", lambda inner: _trace(inner, target, name))
+    return mark(target) if bare else mark
 
 
 def _trace(function: Any, target: Any, name: str | None) -> Any:
@@ -457,10 +457,10 @@ def wrap(function: Any, begin: Begin) -> Any:
 
     elif kind == "async generator":
 
-        def start(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Watch]:
+        def start(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, _Yields | None]:
             values = function(*args, **kwargs)  # nothing of it runs yet
             opened = begin(args, kwargs)
-            return values, Unwatched() if opened is None else _Yields(*opened)
+            return values, None if opened is None else _Yields(*opened)
 
         wrapper = driving(start)
     else:

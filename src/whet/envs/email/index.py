@@ -162,6 +162,7 @@ class MailIndex:
                 for row, (subject, body) in enumerate(texts)
             ),
         )
+        # One b-tree in place of many: every later query is a read of it.
         self._database.execute("INSERT INTO mail(mail) VALUES ('optimize')")
         self._ranked = lru_cache(maxsize=_REMEMBERED)(self._rank)
         self.sent_by: Callable[[str], frozenset[int]] = lru_cache(maxsize=65_536)(self._sent_by)

@@ -119,7 +119,7 @@ def read_mail(folder: Path | str) -> Reading:
         if root.is_file():
             reader.file(root)
         else:
-            os.listdir(root)
+            os.listdir(root)  # raises where `os.walk` would pass over a folder that cannot be read
             for path in _files(root, reader.problems):
                 reader.file(path)
     except PermissionError as error:

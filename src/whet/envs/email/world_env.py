@@ -138,6 +138,7 @@ class MailEnv:
 
     def restore(self, snapshot: Any) -> None:
         """Go back to a snapshot, of this Env or of another over the same World."""
+        # The inbox is not part of it: a fresh one, of which nothing is counted twice.
         task, episode = snapshot
         self._task, self._episode = task, deepcopy(episode)
         self._inbox = None

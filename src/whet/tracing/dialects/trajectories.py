@@ -18,15 +18,19 @@ from ..content import Content, Event, content
 from ..otlp import run_trace
 from ..record import outcome
 from ..redact import MARKED, why_untrainable
-from . import calls, genai, generic, langfuse, openinference, pydantic_ai, traceloop
+from . import calls, genai, langfuse, openinference, pydantic_ai, traceloop
 from .agents import attribute
-from .messages import Message, finish_reason, plain
-from .reading import AGENT, FUNCTION, LLM, TOOL, Reading, who
+from .messages import Message, finish_reason, parsed, plain
+from .reading import AGENT, FUNCTION, LLM, OTHER, TOOL, Reading, failure, first, who
 from .tree import Node, given_calls, grow, let_go, steps
 
 NO_MODEL_CALL = "no model call was recorded"
 _DIALECTS = (openinference.read, pydantic_ai.read, traceloop.read, langfuse.read, genai.read)
 _MARKS = openinference.MARKS | pydantic_ai.MARKS | traceloop.MARKS | langfuse.MARKS | genai.MARKS
+_INPUT = ("input.value", "input", "mlflow.spanInputs", "ai.prompt")
+_OUTPUT = ("output.value", "output", "mlflow.spanOutputs", "ai.response.text")
+_PLAIN = frozenset((*_INPUT, *_OUTPUT))
+"""Attributes in use for the input and output of a span that no dialect knows."""
 _REFUSED = ("BadRequest", "Unprocessable", "ContextLength", "InvalidRequest", "UnprocessableEntity")
 """In the type of a model call's error: the request was at fault, not the model server."""
 
@@ -238,13 +242,26 @@ def _contents(
 
 
 def _reading(span_content: Content) -> Reading:
-    if _MARKS.isdisjoint(span_content.attributes):
-        return generic.read(span_content)
-    for dialect in _DIALECTS:
+    for dialect in () if _MARKS.isdisjoint(span_content.attributes) else _DIALECTS:
         reading = dialect(span_content)
         if reading is not None:
             return reading
-    return generic.read(span_content)
+    return _unknown(span_content)
+
+
+def _unknown(span_content: Content) -> Reading:
+    """A span that no dialect knows: a function that somebody traced, or the plumbing around a model call.
+
+    Its neighbours decide: among spans that a dialect knows it is left out of the steps, in a trace that has none it
+    is a step of kind `function`.
+    """
+    held = span_content.attributes
+    reading = Reading(OTHER, span_content.span.name, error=failure(span_content))
+    if not _PLAIN.isdisjoint(held):
+        result = first(held, *_OUTPUT)
+        reading.arguments = parsed(first(held, *_INPUT))
+        reading.result = None if result is None else plain(result)
+    return reading
 
 
 def _complete(step: Node) -> None:
