@@ -24,7 +24,7 @@ from .reward import Reward, ascore, name_of, version_of
 from .stats import Interval, wilson
 from .tracing import collecting, current_bundle, using
 from .tracing.encode import freeze, thaw
-from .tracing.kinds import is_async
+from .tracing.kinds import kind_of
 from .tracing.record import blame
 from .tracing.record import outcome as outcome_of
 from .tracing.replay import Counts, Divergence, Replay, unmarked
@@ -111,7 +111,7 @@ class Attempt:
 
 async def answer_of(agent: Agent, *arguments: Any, **named: Any) -> Any:
     """An agent's answer, of whatever kind its function is; of a generator the list of its values."""
-    if is_async(agent):
+    if kind_of(agent) == "async":
         value = await agent(*arguments, **named)
     else:
         # A thread of its own, so that an agent that waits for its model does not hold up the others.

@@ -397,12 +397,12 @@ class Learning:
                 for group in await self.checked.collect(bundle, tasks, seed=3):
                     runs[group.task.id] += [replace(run, meta={"arm": arm}) for run in group.trajectories]
             groups = [Group(task, tuple(runs[task.id])) for task in tasks]
-            everyone = head.put(
+            combined = head.put(
                 *(version for version in trained.values() if version.resource in ("policy", "decoding"))
             )
-            features = lambda task: self.job.agents.features(task, everyone)  # noqa: E731
+            features = lambda task: self.job.agents.features(task, combined)  # noqa: E731
             improvement = await self.checked.improve(
-                Route(tuple(arms), features), bundle=everyone, groups=groups, label="route"
+                Route(tuple(arms), features), bundle=combined, groups=groups, label="route"
             )
             return stored(replace(improvement, rollouts=len(arms) * len(tasks)))
 

@@ -33,11 +33,6 @@ def kind_of(function: Any) -> Kind:
     return "plain"
 
 
-def is_async(function: Any) -> bool:
-    """True of what has to be awaited: an `async def`, a method or partial of one, an object whose call is one."""
-    return kind_of(function) == "async"
-
-
 def _unwrapped(function: Any) -> Any:
     """The function under any partials."""
     while isinstance(function, functools.partial):

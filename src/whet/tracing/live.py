@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from typing import Literal
 
 from ..store.bundles import read_bundle, write_bundle
 from ..types import Bundle
-from .record import current
+from .record import current, setting
 from .sink import LOOK, default_sink
 
 _candidate: ContextVar[Bundle | None] = ContextVar("whet_bundle", default=None)
@@ -23,18 +23,13 @@ _look_at = [0.0]
 """When the environment is looked at again."""
 
 
-@contextmanager
-def using(bundle: Bundle) -> Iterator[Bundle]:
+def using(bundle: Bundle) -> AbstractContextManager[Bundle]:
     """Let resources read their current Version from `bundle` inside the block.
 
     asyncio tasks started inside carry it; `propagate` carries it into threads.  A resource that
     `bundle` does not name has its default, not the live Version: a Bundle says all there is.
     """
-    token = _candidate.set(bundle)
-    try:
-        yield bundle
-    finally:
-        _candidate.reset(token)
+    return setting(_candidate, bundle)
 
 
 @contextmanager

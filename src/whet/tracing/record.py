@@ -9,10 +9,11 @@ from __future__ import annotations
 import inspect
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -21,6 +22,8 @@ from ..faults import fault_of
 from ..types import Bundle, Failure, Fault, Json, Outcome, Step, Task, Tokens, Trajectory, Usage, new_id
 from .encode import IMMUTABLE, freeze, mark, raw, thaw
 from .kinds import name_of
+
+V = TypeVar("V")
 
 STARTED = "started"
 """In a step's info, Unix time in seconds: where the process is one run of `whet run`."""
@@ -251,6 +254,16 @@ timed: ContextVar[bool] = ContextVar("whet_timed", default=False)
 """True where steps record when they began although the process is not a run of `whet run`: in a worker."""
 current_rollout: ContextVar[str | None] = ContextVar("whet_rollout", default=None)
 """Id of the rollout under way: the trajectory that will be recorded of it."""
+
+
+@contextmanager
+def setting(variable: ContextVar[Any], value: V) -> Iterator[V]:
+    """Have a context variable hold `value` for a block."""
+    token = variable.set(value)
+    try:
+        yield value
+    finally:
+        variable.reset(token)
 
 
 class Collection:

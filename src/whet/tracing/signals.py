@@ -66,7 +66,7 @@ def signals(conversation: Sequence[Turn], *, ended: float | None = None) -> list
         ended: Unix time in seconds up to which the conversation is known; a user who said nothing more for
             LEFT_AFTER seconds has left.  None: it is over.
     """
-    shown = []
+    signs = []
     for index, turn in enumerate(conversation):
         if turn.role != "assistant":
             continue
@@ -85,8 +85,8 @@ def signals(conversation: Sequence[Turn], *, ended: float | None = None) -> list
             )
         if signal is not None:
             showed = turn.at + LEFT_AFTER if after is None else after.at
-            shown.append(replace(signal, at=showed))
-    return shown
+            signs.append(replace(signal, at=showed))
+    return signs
 
 
 def conversations(runs: Iterable[Trajectory]) -> dict[str, list[Turn]]:

@@ -14,7 +14,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator
 from concurrent.futures import Executor, Future
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from types import AsyncGeneratorType, CoroutineType, GeneratorType, TracebackType
 from typing import Any, ParamSpec, TypeVar, overload
 
@@ -39,6 +39,7 @@ from .record import (
     current,
     current_rollout,
     current_run,
+    setting,
     steps,
     timed,
     trajectory,
@@ -359,24 +360,14 @@ class _Propagating(Executor):
         self._inner.shutdown(wait, cancel_futures=cancel_futures)
 
 
-@contextmanager
-def timing() -> Iterator[None]:
+def timing() -> AbstractContextManager[bool]:
     """Let steps inside say when they began, so that the gateway's model calls find their place among them."""
-    token = timed.set(True)
-    try:
-        yield
-    finally:
-        timed.reset(token)
+    return setting(timed, True)
 
 
-@contextmanager
-def in_rollout(id: str) -> Iterator[None]:
+def in_rollout(id: str) -> AbstractContextManager[str]:
     """Let `run()` inside give the handle of the rollout with this id."""
-    token = current_rollout.set(id)
-    try:
-        yield
-    finally:
-        current_rollout.reset(token)
+    return setting(current_rollout, id)
 
 
 @overload

@@ -14,7 +14,8 @@ from pathlib import Path
 from ...errors import InputError, WhetError
 from .entities import BODY_KINDS, Kind, located
 from .index import World
-from .mailbox import Mail, read_mail
+from .mailbox import read_mail
+from .parse import Mail
 from .questions import derive, shortage
 
 

@@ -17,7 +17,7 @@ from functools import lru_cache
 from typing import Literal
 
 from ...errors import InputError
-from .mailbox import Mail
+from .parse import Mail
 
 Kind = Literal["phone", "amount", "date", "date_sent", "sender", "subject"]
 

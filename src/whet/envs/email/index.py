@@ -26,7 +26,7 @@ from weakref import WeakValueDictionary
 
 from ...errors import InputError, NotFoundError
 from ...types import Json, Task
-from .mailbox import Mail
+from .parse import Mail
 
 Match = Literal["all", "any"]
 

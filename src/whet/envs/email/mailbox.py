@@ -27,41 +27,16 @@ import hashlib
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from datetime import datetime
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ...errors import InputError
-from .parse import Parsed, parse_mail, storable
+from .parse import Mail, parse_mail, storable
 from .vocabulary import STANDARD_FOLDERS
 
 _STANDARD = frozenset(STANDARD_FOLDERS)
 _MBOX = re.compile(rb"From [^\n]*\r?\n[!-9;-~]+:")
 _MBOX_SPLIT = re.compile(rb"(?:\A|(?<=\n)\r?\n)From [^\n]{0,200}?\d{4}[^\n]{0,200}\r?\n(?=[!-9;-~]+:)")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mail:
-    """One mail as read; every text is decoded."""
-
-    id: str
-    """Message-ID without angle brackets; made from the content where there is none.  Unique in a Reading."""
-    sender: str
-    """Address in lower case, "" if none could be read."""
-    sender_name: str = ""
-    to: tuple[str, ...] = ()
-    """Addresses of To and Cc."""
-    date: datetime | None = None
-    """Aware; in the zone that the sender wrote it in."""
-    subject: str = ""
-    body: str = ""
-    own: str = ""
-    """The part of the body that the sender wrote: above quoted and forwarded mail."""
-    mailbox: str = ""
-    """The owner, by the rule above."""
-    folder: str = ""
-    attachments: tuple[str, ...] = ()
-    """File names as data; never used as paths."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,14 +177,14 @@ class _Reader:
 
     def _mail(self, path: Path, content: bytes, where: str, *, mbox: bool) -> None:
         try:
-            parsed = parse_mail(content)
+            mail, problems = parse_mail(content)
         except Exception as error:
             # The standard library's parser raises nearly anything on hostile input, assertions included.
             self._problem(where, f"no mail could be read from it ({type(error).__name__}: {error})")
             return
-        for problem in parsed.problems:
+        for problem in problems:
             self._problem(where, problem)
-        if not parsed.is_mail:
+        if mail is None:
             return
         # A maildir's or folder's owner is that of the folder; an mbox's may be the file's own.
         key = (path if mbox else path.parent, mbox)
@@ -217,12 +192,12 @@ class _Reader:
             owner, folder = owner_of(path, self.root, mbox=mbox)
             self._owners[key] = _name(owner), _name(folder)
         owner, folder = self._owners[key]
-        self._keep(parsed, owner, folder, where)
+        self._keep(mail, owner, folder, where)
 
-    def _keep(self, parsed: Parsed, owner: str, folder: str, where: str) -> None:
-        content = (owner, parsed.sender, str(parsed.date), parsed.subject, parsed.body)
+    def _keep(self, mail: Mail, owner: str, folder: str, where: str) -> None:
+        content = (owner, mail.sender, str(mail.date), mail.subject, mail.body)
         id = (
-            parsed.id
+            mail.id
             or "no-id-" + hashlib.sha256("\0".join(content).encode("utf-8", "replace")).hexdigest()[:20]
         )
         for key, reason in (
@@ -233,22 +208,8 @@ class _Reader:
                 self.duplicates.append(Duplicate(where, reason, self._ids_by_content[key]))
                 return
         id = distinct_id(id, owner, self._ids)
-        self._ids_by_content[(owner, parsed.id or id)] = self._ids_by_content[content] = id
-        self.mails.append(
-            Mail(
-                id=id,
-                sender=parsed.sender,
-                sender_name=parsed.sender_name,
-                to=parsed.to,
-                date=parsed.date,
-                subject=parsed.subject,
-                body=parsed.body,
-                own=parsed.own,
-                mailbox=owner,
-                folder=folder,
-                attachments=parsed.attachments,
-            )
-        )
+        self._ids_by_content[(owner, mail.id or id)] = self._ids_by_content[content] = id
+        self.mails.append(replace(mail, id=id, mailbox=owner, folder=folder))
 
 
 def distinct_id(id: str, owner: str, used_ids: set[str]) -> str:

@@ -2,8 +2,8 @@
 
 A message of one text part, which is nearly all mail in archives, is split and
 decoded by hand; everything else goes to the standard library's parser.  Both
-give the same `Parsed` (a test holds them to it).  What had to be guessed is
-named in `problems`.  Nothing here touches a file; `mailbox.py` does.
+give the same `Mail` (a test holds them to it).  Guesses are named as problems.
+Nothing here touches a file; `mailbox.py` does.
 """
 
 from __future__ import annotations
@@ -50,35 +50,42 @@ _NO_CHARSETS = frozenset(("unicode-escape", "unicode_escape", "raw-unicode-escap
 """Codecs of Python's own source text, which no mail is written in: they make half characters of it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Parsed:
-    """A message's fields, decoded; see `mailbox.Mail` for their meaning."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mail:
+    """One mail as read; every text is decoded."""
 
-    is_mail: bool
-    id: str = ""
-    sender: str = ""
+    id: str
+    """Message-ID without angle brackets; made from the content where there is none.  Unique in a Reading."""
+    sender: str
+    """Address in lower case, "" if none could be read."""
     sender_name: str = ""
     to: tuple[str, ...] = ()
+    """Addresses of To and Cc."""
     date: datetime | None = None
+    """Aware; in the zone that the sender wrote it in."""
     subject: str = ""
     body: str = ""
     own: str = ""
+    """The part of the body that the sender wrote: above quoted and forwarded mail."""
+    mailbox: str = ""
+    """The owner, by the rule in `mailbox.py`."""
+    folder: str = ""
     attachments: tuple[str, ...] = ()
-    problems: tuple[str, ...] = ()
+    """File names as data; never used as paths."""
 
 
-def parse_mail(content: bytes) -> Parsed:
+def parse_mail(content: bytes) -> tuple[Mail | None, list[str]]:
     """Parse one message.
 
     Returns:
-        `is_mail` False, with the reason in `problems`, if it has no header that mail has.
+        The mail, without an owner and perhaps without an id, None if it has none of mail's headers; and the problems.
     """
     problems: list[str] = []
     content = content.removeprefix(b"\xef\xbb\xbf").replace(b"\r\n", b"\n").lstrip(b"\n")
     head, _, tail = content.partition(b"\n\n")
     fields = _fields(head, problems)
     if not _KNOWN & fields.keys():
-        return Parsed(False, problems=("no mail: it does not begin with mail headers",))
+        return None, ["no mail: it does not begin with mail headers"]
     kind = fields.get("content-type", "text/plain").lower()
     attachments: list[str] = []
     if kind.startswith("text/plain") and "attachment" not in fields.get("content-disposition", "").lower():
@@ -88,8 +95,7 @@ def parse_mail(content: bytes) -> Parsed:
         body = _parts(content, attachments, problems)
     body = storable(body.replace("\r\n", "\n").replace("\r", "\n"))
     sender, name = _sender(fields, problems)
-    return Parsed(
-        True,
+    mail = Mail(
         id=_first_token(_text(fields.get("message-id", ""))),
         sender=sender,
         sender_name=name,
@@ -99,8 +105,8 @@ def parse_mail(content: bytes) -> Parsed:
         body=body,
         own=own_part(body),
         attachments=tuple(map(storable, attachments)),
-        problems=tuple(problems),
     )
+    return mail, problems
 
 
 def storable(text: str) -> str:

@@ -34,7 +34,7 @@ from ...errors import InputError
 from ...types import Json, Task, digest
 from .entities import BODY_KINDS, KINDS, MONTHS, Kind, extract, find, plain_subject
 from .index import MailIndex, World, tokens, words_outside
-from .mailbox import Mail
+from .parse import Mail
 from .phrasing import TEMPLATE_WORDS, TIERS, Clues, ClueWord, SenderForm, Tier, phrase
 from .vocabulary import NO_PERSON, STOP_WORDS, WEEKDAYS
 

@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from ...types import Json
 from .entities import KINDS, Kind, extract, plain_subject
 from .index import Inbox, tokens
-from .mailbox import Mail
+from .parse import Mail
 
 MAX_WORDS = 8
 SHOWN = 5

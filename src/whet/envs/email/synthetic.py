@@ -22,8 +22,7 @@ from pathlib import Path
 
 from ...errors import InputError
 from .entities import MONTHS
-from .mailbox import Mail
-from .parse import own_part
+from .parse import Mail, own_part
 from .vocabulary import ENDS, FIRST_NAMES, MIDDLES, NOUNS, STEMS
 
 _PHONE_LINES = (

@@ -28,7 +28,7 @@ from ...env import StepResult
 from ...errors import EnvError, InputError, NotFoundError
 from ...types import Json, Outcome, Task
 from .index import Hit, Inbox, World
-from .mailbox import Mail
+from .parse import Mail
 from .rubric import Rubric, checked, published_reward, training_reward
 
 _ARGUMENTS: Mapping[str, Mapping[str, tuple[type, ...]]] = {
