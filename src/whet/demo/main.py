@@ -127,8 +127,10 @@ def run_demo(
         ) from error
     path = store or output / "whet.db"
     with Store(path) as opened, Bars(console) as bars:
-        # Only now, as it imports torch: a folder that cannot be written is said at once.
-        job_options = _options(mail, held_out, seed, fold, output)
+        # Only now, as it imports torch: a folder that cannot be written is refused at once.
+        from .job import JobOptions
+
+        job_options = JobOptions(mail=mail, held_out=held_out, seed=seed, fold=fold, output=output)
         if sizes is not None:
             job_options = replace(job_options, sizes=sizes)
         name = _name(opened, job_options, resume)
@@ -143,14 +145,6 @@ def run_demo(
         print_report(report, Console(width=None if sys.stdout.isatty() else 110))
         console.print(f"report: {page}\nask it: whet demo --ask 'When ...?' --output {output}", markup=False)
     return 0
-
-
-def _options(
-    mail: Path | None, held_out: Path | None, seed: int, fold: int | None, output: Path
-) -> JobOptions:
-    from .job import JobOptions
-
-    return JobOptions(mail=mail, held_out=held_out, seed=seed, fold=fold, output=output)
 
 
 def _needs() -> None:

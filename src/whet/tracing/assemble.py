@@ -235,15 +235,9 @@ class Assembler:
             run.check = run.arrived + patience
             return None
         joined, unjoined = self._joined(key, spans)
-        trajectories = [
-            trajectory for trajectory in survey(unjoined).trajectories if trajectory.id in trajectory_ids
-        ]
+        trajectories = [read for read in survey(unjoined).trajectories if read.id in trajectory_ids]
         if joined:  # what was written of the run before may have nothing of its own left
-            self._empty += (
-                trajectory_ids
-                - {trajectory.id for trajectory in trajectories}
-                - {trajectory.id for trajectory in joined}
-            )
+            self._empty += trajectory_ids - {written.id for written in (*trajectories, *joined)}
         if not rooted:
             trajectories = [_noted(trajectory, NO_ROOT) for trajectory in trajectories]
         return [*joined, *trajectories]
@@ -356,22 +350,18 @@ def join(recorded: Sequence[Trajectory], spans: Sequence[Span]) -> tuple[list[Tr
         recorded: trajectories of the run in the record; those that a decorator or a worker wrote are looked at.
         spans: all of the run.
     """
-    own = [trajectory for trajectory in recorded if _owns(trajectory) and trajectory.seconds is not None]
+    own = [run for run in recorded if _owns(run) and run.seconds is not None]
     exported = {(span.trace, span.id) for span in spans if span.encoding != CALL}
     made_in: dict[str, list[Span]] = {}
     unjoined: list[Span] = []
     for span in spans:
-        inside = [
-            trajectory for trajectory in own if "worker" in trajectory.meta and trajectory.id == span.run
-        ]
-        inside = inside or [trajectory for trajectory in own if _within(trajectory, span)]
+        inside = [run for run in own if "worker" in run.meta and run.id == span.run]
+        inside = inside or [run for run in own if _within(run, span)]
         if span.encoding == CALL and (span.trace, span.parent) not in exported and len(inside) == 1:
             made_in.setdefault(inside[0].id, []).append(span)
         else:
             unjoined.append(span)
-    return [
-        _with_calls(trajectory, made_in[trajectory.id]) for trajectory in own if trajectory.id in made_in
-    ], unjoined
+    return [_with_calls(run, made_in[run.id]) for run in own if run.id in made_in], unjoined
 
 
 def _owns(trajectory: Trajectory) -> bool:

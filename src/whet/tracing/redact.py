@@ -147,11 +147,8 @@ class Redactor:
         self._hints = [tuple(hint.encode() for hint in rule.hints) for rule in self.rules]
         everywhere = any(not hints for hints in self._hints)
         hints = [hint for rule in self.rules for hint in rule.hints if hint]
-        self._screens = (
-            ()
-            if everywhere
-            else tuple((pivot, re.compile(expression)) for pivot, expression in screens(hints))
-        )
+        compiled = tuple((pivot, re.compile(expression)) for pivot, expression in screens(hints))
+        self._screens = () if everywhere else compiled
         self._counts: Counter[str] = Counter()
         self._lock = threading.Lock()
 

@@ -466,7 +466,7 @@ def _evolve(function: Any, name: str | None, kind: str, metric: Any, *, live: bo
         loadable(function, name)
     handle = Function(name, function, kind, metric, live=live)
     _declare(handle)
-    # Its calls are steps: what a learned decision is learned from.
+    # Its calls are steps, for a decision is learned from them.
     marked = evolving(forwarding(function, lambda _args, _kwargs: handle.implementation()))
     marked.resource = handle
     return marked

@@ -51,24 +51,18 @@ class Shape:
             signature = inspect.signature(function)
         except (TypeError, ValueError):
             return cls()
-        parameters = [
-            parameter for parameter in signature.parameters.values() if parameter.name not in ("self", "cls")
-        ]
-        plain = [
-            parameter
-            for parameter in parameters
-            if parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
-        ]
+        several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+        plain = {
+            name: parameter.default
+            for name, parameter in signature.parameters.items()
+            if name not in ("self", "cls") and parameter.kind not in several
+        }
         returns = signature.return_annotation
         text = returns if isinstance(returns, str) else getattr(returns, "__name__", str(returns))
         return cls(
-            names=tuple(parameter.name for parameter in plain),
+            names=tuple(plain),
             # Others may be unequal to themselves, or have no JSON form: a call that spells them out is another.
-            defaults={
-                parameter.name: parameter.default
-                for parameter in plain
-                if type(parameter.default) in IMMUTABLE
-            },
+            defaults={name: default for name, default in plain.items() if type(default) in IMMUTABLE},
             returns="" if returns is signature.empty else text.partition("[")[0].rpartition(".")[2],
         )
 
@@ -78,11 +72,8 @@ class Shape:
         Older recordings of a decorated function of one argument have "Paris" for {"city": "Paris"}.
         """
         if not self.names:
-            return (
-                next(iter(recorded.values()))
-                if isinstance(recorded, dict) and len(recorded) == 1
-                else recorded
-            )
+            lone = isinstance(recorded, dict) and len(recorded) == 1
+            return next(iter(recorded.values())) if lone else recorded
         if not isinstance(recorded, dict) or not set(recorded) <= set(self.names):
             recorded = {self.names[0]: recorded}
         defaults = self.defaults or {}
@@ -334,17 +325,10 @@ class _Reader:
             number, counts[sign] = counts[sign], counts[sign] + 1
             alike = self._by_key[sign]
             twin = alike[number] if number < len(alike) else None
-            if (
-                twin is None or twin.id != call.id
-            ):  # another conversation of the run may have asked for the same
-                twin = next(
-                    (
-                        candidate
-                        for candidate in alike
-                        if candidate.id == call.id and candidate.result is None
-                    ),
-                    twin,
-                )
+            if twin is None or twin.id != call.id:
+                # Another conversation of the run may have asked for the same.
+                waiting = (asking for asking in alike if asking.id == call.id and asking.result is None)
+                twin = next(waiting, twin)
             if twin is not None:
                 twin.result = call.result if twin.result is None else twin.result
             elif history:

@@ -136,11 +136,10 @@ def attribute(
         if turn.opener is not None and turn.opener[2] == "call"
         for call in turn.calls
     }
-    return [
-        step_or_agent
-        for step in steps
-        for step_or_agent in (*inside.get(step.id, ()), attributed.get(step.id, step))
-    ], nested
+    ordered: list[Step] = []
+    for step in steps:
+        ordered += (*inside.get(step.id, ()), attributed.get(step.id, step))
+    return ordered, nested
 
 
 def _named(call: _Call, parent: str | None) -> Step:
@@ -231,9 +230,9 @@ def _opener(
 ) -> tuple[_Call, Message, str] | None:
     first = turn.calls[0]
     opened = {id(earlier.opener[1]) for earlier in before if earlier.opener is not None}
-    for call in reversed(
-        [candidate for candidate in calls if candidate.ended <= first.started and candidate.turn is not turn]
-    ):
+    for call in reversed(calls):
+        if call.ended > first.started or call.turn is turn:
+            continue
         for tool_call in call.asked_for:
             if call.wire.persona == first.wire.persona or id(tool_call) in opened:
                 continue
