@@ -182,12 +182,7 @@ async def again(
         live: names of tools that may run for real: those that a framework brings and nobody can mark.
     """
     done = await attempt(
-        agent,
-        recorded,
-        bundle=bundle or current_bundle(),
-        divergence=divergence,
-        guard=guard,
-        live=live,
+        agent, recorded, bundle=bundle or current_bundle(), divergence=divergence, guard=guard, live=live
     )
     failure: Failure | None = None if done.error is None else blame(done.error)
     # An agent may have caught the refusal and gone on with something else: that run is no evidence either.

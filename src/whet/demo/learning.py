@@ -45,15 +45,7 @@ NEEDS = {"rule": "rule", "head": "decide", "policy": "policy"}
 TEMPERATURES = (0.0, 0.4, 0.7, 1.0)
 """Decodings that are compared on validation; 0 is greedy."""
 
-MONOTONE = {
-    "lacks": -1,
-    "lacks_own": -1,
-    "missing": -1,
-    "title": 1,
-    "sender": 1,
-    "month": 1,
-    "in_subject": 1,
-}
+MONOTONE = {"lacks": -1, "lacks_own": -1, "missing": -1, "title": 1, "sender": 1, "month": 1, "in_subject": 1}
 """Feature of a mail → 1 or -1: what can only speak for it, or only against it."""
 
 

@@ -316,9 +316,7 @@ class Proof:
             "route": RouterTable.of(routed["router"]).render() if "router" in routed else "",
             "examples": self._examples(gate["weak"], gate[released]),
             "timings": timings,
-            "notes": [
-                f"{unrecorded:,} training rollouts were run and, to keep the store small, not kept.",
-            ],
+            "notes": [f"{unrecorded:,} training rollouts were run and, to keep the store small, not kept."],
         }
 
     def _line(self, name: str, figures: dict[str, Any], weak: dict[str, Any]) -> dict[str, Any]:

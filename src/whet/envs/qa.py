@@ -124,12 +124,4 @@ def _info(info: Mapping[str, bool]) -> dict[str, Json]:
     return {**info, "success": info["correct"]}
 
 
-__all__ = [
-    "QAEnv",
-    "SimpleQAEnv",
-    "TextModel",
-    "Transition",
-    "echo_model",
-    "generate_reply",
-    "run_episode",
-]
+__all__ = ["QAEnv", "SimpleQAEnv", "TextModel", "Transition", "echo_model", "generate_reply", "run_episode"]

@@ -27,12 +27,7 @@ from .process import advice
 from .unchecked import UncheckedPool
 
 LIMITS = Limits(
-    memory=24 * MIB,
-    cpu_seconds=5,
-    wall_seconds=10,
-    processes=5,
-    file_bytes=2 * MIB,
-    output_bytes=1 * MIB,
+    memory=24 * MIB, cpu_seconds=5, wall_seconds=10, processes=5, file_bytes=2 * MIB, output_bytes=1 * MIB
 )
 """The limits of the attacks."""
 

@@ -172,12 +172,7 @@ class UncheckedPool:
         return await self._once(spec, call, seconds)
 
     async def pair(
-        self,
-        program: Source,
-        evaluator: Source,
-        *,
-        function: str = "evaluate",
-        seconds: float | None = None,
+        self, program: Source, evaluator: Source, *, function: str = "evaluate", seconds: float | None = None
     ) -> Result:
         """Run an evaluator of the form `evaluate(path_of_the_program)` beside the program itself.
 

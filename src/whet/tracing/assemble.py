@@ -404,12 +404,7 @@ def _with_calls(trajectory: Trajectory, spans: Sequence[Span]) -> Trajectory:
         session, subject = session or read.session, subject or read.subject
         meta |= {key: read.meta[key] for key in ("redacted", "untrainable", "notes") if key in read.meta}
     return replace(
-        trajectory,
-        steps=tuple(steps),
-        versions=versions,
-        meta=meta,
-        session=session,
-        subject=subject,
+        trajectory, steps=tuple(steps), versions=versions, meta=meta, session=session, subject=subject
     )
 
 

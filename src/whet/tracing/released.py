@@ -21,8 +21,11 @@ from ..types import Version
 from .kinds import kind_of
 
 _FACTORY = "_whet_released"
-_ISOLATED = EntryPoint("isolated", "whet.evolution.functions:isolated", "whet.loaders")
-"""The loader that runs a text in the sandbox, by name as plug-ins are: few traced programs need the sandbox."""
+ISOLATED = EntryPoint("isolated", "whet.evolution.functions:isolated", "whet.loaders")
+"""(version, original) → a function whose every call runs in the sandbox, by name as plug-ins are: few programs need it.
+
+It raises InputError, at once or from a call, where something cannot cross as JSON, and SandboxError without a sandbox.
+"""
 
 
 def loadable(function: Any, name: str) -> None:
@@ -36,17 +39,6 @@ def loadable(function: Any, name: str) -> None:
             f"@whet.evolve(live=True) replaces the function itself, and {name!r} is {function!r:.60}. Write the mark "
             "directly above the def, below all other decorators."
         )
-
-
-def in_sandbox(version: Version, original: Callable[..., Any]) -> Callable[..., Any]:
-    """The Version's text as a function whose every call runs in the sandbox.
-
-    Raises:
-        InputError: it cannot be called by JSON; from a call too, of which an argument or the answer cannot cross.
-        SandboxError: no sandbox is available, or it was lost during a call.
-    """
-    called: Callable[..., Any] = _ISOLATED.load()(version, original)
-    return called
 
 
 def function_of(version: Version, original: Callable[..., Any]) -> Callable[..., Any]:

@@ -26,7 +26,7 @@ from ..types import Bundle, Json, Version
 from .kinds import decorated, forwarding, name_of
 from .live import current_bundle, origin, reads
 from .record import current
-from .released import function_of, in_sandbox, loadable
+from .released import ISOLATED, function_of, loadable
 from .trace import evolving
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -289,7 +289,7 @@ class Function(Resource):
         if version.id == self.default_version.id:
             return self.function
         try:
-            call = in_sandbox(version, self.function)
+            call: Callable[..., Any] = ISOLATED.load()(version, self.function)
         except WhetError as error:
             self._source_instead(version, error)
             return None
