@@ -35,7 +35,7 @@ from pathlib import Path
 
 from whet.errors import StaleLeaseError
 from whet.store import Finish, Queue, Store
-from whet.store.rollouts import Want
+from whet.store.rollouts import Claim
 from whet.types import Lease, Outcome, Rollout, Span, Task, Trajectory
 
 WORKERS = 16
@@ -121,7 +121,7 @@ class Life:
         while True:
             lease = chance.choice([0.1, 0.5, 30.0])
             asked = time.monotonic()
-            turned = self.queue.turn(reports, Want(worker, chance.randint(1, self.most), lease)).result()
+            turned = self.queue.turn(reports, Claim(worker, chance.randint(1, self.most), lease)).result()
             given = time.monotonic()
             said = []
             for report, problem in zip(reports, turned.problems, strict=True):
@@ -155,12 +155,18 @@ def judge(path: Path, log: Path) -> dict[str, float]:
     with Store(path) as store:
         opened = time.perf_counter() - began
         spans = Counter(
-            dict(store.rows("SELECT lower(hex(trace)), count(*) FROM (" + _all_spans(store) + ") GROUP BY 1"))
+            dict(
+                store.database.rows(
+                    "SELECT lower(hex(trace)), count(*) FROM (" + _all_spans(store) + ") GROUP BY 1"
+                )
+            )
         )
-        known = {row[0]: row for row in store.rows("SELECT id, status, trajectory, done FROM rollouts")}
-        kept = {id for (id,) in store.rows("SELECT id FROM trajectories")}
-        fences = dict(store.rows("SELECT fence, outcome FROM attempts"))
-        check = store.rows("PRAGMA integrity_check")
+        known = {
+            row[0]: row for row in store.database.rows("SELECT id, status, trajectory, done FROM rollouts")
+        }
+        kept = {id for (id,) in store.database.rows("SELECT id FROM trajectories")}
+        fences = dict(store.database.rows("SELECT fence, outcome FROM attempts"))
+        check = store.database.rows("PRAGMA integrity_check")
     for words in lines:
         if words[0] == "span":
             count = spans[trace_of(words[1]).hex()]
@@ -189,7 +195,7 @@ def judge(path: Path, log: Path) -> dict[str, float]:
 
 
 def _all_spans(store: Store) -> str:
-    numbers = [number for (number,) in store.rows("SELECT number FROM segments")]
+    numbers = [number for (number,) in store.database.rows("SELECT number FROM segments")]
     return " UNION ALL ".join(f"SELECT trace FROM spans_{number}" for number in numbers)
 
 

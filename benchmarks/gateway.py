@@ -225,7 +225,7 @@ def main() -> None:
             gateway.terminate()
             recorded, lost = map(int, line(gateway).split())
             with Store(store) as opened:
-                kept = opened.spans.count()
+                kept = opened.count("spans")
             print(f"{recorded:,} calls recorded, {lost} lost, {kept:,} in the store")
         finally:
             for process in (gateway, behind):

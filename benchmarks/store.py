@@ -216,7 +216,7 @@ def spans(path: Path, count: int, body: int, copied: bool) -> None:
         fill(other, FRESH, body)
         compare("ingest", store, other, lambda each, turn: keep(each, batches(10**9 + turn, 100, body)))
         compare("claim + finish", store, other, worked)
-        kept = store.spans.count()
+        kept = store.count("spans")
         before = time.perf_counter()
         for number in range(100):
             assert len(store.spans.trace(hashlib.md5(b"0-0-%d" % (number % 20)).digest())) == 5
@@ -310,9 +310,9 @@ def restart(path: Path, name: str) -> None:
         store.spans.put(batches(10**9, 1)[0]).result()
         store.queue.claim("w").result()
         ready = time.perf_counter() - before
-        kept = store.spans.count()
+        kept = store.count("spans")
         # As if what was put here had been read into trajectories, as a server that ran would have done.
-        store.put_state(CURSOR, store.rows("SELECT max(last) FROM segments")[0][0] - 1)
+        store.put_state(CURSOR, store.database.rows("SELECT max(last) FROM segments")[0][0] - 1)
     print(
         f"{name}: opened {opened:.3f} s after kill -9, took spans and claims after {ready:.3f} s", flush=True
     )

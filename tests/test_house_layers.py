@@ -116,7 +116,7 @@ def imports(module: str, path: Path, known: set[str]) -> Iterator[Import]:
 
 
 def room(module: str) -> str:
-    """`whet.optimizers.evolve` → `optimizers.evolve`; `whet.store.writer` → `store`; `whet` → ``."""
+    """`whet.optimizers.evolve` → `optimizers.evolve`; `whet.store.schema` → `store`; `whet` → ``."""
     parts = module.split(".")[1:]
     if not parts:
         return ""
@@ -234,7 +234,7 @@ def test_the_bottom_rooms_need_almost_nothing(edges: list[Import]) -> None:
 
 
 PLANTED = {
-    "upward": ("store/writer.py", "def f():\n    from ..loop import Experiment\n", "may not import"),
+    "upward": ("store/schema.py", "def f():\n    from ..loop import Experiment\n", "may not import"),
     "sideways": ("optimizers/a.py", "from . import b\n", "one level"),
     "type checking": (
         "env.py",

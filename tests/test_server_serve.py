@@ -135,7 +135,7 @@ def test_work_that_another_process_adds_wakes_a_worker_that_waits(tmp_path: Path
         waiting.start()
         until(lambda: http.get(f"{url}/api/rollouts/counts").json()["waiting"] == 1)
         with Store(path) as beside:
-            assert not beside.owner
+            assert not beside.database.owner
             with beside.batch() as batch:
                 batch.add_rollouts(Rollout(id="from-beside", task=Task(instruction="x")))
         waiting.join(10)

@@ -15,9 +15,8 @@ import msgspec
 import pytest
 
 from whet.errors import InputError, NotFoundError
-from whet.server import Access, Limits, Mount, Request, Response, Role, Route, Server, answer, running
-from whet.server.asgi import Receive, Scope, Send, deeper
-from whet.server.router import Router
+from whet.server import Access, Limits, Request, Response, Role, Route, Server, answer, running
+from whet.server.asgi import Router, deeper
 
 TOKEN = "a-token-of-this-test"
 
@@ -46,8 +45,8 @@ class Echo:
             route("GET", "/echo/{name}", self.name),
             route("POST", "/pair", self.pair, role=Role.WRITE, request=Pair),
             route("POST", "/size", self.size, role=Role.WRITE),
-            route("GET", "/stream", self.stream, open_stream=True),
-            route("GET", "/endless", self.endless, open_stream=True),
+            route("GET", "/stream", self.stream),
+            route("GET", "/endless", self.endless),
             route("GET", "/bug", self.bug),
             route("GET", "/missing", self.missing),
             route("GET", "/poll", self.poll),
@@ -214,17 +213,6 @@ def test_many_requests_on_one_connection() -> None:
             connection.request("POST", "/size", b"x" * number, {"authorization": f"Bearer {TOKEN}"})
             assert msgspec.json.decode(connection.getresponse().read()) == number
         connection.close()
-
-
-def test_an_application_is_mounted_behind_the_same_checks() -> None:
-    async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        await send({"type": "http.response.start", "status": 200, "headers": []})
-        await send({"type": "http.response.body", "body": scope["path"].encode()})
-
-    with running(Server(access(), [], mounts=[Mount("/pages", app, Role.READ)])) as url, client(url) as http:
-        assert http.get("/pages/one").text == "/pages/one"
-        assert http.get("/pagesx").status_code == 404
-        assert httpx2.get(f"{url}/pages/one").status_code == 401
 
 
 @pytest.mark.parametrize(

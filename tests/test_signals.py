@@ -167,7 +167,7 @@ def test_a_command_that_reads_runs_hears_their_sessions_first(
         rows = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines()]
         assert [row["label"] for row in rows] == [False, True]
     with Store(path) as store:  # it is in the record, once
-        (count,) = store.rows("SELECT count(*) FROM labels WHERE kind LIKE 'implicit.%'")[0]
+        (count,) = store.database.rows("SELECT count(*) FROM labels WHERE kind LIKE 'implicit.%'")[0]
         assert count == 2
         assert hear(store) == 0
 

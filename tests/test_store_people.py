@@ -14,7 +14,6 @@ import pytest
 
 from whet.errors import InputError
 from whet.store import Store
-from whet.store.erase import erase_subject
 from whet.types import (
     Bundle,
     Failure,
@@ -166,12 +165,12 @@ def test_erasing_a_person_takes_out_all_that_came_from_them_and_nothing_else(tmp
         assert next(store.tasks(ids=["shared"])).meta["trajectories"] == ["bob"]
         assert [each.run for each in store.feedback()] == ["bob"]
         assert len(list(store.preferences())) == 1
-        assert store.spans.count() == len(store.spans.trace(span(bob).trace)) == 1
+        assert store.count("spans") == len(store.spans.trace(span(bob).trace)) == 1
         assert store.queue.get("r").status == "cancelled"
         assert [each.rollout.id for each in store.queue.claim("w", n=9).result()] == ["r2"]
         assert any("tasks were also made from other" in each for each in found.remains)
         assert any("preference pairs" in each for each in found.remains)
-        assert store.rows("PRAGMA integrity_check") == [("ok",)]
+        assert store.database.rows("PRAGMA integrity_check") == [("ok",)]
     assert SECRET.encode() not in path.read_bytes()
 
 
@@ -186,7 +185,7 @@ def test_what_was_erased_does_not_come_back_by_a_late_span_or_a_repeated_write(t
             each.put(ann, replace=True)
             each.spans.put([span(ann, 7), span(ann, 8)._replace(trace=b"y" * 16, run="run-ann1")]).result()
             each.add_feedback(Feedback(run="ann1", comment=SECRET))
-        assert store.counts()["trajectories"] == store.counts()["feedback"] == store.spans.count() == 0
+        assert store.counts()["trajectories"] == store.counts()["feedback"] == store.count("spans") == 0
         fresh = asked("ann3", "ann")
         store.put(fresh)  # a person may come back
         assert store.trajectory("ann3") == fresh
@@ -240,7 +239,7 @@ def test_what_a_person_sends_while_their_spans_are_searched_for_goes_too(tmp_pat
         # Bob comes into a trace that was Ann's alone; Ann goes on, in an old trace and in a new one.
         meanwhile = [said(joined, b"2", "bob"), said(alone, b"2", "ann"), said(later, b"1", "ann")]
         store.spans.put([*meanwhile, said(shared, b"3", "ann")]).result()
-        assert erase_subject(store, "ann", found).spans == 6
+        assert store._erase("ann", found).spans == 6
         left = {trace: [span.id[:1] for span in store.spans.trace(trace)] for trace in traces}
     assert left == {alone: [], joined: [b"2"], later: [], shared: [b"2"]}
 
@@ -297,12 +296,12 @@ def test_retention_drops_old_segments_and_spans_go_on(tmp_path: Path) -> None:
         assert store.retain(days=1).spans == 0
         found = store.retain(days=0)
         assert (found.spans, found.rollouts) == (12, 1)
-        assert store.spans.count() == 0
-        cursor = store.rows("SELECT max(last) FROM segments")[0][0]
+        assert store.count("spans") == 0
+        cursor = store.database.rows("SELECT max(last) FROM segments")[0][0]
         store.spans.put([span(asked("t99", None), 99)]).result()
         assert store.spans.touched(cursor)[0].seq > cursor
         assert [each.rollout.id for each in store.queue.claim("w", n=9).result()] == ["waits"]
-        assert store.rows("PRAGMA integrity_check") == [("ok",)]
+        assert store.database.rows("PRAGMA integrity_check") == [("ok",)]
 
 
 def test_reading_goes_on_while_old_segments_are_taken_out(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ import pytest
 
 from whet.errors import StoreBusyError, StoreError
 from whet.store import Store
-from whet.store.client import ask_for
+from whet.store.client import ask_to_yield
 from whet.types import Rollout, Span, Task, Trajectory
 
 WRITER = """
@@ -30,12 +30,16 @@ import sys
 from whet.store import Store
 from whet.types import Task, Trajectory
 with Store(sys.argv[1]) as store:
-    print("owner" if store.owner else "client", flush=True)
+    print("owner" if store.database.owner else "client", flush=True)
     for n in range(int(sys.argv[3])):
         made = [Trajectory(id=f"{sys.argv[2]}-{n}-{k}", task=Task(id="t")) for k in range(3)]
         store.put(*made)
         print(*(each.id for each in made), flush=True)
 """
+
+
+def owns(store: Store) -> bool:
+    return store.database.owner is not None
 
 
 def start(path: Path, name: str, rounds: int = 1_000_000) -> subprocess.Popen[str]:
@@ -113,12 +117,12 @@ def test_many_processes_write_one_store_and_a_dead_owner_is_replaced(tmp_path: P
 def test_a_client_takes_over_when_the_owner_closes(tmp_path: Path) -> None:
     path = tmp_path / "runs.db"
     owner, client = Store(path), Store(path)
-    assert (owner.owner, client.owner) == (True, False)
+    assert (owns(owner), owns(client)) == (True, False)
     client.put(simple("before"))
     owner.close()
     assert [each.id for each in client.trajectories()] == ["before"]
     client.put(simple("after"))
-    assert client.owner
+    assert owns(client)
     client.close()
     assert held(path) == {"before", "after"}
 
@@ -126,9 +130,9 @@ def test_a_client_takes_over_when_the_owner_closes(tmp_path: Path) -> None:
 def test_an_error_at_the_owner_reaches_the_client(tmp_path: Path) -> None:
     with Store(tmp_path / "runs.db") as owner, Store(tmp_path / "runs.db") as client:
         with pytest.raises(StoreError, match="NOT NULL"):
-            client.write([("task", [(None, None, "", b"{}")])]).result()
+            client.database.write([("task", [(None, None, "", b"{}")])]).result()
         with pytest.raises(StoreError, match="refused"):
-            client.write([("DROP TABLE tasks", [()])]).result()
+            client.database.write([("DROP TABLE tasks", [()])]).result()
         client.put(simple("fine"))
         assert owner.counts()["trajectories"] == 1
 
@@ -136,12 +140,12 @@ def test_an_error_at_the_owner_reaches_the_client(tmp_path: Path) -> None:
 def test_a_second_server_is_refused_but_other_processes_are_not(tmp_path: Path) -> None:
     path = tmp_path / "runs.db"
     with Store(path) as plain, Store(path, serve=True) as server:
-        assert (server.owner, plain.owner) == (True, False), "what is served is owned"
+        assert (owns(server), owns(plain)) == (True, False), "what is served is owned"
         with pytest.raises(StoreBusyError, match="another server"):
             Store(path, serve=True)
         plain.close()
         server.put(simple("a"))
-        assert server.owner
+        assert owns(server)
         with Store(path) as client:
             client.put(simple("b"))
     with Store(path, serve=True) as server:
@@ -154,7 +158,7 @@ def test_a_server_takes_the_file_over_from_a_process_that_writes_and_nothing_is_
     assert line(agent) == "owner"
     line(agent)
     with Store(path, serve=True) as server:
-        assert server.owner, "the agent's process kept the file"
+        assert owns(server), "the agent's process kept the file"
         before = server.counts()["trajectories"]
         deadline = time.monotonic() + 20
         while server.counts()["trajectories"] < before + 30 and time.monotonic() < deadline:
@@ -172,18 +176,18 @@ def test_a_process_that_hands_out_work_keeps_the_file(tmp_path: Path) -> None:
     with Store(path) as worker:
         assert worker.queue is not None
         with Store(path, serve=True) as server:
-            assert (server.owner, worker.owner) == (False, True)
+            assert (owns(server), owns(worker)) == (False, True)
             server.put(simple("through the other"))
     with Store(path) as last:
-        assert last.owner
+        assert owns(last)
 
 
 def test_who_gave_the_file_up_takes_it_again_when_nobody_comes_for_it(tmp_path: Path) -> None:
     path = tmp_path / "runs.db"
     with Store(path) as store:
-        assert ask_for(str(path))
+        assert ask_to_yield(str(path))
         store.put(simple("a"))
-        assert store.owner
+        assert owns(store)
     assert held(path) == {"a"}
 
 
@@ -222,7 +226,7 @@ def test_a_path_too_long_for_a_socket_still_has_one_owner(tmp_path: Path) -> Non
     folder.mkdir(parents=True)
     with Store(folder / "runs.db") as owner, Store(folder / "runs.db") as client:
         client.put(simple("a"))
-        assert not client.owner
+        assert not owns(client)
         assert owner.counts()["trajectories"] == 1
         assert not (folder / "runs.db.sock").exists()
 
@@ -243,13 +247,13 @@ if os.fork():
     os.wait() if sys.argv[2] == "wait" else os.read(said, 1)
     os._exit(0)
 store.put(Trajectory(id="child", task=Task(id="t")))
-assert not store.owner
+assert not store.database.owner
 os.write(saying, b".")
 if sys.argv[2] != "wait":
     while os.getppid() == parent:
         time.sleep(0.01)
     store.put(Trajectory(id="orphan", task=Task(id="t")))
-    assert store.owner
+    assert store.database.owner
 store.close()
 print(sorted(each.id for each in Store(sys.argv[1]).trajectories()), flush=True)
 os._exit(0)
@@ -341,14 +345,14 @@ def test_a_full_disk_takes_no_spans_and_no_results_and_both_go_on_with_space(sma
         filler.write_bytes(b"x" * (os.statvfs(small_disk).f_bavail * 4096 + 500_000 - 8192))
         with pytest.raises(StoreError, match="full"):
             queue.finish("a", lease.fence, trajectory=trajectory).result()
-        assert store.spans.count() == len(put)  # of each pair one, as both have the same id
+        assert store.count("spans") == len(put)  # of each pair one, as both have the same id
         filler.unlink()
         store.spans.put(spans(5_000)).result()
         queue.finish("a", lease.fence, trajectory=trajectory).result()
-        assert store.spans.count() == len(put) + 1
+        assert store.count("spans") == len(put) + 1
         assert all(len(store.spans.trace(spans(n)[0].trace)) == 1 for n in [*put, 5_000])
         assert queue.get("a").result == "run"
-        assert store.rows("PRAGMA integrity_check") == [("ok",)]
+        assert store.database.rows("PRAGMA integrity_check") == [("ok",)]
 
 
 def test_kill_9_under_mixed_load_loses_and_repeats_nothing(repository: Path) -> None:

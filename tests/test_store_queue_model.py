@@ -13,8 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from whet.errors import StaleLeaseError
 from whet.store import Queue, Store
-from whet.store.owner import Owner
-from whet.store.queue import Finish, Want
+from whet.store.rollouts import Claim, Finish
 from whet.types import Failure, Fault, Lease, Mode, Outcome, Rollout, Task, Trajectory
 
 MODES: tuple[Mode, ...] = ("train", "val", "test")
@@ -60,10 +59,7 @@ class QueueMachine(RuleBasedStateMachine):
     @initialize()
     def open(self) -> None:
         self.store = Store(Path(self.folder.name) / "runs.db")
-        assert self.store._writer is not None
-        link = self.store._writer.link
-        assert isinstance(link, Owner)
-        self.queue = Queue(self.store, link, clock=lambda: self.now)
+        self.queue = Queue(self.store.database, clock=lambda: self.now)
 
     def end(self, model: Model, status: str) -> None:
         model.status, model.fence = status, None
@@ -160,7 +156,7 @@ class QueueMachine(RuleBasedStateMachine):
         fence = pick.choice(sorted(self.fences))  # type: ignore[attr-defined]
         model = self.known[self.fences[fence]]
         wanted = self.waiting[:n]
-        turned = self.queue.turn([self.report(model, fence, how)], Want("worker", n, 5.0)).result(30)
+        turned = self.queue.turn([self.report(model, fence, how)], Claim("worker", n, 5.0)).result(30)
         kinds = [type(each) for each in turned.problems]
         assert kinds == [type(None) if self.taken(model, fence, how) else StaleLeaseError]
         self.held(turned.leases, wanted, 5.0)

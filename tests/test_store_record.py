@@ -217,9 +217,9 @@ def test_the_counts_are_those_of_the_rows_whatever_was_written_again_changed_or_
         store.put(simple("next"))  # in the place of the last one that was
         found = store.counts()
         for table in TABLES:
-            assert found[table] == store.rows(f"SELECT count(*) FROM {table}")[0][0], table
+            assert found[table] == store.database.rows(f"SELECT count(*) FROM {table}")[0][0], table
             assert found[table] == store.count(table)
-        outcomes = {f"trajectories.{outcome}": rows for outcome, rows in store.rows(_OUTCOMES)}
+        outcomes = {f"trajectories.{outcome}": rows for outcome, rows in store.database.rows(_OUTCOMES)}
         assert outcomes == {name: rows for name, rows in found.items() if name.startswith("trajectories.")}
         assert (found["trajectories"], found["feedback"], found["states"]) == (16, 1, 1)
 
@@ -312,7 +312,7 @@ def test_a_batch_commits_everything_or_nothing(tmp_path: Path) -> None:
         with pytest.raises(InputError):
             half_bad(store)
         assert store.state("round") == 1
-        bad = store.write([("task", [("x", None, "", b"{}")]), ("task", [(None, None, "", b"{}")])])
+        bad = store.database.write([("task", [("x", None, "", b"{}")]), ("task", [(None, None, "", b"{}")])])
         good = store.submit(simple("three"))
         with pytest.raises(StoreError):
             bad.result()
@@ -331,9 +331,9 @@ def test_a_row_that_a_table_does_not_take_undoes_its_own_writes_and_nobody_elses
             [("task", rows("b", 55)), ("task", rows("c"))],
             [("task", rows("d"))],
         ]
-        told = [future.exception() for future in [store.write(each) for each in writes]]
+        told = [future.exception() for future in [store.database.write(each) for each in writes]]
         assert [type(each) for each in told] == [type(None), StoreError, type(None)]
-        found = store.rows("SELECT substr(id, 1, 1), count(*) FROM tasks GROUP BY 1")
+        found = store.database.rows("SELECT substr(id, 1, 1), count(*) FROM tasks GROUP BY 1")
         assert found == [("a", 60), ("d", 60)]
         assert store.count("tasks") == 120
 
@@ -420,7 +420,7 @@ with tempfile.TemporaryDirectory() as folder:
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
     )
-    assert "cannot be written by this user" in done.stdout
+    assert "is not writable by this user" in done.stdout
 
 
 def test_a_damaged_file_is_reported_as_damaged(tmp_path: Path) -> None:

@@ -90,8 +90,8 @@ def test_a_store_of_the_first_schema_opens_with_all_it_had(tmp_path: Path) -> No
     with Store(path) as store:
         assert list(store.trajectories()) == [old]
         assert store.state("round") == 3
-        assert store.rows("SELECT session, subject FROM trajectories") == [("s", "ann")]
-        assert store.rows("PRAGMA user_version") == [(len(schema.MIGRATIONS),)]
+        assert store.database.rows("SELECT session, subject FROM trajectories") == [("s", "ann")]
+        assert store.database.rows("PRAGMA user_version") == [(len(schema.MIGRATIONS),)]
         assert (store.count("trajectories"), store.count("states")) == (1, 1)
         store.put(replace(old, outcome=Outcome.SUCCESS), replace=True)
         assert store.revisions("x") == [old]

@@ -320,7 +320,7 @@ def test_feedback_of_each_kind_is_kept_at_each_level(store: Store, given: dict[s
     for whom in ({"run": "r"}, {"run": "r", "step": "2"}, {"session": "s"}):
         feedback(**whom, **given, store=store)
     flush()
-    rows = store.rows("SELECT level, run, step, session, kind FROM labels ORDER BY level")
+    rows = store.database.rows("SELECT level, run, step, session, kind FROM labels ORDER BY level")
     assert rows == [
         ("session", "", None, "s", kind),
         ("step", "r", "2", None, kind),

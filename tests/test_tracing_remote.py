@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from whet.store import Store
-from whet.store.writer import Writes
+from whet.store.group_commit import Writes
 from whet.tracing import remote
 from whet.tracing.remote import Remote
 from whet.types import Feedback

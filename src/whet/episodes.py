@@ -23,7 +23,7 @@ from .types import Budget, Bundle, Fault, Group, Json, Task, Trajectory, digest
 CHUNK = 256
 """Episodes that are recorded together; one that is interrupted loses none that has ended."""
 _ENDS_ALL = (MissingExtra, SandboxError, TrainingRefused)
-"""Errors that say nothing of an episode and would come again in every one: they end the run."""
+"""Errors that are not an episode's own and would recur in every one: they end the run."""
 
 
 class Episodes:
@@ -101,12 +101,12 @@ class Episodes:
                     workers.append(asyncio.ensure_future(worker()))
                 await asyncio.gather(*workers)
         finally:
-            for one in workers:  # of one that raised, the others would go on spending
-                one.cancel()
+            for task in workers:  # after one has raised, the others would go on spending
+                task.cancel()
             self.run_so_far += record.ended
             self.unrecorded += record.left_out
             record.submit()
-            if not all(one.done() and not one.cancelled() and one.exception() is None for one in workers):
+            if not all(task.done() and not task.cancelled() and task.exception() is None for task in workers):
                 record.settle()
         await record.durable()
         finished = [trajectory for trajectory in ended if trajectory is not None]
@@ -137,7 +137,7 @@ class Episodes:
             )
         if read:
             self.read.setdefault((bundle.id, phase), set()).update(read)
-        # A function's text that may not run here was not used, whatever was assigned.
+        # A function whose text may not run here ran as its default, whatever was assigned.
         served = {name: id for name, id in read.items() if versions.get(name, id) != id}
         return replace(done, versions={**versions, **served}) if served else done
 
@@ -172,7 +172,7 @@ class _Record:
         waiting, self._waiting = self._waiting, []
         try:
             self._writes.append(self._store.submit(*waiting, experiment=self._experiment))
-        except InputError:  # an agent may answer what JSON cannot carry; the others are kept all the same
+        except InputError:  # one answer without a JSON form does not cost the others
             self._writes.append(self._store.submit(*map(recordable, waiting), experiment=self._experiment))
 
     async def durable(self) -> None:
@@ -185,6 +185,6 @@ class _Record:
             await asyncio.wrap_future(write)
 
     def settle(self) -> None:
-        """The same where nothing can be awaited any more, as the run is broken off."""
+        """Wait for the writes of a run that was broken off, where nothing can be awaited any more."""
         for write in self._writes:
             write.exception()

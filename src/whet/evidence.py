@@ -1,4 +1,4 @@
-"""What an experiment's train tasks have on record: the evidence of learners that ask for no rollouts."""
+"""The recorded runs of an experiment's train tasks: the evidence of learners that ask for no rollouts."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from .store import Store
 from .types import Bundle, Group, Outcome, Score, Task, Trajectory, Version
 
 COLLECTED = "collect"
-"""Phase of the runs that `Experiment.collect` makes; what is run to compare two candidates has another."""
+"""Phase of the runs that `Experiment.collect` makes; runs that compare two candidates have another."""
 
 
 def takes_records(optimizer: Optimizer) -> bool:
-    """Whether it learns from the groups it is given, whatever there is, and asks for no fresh ones."""
+    """True if it learns from whatever groups there are and asks for no fresh ones."""
     return optimizer.group_size == 0 and getattr(optimizer, "takes_groups", True)
 
 
@@ -28,7 +28,7 @@ class Evidence:
 
     def __init__(self, episodes: Episodes) -> None:
         self._episodes = episodes
-        # A judge is paid for: of one run it is asked once, until more is said of the run.
+        # A judge is paid for: it is asked once about a run, until the run gets more feedback.
         self._judged: dict[tuple[str, str, int], tuple[Outcome, dict[str, Score]]] = {}
 
     async def of(self, tasks: Sequence[Task]) -> list[Group]:
@@ -50,7 +50,7 @@ class Evidence:
         for task in tasks:
             ids = named[task.id]
             runs: Iterable[Trajectory] = store.trajectories(ids=ids) if ids else collected[task.id]
-            # The task knows more than the run did: what people corrected since is its answer.
+            # The task of now, not the recorded one: its answer holds the corrections made since.
             scored = [await self._scored(replace(run, task=task)) for run in runs]
             if scored:
                 groups.append(Group(task, tuple(scored)))
@@ -70,16 +70,16 @@ class Evidence:
 def learned_from(bundle: Bundle, tasks: Sequence[Task], store: Store | None) -> set[str]:
     """Ids of the tasks that the Versions of a Bundle learned from, with all tasks of their groups.
 
-    What a Version was made from stands in its `meta["data"]` (`data.lineage`), whoever made it: `whet train` knows
-    no split of an experiment that comes later.
+    The runs that a Version was made from stand in its `meta["data"]` (`data.lineage`), whoever made it: `whet train`
+    does not know the split of a later experiment.
     """
     runs = {run for version in bundle.values() for run in _runs(version)}
     if not runs:
         return set()
-    known = {run.task.id for run in store.trajectories(ids=sorted(runs))} if store is not None else set()
-    seen = [task for task in tasks if task.id in known or runs.intersection(_named(task))]
-    groups = {task.group for task in seen if task.group}
-    return {task.id for task in seen} | {task.id for task in tasks if task.group in groups}
+    task_ids = {run.task.id for run in store.trajectories(ids=sorted(runs))} if store is not None else set()
+    learned = [task for task in tasks if task.id in task_ids or runs.intersection(_named(task))]
+    groups = {task.group for task in learned if task.group}
+    return {task.id for task in learned} | {task.id for task in tasks if task.group in groups}
 
 
 def _runs(version: Version) -> Sequence[str]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from .store.names import declared
+from .store.releases import declared
 from .types import Bundle, Json, Version
 
 

@@ -1,4 +1,4 @@
-"""A Verdict and what it is about into the record, and what it promotes made live."""
+"""Recording a Verdict with the Bundles that it compares, and releasing the Bundle that it promotes."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ def record(store: Store | None, verdict: Verdict, bundles: Iterable[Bundle], *, 
 
 
 def release(store: Store | None, bundle: Bundle | None, verdict: Verdict, *, reason: str = "") -> Bundle:
-    """Make live what the gate promoted.
+    """Release the Bundle that the gate promoted.
 
     Args:
-        bundle: what the Verdict is about, where it is at hand; else the store is asked for it.
+        bundle: of the Verdict; read from the store if None.
 
     Raises:
         GateError: the Verdict promotes nothing.

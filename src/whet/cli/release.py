@@ -112,7 +112,7 @@ def _as_declared(store: Store, name: str, content: Json) -> Bundle:
     from dataclasses import replace
 
     from ..store.bundles import version_of
-    from ..store.names import DECLARED
+    from ..store.releases import DECLARED
     from ..types import Bundle
 
     version = version_of(name, content)

@@ -88,7 +88,7 @@ def serve(
                 f"{store}: serving, {counted(count, 'trajectory')}, on {url}; stop with Ctrl-C\n{said}",
                 flush=True,
             )
-            if not opened.owner:
+            if not opened.database.owner:
                 print(
                     "another process has opened this store before: rollouts are handed out once it has ended; "
                     "everything else works",
@@ -164,7 +164,9 @@ def work(
     json
         Print what was done as one JSON object a process.
     """
-    from ..worker.main import Work, summary, work_here, work_in_processes
+    import msgspec
+
+    from ..worker.main import Work, work_here, work_in_processes
 
     if token is None:
         raise InputError("no token: give --token, or set WHET_TOKEN; whet serve says where its tokens are")
@@ -177,9 +179,8 @@ def work(
 
     def done(tally: Tally) -> None:
         if json:
-            sys.stdout.write(
-                summary(tally).decode() + "\n"
-            )  # in one piece: several processes share the output
+            # In one piece: several processes share the output.
+            sys.stdout.write(msgspec.json.encode(tally).decode() + "\n")
             sys.stdout.flush()
             return
         print(

@@ -130,7 +130,9 @@ def of_metrics(
 def of_store(store: Store) -> list[TrackedRun]:
     """Every `Experiment.improve` that is recorded there, up to its last checkpoint if it is under way."""
     found = []
-    for key, body in store.rows("SELECT key, body FROM states WHERE key LIKE '%/improve/%' ORDER BY key"):
+    for key, body in store.database.rows(
+        "SELECT key, body FROM states WHERE key LIKE '%/improve/%' ORDER BY key"
+    ):
         saved = msgspec.json.decode(body)
         if isinstance(saved, dict) and isinstance(saved.get("metrics"), list):
             experiment, _, optimizer = str(key).partition("/improve/")

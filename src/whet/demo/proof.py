@@ -62,7 +62,7 @@ async def run_job(job: Job, *, processes: int = 1) -> dict[str, Any]:
     }
     second = None
     places: list[Place] = [lambda name: stages[name].run()]
-    if processes > 1 and needs and not job.store.in_memory:
+    if processes > 1 and needs and not job.store.database.in_memory:
         second = await SecondProcess.start(
             job.options,
             store=job.store.path,

@@ -1,14 +1,12 @@
 """The server: ingest, queue, gateway and feedback over HTTP, on one store and one socket."""
 
-from .app import Mount, Server, run, running
+from .app import Server, run, running, standard
 from .asgi import Part, Refused, Request, Response, Role, Route, Stream, answer
 from .auth import Access, Limits, make_tokens, new_tokens, token_file, tokens_of
-from .parts import standard
 
 __all__ = [
     "Access",
     "Limits",
-    "Mount",
     "Part",
     "Refused",
     "Request",

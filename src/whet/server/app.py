@@ -2,8 +2,8 @@
 
 Granian's embedded server carries the HTTP; its supervised mode is not used, for it left a worker
 serving after its parent had been killed.  The server owns nothing but the socket and the loop:
-the Store is given, and is closed by whoever opened it.  Stopping drains: what is under way is
-answered, long polls come back empty, nothing new is accepted.
+the Store is given, and is closed by whoever opened it.  Stopping drains: requests under way
+are answered, long polls come back empty, nothing new is accepted.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ import socket
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ..errors import InputError, MissingExtra, WhetError
+from ..store import Store
+from ..tracing.redact import Redactor
 from .asgi import (
     ASGIApp,
     Part,
@@ -30,15 +31,23 @@ from .asgi import (
     Response,
     Role,
     Route,
+    Router,
     Scope,
     Send,
     answer,
     refusal,
     refusal_of,
 )
-from .auth import Access
+from .auth import Access, Limits
+from .durable import Backlog
+from .feedback import FeedbackPart
+from .gateway import Gateway, Upstream
+from .ingest import OTLP, Assembly, Trajectories
+from .legacy import Legacy
 from .openapi import document
-from .router import Router
+from .people import PeoplePart
+from .queue import Queue
+from .releases import ReleasesPart
 
 try:
     from granian.constants import Interfaces
@@ -52,8 +61,8 @@ SWITCH = 0.0005
 """Seconds after which a thread that computes lets another on: the loop waits so long for the assembler at
 each of its wake-ups, and the writer for the loop at each statement.  Python's own is ten times as long."""
 COLLECT = (10_000, 20, 50)
-"""How seldom the garbage collector looks for circles (`gc.set_threshold`): a request makes a thousand objects
-and no circle, and with Python's own 700 it looked through them all the time."""
+"""Thresholds of the garbage collector (`gc.set_threshold`): a request makes a thousand objects and no cycle, and with
+Python's own 700 it looked for cycles all the time."""
 PATIENCE = 10.0
 """Seconds that requests under way have to end when the server stops."""
 
@@ -74,23 +83,12 @@ class _Embedded(Granian):
         self._ssp = None
 
 
-@dataclass(frozen=True, slots=True)
-class Mount:
-    """A whole ASGI application below a prefix, behind the same checks as a route."""
-
-    prefix: str
-    """Begins with `/` and does not end with it."""
-    app: ASGIApp
-    role: Role | None = Role.ADMIN
-
-
 class Server:
     """Serves parts on one address.
 
     Args:
         access: tokens, allowed hosts and limits.
-        parts: what is served; `/healthz` and `/openapi.json` are always there.
-        mounts: whole ASGI applications beside them.
+        parts: with their routes; `/healthz` and `/openapi.json` are always there.
         host: a name or address to listen on.
         port: 0 for any that is free.
 
@@ -103,11 +101,10 @@ class Server:
         access: Access,
         parts: Sequence[Part],
         *,
-        mounts: Sequence[Mount] = (),
         host: str = "127.0.0.1",
         port: int = 0,
     ) -> None:
-        self.access, self.parts, self.mounts = access, tuple(parts), tuple(mounts)
+        self.access, self.parts = access, tuple(parts)
         self.host, self.port = host, port
         self.routes: tuple[Route, ...] = (*self._own(), *(route for part in parts for route in part.routes))
         self._document: Response | None = None
@@ -116,7 +113,7 @@ class Server:
         except ValueError as exception:
             raise InputError(f"the parts of the server disagree: {exception}") from exception
         self.bugs = 0
-        """Requests that failed for a reason that nobody foresaw: each left a traceback on standard error."""
+        """Requests that failed with an unforeseen exception: each left a traceback on standard error."""
         self._active: set[asyncio.Task[None]] = set()
         self._closing: asyncio.Event | None = None
         self._granian: _Embedded | None = None
@@ -130,7 +127,7 @@ class Server:
 
     @property
     def url(self) -> str:
-        """Where it listens; the port is right once it has started."""
+        """URL of the server; the port is right once it has started."""
         host = {"0.0.0.0": "127.0.0.1", "::": "[::1]", "": "127.0.0.1"}.get(self.host, self.host)
         return f"http://{f'[{host}]' if ':' in host and host[0] != '[' else host}:{self.port}"
 
@@ -155,7 +152,7 @@ class Server:
         self._serving = asyncio.create_task(self._granian.serve())
 
     async def stop(self, patience: float = PATIENCE) -> int:
-        """Answer what is under way, then end; returns the requests that had to be cut off.
+        """Answer the requests under way, then end; returns those that had to be cut off.
 
         Args:
             patience: seconds that they have.
@@ -183,7 +180,7 @@ class Server:
             path="/healthz",
             handler=self._healthz,
             role=None,
-            summary="Whether it serves",
+            summary="Health check",
             response=dict[str, str],
         )
         yield Route(
@@ -221,10 +218,6 @@ class Server:
     async def _answer(self, request: Request) -> Response | None:
         try:
             if request.path == "/healthz" or not self._closing or not self._closing.is_set():
-                mount = self._mount(request.path)
-                if mount is not None:
-                    await self._mounted(mount, request)
-                    return None
                 route, request.params = self._router.find(
                     request.method, request.path, request.scope["raw_path"].decode("latin-1")
                 )
@@ -245,16 +238,40 @@ class Server:
                 500, "internal", "the server failed on this request; its standard error says where"
             )
 
-    def _mount(self, path: str) -> Mount | None:
-        for mount in self.mounts:
-            if path.startswith(mount.prefix) and path[len(mount.prefix) :][:1] in ("", "/"):
-                return mount
-        return None
 
-    async def _mounted(self, mount: Mount, request: Request) -> None:
-        route = Route(method=request.method, path=mount.prefix, handler=self._healthz, role=mount.role)
-        self.access.check(request, route)
-        await request.delegate(mount.app, mount.prefix)
+def standard(
+    store: Store,
+    limits: Limits | None = None,
+    *,
+    open_legacy: bool = False,
+    grace: float = 2.0,
+    keep_days: float | None = None,
+    upstreams: Mapping[str, Upstream] | None = None,
+) -> list[Part]:
+    """The parts of `whet serve`: everything that is served over one store.
+
+    Args:
+        store: owned by this process.
+        limits: those of the server's Access.
+        open_legacy: also the Agent Lightning 0.1 routes, without a token and to this machine only.
+        grace: seconds of silence after which a run whose root has ended becomes a trajectory.
+        keep_days: runs older than this are deleted, except those that `Store.retain` keeps; None keeps all.
+        upstreams: of the gateway, which is left out without them.
+    """
+    limits, backlog, redactor = limits or Limits(), Backlog(), Redactor()
+    parts: list[Part] = [
+        Trajectories(store, backlog, redactor),
+        OTLP(store, limits, backlog, redactor),
+        Assembly(store, grace=grace),
+        Queue(store, limits, redactor),
+        ReleasesPart(store),
+        FeedbackPart(store, redactor),
+        PeoplePart(store, redactor, keep_days=keep_days),
+        Legacy(store, redactor, open=open_legacy),
+    ]
+    if upstreams:
+        parts.append(Gateway(store, upstreams, redact=lambda spans: [redactor.span(span) for span in spans]))
+    return parts
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -296,7 +313,7 @@ def run(server: Server, stopped: threading.Event, ready: Callable[[str], None]) 
     """Serve until `stopped` is set; `ready` is called with the URL.
 
     Meanwhile this process's threads give way to each other after `SWITCH` seconds, and its garbage is
-    collected by `COLLECT`, without what was there before.
+    collected by `COLLECT`, without the objects that were there before.
 
     Returns:
         Requests that were cut off because they did not end in time.

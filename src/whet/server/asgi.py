@@ -1,21 +1,21 @@
-"""The thin layer between ASGI and a handler: Request, Response and Route, which `router.py` matches.
+"""The thin layer between ASGI and a handler: Request, Response, Route, and the Router that finds a Route.
 
 A handler is `async def handler(request) -> Response | None`; None means that it has sent its own
 answer through `request.stream`.  Errors of `whet.errors` become `{"error": {"type", "message"}}`
 with the status that fits them.  It does not authorise (`auth.py`), parse a schema language or
-know what a Store is; what it leaves out is why it costs a few microseconds a request.
+know what a Store is: that is why it costs a few microseconds a request.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Any, Protocol, TypeVar
-from urllib.parse import parse_qs
+from typing import Annotated, Any, Protocol, TypeVar
+from urllib.parse import parse_qs, unquote
 
 import msgspec
 
@@ -43,13 +43,16 @@ BODY_LIMIT = 32 * 1024 * 1024
 SLOWEST = 30.0
 """Seconds that a body may take to arrive."""
 PASSED, PASSING = 64 * 1024, 1.0
-"""Bytes of a body that nobody asked for which are read all the same, and seconds for it."""
+"""Bytes of an unread body that are read and dropped before the answer, and seconds for it."""
 NESTING = 64
 """Levels of lists and objects that a JSON body may have."""
+PAGE = 1_000
+"""Items of one answer at most."""
+Page = Annotated[int, msgspec.Meta(ge=1, le=PAGE)]
 
 
 class Role(IntEnum):
-    """What a token may do; each includes the ones before it."""
+    """The rights of a token; each includes the ones before it."""
 
     READ = 1
     WRITE = 2
@@ -62,7 +65,7 @@ class Refused(WhetError, PermissionError):
     Args:
         status: the HTTP status of the answer: 401, 403, 405, 408, 411, 413, 415, 429, 503.
         kind: a stable word for programs, such as `unauthorized`.
-        message: what was wrong and what to do, for people.
+        message: for people: the fault and the remedy.
         headers: further headers of the answer, such as `retry-after`.
     """
 
@@ -123,7 +126,7 @@ def refusal_of(error: WhetError) -> Response:
 
 
 class Stream:
-    """An answer that is sent piece by piece: what `request.stream` gives."""
+    """An answer that is sent piece by piece, from `request.stream`."""
 
     def __init__(self, send: Send) -> None:
         self._send = send
@@ -146,11 +149,11 @@ class Request:
     Attributes:
         method: upper case.
         path: decoded, without the query.
-        params: what stood in the `{name}` parts of the route's path, decoded.
-        role: what the request's token allows; None where the route is open and no token came.
-        token: name of the token that was shown, never the token itself.
+        params: the `{name}` parts of the route's path, decoded.
+        role: of the request's token; None where the route is open and no token came.
+        token: name of the token, never the token itself.
         credential: where that token stood: a header's name or `path`.  Not to be forwarded or recorded.
-        closing: set once the server drains; what waits for something should give up then.
+        closing: set once the server drains; a handler that waits should give up then.
         started: an answer is under way, so that no other can be sent.
     """
 
@@ -200,7 +203,7 @@ class Request:
             return default
         try:
             return value.decode()
-        except UnicodeDecodeError:  # what HTTP/1.0 said that headers are
+        except UnicodeDecodeError:  # the encoding of headers by HTTP/1.0
             return value.decode("latin-1")
 
     @property
@@ -215,19 +218,19 @@ class Request:
         """Query parameters; of one that is repeated, the last."""
         if self._query is None:
             try:
-                found = parse_qs(
+                parameters = parse_qs(
                     self.scope["query_string"].decode("ascii"), keep_blank_values=True, max_num_fields=64
                 )
             except ValueError as exception:
                 raise InputError(f"the query string cannot be read: {exception}") from exception
-            self._query = {name: values[-1] for name, values in found.items()}
+            self._query = {name: values[-1] for name, values in parameters.items()}
         return self._query
 
-    def asked(self, name: str, type: Any, default: Any = None) -> Any:
+    def parameter(self, name: str, type: Any, default: Any = None) -> Any:
         """A query parameter as a value of `type`, `default` if it was not given.
 
         Raises:
-            InputError: it is no such value.
+            InputError: it is not such a value.
         """
         text = self.query.get(name)
         if text is None:
@@ -246,17 +249,16 @@ class Request:
             Refused: more than `limit` bytes (the route's limit if None): 413; the client went away: 408.
         """
         most = self.body_limit if limit is None else limit
-        given = self.header("content-length")
-        length = int(given) if given is not None and given.isdigit() else None
+        declared = self.header("content-length")
+        length = int(declared) if declared is not None and declared.isdigit() else None
         if length is not None and length > most:
             raise _too_large(most, length)
         message = await self._receive()
         first: bytes = message.get("body", b"")
         if length == len(first):
             self._whole = True
-            return (
-                first  # the server says `more_body` of whole bodies too; asking again is a trip for nothing
-            )
+            # Granian sets `more_body` on whole bodies too; asking again is a trip for nothing.
+            return first
         parts, size = [first], len(first)
         try:
             async with asyncio.timeout(SLOWEST):
@@ -274,7 +276,7 @@ class Request:
         return b"".join(parts)
 
     async def passed_over(self) -> bool:
-        """Whether nothing of the body is left, of which a little is read here if nobody has.
+        """True if nothing of the body is unread; a small rest is read here.
 
         HTTP/1.1 has no way around the rest of a body: the connection is closed once the answer is sent, and the
         client's next request on it would be lost.
@@ -288,14 +290,14 @@ class Request:
                 await self.body(PASSED)
         return self._whole
 
-    async def json(self, type: type[Body], limit: int | None = None) -> Body:
+    async def json(self, type: type[Body]) -> Body:
         """The body as JSON of a given type: a dataclass, Struct, TypedDict, or builtin.
 
         Raises:
-            InputError: it is no JSON, is nested too deeply, or does not fit the type; the message says where.
+            InputError: it is not JSON, is nested too deeply, or does not fit the type; the message says where.
             Refused: too large.
         """
-        return self.parsed(await self.body(limit), type)
+        return self.parsed(await self.body(), type)
 
     def parsed(self, body: bytes, type: type[Body]) -> Body:
         """As `json`, of a body that has been read."""
@@ -307,17 +309,12 @@ class Request:
         while (await self._receive())["type"] != "http.disconnect":
             pass
 
-    async def delegate(self, app: ASGIApp, prefix: str) -> None:
-        """Let a whole ASGI application, mounted below `prefix`, answer."""
-        self.started = True
-        await app({**self.scope, "root_path": prefix}, self._receive, self._send)
-
     async def send(self, response: Response) -> None:
         """Send a whole answer, once the body has been read or passed over."""
         self.started = True
         send, headers = self._send, _headers(response)
         if not await self.passed_over() and self.scope["http_version"].startswith("1"):
-            headers.append((b"connection", b"close"))  # the client is told before it sends another one
+            headers.append((b"connection", b"close"))  # so that the client sends no further request on it
         await send({"type": "http.response.start", "status": response.status, "headers": headers})
         await send({"type": "http.response.body", "body": response.body})
 
@@ -338,13 +335,13 @@ class Request:
 
 
 def _headers(response: Response, *, length: bool = True) -> list[tuple[bytes, bytes]]:
-    found = [(b"content-type", response.content_type.encode("latin-1"))]
+    headers = [(b"content-type", response.content_type.encode("latin-1"))]
     if length:
-        found.append((b"content-length", b"%d" % len(response.body)))
+        headers.append((b"content-length", b"%d" % len(response.body)))
     for name, text in response.headers.items():
         # An upstream's header comes back as it was: aiohttp decodes it so.
-        found.append((name.lower().encode("latin-1"), text.encode("utf-8", "surrogateescape")))
-    return found
+        headers.append((name.lower().encode("latin-1"), text.encode("utf-8", "surrogateescape")))
+    return headers
 
 
 def _too_large(limit: int, size: int) -> Refused:
@@ -357,7 +354,7 @@ def parse(body: bytes, type: Any, *, nesting: int = NESTING) -> Any:
     """`body` as JSON of `type`.
 
     Raises:
-        InputError: no JSON, nested deeper than `nesting`, or not of that type.
+        InputError: not JSON, nested deeper than `nesting`, or not of that type.
     """
     decoder = _decoders.get(type)
     if decoder is None:
@@ -375,17 +372,17 @@ _DROPPED = bytes(byte for byte in range(256) if byte not in b"[]{}")
 
 
 def deeper(body: bytes, limit: int) -> bool:
-    """Whether valid JSON is nested deeper than `limit`; each pass takes the innermost level away."""
+    """True if valid JSON is nested deeper than `limit`."""
     if b'"' in body:  # brackets inside strings do not count
         pieces = body.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')
         body = b"".join(pieces[::2])
-    left = body.translate(None, _DROPPED).replace(b"{", b"[").replace(b"}", b"]")
+    brackets = body.translate(None, _DROPPED).replace(b"{", b"[").replace(b"}", b"]")
     for _ in range(limit):
-        if not left:
+        if not brackets:
             return False
-        # Siblings vanish with their level: "[][]" is empty after one pass, "[[][]]" after two.
-        left = left.replace(b"[]", b"")
-    return bool(left)
+        # A pass removes the innermost level with all its siblings: "[][]" is empty after one, "[[][]]" after two.
+        brackets = brackets.replace(b"[]", b"")
+    return bool(brackets)
 
 
 Handler = Callable[[Request], Awaitable[Response | None]]
@@ -393,14 +390,14 @@ Handler = Callable[[Request], Awaitable[Response | None]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
-    """One method on one path, who may use it, and what it says of itself in the OpenAPI document."""
+    """One method on one path, the role that it needs, and its entry in the OpenAPI document."""
 
     method: str
     path: str
     """Begins with `/`; `{name}` stands for one segment, which reaches the handler in `request.params`."""
     handler: Handler
     role: Role | None = Role.ADMIN
-    """The least role that may call it; None opens it to everybody, which a part has to say."""
+    """The least role that may call it; None opens it to everybody and has to be written out."""
     summary: str = ""
     request: Any = None
     """Type of the JSON body, None if there is none or it is not JSON."""
@@ -416,8 +413,6 @@ class Route:
     """Refused for a peer that is not on a loopback address."""
     body_limit: int | None = None
     """Bytes; the server's limit if None."""
-    open_stream: bool = False
-    """The answer may go on for longer than a request should: not counted as stuck when draining."""
     status: int = 200
     """Status of the usual answer."""
 
@@ -431,12 +426,84 @@ def reads(path: str, handler: Handler, summary: str, response: Any, **more: Any)
 
 def writes(path: str, handler: Handler, summary: str, request: Any, response: Any, **more: Any) -> Route:
     """A POST for the role write; `more` as in Route."""
-    given = {"role": Role.WRITE, "summary": summary, "request": request, "response": response, **more}
-    return Route(method="POST", path=path, handler=handler, **given)
+    fields = {"role": Role.WRITE, "summary": summary, "request": request, "response": response, **more}
+    return Route(method="POST", path=path, handler=handler, **fields)
+
+
+class Router:
+    """Finds the Route of a method and path: one dictionary look-up where the path has no `{name}`.
+
+    Raises:
+        ValueError: two routes for one method and pattern.
+    """
+
+    def __init__(self, routes: Sequence[Route]) -> None:
+        self._exact: dict[str, dict[str, Route]] = {}
+        self._patterns: dict[int, list[tuple[tuple[str, ...], dict[str, Route]]]] = {}
+        keys: set[tuple[str, str]] = set()
+        for route in routes:
+            key = (
+                route.method,
+                "/".join("{}" if part[:1] == "{" else part for part in route.path.split("/")),
+            )
+            if key in keys:
+                raise ValueError(f"two routes for {route.method} {route.path}")
+            keys.add(key)
+            if "{" not in route.path:
+                self._exact.setdefault(route.path, {})[route.method] = route
+                continue
+            parts = tuple(route.path.split("/"))
+            same_length = self._patterns.setdefault(len(parts), [])
+            methods = next((methods for pattern, methods in same_length if pattern == parts), None)
+            if methods is None:
+                methods = {}
+                same_length.append((parts, methods))
+            methods[route.method] = route
+
+    def find(self, method: str, path: str, raw: str | None = None) -> tuple[Route, Mapping[str, str]]:
+        """The route and the values of its `{name}` parts.
+
+        Args:
+            raw: the path as it was sent; a `%2F` in it is part of an id, not of the path.
+
+        Raises:
+            NotFoundError: no route has this path.
+            Refused: the path is known, the method is not: 405.
+        """
+        methods = self._exact.get(path)
+        if methods is not None and method in methods:
+            return methods[method], {}
+        allowed = set(methods or ())
+        parts = (path if raw is None else raw).split("/")
+        for pattern, by_method in self._patterns.get(len(parts), ()):
+            params = _matched(pattern, parts)
+            if params is None:
+                continue
+            if method in by_method:
+                return by_method[method], params
+            allowed |= set(by_method)
+        if allowed:
+            allow = ", ".join(sorted(allowed))
+            raise Refused(
+                405, "method_not_allowed", f"{method} {path}: use {allow}", headers={"allow": allow}
+            )
+        raise NotFoundError(f"nothing is served at {path}; GET /openapi.json lists the routes")
+
+
+def _matched(pattern: Sequence[str], parts: Sequence[str]) -> dict[str, str] | None:
+    params: dict[str, str] = {}
+    for name, part in zip(pattern, parts, strict=True):
+        if name[:1] == "{":
+            if not part:
+                return None
+            params[name[1:-1]] = unquote(part)
+        elif name != part:
+            return None
+    return params
 
 
 class Part(Protocol):
-    """What the server is made of: some routes, and what must run while they are served."""
+    """A part of the server: some routes, and whatever must run while they are served."""
 
     @property
     def routes(self) -> Sequence[Route]:
@@ -446,3 +513,11 @@ class Part(Protocol):
     def lifespan(self) -> AbstractAsyncContextManager[None]:
         """Entered in the server's loop before the first request, left after the last."""
         ...
+
+
+class Passive:
+    """The `lifespan` of a part that runs nothing beside its routes."""
+
+    @contextlib.asynccontextmanager
+    async def lifespan(self) -> AsyncIterator[None]:
+        yield

@@ -1,4 +1,4 @@
-"""Who may call what: bearer tokens with roles, Host and Origin checks, and limits.
+"""Authorisation: bearer tokens with roles, Host and Origin checks, and limits.
 
 Tokens are on by default, on loopback too: another user of the machine, or a page in the user's
 own browser, can reach a loopback port.  They are made at the first start and lie beside the
@@ -32,7 +32,7 @@ _REMEMBERED = 1_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What one request, and one token, may ask for."""
+    """Limits on one request and on one token."""
 
     body: int = BODY_LIMIT
     """Bytes of a body, compressed or not."""
@@ -47,7 +47,7 @@ class Limits:
 
 
 def token_file(store: str | os.PathLike[str]) -> Path:
-    """Where the tokens of a store lie."""
+    """The file beside a store that holds its tokens."""
     return Path(os.fspath(store) + ".tokens")
 
 
@@ -55,7 +55,7 @@ def tokens_of(store: str | os.PathLike[str]) -> dict[Role, str]:
     """The tokens kept beside a store, {} if there are none yet.
 
     Raises:
-        InputError: the file can be read by others, or is no token file.
+        InputError: the file can be read by others, or is not a token file.
     """
     path = token_file(store)
     try:
@@ -71,11 +71,11 @@ def tokens_of(store: str | os.PathLike[str]) -> dict[Role, str]:
             f"tokens are made, or if nobody has seen it: chmod 600 {path}"
         )
     try:
-        found = msgspec.json.decode(body, type=dict[str, str])
-        return {Role[name.upper()]: _usable(token) for name, token in found.items()}
+        tokens = msgspec.json.decode(body, type=dict[str, str])
+        return {Role[name.upper()]: _usable(token) for name, token in tokens.items()}
     except (msgspec.MsgspecError, KeyError, InputError) as exception:
         raise InputError(
-            f"{path} is no token file ({exception}). Delete it, so that one is made."
+            f"{path} is not a token file ({exception}). Delete it, so that one is made."
         ) from exception
 
 
@@ -86,10 +86,10 @@ def new_tokens() -> dict[Role, str]:
 
 def make_tokens(store: str | os.PathLike[str]) -> dict[Role, str]:
     """Make a token for each role and keep them beside the store, readable by this user alone."""
-    made = new_tokens()
+    tokens = new_tokens()
     path = token_file(store)
     body = msgspec.json.format(
-        msgspec.json.encode({role.name.lower(): token for role, token in made.items()})
+        msgspec.json.encode({role.name.lower(): token for role, token in tokens.items()})
     )
     draft = path.with_name(f"{path.name}.{os.getpid()}")
     try:
@@ -99,7 +99,7 @@ def make_tokens(store: str | os.PathLike[str]) -> dict[Role, str]:
         os.replace(draft, path)
     except OSError as exception:
         raise InputError(f"{path} cannot be written: {exception.strerror}") from exception
-    return made
+    return tokens
 
 
 def _usable(token: str) -> str:
@@ -187,10 +187,10 @@ class Access:
             )
         origin = request.header("origin")
         if origin is not None and origin not in (f"http://{host}", f"https://{host}"):
-            raise Refused(403, "wrong_origin", f"requests from pages of {origin[:100]!r} are not taken")
+            raise Refused(403, "wrong_origin", f"requests from pages of {origin[:100]!r} are refused")
         # A page's picture or script sends no Origin, but every browser says where it was asked for.
         if request.header("sec-fetch-site", "none") not in ("none", "same-origin"):
-            raise Refused(403, "wrong_origin", "requests from pages of another origin are not taken")
+            raise Refused(403, "wrong_origin", "requests from pages of another origin are refused")
 
     def _allows(self, host: str) -> bool:
         name, _, port = host.rpartition(":")
@@ -215,43 +215,43 @@ class Access:
             and self._knows(request, shown[7:], "authorization")
         ):
             return True
-        for place in ("x-whet-token", "x-api-key"):
-            shown = request.header(place)
-            if shown is not None and self._knows(request, shown, place):
+        for header in ("x-whet-token", "x-api-key"):
+            shown = request.header(header)
+            if shown is not None and self._knows(request, shown, header):
                 return True
         name = route.token_param
         return name is not None and self._knows(request, request.params.get(name, ""), "path")
 
-    def _knows(self, request: Request, shown: str, place: str) -> bool:
-        given = shown.strip().encode("latin-1", "replace")
-        found = None
-        for role, name, token in self._tokens:  # every one is compared, whichever matches
-            if hmac.compare_digest(given, token) and found is None:
-                found = (role, name)
-        if found is None:
+    def _knows(self, request: Request, shown: str, credential: str) -> bool:
+        shown_token = shown.strip().encode("latin-1", "replace")
+        identity = None
+        for role, name, token in self._tokens:  # every one is compared, so that timing tells nothing
+            if hmac.compare_digest(shown_token, token) and identity is None:
+                identity = (role, name)
+        if identity is None:
             return False
-        request.role, request.token = found
-        request.credential = place
+        request.role, request.token = identity
+        request.credential = credential
         return True
 
     def _count(self, token: str | None) -> None:
         """Take one from the token's bucket, which holds a second's worth."""
         rate, now = self.limits.rate, time.monotonic()
-        left, since = self._buckets.get(token, (rate, now))
-        left = min(rate, left + (now - since) * rate)
-        if left < 1.0:
-            self._buckets[token] = (left, now)
+        level, since = self._buckets.get(token, (rate, now))
+        level = min(rate, level + (now - since) * rate)
+        if level < 1.0:
+            self._buckets[token] = (level, now)
             raise Refused(
                 429,
                 "too_many_requests",
                 f"more than {rate:g} requests a second with one token; send batches, or wait",
                 headers={"retry-after": "1"},
             )
-        self._buckets[token] = (left - 1.0, now)
+        self._buckets[token] = (level - 1.0, now)
 
 
 def is_loopback(address: str) -> bool:
-    """Whether a peer's address is this machine's own."""
+    """True if a peer's address is this machine's own."""
     try:
         return ipaddress.ip_address(address).is_loopback
     except ValueError:

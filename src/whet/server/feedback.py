@@ -1,35 +1,35 @@
-"""What people say of runs, over HTTP: of a step, a trajectory, a run, or a whole session; late is fine.
+"""Feedback over HTTP: on a step, a trajectory, a run, or a whole session; it may come late.
 
-Feedback refers to an id that the agent's side was given, never to "the latest"; that of a run that
+Feedback refers to an id that the agent's side was given, never to "the latest"; that on a run which
 has not arrived yet is kept and joined when it does.  Repeating one with its id stores it once.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import AsyncIterator, Sequence
+import itertools
+from collections.abc import Sequence
 from typing import Annotated
 
 import msgspec
 
 from ..errors import InputError
 from ..store import Store
+from ..store.rollouts import Id
 from ..tracing.labels import Kind, check_feedback, feedback_kind
 from ..tracing.redact import Redactor
 from ..types import Feedback, Json, new_id
-from .asgi import Request, Response, Route, answer, reads, writes
-from .ingest import PAGE, Page
+from ..worker.wire import Added
+from .asgi import PAGE, Page, Passive, Request, Response, Route, answer, reads, writes
 
-Id = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
 MOST = 10_000
 
 
 class Said(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """One thing that somebody said.
+    """One piece of feedback.
 
-    A thumb has the value 1 or -1, a rating any number; a correction or demonstration says in
-    `correction` what should have been; a preference has there `{"chosen", "rejected"}`; a comment is one.
+    A thumb has the value 1 or -1, a rating any number; a correction or demonstration has the right answer in
+    `correction`; a preference has `{"chosen", "rejected"}` there; a comment needs neither.
     """
 
     run: Id | None = None
@@ -39,7 +39,7 @@ class Said(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     step: Id | None = None
     """A step of that run."""
     kind: Kind | None = None
-    """By what is given, if left out: a thumb or rating, a correction, or a comment."""
+    """If left out, it follows from the other fields: a thumb or rating, a correction, or a comment."""
     value: float | None = None
     comment: Annotated[str, msgspec.Meta(max_length=100_000)] = ""
     correction: Json | msgspec.UnsetType = msgspec.UNSET
@@ -55,19 +55,13 @@ class GiveFeedback(msgspec.Struct, forbid_unknown_fields=True):
     feedback: Annotated[list[Said], msgspec.Meta(max_length=MOST)]
 
 
-class Given(msgspec.Struct):
-    """Its ids, in the order given."""
-
-    ids: list[str]
-
-
 class FoundFeedback(msgspec.Struct):
-    """What was said."""
+    """Feedback of the record."""
 
     feedback: list[Feedback]
 
 
-class FeedbackPart:
+class FeedbackPart(Passive):
     """Feedback, in and out.
 
     Args:
@@ -75,59 +69,54 @@ class FeedbackPart:
         redactor: takes secrets out of comments and corrections before they are stored.
     """
 
-    def __init__(self, store: Store, *, redactor: Redactor | None = None) -> None:
+    def __init__(self, store: Store, redactor: Redactor) -> None:
         self._store, self._redactor = store, redactor
         self.routes: Sequence[Route] = (
             writes(
                 "/api/feedback",
                 self._put,
-                "Record what people said of steps, runs or sessions",
+                "Record feedback on steps, runs or sessions",
                 GiveFeedback,
-                Given,
+                Added,
             ),
             reads(
                 "/api/feedback",
                 self._list,
-                "What was said, of one run or of all, in the order in which it was recorded",
+                "Feedback on one run or on all, in the order in which it was recorded",
                 FoundFeedback,
                 query={"run": str, "limit": Page},
             ),
         )
 
-    @contextlib.asynccontextmanager
-    async def lifespan(self) -> AsyncIterator[None]:
-        """Nothing runs."""
-        yield
-
     async def _put(self, request: Request) -> Response:
-        given = (await request.json(GiveFeedback)).feedback
-        nouns = [self._noun(number, said) for number, said in enumerate(given)]
+        sent = (await request.json(GiveFeedback)).feedback
+        nouns = [self._noun(number, feedback) for number, feedback in enumerate(sent)]
         await asyncio.to_thread(self._store.add_feedback, *nouns)
-        return answer(Given([one.id for one in nouns]))
+        return answer(Added([noun.id for noun in nouns]))
 
     async def _list(self, request: Request) -> Response:
-        run, limit = request.asked("run", str), request.asked("limit", Page, PAGE)
+        run, limit = request.parameter("run", str), request.parameter("limit", Page, PAGE)
 
         def read() -> list[Feedback]:
-            return [said for said, _ in zip(self._store.feedback(run), range(limit), strict=False)]
+            return [*itertools.islice(self._store.feedback(run), limit)]
 
         return answer(FoundFeedback(await asyncio.to_thread(read)))
 
-    def _noun(self, number: int, said: Said) -> Feedback:
-        more = {} if said.at is None else {"at": said.at}
+    def _noun(self, number: int, sent: Said) -> Feedback:
+        more = {} if sent.at is None else {"at": sent.at}
         try:
             noun = Feedback(
-                run=said.run or "",
-                session=said.session,
-                step=said.step,
-                kind=feedback_kind(said.kind, said.value, said.correction),
-                value=said.value,
-                comment=said.comment,
-                correction=None if said.correction is msgspec.UNSET else said.correction,
-                id=said.id or new_id(),
+                run=sent.run or "",
+                session=sent.session,
+                step=sent.step,
+                kind=feedback_kind(sent.kind, sent.value, sent.correction),
+                value=sent.value,
+                comment=sent.comment,
+                correction=None if sent.correction is msgspec.UNSET else sent.correction,
+                id=sent.id or new_id(),
                 **more,
             )
             check_feedback(noun)
         except InputError as error:
             raise InputError(f"{number}: {error}") from error
-        return noun if self._redactor is None else self._redactor.feedback(noun)
+        return self._redactor.feedback(noun)

@@ -1,8 +1,8 @@
-"""What comes in: native trajectories, and OpenTelemetry traces and logs.
+"""Ingest: native trajectories, and OpenTelemetry traces and logs.
 
-A request is answered once what it carried is committed and synced; what was accepted can be read
-at once.  One malformed item refuses its whole request and nothing of it is stored, except where
-OTLP has its own word for that, partial success.
+A request is answered once its content is committed and synced, and can be read at once.  One malformed
+item refuses its whole request and nothing of it is stored, except where OTLP has its own word for that,
+partial success.
 """
 
 from __future__ import annotations
@@ -13,59 +13,21 @@ import sys
 import threading
 import traceback
 from collections.abc import AsyncIterator, Sequence
-from concurrent.futures import Future
-from typing import Annotated, Any
 
 import msgspec
 
 from ..errors import InputError
 from ..store import Store
+from ..store.rollouts import LONGEST
 from ..tracing import otlp
 from ..tracing.assemble import Assembler
 from ..tracing.protobuf import write_field
 from ..tracing.redact import Redactor
 from ..types import Outcome, Trajectory
-from .asgi import Refused, Request, Response, Role, Route, answer, reads, writes
+from ..worker.wire import Added
+from .asgi import Page, Passive, Refused, Request, Response, Role, Route, answer, reads, writes
 from .auth import Limits
-from .bridge import settled
-
-WAITING = 48 * 1024 * 1024
-"""Bytes that may wait for the disk before further ones are refused; less than the record's own
-limit, beyond which it would hold up the loop instead."""
-PAGE = 1_000
-"""Most items of one answer."""
-
-Id = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
-Page = Annotated[int, msgspec.Meta(ge=1, le=PAGE)]
-
-
-class Backlog:
-    """Bounds what waits for the disk: a slow one makes clients wait and retry, not memory grow."""
-
-    def __init__(self, limit: int = WAITING) -> None:
-        self._limit, self._waiting = limit, 0
-
-    async def durable(self, future: Future[Any], size: int) -> Any:
-        """Wait until what was submitted is committed, and return the future's result."""
-        self._waiting += size
-        try:
-            return await settled(future)
-        finally:
-            self._waiting -= size
-
-    def admit(self) -> None:
-        """Let a request in if not too much waits already.
-
-        Raises:
-            Refused: 503.
-        """
-        if self._waiting > self._limit:
-            raise Refused(
-                503,
-                "disk_busy",
-                "the disk does not keep up; try again in a second",
-                headers={"retry-after": "1"},
-            )
+from .durable import Backlog
 
 
 class Recorded(msgspec.Struct, forbid_unknown_fields=True):
@@ -75,19 +37,13 @@ class Recorded(msgspec.Struct, forbid_unknown_fields=True):
     experiment: str | None = None
 
 
-class Stored(msgspec.Struct):
-    """What was stored, by id, in the order given."""
-
-    ids: list[str]
-
-
 class Found(msgspec.Struct):
-    """Some of what is in the record."""
+    """Trajectories of the record."""
 
     trajectories: list[Trajectory]
 
 
-class Trajectories:
+class Trajectories(Passive):
     """Native trajectories, in and out.
 
     Args:
@@ -96,17 +52,15 @@ class Trajectories:
         redactor: takes secrets out before they are stored.
     """
 
-    def __init__(
-        self, store: Store, backlog: Backlog | None = None, *, redactor: Redactor | None = None
-    ) -> None:
-        self._store, self._backlog, self._redactor = store, backlog or Backlog(), redactor
+    def __init__(self, store: Store, backlog: Backlog, redactor: Redactor) -> None:
+        self._store, self._backlog, self._redactor = store, backlog, redactor
         self.routes: Sequence[Route] = (
             writes(
                 "/api/trajectories",
                 self._put,
                 "Record trajectories; one whose id is known is left as it is",
                 Recorded,
-                Stored,
+                Added,
             ),
             reads(
                 "/api/trajectories",
@@ -126,41 +80,35 @@ class Trajectories:
             reads("/api/trajectories/{id}", self._get, "One trajectory, by its id or its run's", Trajectory),
         )
 
-    @contextlib.asynccontextmanager
-    async def lifespan(self) -> AsyncIterator[None]:
-        """Nothing runs."""
-        yield
-
     async def _put(self, request: Request) -> Response:
         self._backlog.admit()
         body = await request.body()
-        given: Recorded = request.parsed(body, Recorded)
-        for one in given.trajectories:
-            if not 0 < len(one.id) <= 200:
-                raise InputError(f"a trajectory's id must have 1 to 200 characters, not {len(one.id)}")
-        kept = given.trajectories
-        if self._redactor is not None:
-            kept = [self._redactor.trajectory(one) for one in kept]
-        future = self._store.submit(*kept, experiment=given.experiment)
+        sent: Recorded = request.parsed(body, Recorded)
+        ids = [trajectory.id for trajectory in sent.trajectories]
+        for id in ids:
+            if not 0 < len(id) <= LONGEST:
+                raise InputError(f"a trajectory's id must have 1 to {LONGEST} characters, not {len(id)}")
+        trajectories = map(self._redactor.trajectory, sent.trajectories)
+        future = self._store.submit(*trajectories, experiment=sent.experiment)
         await self._backlog.durable(future, len(body))
-        return answer(Stored([one.id for one in given.trajectories]))
+        return answer(Added(ids))
 
     async def _list(self, request: Request) -> Response:
-        outcome, run = request.asked("outcome", Outcome), request.asked("run", str)
-        found = await asyncio.to_thread(
+        outcome, run = request.parameter("outcome", Outcome), request.parameter("run", str)
+        trajectories = await asyncio.to_thread(
             lambda: list(
                 self._store.trajectories(
-                    experiment=request.asked("experiment", str),
+                    experiment=request.parameter("experiment", str),
                     ids=None if run is None else [run],
-                    since=request.asked("since", float),
+                    since=request.parameter("since", float),
                     outcome=outcome,
-                    session=request.asked("session", str),
-                    subject=request.asked("subject", str),
-                    limit=request.asked("limit", Page, 100),
+                    session=request.parameter("session", str),
+                    subject=request.parameter("subject", str),
+                    limit=request.parameter("limit", Page, 100),
                 )
             )
         )
-        return answer(Found(found))
+        return answer(Found(trajectories))
 
     async def _get(self, request: Request) -> Response:
         return answer(await asyncio.to_thread(self._store.trajectory, request.params["id"]))
@@ -171,7 +119,7 @@ _LARGE = 512 * 1024
 """Bytes beyond which a request is read in a thread, so that others get their turn."""
 
 
-class OTLP:
+class OTLP(Passive):
     """OTLP over HTTP: `/v1/traces` and `/v1/logs`, protobuf and JSON, gzip or plain.
 
     Args:
@@ -185,11 +133,10 @@ class OTLP:
         self,
         store: Store,
         limits: Limits,
-        backlog: Backlog | None = None,
-        *,
-        redactor: Redactor | None = None,
+        backlog: Backlog,
+        redactor: Redactor,
     ) -> None:
-        self._store, self._backlog, self._redactor = store, backlog or Backlog(), redactor
+        self._store, self._backlog, self._redactor = store, backlog, redactor
         self._limit = limits.body
         self._limits = otlp.Limits(spans=limits.spans)
         self.accepted = self.rejected = 0
@@ -200,19 +147,14 @@ class OTLP:
                 path=path,
                 handler=handler,
                 role=Role.WRITE,
-                summary=f"OTLP {what}; acknowledged once durable, a repeated one is stored once",
+                summary=f"OTLP {signal}; acknowledged once durable, a repeated one is stored once",
                 request_media=(PROTOBUF, JSON),
             )
-            for path, handler, what in (
+            for path, handler, signal in (
                 ("/v1/traces", self._traces, "spans"),
                 ("/v1/logs", self._logs, "log records"),
             )
         )
-
-    @contextlib.asynccontextmanager
-    async def lifespan(self) -> AsyncIterator[None]:
-        """Nothing runs."""
-        yield
 
     async def _traces(self, request: Request) -> Response:
         return await self._export(request, logs=False)
@@ -231,31 +173,30 @@ class OTLP:
         size = len(body)
         try:
             if size > _LARGE:
-                found = await asyncio.to_thread(self._read, request, body, media, logs)
+                decoded = await asyncio.to_thread(self._read, request, body, media, logs)
             else:
-                found = self._read(request, body, media, logs)
+                decoded = self._read(request, body, media, logs)
         except InputError as error:
             if media == JSON:
                 raise
             # The protocol wants a google.rpc.Status here: its field 2 is the message.
             return Response(400, write_field(2, str(error).encode("utf-8", "replace")), PROTOBUF)
-        if found.spans:
-            await self._backlog.durable(self._store.spans.put(found.spans), size)
-        self.accepted += len(found.spans)
-        self.rejected += found.rejected
-        said = otlp.partial_success(found.rejected, "; ".join(found.reasons), json=media == JSON, logs=logs)
-        return Response(200, said, media)
+        if decoded.spans:
+            await self._backlog.durable(self._store.spans.put(decoded.spans), size)
+        self.accepted += len(decoded.spans)
+        self.rejected += decoded.rejected
+        reasons = "; ".join(decoded.reasons)
+        partial_success = otlp.partial_success(decoded.rejected, reasons, json=media == JSON, logs=logs)
+        return Response(200, partial_success, media)
 
     def _read(self, request: Request, body: bytes, media: str, logs: bool) -> otlp.Decoded:
         encoding = (request.header("content-encoding") or "identity").strip().lower()
         if encoding == "gzip":
             body = otlp.gunzip(body, self._limit)
         elif encoding != "identity":
-            raise InputError(f"content-encoding {encoding[:100]!r} is not taken: send gzip or nothing")
-        found = otlp.decode(body, json=media == JSON, logs=logs, limits=self._limits)
-        if self._redactor is None:
-            return found
-        return found._replace(spans=self._redactor.spans(found.spans, body, json=media == JSON))
+            raise InputError(f"content-encoding {encoding[:100]!r} is not supported: send gzip or nothing")
+        decoded = otlp.decode(body, json=media == JSON, logs=logs, limits=self._limits)
+        return decoded._replace(spans=self._redactor.spans(decoded.spans, body, json=media == JSON))
 
 
 class Assembly:
@@ -273,7 +214,7 @@ class Assembly:
 
     @contextlib.asynccontextmanager
     async def lifespan(self) -> AsyncIterator[None]:
-        """Assembles; what is not complete when the server stops is taken up at its next start."""
+        """Assembles; a run that is not complete when the server stops is taken up at its next start."""
         stop = threading.Event()
         thread = threading.Thread(target=self._run, args=(stop,), name="whet-assembler", daemon=True)
         thread.start()

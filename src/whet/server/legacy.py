@@ -10,10 +10,9 @@ refused here too, and nothing has to be remembered between claim and report.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import re
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -25,8 +24,8 @@ from ..store.bundles import EMPTY
 from ..tracing.redact import Redactor
 from ..types import Bundle, Json, Trajectory
 from ..worker.lit import Report, input_of, served, trajectory_of
-from .asgi import Request, Response, Role, Route, answer
-from .bridge import settled
+from .asgi import Passive, Request, Response, Role, Route, answer
+from .durable import settled
 
 LEASE = 300.0
 """Seconds until a rollout that was not reported goes to another worker; this client cannot send a
@@ -69,7 +68,7 @@ class Acknowledged(msgspec.Struct):
     message: str
 
 
-class Legacy:
+class Legacy(Passive):
     """The four routes.
 
     Args:
@@ -78,7 +77,7 @@ class Legacy:
         redactor: takes secrets out of reports before they are stored.
     """
 
-    def __init__(self, store: Store, *, open: bool = False, redactor: Redactor | None = None) -> None:
+    def __init__(self, store: Store, redactor: Redactor, *, open: bool = False) -> None:
         self._store, self._redactor = store, redactor
         role, local = (None, True) if open else (Role.WRITE, False)
 
@@ -100,11 +99,6 @@ class Legacy:
             route("GET", "/resources/{id}", self._resources, Update),
             route("POST", "/rollout", self._rollout, Acknowledged, Report),
         )
-
-    @contextlib.asynccontextmanager
-    async def lifespan(self) -> AsyncIterator[None]:
-        """Nothing runs."""
-        yield
 
     async def _task(self, request: Request) -> Response:
         leases = await settled(self._store.queue.claim("agent-lightning-0.1", n=1, lease=LEASE))
@@ -131,8 +125,8 @@ class Legacy:
         return answer(Update(live.id, _readable(live)))
 
     async def _resources(self, request: Request) -> Response:
-        found = await asyncio.to_thread(self._store.bundle, request.params["id"])
-        return answer(Update(found.id, _readable(found)))
+        bundle = await asyncio.to_thread(self._store.bundle, request.params["id"])
+        return answer(Update(bundle.id, _readable(bundle)))
 
     async def _rollout(self, request: Request) -> Response:
         body = await request.body()
@@ -140,19 +134,17 @@ class Legacy:
         id, _, fence = report.rollout_id.rpartition(":")
         if not id or not _FENCE.fullmatch(fence):
             raise InputError(
-                f"rollout_id {report.rollout_id[:200]!r} was not given out by GET /task, which gives ID:NUMBER"
+                f"rollout_id {report.rollout_id[:200]!r} does not come from GET /task, which gives ID:NUMBER"
             )
         trajectory = await asyncio.to_thread(self._trajectory, report, id, int(fence))
-        if self._redactor is not None:
-            trajectory = self._redactor.trajectory(trajectory)
-        finish = Finish(id, int(fence), trajectory, key=body)
+        finish = Finish(id, int(fence), self._redactor.trajectory(trajectory), key=body)
         (problem,) = await settled(self._store.queue.finish_many([finish]))
         if problem is not None:
             raise problem
         return answer(Acknowledged("ok", f"Rollout {report.rollout_id} received and stored."))
 
     def _trajectory(self, report: Report, id: str, fence: int) -> Trajectory:
-        """What was done, with the Versions that it was done under and the time that it began at.
+        """The reported trajectory, with the Versions that it ran under and its start.
 
         Raises:
             NotFoundError: there is no such rollout.
@@ -170,10 +162,10 @@ class Legacy:
 
 
 def _readable(bundle: Bundle) -> dict[str, Json]:
-    """What that client can read of a Bundle; a bare text is a prompt template to it."""
-    found = {name: served(version.content) for name, version in bundle.items()}
+    """The resources of a Bundle that this client can read; a bare text is a prompt template to it."""
+    contents = {name: served(version.content) for name, version in bundle.items()}
     return {
         name: content
-        for name, content in found.items()
+        for name, content in contents.items()
         if isinstance(content, dict) and content.get("resource_type") in _SERVED
     }

@@ -12,24 +12,10 @@ from typing import Any
 import msgspec
 
 from ..types import Json
+from ..worker.wire import Refusal
 from .asgi import Route
 
 _PARAMETER = re.compile(r"\{(\w+)\}")
-
-
-class Problem(msgspec.Struct):
-    """What went wrong."""
-
-    type: str
-    """A stable word for programs."""
-    message: str
-    """For people: what failed, what was given, what to do."""
-
-
-class Refusal(msgspec.Struct):
-    """The body of every answer of 400 and above."""
-
-    error: Problem
 
 
 def document(routes: Sequence[Route], *, version: str) -> dict[str, Json]:
@@ -107,6 +93,6 @@ JSON_ONLY = ("application/json",)
 
 
 def operation_id(route: Route) -> str:
-    """A name for a route that is unique and says what it is: `post_api_rollouts_id_finish`."""
+    """A unique, telling name for a route: `post_api_rollouts_id_finish`."""
     words = re.sub(r"[^A-Za-z0-9]+", "_", route.path).strip("_").lower()
     return f"{route.method.lower()}_{words}"

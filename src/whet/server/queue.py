@@ -1,8 +1,7 @@
 """The queue over HTTP: tasks, and rollouts with leases.
 
-The state is the record's (`store.queue`); here are the long poll, the batches and the answers.  A
-claim that waits is woken when something is queued, not by looking again; one whose client has
-gone claims nothing.
+The state is in the store (`store/queue.py`); here are the long poll, the batches and the answers.  A
+claim that waits is woken when something is queued; it does not poll, and one whose client has gone claims nothing.
 """
 
 from __future__ import annotations
@@ -20,22 +19,20 @@ import msgspec
 from ..data.formats import task_from_json
 from ..errors import InputError, StaleLeaseError, StoreError
 from ..store import Store
-from ..store.rollouts import Finish, Want
+from ..store.rollouts import LONGEST, MOST, Claim, Finish
 from ..tracing import otlp
 from ..tracing.redact import Redactor
 from ..types import Json, Lease, Mode, Rollout, Span, Split, Status, Task, new_id
 from ..worker import wire
-from .asgi import Request, Response, Role, Route, answer, reads, writes
+from .asgi import Page, Request, Response, Role, Route, answer, reads, writes
 from .auth import Limits
-from .bridge import settled
+from .durable import settled
 
 ATTACH = 1.0
 """Seconds between attempts to own the file, where another process does."""
-PAGE = 1_000
 LARGE = 512 * 1024
 """Bytes of spans beyond which they are read in a thread, so that other requests get their turn."""
 
-Page = Annotated[int, msgspec.Meta(ge=1, le=PAGE)]
 Cursor = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 
 
@@ -84,9 +81,7 @@ class Waiters:
             await asyncio.wait({mine, *ends}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
             return mine.done()
         finally:
-            if mine.done():
-                pass
-            elif mine in waiting:
+            if not mine.done() and mine in waiting:
                 waiting.remove(mine)
             mine.cancel()
 
@@ -100,10 +95,8 @@ class Queue:
         redactor: takes secrets out of reports before they are stored.
     """
 
-    def __init__(
-        self, store: Store, limits: Limits | None = None, *, redactor: Redactor | None = None
-    ) -> None:
-        self._store, self._limits, self._redactor = store, limits or Limits(), redactor
+    def __init__(self, store: Store, limits: Limits, redactor: Redactor) -> None:
+        self._store, self._limits, self._redactor = store, limits, redactor
         self._otlp = otlp.Limits(spans=self._limits.spans)
         self._waiters: Waiters | None = None
         self._polls: dict[str, set[asyncio.Event]] = {}
@@ -133,53 +126,49 @@ class Queue:
                 return self._store.queue.on_available(waiters.wake)
             except StoreError:
                 with contextlib.suppress(StoreError):
-                    await asyncio.to_thread(self._store.take_over)
+                    await asyncio.to_thread(self._store.database.take_over)
                 await asyncio.sleep(ATTACH)
 
     # -- tasks --------------------------------------------------------------------------------
 
     async def _put_tasks(self, request: Request) -> Response:
-        given = (await request.json(_Tasks)).tasks
-        tasks = [_task(one, f"tasks[{number}]") for number, one in enumerate(given)]
+        sent = (await request.json(_Tasks)).tasks
+        tasks = [_task(task, f"tasks[{number}]") for number, task in enumerate(sent)]
         await asyncio.to_thread(self._store.put_tasks, *tasks)
         return answer(wire.Added([task.id for task in tasks]))
 
     async def _tasks(self, request: Request) -> Response:
-        split = request.asked("split", Split)
+        split = request.parameter("split", Split)
         if split is Split.GATE and request.role is not Role.ADMIN:
             raise InputError("gate tasks are read with the role admin only: nothing that learns may see them")
-        limit = request.asked("limit", Page, 100)
-        found = await asyncio.to_thread(
-            lambda: [*zip(range(limit), self._store.tasks(split=split), strict=False)]
-        )
-        shown = [task for _, task in found if task.split is not Split.GATE or request.role is Role.ADMIN]
-        return answer(Tasks(shown))
+        limit = request.parameter("limit", Page, 100)
+        tasks = await asyncio.to_thread(lambda: [*itertools.islice(self._store.tasks(split=split), limit)])
+        admin = request.role is Role.ADMIN
+        return answer(Tasks([task for task in tasks if task.split is not Split.GATE or admin]))
 
     # -- rollouts -----------------------------------------------------------------------------
 
     async def _add(self, request: Request) -> Response:
-        given = await request.json(_Add)
-        await asyncio.to_thread(self._known, {one.resources for one in given.rollouts})
+        sent = (await request.json(_Add)).rollouts
+        await asyncio.to_thread(self._known, {new.resources for new in sent})
         rollouts = [
             Rollout(
-                id=one.id or new_id(),
-                task=_task(one.task, f"rollouts[{number}].task"),
-                mode=one.mode,
-                resources=one.resources,
-                max_attempts=one.max_attempts,
-                meta=one.meta,
+                id=new.id or new_id(),
+                task=_task(new.task, f"rollouts[{number}].task"),
+                mode=new.mode,
+                resources=new.resources,
+                max_attempts=new.max_attempts,
+                meta=new.meta,
             )
-            for number, one in enumerate(given.rollouts)
+            for number, new in enumerate(sent)
         ]
         batch = self._store.batch()
-        batch.add_rollouts(
-            *rollouts
-        )  # not through the queue: this works where another process owns the file too
-        await settled(batch.submit())
-        return answer(wire.Added([one.id for one in rollouts]))
+        batch.add_rollouts(*rollouts)
+        await settled(batch.submit())  # not through the queue: another process may own the file
+        return answer(wire.Added([rollout.id for rollout in rollouts]))
 
     def _known(self, bundles: set[str | None]) -> None:
-        """Refuse a Bundle that is not there: no worker could run what is queued under it.
+        """Refuse an unknown Bundle: no worker could run a rollout under it.
 
         Raises:
             NotFoundError: names it.
@@ -189,7 +178,7 @@ class Queue:
                 self._store.bundle(id)
 
     async def _claim(self, request: Request) -> Response:
-        claim = await request.json(wire.Claim)
+        claim = await request.json(Claim)
         leases = await self._claimed(claim)
         if leases or claim.wait <= 0 or self._waiters is None:
             return answer(wire.Claimed(leases))
@@ -202,11 +191,11 @@ class Queue:
             for end in (request.disconnected(), request.closing.wait(), withdrawn.wait())
         ]
         try:
-            while not leases and (left := deadline - time.monotonic()) > 0:
-                woken = await self._waiters.wait(claim.modes, left, *ends)
+            while not leases and (remaining := deadline - time.monotonic()) > 0:
+                woken = await self._waiters.wait(claim.modes, remaining, *ends)
                 if any(end.done() for end in ends):
                     if woken:
-                        self._waiters.wake()  # what we were woken for is another's now
+                        self._waiters.wake()  # this claim ends: the rollout is for another one
                     break
                 leases = await self._claimed(claim)
             if leases:
@@ -225,7 +214,7 @@ class Queue:
             withdrawn.set()
         return answer(wire.Withdrawn(len(polls)))
 
-    async def _claimed(self, claim: wire.Claim) -> list[Lease]:
+    async def _claimed(self, claim: Claim) -> list[Lease]:
         queue = self._store.queue
         return await settled(queue.claim(claim.worker, n=claim.n, lease=claim.lease, modes=claim.modes))
 
@@ -234,8 +223,8 @@ class Queue:
         until: list[float | None] = []
         for held in beat.leases:
             try:
-                kept = await settled(self._store.queue.heartbeat(held.id, held.fence, lease=beat.lease))
-                until.append(kept)
+                held_until = await settled(self._store.queue.heartbeat(held.id, held.fence, lease=beat.lease))
+                until.append(held_until)
             except StaleLeaseError:
                 until.append(None)
         return answer(wire.Beaten(until))
@@ -247,44 +236,40 @@ class Queue:
 
     async def _finish_many(self, request: Request) -> Response:
         body = await request.body()
-        given, sent = request.parsed(body, wire.FinishMany), _sent(body, _SentMany)
-        reports = await self._reports(given.finished, () if sent is None else sent.finished)
-        claim = given.claim
-        want = None if claim is None else Want(claim.worker, claim.n, claim.lease, claim.modes)
-        turned = await settled(self._store.queue.turn(reports, want))
-        told = zip(reports, turned.problems, strict=True)
-        return answer(wire.Results([_result(one.id, problem) for one, problem in told], turned.leases))
+        parsed, sent = request.parsed(body, wire.FinishMany), _sent(body, _SentMany)
+        reports = await self._reports(parsed.finished, () if sent is None else sent.finished)
+        turned = await settled(self._store.queue.turn(reports, parsed.claim))
+        results = [_result(*pair) for pair in zip(reports, turned.problems, strict=True)]
+        return answer(wire.Results(results, turned.leases))
 
     async def _reports(self, finished: Sequence[wire.Finish], sent: Sequence[_Sent]) -> list[Finish]:
         """Reports as the record takes them: spans cut out of their export, secrets redacted."""
         pairs = [*itertools.zip_longest(finished, sent)]
-        if sum([len(one.spans) for one in finished]) > LARGE:
+        if sum([len(finish.spans) for finish in finished]) > LARGE:
             return await asyncio.to_thread(lambda: [self._report(*pair) for pair in pairs])
         return [self._report(*pair) for pair in pairs]
 
-    def _report(self, one: wire.Finish, sent: _Sent | None) -> Finish:
-        trajectory, error, redactor = one.trajectory, one.error, self._redactor
+    def _report(self, finish: wire.Finish, sent: _Sent | None) -> Finish:
+        trajectory, error, redactor = finish.trajectory, finish.error, self._redactor
         spans: Sequence[Span] = ()
-        if one.spans:
-            # What does not name a run belongs to the rollout that it was reported with.
-            found = otlp.decode(one.spans, json=False, logs=False, limits=self._otlp, run=one.id)
-            if found.rejected:
-                raise InputError(f"the spans of rollout {one.id}: {'; '.join(found.reasons)}")
-            spans = found.spans
-            if redactor is not None:
-                spans = redactor.spans(found.spans, one.spans, json=False)
-        if trajectory is not None and redactor is not None:
+        if finish.spans:
+            # Spans that name no run belong to the rollout that they were reported with.
+            decoded = otlp.decode(finish.spans, json=False, logs=False, limits=self._otlp, run=finish.id)
+            if decoded.rejected:
+                raise InputError(f"the spans of rollout {finish.id}: {'; '.join(decoded.reasons)}")
+            spans = redactor.spans(decoded.spans, finish.spans, json=False)
+        if trajectory is not None:
             trajectory = redactor.trajectory(trajectory)
-        if error is not None and redactor is not None:
+        if error is not None:
             error = redactor.failure(error)
         key = b"" if sent is None else b"%b\0%b" % (bytes(sent.trajectory), bytes(sent.error))
-        return Finish(one.id, one.fence, trajectory, error, spans, key)
+        return Finish(finish.id, finish.fence, trajectory, error, spans, key)
 
     async def _finish(self, request: Request) -> Response:
         body = await request.body()
-        one = request.parsed(body, wire.OneFinish)
+        finish = request.parsed(body, wire.OneFinish)
         report = self._report(
-            wire.Finish(request.params["id"], one.fence, one.trajectory, one.error, one.spans),
+            wire.Finish(request.params["id"], finish.fence, finish.trajectory, finish.error, finish.spans),
             _sent(body, _Sent),
         )
         (problem,) = await settled(self._store.queue.finish_many([report]))
@@ -301,17 +286,17 @@ class Queue:
         return answer(await asyncio.to_thread(self._store.queue.get, request.params["id"]))
 
     async def _list(self, request: Request) -> Response:
-        status, mode = request.asked("status", Status), request.asked("mode", Mode)
-        after, limit = request.asked("after", str), request.asked("limit", Page, 100)
-        found = await asyncio.to_thread(
+        status, mode = request.parameter("status", Status), request.parameter("mode", Mode)
+        after, limit = request.parameter("after", str), request.parameter("limit", Page, 100)
+        rollouts = await asyncio.to_thread(
             lambda: self._store.queue.list(status=status, mode=mode, after=after, limit=limit)
         )
-        return answer(wire.Rollouts(found))
+        return answer(wire.Rollouts(rollouts))
 
     async def _ended(self, request: Request) -> Response:
-        after, limit = request.asked("after", Cursor, 0), request.asked("limit", Page, 100)
-        found = await asyncio.to_thread(self._store.queue.finished, after, limit)
-        return answer(wire.Rollouts([one for _, one in found], found[-1][0] if found else after))
+        after, limit = request.parameter("after", Cursor, 0), request.parameter("limit", Page, 100)
+        ended = await asyncio.to_thread(self._store.queue.finished, after, limit)
+        return answer(wire.Rollouts([rollout for _, rollout in ended], ended[-1][0] if ended else after))
 
     async def _counts(self, request: Request) -> Response:
         waiting = sum(len(polls) for polls in self._polls.values())
@@ -321,7 +306,7 @@ class Queue:
     def _routes(self) -> tuple[Route, ...]:
         task = {"split": Split, "limit": Page}
         listed = {"status": Status, "mode": Mode, "after": str, "limit": Page}
-        one = "/api/rollouts/{id}"
+        rollout = "/api/rollouts/{id}"
         return (
             writes("/api/tasks", self._put_tasks, "Record tasks", Tasks, wire.Added),
             reads("/api/tasks", self._tasks, "Tasks in the order they were recorded in", Tasks, query=task),
@@ -333,7 +318,7 @@ class Queue:
                 wire.Added,
             ),
             reads("/api/rollouts", self._list, "Rollouts, by status and mode", wire.Rollouts, query=listed),
-            reads("/api/rollouts/counts", self._counts, "How many there are", Counts),
+            reads("/api/rollouts/counts", self._counts, "Numbers of rollouts by status", Counts),
             reads(
                 "/api/rollouts/finished",
                 self._ended,
@@ -345,9 +330,8 @@ class Queue:
                 "/api/rollouts/claim",
                 self._claim,
                 "Claim rollouts, waiting for some if asked to",
-                wire.Claim,
+                Claim,
                 wire.Claimed,
-                open_stream=True,
             ),
             writes(
                 "/api/rollouts/withdraw",
@@ -366,14 +350,18 @@ class Queue:
             writes(
                 "/api/rollouts/finish",
                 self._finish_many,
-                "Report what became, and claim more",
+                "Report rollouts, and claim more",
                 wire.FinishMany,
                 wire.Results,
             ),
-            reads(one, self._get, "One rollout", Rollout),
-            writes(f"{one}/heartbeat", self._beat, "Keep a lease; 409 if lost", wire.OneBeat, wire.Beaten),
-            writes(f"{one}/finish", self._finish, "Report one; 409 if stale", wire.OneFinish, wire.Result),
-            writes(f"{one}/cancel", self._cancel, "Cancel a rollout", None, Rollout),
+            reads(rollout, self._get, "One rollout", Rollout),
+            writes(
+                f"{rollout}/heartbeat", self._beat, "Keep a lease; 409 if lost", wire.OneBeat, wire.Beaten
+            ),
+            writes(
+                f"{rollout}/finish", self._finish, "Report one; 409 if stale", wire.OneFinish, wire.Result
+            ),
+            writes(f"{rollout}/cancel", self._cancel, "Cancel a rollout", None, Rollout),
         )
 
 
@@ -384,7 +372,7 @@ class _Tasks(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class _Sent(msgspec.Struct):
-    """A report as it was sent: what tells a repeated one, whose ids and times may be made up at each reading."""
+    """A report as it was sent, to recognise a repeated one: its ids and times may be made up at each decoding."""
 
     trajectory: msgspec.Raw = msgspec.Raw(b"")
     error: msgspec.Raw = msgspec.Raw(b"")
@@ -398,7 +386,7 @@ _AsSent = TypeVar("_AsSent", _Sent, _SentMany)
 
 
 def _sent(body: bytes, type: type[_AsSent]) -> _AsSent | None:
-    """None of a body that only the lenient reader takes, with halves of characters in it."""
+    """A body as it was sent; None if only the lenient reader takes it, with halves of characters in it."""
     try:
         return msgspec.json.decode(body, type=type)
     except (msgspec.MsgspecError, ValueError):
@@ -410,34 +398,34 @@ class _NewRollout(wire.NewRollout):
 
 
 class _Add(wire.Add):
-    rollouts: Annotated[list[_NewRollout], msgspec.Meta(max_length=wire.MOST)]  # type: ignore[assignment]
+    rollouts: Annotated[list[_NewRollout], msgspec.Meta(max_length=MOST)]  # type: ignore[assignment]
 
 
-def _task(given: dict[str, Json], where: str) -> Task:
-    """A task that somebody sends, read as `whet tasks add` reads it.
+def _task(body: dict[str, Json], where: str) -> Task:
+    """A task of a request, read as `whet tasks add` reads it.
 
     Raises:
-        InputError: it says nothing, or a field is not of its type.
+        InputError: it is empty, or a field is not of its type.
     """
     try:
-        task = task_from_json(given)
+        task = task_from_json(body)
     except InputError as error:
         raise InputError(f"{where}: {error}") from error
-    if len(task.id) > wire.LONGEST:
-        raise InputError(f"{where}: an id has at most {wire.LONGEST} characters, not {len(task.id):,}")
+    if len(task.id) > LONGEST:
+        raise InputError(f"{where}: an id has at most {LONGEST} characters, not {len(task.id):,}")
     return task
 
 
-def _result(id: str, problem: Exception | None) -> wire.Result:
-    """What to say of one finish of a batch; what the store could not do at all fails the whole request.
+def _result(report: Finish, problem: Exception | None) -> wire.Result:
+    """The answer to one finish of a batch; a failure of the store fails the whole request.
 
     Raises:
         StoreError: it could not be written, and may be sent again.
     """
     if problem is None:
-        return wire.Result(id, True)
+        return wire.Result(report.id, True)
     if isinstance(problem, StaleLeaseError):
-        return wire.Result(id, False, True, str(problem))
+        return wire.Result(report.id, False, True, str(problem))
     if isinstance(problem, InputError):
-        return wire.Result(id, False, False, str(problem))
+        return wire.Result(report.id, False, False, str(problem))
     raise problem

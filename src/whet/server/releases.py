@@ -7,23 +7,22 @@ that a program may load code or files by are taken from that role alone.
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
-from ..store import Store, bundle_of
+from ..store import Release, Store, bundle_of
 from ..store.bundles import EMPTY, checked, read_verdict
-from ..types import Bundle, Json, Verdict, Version
+from ..types import Bundle, Json, Verdict
 from ..worker import wire
-from .asgi import Refused, Request, Response, Role, Route, answer, reads, writes
+from .asgi import Passive, Refused, Request, Response, Role, Route, answer, reads, writes
 
 PLAIN_KINDS = ("prompt", "value")
-"""Kinds of Versions that are data to whoever reads them."""
+"""Kinds of Versions that are only data to their readers."""
 
 
 class NewRelease(wire.NewBundle):
-    """What to release: a recorded Bundle by its id, or a Bundle as it is recorded."""
+    """A release: of a recorded Bundle by its id, or of a Bundle given as for recording."""
 
     bundle: str | None = None
     verdict: dict[str, Json] | None = None
@@ -34,7 +33,7 @@ class NewRelease(wire.NewBundle):
 
 
 class Back(msgspec.Struct, forbid_unknown_fields=True):
-    """Why it is rolled back."""
+    """A rollback, with the reason for the log."""
 
     reason: str = "rollback"
 
@@ -72,7 +71,7 @@ class Log(msgspec.Struct):
     releases: Sequence[Entry]
 
 
-class ReleasesPart:
+class ReleasesPart(Passive):
     """Bundles, Verdicts and releases.
 
     Args:
@@ -93,7 +92,7 @@ class ReleasesPart:
             reads(
                 "/api/bundles/live",
                 self._live,
-                "What is live; no Versions are the agent as it came",
+                "The live Bundle; one without Versions is the agent as it came",
                 wire.Recorded,
             ),
             reads("/api/bundles/{id}", self._get, "A recorded Bundle", wire.Recorded),
@@ -111,20 +110,15 @@ class ReleasesPart:
             writes(
                 "/api/releases/rollback",
                 self._rollback,
-                "Go back to what was live before, at last to the agent as it came",
+                "Go back to the previous release, at last to the agent as it came",
                 Back,
                 wire.Recorded,
                 role=Role.ADMIN,
             ),
         )
 
-    @contextlib.asynccontextmanager
-    async def lifespan(self) -> AsyncIterator[None]:
-        """Nothing runs."""
-        yield
-
     async def _put(self, request: Request) -> Response:
-        bundle = _given(await request.json(wire.NewBundle), request)
+        bundle = _bundle(await request.json(wire.NewBundle), request)
         await asyncio.to_thread(self._store.put_bundle, bundle)
         return _recorded(bundle)
 
@@ -135,48 +129,32 @@ class ReleasesPart:
         return _recorded(await asyncio.to_thread(self._store.bundle, request.params["id"]))
 
     async def _judged(self, request: Request) -> Response:
-        given = await request.json(NewVerdict)
-        verdict = read_verdict(given.verdict, "this request")
-        await asyncio.to_thread(lambda: self._store.put_verdict(verdict, experiment=given.experiment))
+        sent = await request.json(NewVerdict)
+        verdict = read_verdict(sent.verdict, "this request")
+        await asyncio.to_thread(lambda: self._store.put_verdict(verdict, experiment=sent.experiment))
         return answer(Verdicts([verdict]))
 
     async def _verdicts(self, request: Request) -> Response:
-        candidate = request.asked("candidate", str)
+        candidate = request.parameter("candidate", str)
         return answer(Verdicts(await asyncio.to_thread(lambda: [*self._store.verdicts(candidate=candidate)])))
 
     async def _log(self, request: Request) -> Response:
         releases = await asyncio.to_thread(self._store.history)
-        return answer(
-            Log(
-                [
-                    Entry(
-                        one.id,
-                        one.bundle.id,
-                        one.bundle.ids,
-                        one.previous,
-                        one.at,
-                        one.reason,
-                        one.verdict,
-                        one.unproven,
-                    )
-                    for one in releases
-                ]
-            )
-        )
+        return answer(Log([_entry(release) for release in releases]))
 
     async def _release(self, request: Request) -> Response:
-        given = await request.json(NewRelease)
-        fresh = _given(given, request)
-        verdict = None if given.verdict is None else read_verdict(given.verdict, "this request")
+        sent = await request.json(NewRelease)
+        fresh = _bundle(sent, request)
+        verdict = None if sent.verdict is None else read_verdict(sent.verdict, "this request")
 
         def release() -> Bundle:
-            recorded = EMPTY if given.bundle is None else self._store.bundle(given.bundle)
+            recorded = EMPTY if sent.bundle is None else self._store.bundle(sent.bundle)
             return self._store.release(
                 recorded.put(*fresh.values()),
                 verdict,
-                unproven=given.unproven,
-                new_names=given.new_names,
-                reason=given.reason,
+                unproven=sent.unproven,
+                new_names=sent.new_names,
+                reason=sent.reason,
             ).bundle
 
         return _recorded(await asyncio.to_thread(release))
@@ -187,22 +165,35 @@ class ReleasesPart:
         return _recorded(await asyncio.to_thread(lambda: self._store.rollback(reason=reason)))
 
 
-def _given(given: wire.NewBundle, request: Request) -> Bundle:
-    """What a request says a Bundle is.
+def _entry(release: Release) -> Entry:
+    bundle = release.bundle
+    return Entry(
+        release.id,
+        bundle.id,
+        bundle.ids,
+        release.previous,
+        release.at,
+        release.reason,
+        release.verdict,
+        release.unproven,
+    )
+
+
+def _bundle(sent: wire.NewBundle, request: Request) -> Bundle:
+    """The Bundle of a request.
 
     Raises:
         InputError: a content has no JSON form, or a Version is not what its id says.
         Refused: a Version is of a kind that only the role admin may bring.
     """
-    strange = sorted({one.kind for one in given.versions} - set(PLAIN_KINDS))
+    strange = sorted({version.kind for version in sent.versions} - set(PLAIN_KINDS))
     if strange and request.role is not Role.ADMIN:
         raise Refused(
             403,
             "forbidden",
             f"Versions of kind {strange[0]!r} are taken with the role admin only; a program may load them",
         )
-    versions: Sequence[Version] = given.versions
-    return bundle_of(given.resources).put(*checked(versions, "this request").values())
+    return bundle_of(sent.resources).put(*checked(sent.versions, "this request").values())
 
 
 def _recorded(bundle: Bundle) -> Response:

@@ -2,15 +2,14 @@
 
 from .batch import Batch
 from .bundles import Written, bundle_of, read_bundle, version_of, write_bundle
-from .erase import Erased
-from .log import Log
+from .erasure import Erased
 from .queue import Queue
-from .release import Release
-from .releases import release_of
+from .releases import Release
 from .rollouts import Attempt, Finish, Rollouts
 from .spans import Spans, Touched
-from .store import Store
+from .store import Store, release_of
 from .subjects import Subject, Subjects
+from .work_log import Log
 
 __all__ = [
     "Attempt",

@@ -5,9 +5,8 @@ from __future__ import annotations
 import time
 from concurrent.futures import Future
 from types import TracebackType
-from typing import Protocol
 
-from ..errors import InputError
+from ..errors import InputError, StoreError
 from ..types import (
     Bundle,
     Feedback,
@@ -22,17 +21,9 @@ from ..types import (
     new_id,
 )
 from .codec import encode, encode_json, encode_rollout
-from .names import DECLARED
-from .release import Release
-from .writer import Value, Writes
-
-
-class Target(Protocol):
-    """What a Batch commits to: the Store."""
-
-    def write(self, writes: Writes) -> Future[None]: ...
-
-    def history(self, name: str = "live", *, last: int | None = None) -> list[Release]: ...
+from .database import Database
+from .group_commit import Value, Writes, ready
+from .releases import DECLARED, LIVE, Release, history
 
 
 def trajectory_row(trajectory: Trajectory, experiment: str | None = None) -> tuple[Value, ...]:
@@ -65,11 +56,14 @@ class Batch:
     """Collects writes; leaving the `with` block commits them in one transaction, all or none.
 
     An exception inside the block discards them.  Each method encodes at once, so what is
-    changed afterwards is not recorded; it raises InputError for what has no JSON form.
+    changed afterwards is not recorded; it raises InputError for a value without a JSON form.
+
+    Args:
+        database: where it is committed; None only collects `writes`.
     """
 
-    def __init__(self, target: Target) -> None:
-        self._target = target
+    def __init__(self, database: Database | None = None) -> None:
+        self._database = database
         self._writes: list[tuple[str, list[tuple[Value, ...]]]] = []
 
     def __enter__(self) -> Batch:
@@ -82,23 +76,27 @@ class Batch:
             self.submit().result()
 
     def submit(self) -> Future[None]:
-        """Commit without waiting; the future is done once the writes are durable."""
+        """Commit without waiting; the future is done once the writes are durable.
+
+        Raises:
+            StoreError: the store is closed.
+        """
+        if self._database is None:
+            raise StoreError("this batch has no store to commit to")
         writes, self._writes = self._writes, []
         if not writes:
-            done: Future[None] = Future()
-            done.set_result(None)
-            return done
-        return self._target.write(writes)
+            return ready(None)
+        return self._database.write(writes)
 
     @property
     def writes(self) -> Writes:
-        """What has been collected, encoded."""
+        """The writes collected so far, encoded."""
         return self._writes
 
     def as_of(self, erasures: int) -> None:
-        """Have all of it refused if anyone was erased since there were so many erasures (`erase.ERASURES`).
+        """Have the whole batch refused if a person was erased since there were so many erasures (`erasure.ERASURES`).
 
-        For what was made of something that was read from the record.  Comes first.
+        For writes made from rows that were read before.  Must be the first call on the batch.
         """
         self._add("as_of", [(erasures,)])
 
@@ -114,38 +112,40 @@ class Batch:
 
     def put(self, *trajectories: Trajectory, experiment: str | None = None, replace: bool = False) -> None:
         """See `Store.put`."""
-        rows = [trajectory_row(each, experiment) for each in trajectories]
+        rows = [trajectory_row(trajectory, experiment) for trajectory in trajectories]
         self._add("trajectory_again" if replace else "trajectory", rows)
-        self.add_feedback(*(said for each in trajectories for said in each.feedback))
+        self.add_feedback(*(feedback for trajectory in trajectories for feedback in trajectory.feedback))
 
     def withdraw(self, *ids: str) -> None:
-        """Take out trajectories of which every step is in another one now; their spans stay."""
+        """Delete trajectories whose every step is in another one now; their spans stay."""
         self._add("withdraw", [(id,) for id in ids])
 
     def add_feedback(self, *feedback: Feedback) -> None:
         """See `Store.add_feedback`."""
-        self._add("feedback", [feedback_row(each) for each in feedback])
+        self._add("feedback", [feedback_row(noun) for noun in feedback])
 
     def put_tasks(self, *tasks: Task) -> None:
         """See `Store.put_tasks`."""
         rows: list[tuple[Value, ...]] = [
-            (each.id, None if each.split is None else each.split.value, each.group, encode(each))
-            for each in tasks
+            (task.id, None if task.split is None else task.split.value, task.group, encode(task))
+            for task in tasks
         ]
         self._add("task", rows)
 
     def add_rollouts(self, *rollouts: Rollout) -> None:
         """Queue rollouts and record their tasks; one whose id is already known stays as it stands."""
-        self.put_tasks(*{each.task.id: each.task for each in rollouts}.values())
-        self._add("rollout", [encode_rollout(each) for each in rollouts])
+        self.put_tasks(*{rollout.task.id: rollout.task for rollout in rollouts}.values())
+        self._add("rollout", [encode_rollout(rollout) for rollout in rollouts])
 
     def put_versions(self, *versions: Version) -> None:
         """See `Store.put_versions`."""
-        self._add("version", [(each.id, each.resource, each.kind, encode(each)) for each in versions])
+        self._add(
+            "version", [(version.id, version.resource, version.kind, encode(version)) for version in versions]
+        )
 
     def put_preferences(self, *preferences: Preference) -> None:
         """See `Store.put_preferences`."""
-        bodies = [encode(each) for each in preferences]
+        bodies = [encode(preference) for preference in preferences]
         self._add("preference", [(digest(body.decode()), body) for body in bodies])
 
     def put_state(self, key: str, value: Json) -> None:
@@ -153,7 +153,7 @@ class Batch:
         self._add("state", [(key, time.time(), encode_json(value))])
 
     def declare(self, default: Version, *, content: bool = True) -> None:
-        """Record that a program reads a resource, and what it has there as it came.
+        """Record that a program reads a resource, and the default that it came with.
 
         Args:
             content: False records the name alone.
@@ -178,7 +178,7 @@ class Batch:
     def set_live(
         self,
         bundle: Bundle,
-        name: str = "live",
+        name: str = LIVE,
         *,
         reason: str = "",
         previous: str | None = "",
@@ -188,13 +188,13 @@ class Batch:
         """See `Store.set_live`.
 
         Args:
-            previous: what a rollback goes back to; "" is what is live now.
+            previous: id of the release that a rollback goes back to; "" is the one that is live now.
             verdict: id of the Verdict that it is released on.
-            unproven: None where that follows: something is released, and without a Verdict.
+            unproven: None derives it: True if something is released without a Verdict.
         """
         if previous == "":
-            now = self._target.history(name, last=1)
-            previous = now[0].id if now else None
+            live = [] if self._database is None else history(self._database, name, 1)
+            previous = live[0].id if live else None
         if unproven is None:
             unproven = verdict is None and bool(bundle)
         release = Release(new_id(), name, bundle, previous, time.time(), reason, verdict, unproven)

@@ -1,4 +1,4 @@
-"""Bundles as values and as files: the one written form of what is learned, released or tried.
+"""Bundles as values and as files: the one written form in which they are learned, released or tried.
 
 A file holds `{"bundle": [Version, ...]}` and, where they are known, `"baseline"` (the Versions it was judged against
 or learned from), `"verdict"` (of the gate on it) and `"store"` (the record that has both).  A learner calls it
@@ -19,18 +19,18 @@ from ..types import Bundle, Json, Verdict, Version, new_id
 from .codec import decode
 
 BUNDLE_FILE = "bundle.json"
-"""What a learner calls the file in its output folder."""
+"""The file's name in a learner's output folder."""
 EMPTY = Bundle()
 """The agent as it came."""
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What a file of a Bundle says."""
+    """The content of a Bundle file."""
 
     bundle: Bundle
     baseline: Bundle | None = None
-    """What it was judged against, or learned from."""
+    """The Bundle that it was judged against, or learned from."""
     verdict: Verdict | None = None
     store: Path | None = None
     """The record that has it."""
@@ -74,7 +74,7 @@ def write_bundle(
     verdict: Verdict | None = None,
     store: str | os.PathLike[str] | None = None,
 ) -> None:
-    """Write a Bundle as the module's text says, whole or not at all."""
+    """Write a Bundle file as the module describes it, whole or not at all."""
     written = _File(
         _sorted(bundle),
         None if baseline is None else _sorted(baseline),
@@ -91,7 +91,7 @@ def write_bundle(
 
 
 def read_bundle(path: str | os.PathLike[str]) -> Written:
-    """Read what `write_bundle` wrote: a file, or a folder that has one called `bundle.json`.
+    """Read a file that `write_bundle` wrote, or a folder that has one called `bundle.json`.
 
     Raises:
         NotFoundError: there is no such file.
@@ -100,7 +100,7 @@ def read_bundle(path: str | os.PathLike[str]) -> Written:
     file = Path(path)
     file = file / BUNDLE_FILE if file.is_dir() else file
     try:
-        found = msgspec.json.decode(file.read_bytes(), type=_File)
+        content = msgspec.json.decode(file.read_bytes(), type=_File)
     except FileNotFoundError:
         raise NotFoundError(
             f"there is no {file}; it is what a learner writes into its output folder"
@@ -110,30 +110,30 @@ def read_bundle(path: str | os.PathLike[str]) -> Written:
     except (msgspec.MsgspecError, ValueError) as error:
         raise InputError(f'{file} is not a saved Bundle, {{"bundle": [Versions]}}: {error}') from error
     return Written(
-        checked(found.bundle, str(file)),
-        None if found.baseline is None else checked(found.baseline, str(file)),
-        None if found.verdict is None else read_verdict(found.verdict, str(file)),
-        None if found.store is None else file.parent / found.store,
+        checked(content.bundle, str(file)),
+        None if content.baseline is None else checked(content.baseline, str(file)),
+        None if content.verdict is None else read_verdict(content.verdict, str(file)),
+        None if content.store is None else file.parent / content.store,
     )
 
 
-def read_verdict(given: dict[str, Json], where: str) -> Verdict:
-    """A Verdict that somebody gives, as JSON; an e-value beyond what JSON holds is null there.
+def read_verdict(body: dict[str, Json], where: str) -> Verdict:
+    """A Verdict from JSON; null is an e-value beyond the range of JSON.
 
     Raises:
-        InputError: it is something else.
+        InputError: it is not a Verdict.
     """
     try:
-        return decode(msgspec.json.encode(given), Verdict)
+        return decode(msgspec.json.encode(body), Verdict)
     except StoreError as error:
         raise InputError(f"{where} has no Verdict where one should be: {error}") from error
 
 
 def checked(versions: Sequence[Version], where: str) -> Bundle:
-    """Versions that somebody gives, as a Bundle.
+    """A Bundle of Versions from outside.
 
     Args:
-        where: they come from, for the error.
+        where: their source, for the error.
 
     Raises:
         InputError: one has an id that is not that of its content.

@@ -1,6 +1,6 @@
 """The nouns as JSON bytes and back, exactly.
 
-A body is what msgspec writes of the dataclass itself, every field by its name.  What comes
+A body is the dataclass as msgspec encodes it, every field by its name.  What comes
 back equals what went in, with the JSON limits: sequences of the nouns come back as tuples, a
 tuple or set inside a Json value as a list, dictionary keys as strings.  A float that is not
 finite is written as null: it comes back as None where None is allowed (a reward, a score) and
@@ -42,7 +42,7 @@ Noun = TypeVar("Noun", Task, Trajectory, Version, Feedback, Preference, Verdict)
 
 
 def plain(value: Any) -> Json:
-    """What msgspec cannot write by itself: read-only mappings and views, and array scalars.
+    """The JSON form of values that msgspec cannot encode: read-only mappings and views, and array scalars.
 
     Raises:
         TypeError: the value has no JSON form.
@@ -80,10 +80,10 @@ def encode(noun: Task | Trajectory | Version | Feedback | Preference | Verdict) 
 
 
 def recordable(trajectory: Trajectory) -> Trajectory:
-    """What the record can hold of what an agent did, whatever it answered.
+    """A trajectory that the record can hold, whatever the agent answered.
 
-    Itself as a rule; halves of characters become U+FFFD; where something else has no JSON form, it is the
-    agent's failure, without its steps and output.
+    It is the given one as a rule; halves of characters become U+FFFD; where something else has no JSON form, it is
+    the agent's failure, without its steps and output.
     """
     try:
         encode(trajectory)
@@ -109,7 +109,7 @@ def encode_json(value: Json) -> bytes:
 
 
 def encode_rollout(rollout: Rollout) -> tuple[str, str, str, str | None, int, float, bytes]:
-    """A rollout's row: all but what the queue itself decides.
+    """A rollout's row, without the columns that the queue decides.
 
     Raises:
         InputError: no such mode, no attempt allowed, or meta without a JSON form.
@@ -163,19 +163,19 @@ def decode(body: bytes, noun: type[Noun]) -> Noun:
     """The noun that `body` is of.
 
     Raises:
-        StoreError: the body is no such noun: the record is damaged or was not written by whet.
+        StoreError: the body is not such a noun: the record is damaged or was not written by whet.
     """
     try:
-        found: Noun = _decoders[noun].decode(body)
+        decoded: Noun = _decoders[noun].decode(body)
     except msgspec.ValidationError:
-        found = _lenient(body, noun)
+        decoded = _lenient(body, noun)
     except (msgspec.DecodeError, ValueError) as exception:
         raise StoreError(f"a stored {noun.__name__} cannot be read: {exception}") from exception
-    if isinstance(found, Trajectory):
-        _settle(found)
-    elif isinstance(found, Verdict):
-        object.__setattr__(found, "reasons", tuple(found.reasons))
-    return found
+    if isinstance(decoded, Trajectory):
+        _settle(decoded)
+    elif isinstance(decoded, Verdict):
+        object.__setattr__(decoded, "reasons", tuple(decoded.reasons))
+    return decoded
 
 
 def _settle(trajectory: Trajectory) -> None:

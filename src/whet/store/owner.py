@@ -28,13 +28,11 @@ import msgspec
 
 from ..errors import InputError, StoreError
 from ..types import Mode
-from .erase import ERASURES, erase
-from .gathered import Gathered, run
-from .retain import retain
-from .schema import WIDTHS, migrate
+from .erasure import ERASURES, erase
+from .group_commit import Gathered, LinkLost, Submission, Writes, run
+from .retention import retain
+from .schema import WIDTHS, migrate, settle
 from .segments import SEGMENT, Segments
-from .totals import settle
-from .writer import LinkLost, Submission, Writes
 
 FRAME = 512 * 1024 * 1024
 """Bytes that a frame may have."""
@@ -54,14 +52,14 @@ _FATAL = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CORRUPT, sql
 
 
 class Reply(msgspec.Struct):
-    """What the owner answers: an error or None per submission, or why the frame was refused."""
+    """The owner's answer: an error or None per submission, or why the frame was refused."""
 
     errors: list[str | None] = []
     refused: str = ""
 
 
 def failure(path: str, exception: Exception) -> StoreError:
-    """What SQLite or the system said, as a StoreError that says what to do."""
+    """An error of SQLite or the system as a StoreError that says what to do."""
     code = getattr(exception, "sqlite_errorcode", 0) & 0xFF
     if code == sqlite3.SQLITE_FULL or getattr(exception, "errno", 0) == errno.ENOSPC:
         return StoreError(
@@ -83,15 +81,15 @@ def failure(path: str, exception: Exception) -> StoreError:
 
 
 def address(path: str) -> str:
-    """Where the owner of `path` listens."""
+    """The socket on which the owner of `path` listens."""
     beside = path + ".sock"
     if len(os.fsencode(beside)) <= _ADDRESS:
         return beside
     folder = os.path.join(tempfile.gettempdir(), f"whet-{os.getuid()}")
     with contextlib.suppress(FileExistsError):
         os.mkdir(folder, 0o700)
-    found = os.lstat(folder)
-    if found.st_uid != os.getuid() or found.st_mode & 0o077:
+    status = os.lstat(folder)  # not stat: a link could lead to another user's folder
+    if status.st_uid != os.getuid() or status.st_mode & 0o077:
         raise StoreError(
             f"{folder} is not private to this user; remove it or set TMPDIR to a folder of your own."
         )
@@ -115,7 +113,9 @@ def claim(path: str) -> int | None:
     except BlockingIOError:
         os.close(descriptor)
         return None
-    with contextlib.suppress(OSError):  # who holds it, for messages; a full disk shall not matter here
+    with contextlib.suppress(
+        OSError
+    ):  # the holder's pid is for messages only; a full disk is no reason to fail here
         os.ftruncate(descriptor, 0)
         os.write(descriptor, f"{os.getpid()}\n".encode())
     return descriptor
@@ -159,7 +159,7 @@ def send(connection: socket.socket, value: Any) -> None:
 
 
 def check(writes: Writes) -> None:
-    """Hold writes from outside to the statements there are.
+    """Refuse writes from another process that name no statement of `schema.py`.
 
     Raises:
         ValueError: no such statement, or a row of the wrong width.
@@ -201,7 +201,6 @@ class Owner:
         """Called so with the ids of tasks that were written, None if some were taken out."""
         self.on_release: Callable[[], None] | None = None
         """Called so when something was released or rolled back."""
-        self._arrivals: list[Arrival] = []
         self.lock = lock
         self.mutex = threading.RLock()
         """Held while the connection is in use: in memory, the readers share it."""
@@ -237,14 +236,15 @@ class Owner:
         # For a new file: five spans of 1.4 KB to a page, where the usual 4 KB take two and waste a third.
         self.connection.execute("PRAGMA page_size = 8192")
         self.connection.execute("PRAGMA cache_size = -32768")  # KiB: two segments' indexes
-        self.connection.execute(
-            "PRAGMA secure_delete = ON"
-        )  # what is overwritten or erased is gone from the file
+        # Overwritten and erased content must not stay readable in free pages.
+        self.connection.execute("PRAGMA secure_delete = ON")
         migrate(self.connection, self.path)
         if self.lock is None:
             return
         self.connection.execute("PRAGMA journal_mode = WAL")
-        self.connection.execute("PRAGMA synchronous = FULL")
+        self.connection.execute(
+            "PRAGMA synchronous = FULL"
+        )  # NORMAL would lose acknowledged commits with the power
         self.connection.execute("PRAGMA wal_autocheckpoint = 4000")
 
     def listen(self) -> None:
@@ -278,8 +278,8 @@ class Owner:
                     return [exception]
             except (UnicodeEncodeError, OverflowError) as exception:
                 if len(group) == 1:
-                    said = f"an id, name, group, session, person or time cannot be stored: {exception}."
-                    return [InputError(f"{said} Give text that UTF-8 carries and numbers of 64 bits.")]
+                    problem = f"an id, name, group, session, person or time cannot be stored: {exception}."
+                    return [InputError(f"{problem} Give text that UTF-8 carries and numbers of 64 bits.")]
             errors: list[Exception | None] = []
             for submission in group:  # one of them is at fault; the others shall not pay for it
                 errors += self.commit([submission])
@@ -288,28 +288,29 @@ class Owner:
     def _apply(self, group: Sequence[Submission]) -> None:
         connection = self.connection
         gathered = Gathered(self._segments)
+        arrivals: list[Arrival] = []
         tasks: list[str] | None = []
         released = False
         try:
-            connection.execute("BEGIN IMMEDIATE")
+            connection.execute("BEGIN IMMEDIATE")  # a deferred one could fail half-way, on its first write
             for submission in group:
                 for key, rows in submission.writes:
                     if gathered.takes(key, rows):
                         continue
                     if key == "rollout":
-                        self._arrivals += sorted(run(connection, key, rows))
+                        arrivals += sorted(run(connection, key, rows))
                         continue
                     if key == "as_of":
                         self._check(rows)
                         continue
-                    gathered.write(connection)  # what came before, for these may change it
+                    gathered.write(connection)  # earlier rows first: these may change them
                     if key == "withdraw":
                         settle(connection)
                         connection.executemany("DELETE FROM trajectories WHERE id = ?", rows)
                         settle(connection)
                         continue
                     if key in ("erase", "retain"):
-                        self._take_out(erase if key == "erase" else retain, rows)
+                        self._delete(erase if key == "erase" else retain, rows)
                         tasks = None
                         continue
                     run(connection, key, rows)
@@ -320,33 +321,37 @@ class Owner:
             self._segments.note()
             connection.execute("COMMIT")
         except BaseException:
-            self._arrivals = []
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
+            connection.execute(
+                "PRAGMA secure_delete = ON"
+            )  # retention sets it to FAST and may have failed there
             self._segments.reload()
             raise
+        # Callbacks before the futures are done: whoever waits for one finds the queue up to date.
         if tasks != [] and self.on_tasks is not None:
             self.on_tasks(tasks)
         if released and self.on_release is not None:
             self.on_release()
-        arrivals, self._arrivals = self._arrivals, []
         if arrivals and self.on_rollouts is not None:
             self.on_rollouts(arrivals)
 
     def _check(self, rows: Sequence[Sequence[Any]]) -> None:
-        """Refuse what was read before an erasure and comes after it (`Batch.as_of`)."""
+        """Refuse writes made from rows that were read before an erasure (`Batch.as_of`)."""
         ((erasures,),) = self.connection.execute(ERASURES).fetchall()
         if any(row[0] != erasures for row in rows):
             raise StoreError(
                 "a person was erased since this was read; nothing of it was recorded. Read it again."
             )
 
-    def _take_out(self, take_out: Callable[..., None], rows: Sequence[Sequence[Any]]) -> None:
-        """Erase, or do what retention says, within the transaction."""
+    def _delete(self, delete: Callable[..., None], rows: Sequence[Sequence[Any]]) -> None:
+        """Erase, or apply retention, within the transaction."""
         self._segments.note()
-        settle(self.connection)
+        settle(
+            self.connection
+        )  # before rows go, for the count; and after, for the last of a table may have gone
         for row in rows:
-            take_out(self.connection, *row)
+            delete(self.connection, *row)
         settle(self.connection)
         self._segments.reload()
 
@@ -366,7 +371,7 @@ class Owner:
         self._unlock()
 
     def forget(self) -> None:
-        """In a forked child: let go of what is the parent's, without touching its file."""
+        """In a forked child: close the copies of the parent's descriptors, without touching its file."""
         if self._listener is not None:
             self._listener.close()
         for peer in self._peers:
@@ -378,21 +383,21 @@ class Owner:
             os.close(self.lock)
             self.lock = None
 
-    def _asked(self, peer: socket.socket, word: str) -> None:
+    def _yield(self, peer: socket.socket, request: str) -> None:
         """Let go of the file for a server, unless work is handed out from here.
 
         Raises:
-            ValueError: that is no request.
+            ValueError: that is not a request.
         """
-        if word != YIELD:
-            raise ValueError(f"nothing is called {word[:20]!r}")
+        if request != YIELD:
+            raise ValueError(f"nothing is called {request[:20]!r}")
         if self.on_rollouts is not None:
             send(peer, Reply(refused="it hands out work"))
             return
-        self.gave_way = True  # before the answer, which is a promise about the next commit
+        self.gave_way = True  # before the answer: from here on no commit may go into the file
         send(peer, Reply())
         with contextlib.suppress(StoreError):
-            self._submit([])  # the writer finds out at its next commit, which is this one
+            self._submit([])  # the writer learns of it at its next commit: this empty one
 
     def _accept(self, listener: socket.socket) -> None:
         while True:
@@ -409,7 +414,7 @@ class Owner:
                 try:
                     group = _request.decode(body)
                     if isinstance(group, str):
-                        self._asked(peer, group)
+                        self._yield(peer, group)
                         continue
                     for writes in group:
                         check(writes)
@@ -426,7 +431,7 @@ class Owner:
             with contextlib.suppress(OSError):
                 send(peer, Reply(refused=str(exception)))
         except OSError:
-            pass  # the client is gone; what it was not told of, it sends again
+            pass  # the client is gone; it sends again whatever was not acknowledged
         finally:
             self._peers.discard(peer)
             peer.close()

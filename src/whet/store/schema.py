@@ -8,8 +8,10 @@ followed.  `seq` is the order of commit, which a later step can cut into time se
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
+
+import msgspec
 
 from ..errors import StoreError, StoreVersionError
 
@@ -18,11 +20,11 @@ APPLICATION = 0x77686574
 
 
 _NUMBERED = ("trajectories", "feedback", "tasks", "versions", "bundles", "preferences", "rollouts")
-"""Tables of which `totals` said at first how many rows they have (`totals.py`)."""
+"""Tables whose rows `totals` counted at first; the migration must stay as it was released."""
 
 
 def _totals_of(*tables: str) -> str:
-    """What has the rows of tables counted from here on."""
+    """SQL that has the rows of tables counted from here on."""
     return "".join(
         f"""
     INSERT INTO totals SELECT '{table}', coalesce(max(seq), 0), count(*) FROM {table};
@@ -225,13 +227,13 @@ STATEMENTS: dict[str, str] = {
     "rollout": "INSERT OR ROLLBACK INTO rollouts (id, task_id, mode, resources, max_attempts, created, meta) "
     "VALUES {0} ON CONFLICT (id) DO NOTHING RETURNING seq, id, mode, max_attempts",
 }
-"""What any process can have written.  Each may be repeated without effect, so a write whose
+"""Writes that any process may ask for.  Each may be repeated without effect, so a write whose
 acknowledgement was lost is simply sent again; a client names a key and never sends SQL.  {0} stands for
 any number of rows; a row has a value for each column that is named.
 
-OR ROLLBACK, here and wherever many rows are written: what a table does not take ends the transaction, as the
-owner would anyway.  So SQLite keeps nothing to undo one statement by, for which it would copy every page that
-the statement changes."""
+OR ROLLBACK, here and wherever many rows are written: a row that a table refuses ends the transaction, as the
+owner would anyway.  So SQLite keeps no journal for undoing one statement, for which it would copy every page
+that the statement changes."""
 
 LENGTHS = (50, 40, 30, 25, 20, 15, 12, 10, 8, 6, 5, 4, 3, 2, 1)
 """Rows that a statement may have.  As many as can be: sqlite3 gives up the interpreter lock at every step, and
@@ -242,14 +244,14 @@ KEPT = 256 * 1024
 
 
 def portions(rows: Sequence[Sequence[Any]]) -> Iterator[Sequence[Sequence[Any]]]:
-    """Rows, whose bodies stand last, as one statement after the other takes them."""
-    start, left = 0, len(rows)
-    while left:
-        most = next(length for length in LENGTHS if length <= left)
-        while most > 1 and sum([_weight(row[-1]) for row in rows[start : start + most]]) > KEPT:
-            most = LENGTHS[LENGTHS.index(most) + 1]
-        yield rows[start : start + most]
-        start, left = start + most, left - most
+    """Rows, whose bodies stand last, cut into the lengths that statements have."""
+    start, remaining = 0, len(rows)
+    while remaining:
+        length = next(length for length in LENGTHS if length <= remaining)
+        while length > 1 and sum([_weight(row[-1]) for row in rows[start : start + length]]) > KEPT:
+            length = LENGTHS[LENGTHS.index(length) + 1]
+        yield rows[start : start + length]
+        start, remaining = start + length, remaining - length
 
 
 def _weight(value: Any) -> int:
@@ -287,11 +289,11 @@ QUEUE_STATEMENTS: dict[str, tuple[int, str]] = {
         "ON CONFLICT (name) DO UPDATE SET value = value + excluded.value",
     ),
 }
-"""What the queue writes, which keeps the same state in memory: never taken from another process.  Columns of
-a row, and the statement for any number of rows.  In the order in which a transaction has them."""
+"""Writes of the queue, which keeps the same state in memory: never taken from another process.  Columns of
+a row, and the statement for any number of rows, in the order in which a transaction runs them."""
 
 HANDLED = {"span": 10, "withdraw": 1, "erase": 4, "retain": 4, "as_of": 1}
-"""What is not written by one statement (`owner.py`): key → columns of a row."""
+"""Writes that take more than one statement (`owner.py`): key → columns of a row."""
 
 WIDTHS = {key: sql.partition(")")[0].count(",") + 1 for key, sql in STATEMENTS.items()} | HANDLED
 """Key → values in a row, for all that another process may send."""
@@ -308,6 +310,44 @@ TABLES = (
     "preferences",
     "rollouts",
 )
+COUNTED = tuple(table for table in TABLES if table != "states")
+"""Tables whose number of rows is known without counting them and without a cost to those who write.
+
+A new row's `seq` is the highest so far and one.  So a table has the rows that it had up to some `seq`, which
+`totals` keeps, and as many more as the numbers since: nothing is written when rows come.  Where rows are deleted,
+which erasure and retention alone do, that `seq` is moved to the end first (`settle`), and a trigger subtracts each
+row that goes."""
+SUBJECTS = "subject/"
+"""Prefix of the states that hold metadata of a person."""
+_HIGHEST = "coalesce((SELECT max(seq) FROM {0}), 0)"
+
+
+LISTED = "(SELECT value FROM json_each(?))"
+"""Any number of values as one parameter, which `listed` makes: no statement for each number is prepared and kept."""
+
+
+def listed(values: Iterable[Any]) -> str:
+    """Values as the parameter of `LISTED`."""
+    return msgspec.json.encode(list(values)).decode()
+
+
+def count_query(table: str) -> str:
+    """The query for the number of rows of `spans` or of one of `TABLES`."""
+    if table == "spans":
+        return "SELECT coalesce(sum(rows), 0) FROM segments"
+    if table not in COUNTED:
+        return f"SELECT count(*) FROM {table}"
+    return f"SELECT rows + {_HIGHEST.format(table)} - upto FROM totals WHERE name = '{table}'"
+
+
+def settle(connection: sqlite3.Connection) -> None:
+    """Move `upto` to the end of each table: before rows are deleted, and after it, for the last one may go."""
+    for table in COUNTED:
+        highest = _HIGHEST.format(table)
+        connection.execute(
+            f"UPDATE totals SET rows = rows + max(0, {highest} - upto), upto = {highest} WHERE name = ?",
+            (table,),
+        )
 
 
 def migrate(connection: sqlite3.Connection, path: str) -> None:

@@ -1,4 +1,4 @@
-"""Where spans lie: time segments of the one file, each with its own small index.
+"""Time segments of spans: tables of the one file, each with its own small index.
 
 A span goes into the newest segment, a table `spans_<n>` that the next one follows once it is full
 or old.  What makes a repeated span recognisable is looked up in the newest segment and the one
@@ -53,7 +53,7 @@ def _insert(number: int, rows: int) -> str:
 
 
 class Segments:
-    """Puts spans away; `rows` is how many a segment takes."""
+    """Inserts spans; `rows` is how many a segment takes."""
 
     def __init__(self, connection: sqlite3.Connection, rows: int = SEGMENT) -> None:
         self._connection = connection
@@ -61,12 +61,12 @@ class Segments:
         self.reload()
 
     def reload(self) -> None:
-        """Read where the file stands: at the start, and after a rollback."""
-        found = self._connection.execute(
+        """Read the position from the file: at the start, and after a rollback."""
+        newest = self._connection.execute(
             "SELECT number, opened, last, rows FROM segments ORDER BY number DESC LIMIT 1"
         ).fetchone()
-        known: tuple[int, float, int, int] = found or (-1, 0.0, 0, 0)
-        self._number, self._opened, self._last, self._rows = known
+        state: tuple[int, float, int, int] = newest or (-1, 0.0, 0, 0)
+        self._number, self._opened, self._last, self._rows = state
         self._contexts: dict[bytes, int] = {}
         self._changed = False
         tombs = self._connection.execute("SELECT kind, id FROM tombstones").fetchall()
@@ -74,12 +74,12 @@ class Segments:
         self._erased_runs = {id for kind, id in tombs if kind == "run"}
 
     def insert(self, spans: Sequence[Sequence[Any]]) -> None:
-        """Put away what is not there yet."""
-        if self._erased_traces or self._erased_runs:  # what was erased does not come back by a late span
+        """Insert the spans that are not there yet."""
+        if self._erased_traces or self._erased_runs:  # a late span does not bring back what was erased
             spans = [
-                each
-                for each in spans
-                if each[0] not in self._erased_traces and each[9] not in self._erased_runs
+                span
+                for span in spans
+                if span[0] not in self._erased_traces and span[9] not in self._erased_runs
             ]
         now = time.time()
         if self._number < 0 or self._rows >= self._limit or abs(now - self._opened) > SECONDS:
@@ -89,7 +89,7 @@ class Segments:
         self._last += len(spans)
         rows = [
             (
-                last + place,
+                last + offset,
                 trace,
                 id,
                 parent,
@@ -102,7 +102,7 @@ class Segments:
                 now,
                 body,
             )
-            for place, (trace, id, parent, started, ended, name, body, encoding, context, run) in enumerate(
+            for offset, (trace, id, parent, started, ended, name, body, encoding, context, run) in enumerate(
                 spans, 1
             )
         ]
@@ -113,7 +113,7 @@ class Segments:
         self._changed = True
 
     def note(self) -> None:
-        """Write down where the newest segment stands: last thing in a transaction."""
+        """Write the position of the newest segment: the last thing in a transaction."""
         if self._changed:
             self._changed = False
             self._connection.execute(
@@ -142,15 +142,15 @@ class Segments:
     def _context(self, body: bytes) -> int | None:
         if not body:
             return None
-        found = self._contexts.get(body)
-        if found is None:
+        context_id = self._contexts.get(body)
+        if context_id is None:
             key = hashlib.sha256(body).digest()[:16]
-            ((found,),) = self._connection.execute(
+            ((context_id,),) = self._connection.execute(
                 "INSERT INTO contexts (hash, segment, body) VALUES (?, ?, ?) "
                 "ON CONFLICT (hash) DO UPDATE SET segment = excluded.segment RETURNING id",
                 (key, self._number, body),
             ).fetchall()
             if len(self._contexts) >= _CONTEXTS:
                 self._contexts.clear()
-            self._contexts[body] = found
-        return found
+            self._contexts[body] = context_id
+        return context_id

@@ -1,23 +1,24 @@
-"""`Store.spans`: what arrived by OpenTelemetry or through the gateway, kept as it came.
+"""`Store.spans`: spans that arrived by OpenTelemetry or through the gateway, kept as they came.
 
 Spans are put in by batches and found by trace or run; `touched` says which traces got spans since
 a reader last looked.  Nothing here decodes a body.  `segments.py` says how they lie.
+
+Nearly every trace lies in the newest segment alone.  Searching all the others costs the more the older a record is,
+in time and in statements that are prepared for them, so a Bloom filter notes what they hold.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from typing import Any, NamedTuple
 
-import msgspec
-
 from ..errors import StoreError
 from ..types import Span
-from .access import Access
-from .naming import Mention, Naming, mentions, named, whole_traces
-from .older import Older
-from .writer import Value
+from .database import Database
+from .erasure import Mention, Naming, mentions, named, whole_traces
+from .group_commit import Value
+from .schema import LISTED, listed
 
 _SELECT = "SELECT seq, trace, id, parent, started, ended, name, body, encoding, context, run FROM spans_{0}"
 _TOGETHER = 8
@@ -28,6 +29,8 @@ _NOTED = 20_000
 """Traces or runs that are noted together."""
 _SCANNED = 20_000
 """Spans that one call of `touched` looks at."""
+BITS = 1 << 26
+"""8 MB: of four million traces and runs it lets 0.5 % through, of twenty million 20 %."""
 
 
 class Touched(NamedTuple):
@@ -41,12 +44,58 @@ class Touched(NamedTuple):
     """Unix time in seconds of the last one."""
 
 
+class BloomFilter:
+    """The traces and runs of older segments: it never misses one, and now and then reports one that is not there.
+
+    Args:
+        bits: a power of two; the memory is taken by the first `add`.
+    """
+
+    def __init__(self, bits: int = BITS) -> None:
+        self._bits = bits
+        self._filter = bytearray()
+        self.segments: frozenset[int] = frozenset()
+        """Numbers of the segments that need not be searched for a key that the filter does not hold."""
+
+    def add(self, keys: Iterable[Value]) -> None:
+        """Note traces or runs of a segment that takes no more."""
+        if not self._filter:
+            self._filter = bytearray(self._bits // 8)
+        filled, mask = self._filter, self._bits - 1
+        for key in keys:
+            hashed = hash(key)
+            bit, stride = hashed & mask, (hashed >> 32) | 1
+            # Written out: three bits for each of millions of keys.
+            filled[bit >> 3] |= 1 << (bit & 7)
+            bit = bit + stride & mask
+            filled[bit >> 3] |= 1 << (bit & 7)
+            bit = bit + stride & mask
+            filled[bit >> 3] |= 1 << (bit & 7)
+
+    def close(self, segment: int) -> None:
+        """Note that every key of this segment was added."""
+        self.segments |= {segment}
+
+    def __contains__(self, key: Value) -> bool:
+        """False if no closed segment has it."""
+        filled = self._filter
+        if not filled:
+            return False
+        mask, hashed = self._bits - 1, hash(key)
+        bit, stride = hashed & mask, (hashed >> 32) | 1
+        for _ in range(3):
+            if not filled[bit >> 3] >> (bit & 7) & 1:
+                return False
+            bit = bit + stride & mask
+        return True
+
+
 class Spans:
     """Made by the Store; any process that has it open may use it."""
 
-    def __init__(self, store: Access) -> None:
-        self._store = store
-        self._older = Older()
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._older = BloomFilter()
 
     def put(self, spans: Sequence[Span]) -> Future[None]:
         """Keep spans; the future is done once they are durable, all of them or none.
@@ -57,7 +106,9 @@ class Spans:
         Raises:
             StoreError: the store is closed; in the future: they could not be written.
         """
-        return self._store.write([("span", spans)], sum([len(span[6]) for span in spans]) + 100 * len(spans))
+        return self._database.write(
+            [("span", spans)], sum([len(span[6]) for span in spans]) + 100 * len(spans)
+        )
 
     def trace(self, trace: bytes) -> list[Span]:
         """The spans of a trace by start, then id; empty if there are none."""
@@ -76,41 +127,41 @@ class Spans:
         return self._everywhere("SELECT DISTINCT run, trace FROM spans_{0}", "run", runs)
 
     def touched(self, after: int, *, limit: int = 1000) -> list[Touched]:
-        """Which traces got spans since a cursor, in the order of the last span that each got.
+        """Traces that got spans since a cursor, in the order of their last spans.
 
         Each trace and run comes once per call, `limit` of them at most.  Go on with the `seq` of the
         last one; nothing is missed, a trace that gets more spans comes again.
         """
-        found: dict[tuple[bytes, str | None], Touched] = {}
-        left = _SCANNED
+        latest: dict[tuple[bytes, str | None], Touched] = {}
+        budget = _SCANNED
         for number in self._segments(after):
             rows = self._query(
                 number,
                 "SELECT seq, trace, run, arrived FROM spans_{0} WHERE seq > ? ORDER BY seq LIMIT ?",
                 after,
-                left,
+                budget,
             )
             for row in rows:
                 touched = Touched(*row)
                 key = touched[1:3]
-                if key not in found and len(found) >= limit:
-                    return list(found.values())
-                found.pop(key, None)
-                found[key] = touched
-            left -= len(rows)
-            if left <= 0:
+                if key not in latest and len(latest) >= limit:
+                    return list(latest.values())
+                latest.pop(key, None)  # to the end: the order is that of the last span
+                latest[key] = touched
+            budget -= len(rows)
+            if budget <= 0:
                 break
-        return list(found.values())
+        return list(latest.values())
 
     def note_older(self) -> bool:
-        """Note what one of the older segments holds, so that it need not be searched for anything else.
+        """Note the traces and runs of one older segment, so that it need not be searched for any other.
 
-        For who looks for many traces, as the assembler does: it reads two indexes of each segment, once.
+        For a reader of many traces, as the assembler is: it reads two indexes of each segment, once.
 
         Returns:
             False if all of them are noted.
         """
-        fresh = [number for number in self._segments()[:-1] if number not in self._older.known]
+        fresh = [number for number in self._segments()[:-1] if number not in self._older.segments]
         if not fresh:
             return False
         number = fresh[-1]
@@ -123,47 +174,43 @@ class Spans:
                     last,
                     _NOTED,
                 )
-                self._older.add(value for (value,) in page)
+                self._older.add(key for (key,) in page)
                 last = page[-1][0] if len(page) == _NOTED else None
         self._older.close(number)
         return True
 
-    def count(self) -> int:
-        """How many are kept."""
-        return int(self._store.rows("SELECT coalesce(sum(rows), 0) FROM segments")[0][0])
-
     def naming(self, subject: str) -> Naming:
-        """What says that it is of this person; reads every body, so it takes its time.
+        """The spans of a person; reads every body, so it takes its time.
 
-        A trace is theirs as a whole, but for one whose model calls name other people too, which a program
-        that serves many makes if it gives its calls no run each: of that only their own calls are.
+        A trace is theirs as a whole, except one whose model calls name other people too, as a program that
+        serves many makes if it gives its calls no run each: of that only their own calls are.
         """
         where, marks = mentions(subject)
-        ((seen,),) = self._store.rows("SELECT coalesce(max(last), 0) FROM segments")
-        found: list[Mention] = []
+        ((newest,),) = self._database.rows("SELECT coalesce(max(last), 0) FROM segments")
+        mentioned: list[Mention] = []
         for number in self._segments():
-            found += self._query(
+            mentioned += self._query(
                 number, "SELECT trace, id, encoding, run FROM spans_{0} WHERE " + where, *marks
             )
         bodies = self._everywhere(
             "SELECT trace, id, encoding, body FROM spans_{0}",
             "trace",
-            sorted({row[0] for row in found} - whole_traces(found)),
+            sorted({row[0] for row in mentioned} - whole_traces(mentioned)),
         )
-        return named(found, bodies, seen)
+        return named(mentioned, bodies, newest)
 
     def _segments(self, after: int = 0) -> list[int]:
         return [
             number
-            for (number,) in self._store.rows(
+            for (number,) in self._database.rows(
                 "SELECT number FROM segments WHERE last > ? ORDER BY number", [after]
             )
         ]
 
     def _query(self, number: int, sql: str, *values: Value) -> list[Any]:
-        """Rows of one segment; none if retention has taken it out since it was listed."""
+        """Rows of one segment; none if retention has deleted it since it was listed."""
         try:
-            return self._store.rows(sql.format(number), values)
+            return self._database.rows(sql.format(number), values)
         except StoreError:
             if number in self._segments():
                 raise
@@ -172,28 +219,29 @@ class Spans:
     def _everywhere(self, select: str, column: str, values: Sequence[Value]) -> list[Any]:
         """Rows of every segment where `column` is one of `values`."""
         numbers = self._segments()
-        known = [number for number in numbers if number in self._older.known]
-        # What the known ones do not hold is looked for in the others alone.
-        held = [value for value in values if self._older.holds(value)] if known else []
-        rest = [number for number in numbers if number not in known]
+        noted = [number for number in numbers if number in self._older.segments]
+        # Only what the filter holds is looked for in the noted segments.
+        held = [value for value in values if value in self._older] if noted else []
+        rest = [number for number in numbers if number not in noted]
         try:
-            return self._in(rest, select, column, values) + self._in(known, select, column, held)
+            return self._in(rest, select, column, values) + self._in(noted, select, column, held)
         except StoreError:
             if set(numbers) <= set(self._segments()):
                 raise
-            return self._everywhere(select, column, values)  # retention has taken one out since
+            return self._everywhere(select, column, values)  # retention has deleted one since
 
     def _in(self, numbers: Sequence[int], select: str, column: str, values: Sequence[Value]) -> list[Any]:
         """Rows of these segments where `column` is one of `values`."""
         rows: list[Any] = []
         for first in range(0, len(values), _ASKED):
-            asked = _filled(values[first : first + _ASKED])
+            parameters = _filled(values[first : first + _ASKED])
             # Numbered, so that each segment's part of the statement refers to the same values.
-            where = f" WHERE {column} IN ({', '.join(f'?{place}' for place in range(1, len(asked) + 1))})"
+            numbered = ", ".join(f"?{number}" for number in range(1, len(parameters) + 1))
+            where = f" WHERE {column} IN ({numbered})"
             for start in range(0, len(numbers), _TOGETHER):
                 part = numbers[start : start + _TOGETHER]
-                rows += self._store.rows(
-                    " UNION ALL ".join([select.format(number) + where for number in part]), asked
+                rows += self._database.rows(
+                    " UNION ALL ".join([select.format(number) + where for number in part]), parameters
                 )
         return rows
 
@@ -201,19 +249,17 @@ class Spans:
         rows = self._everywhere(_SELECT, column, values)
         rows.sort(key=_BY_START)
         contexts: dict[int | None, bytes] = {None: b""}
-        wanted = msgspec.json.encode(sorted({row[9] for row in rows} - {None})).decode()
+        context_ids = listed(sorted({row[9] for row in rows} - {None}))
         contexts.update(
-            self._store.rows(
-                "SELECT id, body FROM contexts WHERE id IN (SELECT value FROM json_each(?))", [wanted]
-            )
+            self._database.rows(f"SELECT id, body FROM contexts WHERE id IN {LISTED}", [context_ids])
         )
         return [Span._make((*row[1:9], contexts.get(row[9], b""), row[10])) for row in rows]
 
 
 def _filled(values: Sequence[Value]) -> Sequence[Value]:
-    """Up to a power of two, with the last of them again: a statement for each number would be prepared and kept."""
-    whole = 1 << (len(values) - 1).bit_length()
-    return [*values, *[values[-1]] * (whole - len(values))]
+    """Values padded with the last of them to a power of two: each length is a statement, prepared and kept."""
+    length = 1 << (len(values) - 1).bit_length()
+    return [*values, *[values[-1]] * (length - len(values))]
 
 
 _BY_START: Callable[[Any], Any] = lambda row: (row[4], row[2], row[0])  # noqa: E731

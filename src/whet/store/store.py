@@ -4,28 +4,24 @@ Many processes may open one file.  The first becomes its owner and writes; the o
 their writes to it and read the file themselves; when the owner ends, one of them takes over.
 A call that writes returns once its data is committed and synced: acknowledged is durable.
 
-It does not queue work, judge, or delete.  `writer.py` says how commits are grouped, `owner.py`
-how processes share the file.
+`database.py` says how processes share the file, `group_commit.py` how commits are grouped.
 """
 
 from __future__ import annotations
 
-import contextlib
-import glob
 import os
-import sqlite3
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from types import TracebackType
-from typing import Any
 
 import msgspec
 
-from ..errors import InputError, NotFoundError, StoreBusyError, StoreError
+from ..errors import InputError, NotFoundError
 from ..types import (
+    Bundle,
     Feedback,
     Json,
     Outcome,
@@ -34,35 +30,32 @@ from ..types import (
     Split,
     Task,
     Trajectory,
+    Verdict,
     Version,
+    new_id,
 )
-from . import spool, totals
 from .batch import Batch
-from .client import ask_for
+from .bundles import EMPTY
 from .codec import decode
-from .connect import connect, holder
-from .erase import Erased, erase_subject
-from .owner import Owner, claim, failure
+from .database import Database
+from .erasure import FIGURES, Erased, Naming
+from .queries import read_all, read_feedback, read_trajectories
 from .queue import Queue
-from .reader import Readers
-from .reading import read_all, read_feedback, read_trajectories
-from .release import note_written
-from .releases import Releases
-from .retain import KEEP, erase_old
+from .releases import LIVE, Release, history, proof_of, read_verdicts, refuse_unknown, stored_bundle
+from .retention import KEEP, PORTION
 from .rollouts import Rollouts
-from .schema import TABLES
+from .schema import TABLES, count_query, listed
 from .segments import SEGMENT
 from .spans import Spans
 from .subjects import Subjects
-from .writer import Link, Value, Writer, Writes
 
 _stores: weakref.WeakSet[Store] = weakref.WeakSet()
 _inherited: list[object] = []
-"""SQLite connections that a fork copied: never to be used or closed in the child."""
+"""Queues that a fork copied: their SQLite connections are never to be used or closed in the child."""
 
 
-class Store(Releases):
-    """The record.  A context manager; `close` commits what waits and lets go of the file.
+class Store:
+    """The record.  A context manager; `close` commits all that waits and lets go of the file.
 
     Args:
         path: the file, made if it does not exist, or ":memory:" (gone at close; the fake for tests).
@@ -76,57 +69,15 @@ class Store(Releases):
     """
 
     def __init__(self, path: str | os.PathLike[str], *, serve: bool = False, segment: int = SEGMENT) -> None:
-        given = os.fspath(path)
-        self.path = given if given == ":memory:" else os.path.realpath(given)
-        self._readers = Readers(self.path)
-        self._closed = False
-        self._segment = segment
-        self._closing: list[Callable[[], None]] = []
+        name = os.fspath(path)
+        self.path = name if name == ":memory:" else os.path.realpath(name)
+        self.database = Database(self.path, serve=serve, segment=segment)
+        self.spans = Spans(self.database)
+        self.rollouts = Rollouts(self.database)
+        self.subjects = Subjects(self.database)
         self._start = threading.Lock()
-        self._server: int | None = None
         self._queue: Queue | None = None
-        self.spans = Spans(self)
-        self.rollouts = Rollouts(self)
-        self.subjects = Subjects(self)
-        if not self.in_memory:
-            self._check(serve)
-        if serve and not self.in_memory:
-            self._server = claim(self.path + ".server")
-            if self._server is None:
-                raise StoreBusyError(
-                    f"another server runs on {self.path} (process {holder(self.path)}). Stop it first."
-                )
-        try:
-            self._writer: Writer | None = Writer(self._connect, note_written)
-        except BaseException:
-            self._release_server()
-            raise
         _stores.add(self)
-        if serve:
-            self.take_over()
-        if self.owner and not self.in_memory:
-            self.absorb()
-
-    def _check(self, serve: bool) -> None:
-        """Refuse, before anything is made beside it, what can be no store."""
-        if os.path.isdir(self.path):
-            raise StoreError(
-                f"{self.path} is a folder, and a store is a file. Name one in it: {self.path}/runs.db"
-            )
-        if serve and os.path.exists(self.path) and not os.access(self.path, os.W_OK):
-            raise StoreError(
-                f"{self.path} cannot be written by this user, and a server has to. Change who owns it or its mode."
-            )
-
-    @property
-    def in_memory(self) -> bool:
-        return self.path == ":memory:"
-
-    @property
-    def owner(self) -> bool:
-        """True if this process writes the file itself."""
-        link = self._writer.link if self._writer is not None else None
-        return isinstance(link, Owner) and not link.gave_way
 
     def __enter__(self) -> Store:
         return self
@@ -140,34 +91,8 @@ class Store(Releases):
         return f"Store({self.path!r})"
 
     def close(self) -> None:
-        """Commit what waits, then let go of the file.  Repeating it does nothing."""
-        if self._closed:
-            return
-        for callback in self._closing:
-            callback()
-        self._closed = True
-        self._readers.close()  # first, so that the writer is the last and leaves no WAL behind
-        if self._writer is not None:
-            self._writer.close()
-        self._release_server()
-
-    def take_over(self, patience: float = 3.0) -> bool:
-        """Have the process that owns the file give it to this one; whether this one has it now.
-
-        For a server, which must own what it hands out.  The other process goes on recording, through
-        this one.  It keeps the file if it hands out work itself (`Store.queue`).
-
-        Raises:
-            StoreError: the store is closed, or cannot be written.
-        """
-        deadline = time.monotonic() + patience
-        while not self.owner and time.monotonic() < deadline and ask_for(self.path):
-            self.put_state("server", {"pid": os.getpid()})  # a write finds out that its owner is gone
-        return self.owner
-
-    def before_close(self, callback: Callable[[], None]) -> None:
-        """Have `callback` called when the store closes, while it can still be written to."""
-        self._closing.append(callback)
+        """Commit all that waits, then let go of the file.  Repeating it does nothing."""
+        self.database.close()
 
     @property
     def queue(self) -> Queue:
@@ -178,13 +103,7 @@ class Store(Releases):
         """
         with self._start:
             if self._queue is None:
-                link = None if self._closed or self._writer is None else self._writer.link
-                if not isinstance(link, Owner):
-                    raise StoreError(
-                        f"{self.path} is owned by process {holder(self.path)}; only it hands out work. Ask its server, "
-                        "or add work through the store (`Store.add_rollouts`)."
-                    )
-                self._queue = Queue(self, link)
+                self._queue = Queue(self.database)
             return self._queue
 
     # -- writing ------------------------------------------------------------------------------
@@ -196,13 +115,13 @@ class Store(Releases):
         ...     batch.put(*trajectories)
         ...     batch.put_state("round", 3)
         """
-        return Batch(self)
+        return Batch(self.database)
 
     def put(self, *trajectories: Trajectory, experiment: str | None = None, replace: bool = False) -> None:
         """Record trajectories; returns once they are durable.
 
         One whose id is already stored is left as it is, or with `replace` overwritten (when it
-        has been scored since, or spans of it came late); `revisions` has what it was before.
+        has been scored since, or spans of it came late); `revisions` has the earlier contents.
 
         Raises:
             InputError: something in one of them has no JSON form; none was recorded.
@@ -218,7 +137,7 @@ class Store(Releases):
         return batch.submit()
 
     def add_feedback(self, *feedback: Feedback) -> None:
-        """Record what people said; `Feedback.run` is the id of a run or of a trajectory."""
+        """Record feedback of people; `Feedback.run` is the id of a run or of a trajectory."""
         with self.batch() as batch:
             batch.add_feedback(*feedback)
 
@@ -252,27 +171,32 @@ class Store(Releases):
             batch.put_state(key, value)
 
     def erase(self, subject: str) -> Erased:
-        """Take out everything that came from a person, mark what was learned from it, say what remains.
+        """Delete everything that came from a person, mark what was learned from it, and report what remains.
 
         Works from any process; all spans are searched before anything is written, which takes its time
-        in a large store.  `erase.py` says what goes and what cannot.
+        in a large store.  `erasure.py` says what is deleted and what cannot be.
 
         Raises:
             InputError: no subject given.
-            StoreError: it could not be done; nothing was.
+            StoreError: it could not be done; nothing was deleted.
         """
-        found = erase_subject(self, subject, self.spans.naming(subject))
-        if self.owner:
-            for id in found.open_rollouts:
+        if not subject:
+            raise InputError("erase needs the id of a subject.")
+        report = self._erase(subject, self.spans.naming(subject))
+        if self.database.owner is not None:
+            for id in report.open_rollouts:
                 self.queue.cancel(id).result()
-        return found
+        return report
+
+    def _erase(self, subject: str, naming: Naming) -> Erased:
+        return self._delete("erase", new_id(), subject, time.time(), msgspec.json.encode(naming).decode())
 
     def erased(self) -> set[str]:
-        """Ids of the trajectories and runs that erasures took out: what a dataset must not hold either."""
-        return {id for (id,) in self.rows("SELECT id FROM tombstones WHERE kind = 'run'")}
+        """Ids of the trajectories and runs that erasures deleted, which a dataset must not hold either."""
+        return {id for (id,) in self.database.rows("SELECT id FROM tombstones WHERE kind = 'run'")}
 
     def retain(self, *, days: float, keep: Sequence[str] = KEEP) -> Erased:
-        """Take out what is older than `days`, in portions between which others write; returns the sums.
+        """Delete what is older than `days`, in portions between which others write; returns the sums.
 
         Args:
             keep: what stays whatever its age: trajectories with `feedback`, of an `experiment`, or that
@@ -281,38 +205,23 @@ class Store(Releases):
         Raises:
             InputError: days is negative, or `keep` names something else.
         """
-        return erase_old(self, days, keep)
+        if not days >= 0:
+            raise InputError(f"days is {days}; give 0 or more.")
+        if unknown := sorted(set(keep) - set(KEEP)):
+            raise InputError(f"retention cannot keep {unknown[0]!r}; it knows {', '.join(KEEP)}.")
+        now = time.time()
+        sums = dict.fromkeys(FIGURES, 0)
+        while True:
+            portion = self._delete("retain", PORTION + new_id(), now - days * 86_400, listed(keep), now)
+            if not (portion.trajectories or portion.spans or portion.rollouts):
+                return msgspec.convert({"at": now, **sums}, Erased)
+            sums = {name: count + getattr(portion, name) for name, count in sums.items()}
 
-    def write(self, writes: Writes, size: int | None = None) -> Future[None]:
-        """Queue encoded writes that commit together; what Batch, Spans and the spool use.
-
-        Args:
-            size: their bytes, where known.
-
-        Raises:
-            StoreError: the store is closed.
-        """
-        if self._closed:
-            raise StoreError(f"{self.path} is closed. Open it again with whet.Store(path).")
-        writer = self._writer
-        if writer is None:
-            with self._start:
-                if self._writer is None:
-                    self._writer = Writer(self._connect, note_written)
-                writer = self._writer
-        return writer.submit(writes, size)
-
-    def absorb(self) -> int:
-        """Take in what tracing spooled while no owner could be reached; returns the rows taken in.
-
-        An owner does so when it opens the store.  A spool that cannot be taken in now, the disk
-        being full, stays for the next time.
-        """
-        rows = 0
-        for path in sorted(glob.glob(glob.escape(self.path) + ".spool-*")):
-            with contextlib.suppress(StoreError):
-                rows += spool.absorb(path, lambda writes: self.write(writes).result())
-        return rows
+    def _delete(self, key: str, id: str, *row: str | float) -> Erased:
+        """Have the owner erase or apply retention, and read the report that it kept under `id`."""
+        self.database.write([(key, [(id, *row)])]).result()
+        ((body,),) = self.database.rows("SELECT body FROM erasures WHERE id = ?", [id])
+        return msgspec.json.decode(body, type=Erased)
 
     # -- reading ------------------------------------------------------------------------------
 
@@ -343,7 +252,7 @@ class Store(Releases):
             "session =": session,
             "subject =": subject,
         }
-        return read_trajectories(self, equal, ids, since, limit)
+        return read_trajectories(self.database, equal, ids, since, limit)
 
     def trajectory(self, id: str) -> Trajectory:
         """The one trajectory with this id, or the first of the run with this id.
@@ -351,26 +260,26 @@ class Store(Releases):
         Raises:
             NotFoundError: there is none.
         """
-        for found in self.trajectories(ids=[id], limit=1):
-            return found
+        for trajectory in self.trajectories(ids=[id], limit=1):
+            return trajectory
         raise NotFoundError(f"{self.path} holds no trajectory or run {id!r}.")
 
     def feedback(self, run: str | None = None, *, session: str | None = None) -> Iterator[Feedback]:
-        """What people said, of one run or session or of all, in the order in which it was recorded."""
-        return read_feedback(self, run, session)
+        """Feedback on one run or session or on all, in the order in which it was recorded."""
+        return read_feedback(self.database, run, session)
 
     def revisions(self, id: str) -> list[Trajectory]:
-        """What a trajectory was before it was overwritten, oldest first; empty if it never was."""
-        found = self.rows("SELECT body FROM trajectory_revisions WHERE id = ? ORDER BY seq", [id])
-        return [decode(body, Trajectory) for (body,) in found]
+        """The contents of a trajectory before it was overwritten, oldest first; empty if it never was."""
+        query = "SELECT body FROM trajectory_revisions WHERE id = ? ORDER BY seq"
+        return [decode(body, Trajectory) for (body,) in self.database.rows(query, [id])]
 
     def tasks(self, *, split: Split | None = None, ids: Sequence[str] | None = None) -> Iterator[Task]:
         """Tasks in the order in which they were first recorded."""
-        return read_all(self, Task, "tasks", split=None if split is None else str(split), ids=ids)
+        return read_all(self.database, Task, "tasks", split=None if split is None else str(split), ids=ids)
 
     def versions(self, resource: str | None = None, *, ids: Sequence[str] | None = None) -> Iterator[Version]:
         """Versions in the order in which they were first recorded."""
-        return read_all(self, Version, "versions", resource=resource, ids=ids)
+        return read_all(self.database, Version, "versions", resource=resource, ids=ids)
 
     def version(self, id: str) -> Version:
         """The Version with this id.
@@ -378,82 +287,200 @@ class Store(Releases):
         Raises:
             NotFoundError: there is none.
         """
-        for found in self.versions(ids=[id]):
-            return found
+        for version in self.versions(ids=[id]):
+            return version
         raise NotFoundError(f"{self.path} holds no Version {id!r}.")
 
     def preferences(self) -> Iterator[Preference]:
         """Preference pairs in the order in which they were recorded."""
-        return read_all(self, Preference, "preferences")
+        return read_all(self.database, Preference, "preferences")
 
     def state(self, key: str, default: Json = None) -> Json:
         """The value kept under `key`, else `default`."""
-        rows = self.rows("SELECT body FROM states WHERE key = ?", [key])
+        rows = self.database.rows("SELECT body FROM states WHERE key = ?", [key])
         return msgspec.json.decode(rows[0][0]) if rows else default
 
     def count(self, table: str) -> int:
-        """Rows of one table, which the record keeps: it takes no longer with more of them.
+        """Rows of one table; it takes no longer with more of them.
 
         Raises:
             InputError: there is no such table.
         """
-        if table == "spans":
-            return self.spans.count()
-        if table not in TABLES:
+        if table not in (*TABLES, "spans"):
             raise InputError(f"no table is called {table!r}; there are spans, {', '.join(TABLES)}")
-        if table in totals.COUNTED:
-            return totals.count(self, table)
-        return int(self.rows(f"SELECT count(*) FROM {table}")[0][0])
+        return int(self.database.rows(count_query(table))[0][0])
 
     def counts(self) -> dict[str, int]:
         """Table → rows, `spans` among them, and `trajectories.<outcome>` → rows: 0.05 s for a million."""
-        found = {table: self.count(table) for table in TABLES}
-        found["spans"] = self.spans.count()
-        for outcome, count in self.rows("SELECT outcome, count(*) FROM trajectories GROUP BY outcome"):
-            found[f"trajectories.{outcome}"] = count
-        return found
+        counts = {table: self.count(table) for table in (*TABLES, "spans")}
+        by_outcome = "SELECT outcome, count(*) FROM trajectories GROUP BY outcome"
+        return counts | {f"trajectories.{outcome}": rows for outcome, rows in self.database.rows(by_outcome)}
 
-    # -- inside -------------------------------------------------------------------------------
+    # -- Bundles ------------------------------------------------------------------------------
 
-    def _connect(self, writer: Writer) -> Link:
-        """Become the owner, or reach it."""
-        if self.in_memory:
-            return Owner(self.path, None, writer.submit, segment=self._segment)
-        return connect(self.path, writer, self._segment)
+    def put_bundle(self, bundle: Bundle) -> str:
+        """Record a Bundle and its Versions, without making it live; returns its id.
 
-    def rows(self, query: str, values: Sequence[Value] = ()) -> list[Any]:
-        """All rows of a read-only query; what Spans, Queue and Releases use.
+        One already stored stays as it is, for its id is its content.
+        """
+        with self.batch() as batch:
+            batch.put_bundle(bundle)
+        return bundle.id
+
+    def bundle(self, id: str) -> Bundle:
+        """The recorded Bundle with this id; the empty one is the agent as it came, and always there.
 
         Raises:
-            StoreError: the store is closed, damaged or not readable.
+            NotFoundError: there is none.
         """
-        if not self.in_memory:
-            return self._readers.rows(query, values)
-        link = self._writer.link if self._writer and not self._closed else None
-        if not isinstance(link, Owner):
-            raise StoreError("the store is closed, and what lay in memory is gone.")
-        try:
-            with link.mutex:
-                return link.connection.execute(query, values).fetchall()
-        except sqlite3.Error as exception:
-            raise failure(self.path, exception) from exception
+        if id == EMPTY.id:
+            return EMPTY
+        rows = self.database.rows("SELECT body FROM bundles WHERE id = ?", [id])
+        if not rows:
+            raise NotFoundError(f"{self.path} holds no Bundle {id!r}.")
+        return stored_bundle(self.database, rows[0][0], f"Bundle {id}")
 
-    def _release_server(self) -> None:
-        if self._server is not None:
-            os.close(self._server)
-            self._server = None
+    # -- Verdicts -----------------------------------------------------------------------------
+
+    def put_verdict(self, verdict: Verdict, *, experiment: str = "") -> str:
+        """Record the gate's decision on a Bundle; returns the Verdict's id.
+
+        Args:
+            experiment: name of the one that judged.
+
+        Raises:
+            InputError: the Verdict does not say which Bundle was judged.
+        """
+        with self.batch() as batch:
+            batch.put_verdict(verdict, experiment=experiment)
+        return verdict.id
+
+    def verdicts(self, *, candidate: str | None = None) -> Iterator[Verdict]:
+        """Verdicts in the order in which they were recorded.
+
+        Args:
+            candidate: only those on the Bundle with this id.
+        """
+        yield from read_verdicts(self.database, candidate)
+
+    # -- releases -----------------------------------------------------------------------------
+
+    def live(self, name: str = LIVE) -> Bundle | None:
+        """The Bundle that is live under `name`, None if nothing was ever released under it."""
+        log = self.history(name, last=1)
+        return log[0].bundle if log else None
+
+    def history(self, name: str = LIVE, *, last: int | None = None) -> list[Release]:
+        """The releases under `name`, oldest first; the last one is live now."""
+        return history(self.database, name, last)
+
+    def release(
+        self,
+        bundle: Bundle,
+        verdict: Verdict | None = None,
+        *,
+        unproven: bool = False,
+        new_names: bool = False,
+        reason: str = "",
+    ) -> Release:
+        """Make the Versions of `bundle` live, beside what is live under other resource names; the one way to do so.
+
+        Every run that begins later has them, without a restart: the gateway, workers, traced programs, policy
+        servers and old-protocol clients follow the record.
+
+        Args:
+            verdict: on this Bundle, promoting it; the newest recorded one if None.
+            unproven: release without such a Verdict; the log says so.
+            new_names: allow names that nothing reads yet.
+            reason: for the log.
+
+        Raises:
+            GateError: no Verdict promotes this Bundle.
+            InputError: the Bundle is empty, the Verdict is on another one, or nothing reads one of its names.
+        """
+        if not bundle:
+            raise InputError(
+                "an empty Bundle releases nothing. To go back to the agent as it came, roll back."
+            )
+        log = self.history(last=1)
+        live = log[0].bundle if log else EMPTY
+        merged = live.put(*bundle.values())
+        if not new_names:
+            refuse_unknown(self.database, bundle, live)
+        proof = proof_of(self.database, bundle, merged, verdict, unproven=unproven)
+        proven = None if proof is None else proof.id
+        if log and merged == live and proven in (None, log[0].verdict):
+            return log[0]  # already live: with another entry, a rollback would change nothing
+        with self.batch() as batch:
+            batch.put_bundle(bundle)
+            if proof is not None:
+                batch.put_verdict(proof)
+            previous = log[0].previous if log and merged == live else ""
+            return batch.set_live(merged, reason=reason, previous=previous, verdict=proven)
+
+    def rollback(self, name: str = LIVE, *, reason: str = "rollback") -> Bundle:
+        """Make the previous release live; repeated, it goes further back, at last to the agent as it came.
+
+        Returns:
+            The Bundle that is live now; empty is the agent as it came.
+
+        Raises:
+            NotFoundError: the agent as it came is live: there is nothing before it.
+        """
+        releases = self.history(name)
+        if not releases:
+            raise NotFoundError(f"nothing was ever released as {name!r}: this is the agent as it came.")
+        current = releases[-1]
+        before = {release.id: release for release in releases}.get(current.previous or "")
+        if before is None and not current.bundle:
+            raise NotFoundError(f"the agent as it came is {name}; there is nothing before it.")
+        with self.batch() as batch:
+            if before is None:
+                batch.set_live(EMPTY, name, reason=reason, previous=None)
+                return EMPTY
+            batch.set_live(
+                before.bundle,
+                name,
+                reason=reason,
+                previous=before.previous,
+                verdict=before.verdict,
+                unproven=before.unproven,
+            )
+        return before.bundle
+
+    def set_live(self, bundle: Bundle, name: str = LIVE, *, reason: str = "") -> Release:
+        """Make exactly `bundle` live, unasked: the write under `release`, which is what to call."""
+        with self.batch() as batch:
+            return batch.set_live(bundle, name, reason=reason)
 
     def _after_fork(self) -> None:
-        """In the child: the file, its lock and its socket are the parent's; connect anew when needed."""
-        if self._writer is not None and not self.in_memory:
-            _inherited.append(self._writer)
-            self._writer.link.forget()
-            self._writer = None
-        _inherited.append((self._readers, self._queue))
-        self._readers = Readers(self.path)
+        """In the child: connect anew when needed; the queue is the parent's."""
+        self.database.forked()
+        _inherited.append(self._queue)
         self._queue = None
-        self._start = threading.Lock()
-        self._release_server()
+        self._start = threading.Lock()  # the parent's may have been held at the fork
+
+
+def release_of(store: Store, id: str) -> Bundle:
+    """The Bundle that an id names: of a Bundle, a Version, a Verdict or an improvement's checkpoint.
+
+    Raises:
+        NotFoundError: nothing recorded has this id.
+    """
+    if id == EMPTY.id or store.database.rows("SELECT 1 FROM bundles WHERE id = ?", [id]):
+        return store.bundle(id)
+    if version := list(store.versions(ids=[id])):
+        return Bundle(version)
+    if rows := store.database.rows("SELECT candidate FROM verdicts WHERE id = ?", [id]):
+        return store.bundle(rows[0][0])
+    if rows := store.database.rows("SELECT body FROM states WHERE key = ?", [id]):
+        checkpoint = msgspec.json.decode(rows[0][0])
+        if isinstance(checkpoint, dict) and isinstance(checkpoint.get("bundle"), list):
+            return Bundle(msgspec.convert(checkpoint["bundle"], list[Version]))
+    raise NotFoundError(
+        f"{id!r} is neither a folder or file with a Bundle, nor the id of a Bundle, Version, Verdict or improvement "
+        f"in {store.path}. To release one file under a name: whet release NAME FILE"
+    )
 
 
 def _forked() -> None:

@@ -22,7 +22,7 @@ import msgspec
 from ..errors import InputError, StoreError
 from ..store import Store
 from ..store.codec import encode
-from ..store.erase import ERASURES
+from ..store.erasure import ERASURES
 from ..types import Json, Outcome, Span, Step, Task, Trajectory
 from .dialects import survey, trajectory_id
 from .dialects.calls import ENCODING as CALL
@@ -145,7 +145,7 @@ class Assembler:
     # -- inside -------------------------------------------------------------------------------
 
     def _erasures(self) -> int:
-        ((count,),) = self.store.rows(ERASURES)
+        ((count,),) = self.store.database.rows(ERASURES)
         return int(count)
 
     def _written(self, at: float, moved: bool, erasures: int) -> int:
@@ -204,13 +204,13 @@ class Assembler:
         A traced function is recorded when it ends, its model calls as they happen: by then a run of some
         length has been written without it.
         """
-        ((last,),) = self.store.rows("SELECT coalesce(max(seq), 0) FROM trajectories")
+        ((last,),) = self.store.database.rows("SELECT coalesce(max(seq), 0) FROM trajectories")
         if self._recorded < 0:
             self._recorded = max(0, last - BEFORE)
         if last == self._recorded:
             return
         # A search in the bytes: to decode each body costs more than the rest of the step.
-        rows = self.store.rows(
+        rows = self.store.database.rows(
             "SELECT id, run, process_run FROM trajectories WHERE seq > ? AND seq <= ? AND run IS NOT NULL "
             "AND (instr(body, CAST('\"function\":' AS BLOB)) > 0 OR instr(body, CAST('\"worker\":' AS BLOB)) > 0)",
             [self._recorded, last],
@@ -220,7 +220,7 @@ class Assembler:
         own = {trajectory_id(b"", run): run for run in runs}
         listed = msgspec.json.encode(list(own)).decode()
         written = "SELECT id FROM trajectories WHERE id IN (SELECT value FROM json_each(?))"
-        for (id,) in self.store.rows(written, [listed]) if own else ():
+        for (id,) in self.store.database.rows(written, [listed]) if own else ():
             self._open[own[id]] = _Open(self._after + 1, now, now)
 
     def _assemble(

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from ..store.writer import Writes
+from ..store.group_commit import Writes
 from ..types import Bundle, Feedback, Version
 
 PAUSES = (0.2, 0.5, 1.0, 2.0, 4.0, 0.0)

@@ -21,7 +21,7 @@ from types import ModuleType
 from typing import Any, TypeVar, overload
 
 from ..errors import InputError, SandboxError, WhetError
-from ..store.names import declared
+from ..store.releases import declared
 from ..types import Bundle, Json, Version
 from .kinds import decorated, forwarding, name_of
 from .live import current_bundle, origin, reads

@@ -153,11 +153,11 @@ def hear(store: Store, *, now: float | None = None) -> int:
     at = time.time() if now is None else now
     state = store.state(STATE) or {}
     after, waiting = state.get("after", 0), dict(state.get("waiting", {}))
-    ((last,),) = store.rows("SELECT coalesce(max(seq), 0) FROM trajectories")
+    ((last,),) = store.database.rows("SELECT coalesce(max(seq), 0) FROM trajectories")
     due = {session for session, moment in waiting.items() if moment <= at}
     if last > after:
         query = "SELECT DISTINCT session FROM trajectories WHERE seq > ? AND seq <= ? AND session IS NOT NULL"
-        due |= {session for (session,) in store.rows(query, [after, last])}
+        due |= {session for (session,) in store.database.rows(query, [after, last])}
     elif not due:
         return 0
     fresh: list[Feedback] = []

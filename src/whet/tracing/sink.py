@@ -27,21 +27,21 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from ..errors import StoreError, WhetError
-from ..store import Batch, Store, spool
+from ..store import Batch, Store
 from ..store.batch import trajectory_row
 from ..store.bundles import EMPTY
+from ..store.client import append_to_spool
 from ..store.codec import encode
-from ..store.names import declared
-from ..store.reader import Readers
-from ..store.reading import read_all
-from ..store.release import history, written
-from ..types import Bundle, Feedback, Version
+from ..store.database import Reader
+from ..store.group_commit import releases_written
+from ..store.releases import LIVE, declared, history
+from ..types import Bundle, Feedback
 from .record import CallNote, process_run, trajectory
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
-    from ..store.writer import Value
+    from ..store.group_commit import Value
     from .redact import Redactor
     from .remote import Remote
 
@@ -67,18 +67,11 @@ _inherited: list[object] = []
 """Connections that a fork copied: never to be used or closed in the child."""
 
 
-class _File:
-    """The file of a store, only to be read."""
-
-    def __init__(self, path: str) -> None:
-        self.path = path
-        self._readers = Readers(path)
+class _File(Reader):
+    """The file of a store, which need not exist yet."""
 
     def rows(self, query: str, values: Sequence[Value] = ()) -> list[Any]:
-        return self._readers.rows(query, values) if os.path.exists(self.path) else []
-
-    def versions(self, resource: str | None = None, *, ids: Sequence[str] | None = None) -> Iterator[Version]:
-        return read_all(self, Version, "versions", resource=resource, ids=ids)
+        return super().rows(query, values) if os.path.exists(self.path) else []
 
 
 class Following:
@@ -90,15 +83,15 @@ class Following:
 
     def _reset(self) -> None:
         """At the start, and in a forked child, which has neither the threads nor the connections of its parent."""
-        self._source: Store | _File | None = None
+        self._source: Reader | None = None
         if isinstance(self._target, Store):
-            self._source = self._target
+            self._source = self._target.database
         elif isinstance(self._target, str):
             self._source = _File(self._target)
         self._bundle = EMPTY
         self._release: str | None = None
         self._ask_at = 0.0
-        self._written = written()
+        self._written = releases_written()
         self._warned = False
         # A new one: the parent's may be held by a thread that the child does not have.
         self._lock = threading.Lock()
@@ -112,7 +105,7 @@ class Following:
     def bundle(self) -> Bundle:
         """The live Bundle; empty where nothing is."""
         # Of a server, a thread asks; of a file, who comes after a release of this process may not miss it.
-        newer = self._source is not None and written() != self._written
+        newer = self._source is not None and releases_written() != self._written
         if newer or time.monotonic() >= self._ask_at:
             self._ask_once(wait=newer)
         return self._bundle
@@ -120,7 +113,8 @@ class Following:
     def _ask_once(self, *, wait: bool) -> None:
         if self._lock.acquire(blocking=wait):
             try:
-                self._written = written()  # before asking: what is written meanwhile is asked for again
+                # Before asking: what is written meanwhile is asked for again.
+                self._written = releases_written()
                 self._ask_at = time.monotonic() + WATCH
                 self._ask()
             finally:
@@ -139,11 +133,11 @@ class Following:
         except (WhetError, OSError, RuntimeError, ValueError) as error:
             self._warn(error)
 
-    def _read(self, source: Store | _File) -> None:
+    def _read(self, source: Reader) -> None:
         newest = source.rows("SELECT id FROM releases WHERE name = 'live' ORDER BY seq DESC LIMIT 1")
         release = newest[0][0] if newest else None
         if release != self._release:
-            entries = history(source, "live", 1)
+            entries = history(source, LIVE, 1)
             self._bundle, self._release = entries[0].bundle if entries else EMPTY, release
 
     def _fetch(self) -> None:
@@ -184,7 +178,7 @@ class Sink:
         self._reset()
         _sinks.add(self)
         if isinstance(target, Store):
-            target.before_close(self._flushed)
+            target.database.before_close(self._flushed)
 
     @property
     def target(self) -> Store | str | None:
@@ -276,7 +270,7 @@ class Sink:
                 self._drain([queue.popleft() for _ in range(min(len(queue), 200))])
 
     def _drain(self, items: list[Item]) -> None:
-        batch = Batch(_NO_TARGET)
+        batch = Batch()
         count = 0
         for item in items:
             try:
@@ -326,14 +320,14 @@ class Sink:
         try:
             store = self._opened()
             if store is not None:
-                store.write(batch.writes).result()
+                store.database.write(batch.writes).result()
                 return
         except (WhetError, OSError):
             pass
         try:
             if self.path == ":memory:":
                 raise OSError("a store in memory has no spool")
-            spool.append(f"{self.path}.spool-{os.getpid()}", batch.writes)
+            append_to_spool(f"{self.path}.spool-{os.getpid()}", batch.writes)
         except OSError:
             self._drop(count)
 
@@ -346,15 +340,6 @@ class Sink:
         return self._store
 
 
-class _NoTarget:
-    def write(self, writes: Any) -> Any:
-        raise StoreError("a batch without a store")
-
-    def history(self, name: str = "live", *, last: int | None = None) -> Any:
-        return []
-
-
-_NO_TARGET = _NoTarget()
 _sinks: weakref.WeakSet[Sink] = weakref.WeakSet()
 _by_address: dict[str, Sink] = {}
 _of_store: weakref.WeakKeyDictionary[Store, Sink] = weakref.WeakKeyDictionary()

@@ -264,7 +264,7 @@ def checkpointed(output: Path) -> bool:
     if not (output / STORE).is_file():
         return False
     with Store(output / STORE) as store:
-        rows = store.rows("SELECT body FROM states WHERE key LIKE ?", [f"{NAME}/improve/%"])
+        rows = store.database.rows("SELECT body FROM states WHERE key LIKE ?", [f"{NAME}/improve/%"])
         return any(msgspec.json.decode(body)["metrics"] for (body,) in rows)
 
 

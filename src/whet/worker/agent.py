@@ -1,6 +1,6 @@
-"""One attempt at one rollout: the user's agent, whatever its interface, as lease in and Finish out.
+"""One attempt at one rollout: the user's agent, whatever its interface, from a Lease to a Finish.
 
-A failure is attributed here: what the agent raised is a recorded failure of the rollout; an
+A failure is attributed here: an exception of the agent is a recorded failure of the rollout; an
 infrastructure error (the model endpoint down, the environment broken) is reported as an error, so
 that the queue gives the rollout out again.  Nothing is imported because a task says so; the agent
 is named on the user's own command line.
@@ -13,10 +13,10 @@ import importlib
 import inspect
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from ..agent_env import calls
 from ..env import rollout
@@ -36,11 +36,8 @@ from ..types import (
 from .lit import input_of, is_async, is_lit, reported, resources_of, trajectory_of
 from .wire import Finish
 
-
-class Attempt(Protocol):
-    """Runs one lease under its Bundle; never raises for what the agent does."""
-
-    async def __call__(self, lease: Lease, bundle: Bundle, /) -> Finish: ...
+Attempt = Callable[[Lease, Bundle], Awaitable[Finish]]
+"""Runs one lease under its Bundle; never raises an exception of the agent."""
 
 
 def load(spec: str) -> Any:
@@ -51,25 +48,25 @@ def load(spec: str) -> Any:
     """
     module, _, name = spec.partition(":")
     if not module or not name:
-        raise InputError(f"{spec!r} names nothing. Write MODULE:NAME, for example my_agent:answer")
+        raise InputError(f"{spec!r} is not a name. Write MODULE:NAME, for example my_agent:answer")
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)
     try:
-        found: Any = importlib.import_module(module)
+        named: Any = importlib.import_module(module)
     except Exception as exception:
         raise InputError(
             f"{module} cannot be imported: {type(exception).__name__}: {exception}"
         ) from exception
     for part in name.split("."):
-        if not hasattr(found, part):
+        if not hasattr(named, part):
             raise InputError(f"{spec!r} cannot be loaded: {module} has no {name!r}")
-        found = getattr(found, part)
-    return found
+        named = getattr(named, part)
+    return named
 
 
 def attempt(agent: Any) -> Attempt:
-    """How to run an agent: a function (sync or async), a LitAgent, or a class of either.
+    """The Attempt that runs an agent: a function (sync or async), a LitAgent, or a class of either.
 
     Raises:
         InputError: it is none of these.
@@ -83,7 +80,9 @@ def attempt(agent: Any) -> Attempt:
         return _Lit(agent)
     if callable(agent):
         return _Called(agent)
-    raise InputError(f"{type(agent).__name__} is no agent: give a function, or a class with training_rollout")
+    raise InputError(
+        f"{type(agent).__name__} is not an agent: give a function, or a class with training_rollout"
+    )
 
 
 def _meta(lease: Lease) -> dict[str, Json]:
@@ -101,13 +100,13 @@ def _id(lease: Lease) -> str:
 
 
 def _seed(lease: Lease) -> int:
-    given = lease.rollout.meta.get("seed")
-    return given if isinstance(given, int) else int(digest(lease.rollout.id, 8), 16)
+    seed = lease.rollout.meta.get("seed")
+    return seed if isinstance(seed, int) else int(digest(lease.rollout.id, 8), 16)
 
 
 def _finish(lease: Lease, trajectory: Trajectory) -> Finish:
     trajectory = recordable(replace(trajectory, meta={**trajectory.meta, **_meta(lease)}))
-    # The queue retries what has an error; what the agent did wrong is a result, to learn from.
+    # The queue retries a report with an error; the agent's own mistake is a result, to learn from.
     error = trajectory.error if trajectory.outcome is Outcome.INFRASTRUCTURE_ERROR else None
     return Finish(lease.rollout.id, lease.fence, trajectory, error)
 
@@ -118,7 +117,7 @@ class _Called:
     def __init__(self, agent: Callable[..., Any]) -> None:
         self._env = calls(agent)
 
-    async def __call__(self, lease: Lease, bundle: Bundle, /) -> Finish:
+    async def __call__(self, lease: Lease, bundle: Bundle) -> Finish:
         seed = _seed(lease)
         with noting() as read, timing():
             done = await rollout(
@@ -137,18 +136,18 @@ class _Lit:
     def __init__(self, agent: Any) -> None:
         self._agent, self._awaits = agent, is_async(agent)
 
-    async def __call__(self, lease: Lease, bundle: Bundle, /) -> Finish:
+    async def __call__(self, lease: Lease, bundle: Bundle) -> Finish:
         task, id = lease.rollout.task, _id(lease)
         name = "training_rollout" if lease.rollout.mode == "train" else "validation_rollout"
-        given = (input_of(task), id, resources_of(bundle))
+        arguments = (input_of(task), id, resources_of(bundle))
         began, clock = time.time(), time.perf_counter()
         read: Mapping[str, str] = {}
         try:
             with using(bundle), noting() as read, in_rollout(id), timing():
                 if self._awaits:
-                    result = await getattr(self._agent, f"{name}_async")(*given)
+                    result = await getattr(self._agent, f"{name}_async")(*arguments)
                 else:
-                    result = await asyncio.to_thread(getattr(self._agent, name), *given)
+                    result = await asyncio.to_thread(getattr(self._agent, name), *arguments)
             done = trajectory_of(reported(result, id), task, id)
         except Exception as exception:
             failure = blame(exception)

@@ -1,7 +1,7 @@
 """The server as a worker sees it, over HTTP.
 
-Requests are repeated while the server is away or busy; every one of them may be: a rollout's
-fence makes a finish that arrives twice one finish.  What the server refuses for good raises.
+Requests are repeated while the server is unreachable or busy, and every one of them may be: a rollout's
+fence makes a finish that arrives twice one finish.  A final refusal of the server raises.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ import msgspec
 from ..errors import InputError, StoreError
 from ..store.bundles import EMPTY
 from ..store.codec import plain
+from ..store.rollouts import Claim
 from ..types import Bundle, Lease
 from .wire import (
     Beat,
     Beaten,
-    Claim,
     Claimed,
     Finish,
     FinishMany,
@@ -49,14 +49,14 @@ class Client:
     Args:
         url: of `whet serve`.
         token: one with the role write.
-        on_trouble: told, once for each time that it begins, why the server cannot be reached.
+        on_trouble: called with the reason, once per outage, when the server cannot be reached.
     """
 
     def __init__(
         self, url: str, token: str, *, on_trouble: Callable[[str], None] = lambda text: None
     ) -> None:
         if not url.startswith(("http://", "https://")):
-            raise InputError(f"{url!r} is no URL of a server; it begins with http:// or https://")
+            raise InputError(f"{url!r} is not the URL of a server; it begins with http:// or https://")
         self.url, self._on_trouble = url.rstrip("/"), on_trouble
         self._headers = {"authorization": f"Bearer {token}", "content-type": "application/json"}
         limits = httpx2.Limits(max_connections=64, max_keepalive_connections=64)
@@ -74,7 +74,7 @@ class Client:
             InputError: the server refuses (a wrong token, for instance).
             StoreError: it cannot be reached.
         """
-        # Not repeated here: the worker asks again anyway, and may have been told to stop meanwhile.
+        # Not repeated here: the worker asks again anyway, and may have been stopped meanwhile.
         return (await self._post("/api/rollouts/claim", claim, Claimed, wait=claim.wait)).leases
 
     async def withdraw(self, worker: str) -> None:
@@ -88,7 +88,7 @@ class Client:
     async def finish(
         self, finished: Sequence[Finish], *, patience: float, claim: Claim | None = None
     ) -> Results:
-        """Report what became of rollouts, and claim more with it; repeated for up to `patience` seconds.
+        """Report rollouts, and claim more in the same request; repeated for up to `patience` seconds.
 
         Raises:
             StoreError: the server could not be reached in that time.
@@ -100,7 +100,7 @@ class Client:
             try:
                 return await self._post("/api/rollouts/finish", FinishMany(list(finished), claim), Results)
             except StoreError as exception:
-                # Repeated alone: what the first one claimed, if its answer was lost, comes back by its lease.
+                # Repeated without the claim: if the answer was lost, its rollouts come back when their leases end.
                 claim = None
                 if asyncio.get_running_loop().time() + delay > deadline:
                     raise
@@ -182,18 +182,18 @@ class Heart:
         try:
             beaten = _decoded(http.post("/api/rollouts/heartbeat", content=body), Beaten)
         except (httpx2.HTTPError, StoreError, InputError):
-            return  # the next beat, or the end of the lease, will tell
+            return  # the next heartbeat or the end of the lease settles it
         for held, until in zip(leases, beaten.until, strict=False):
             if until is None:
                 self._lost(held)
 
 
 def check(url: str, token: str) -> None:
-    """Ask once whether a server answers there and knows the token.
+    """Check that a server answers there and knows the token.
 
     Raises:
         StoreError: none does.
-        InputError: it refuses the token, or is no server of whet's.
+        InputError: it refuses the token, or is not a whet server.
     """
     try:
         answered = httpx2.get(f"{url}/openapi.json", headers={"x-whet-token": token}, timeout=10.0)
@@ -206,7 +206,7 @@ def _unreachable(url: str, exception: Exception) -> StoreError:
     return StoreError(f"the server at {url} cannot be reached: {exception or type(exception).__name__}")
 
 
-def _said(answered: httpx2.Response) -> str:
+def _refusal(answered: httpx2.Response) -> str:
     """The message of a refusal; the beginning of the text if it is not one of whet's."""
     try:
         return msgspec.json.decode(answered.content, type=Refusal).error.message
@@ -216,9 +216,9 @@ def _said(answered: httpx2.Response) -> str:
 
 def _decoded(answered: httpx2.Response, type: type[T]) -> T:
     if answered.status_code in _AGAIN:
-        raise StoreError(f"the server is busy or failing ({answered.status_code}): {_said(answered)}")
+        raise StoreError(f"the server is busy or failing ({answered.status_code}): {_refusal(answered)}")
     if answered.status_code >= 400:
-        raise InputError(f"the server refused ({answered.status_code}): {_said(answered)}")
+        raise InputError(f"the server refused ({answered.status_code}): {_refusal(answered)}")
     try:
         return msgspec.json.decode(answered.content, type=type)
     except msgspec.MsgspecError as exception:

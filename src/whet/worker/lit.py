@@ -1,9 +1,9 @@
-"""Agents written for the Agent Lightning 0.1 interface, and what they report, as whet's nouns.
+"""Agents written for the Agent Lightning 0.1 interface, and their reports as whet's nouns.
 
 `LitAgent` has the shape of that interface, so a class written for it runs under `whet work` with
 its import changed, and a class derived from the original runs with no change at all: only the
 methods are looked at.  The trainer and tracer that the original hands to an agent do not exist
-here; what a rollout did is recorded by the gateway or by `whet.trace`.
+here; the gateway or `whet.trace` records a rollout.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class PromptTemplate(msgspec.Struct, tag_field="resource_type", tag="prompt_temp
 
 
 class Triplet(msgspec.Struct):
-    """One turn: what was asked, what came, what it earned."""
+    """One turn: prompt, response and reward."""
 
     prompt: Any
     response: Any
@@ -44,7 +44,7 @@ class Triplet(msgspec.Struct):
 
 
 class Report(msgspec.Struct):
-    """What a rollout is reported as; the body of `POST /rollout`."""
+    """The report of a rollout; the body of `POST /rollout`."""
 
     rollout_id: str
     final_reward: float | None = None
@@ -91,14 +91,14 @@ class LitAgent:
 
 
 def is_lit(agent: object) -> bool:
-    """Whether an agent has that interface, whoever's class it is derived from."""
+    """True if an agent has that interface, whatever class it is derived from."""
     return callable(getattr(agent, "training_rollout", None)) or callable(
         getattr(agent, "training_rollout_async", None)
     )
 
 
 def is_async(agent: object) -> bool:
-    """Whether it wrote the asynchronous half: its own method, not the one that only says it is missing."""
+    """True if it has an asynchronous method of its own, not the one that only raises NotImplementedError."""
     method = getattr(type(agent), "training_rollout_async", None)
     return inspect.iscoroutinefunction(method) and not _is_base(method)
 
@@ -109,7 +109,7 @@ def _is_base(method: Any) -> bool:
 
 
 def input_of(task: Task) -> Json:
-    """What an agent of this interface gets as its task: as `whet.calls` gives it, or `meta["input"]`."""
+    """The task as an agent of this interface gets it: as `whet.calls` gives it, or `meta["input"]`."""
     if "input" in task.meta:
         return task.meta["input"]
     if task.initial_state:
@@ -118,14 +118,14 @@ def input_of(task: Task) -> Json:
 
 
 def resources_of(bundle: Bundle) -> dict[str, Any]:
-    """The resources of a Bundle as this interface has them; what is neither an LLM nor a prompt stays as it is."""
-    found: dict[str, Any] = {}
+    """The resources of a Bundle as this interface has them; one that is neither LLM nor prompt stays as it is."""
+    resources: dict[str, Any] = {}
     for name, version in bundle.items():
         try:
-            found[name] = msgspec.convert(served(version.content), LLM | PromptTemplate)
+            resources[name] = msgspec.convert(served(version.content), LLM | PromptTemplate)
         except msgspec.ValidationError:
-            found[name] = version.content
-    return found
+            resources[name] = version.content
+    return resources
 
 
 def served(content: Json) -> Json:
@@ -136,10 +136,10 @@ def served(content: Json) -> Json:
 
 
 def reported(result: Any, rollout_id: str) -> Report:
-    """What a rollout method returned, as a Report.
+    """The return value of a rollout method as a Report.
 
     Raises:
-        TypeError: it is nothing that the interface allows.
+        TypeError: the interface does not allow it.
     """
     if result is None:
         return Report(rollout_id)
@@ -149,7 +149,7 @@ def reported(result: Any, rollout_id: str) -> Report:
         return _listed(result, rollout_id)
     if hasattr(result, "final_reward") and hasattr(result, "triplets"):
         # Ours, or the original's class with the same fields.
-        triplets = None if result.triplets is None else [_triplet(one) for one in result.triplets]
+        triplets = None if result.triplets is None else [_triplet(turn) for turn in result.triplets]
         return Report(
             rollout_id, result.final_reward, triplets, result.trace, result.logs, dict(result.metadata or {})
         )
@@ -160,18 +160,18 @@ def reported(result: Any, rollout_id: str) -> Report:
 
 
 def _listed(result: Sequence[Any], rollout_id: str) -> Report:
-    if all(isinstance(one, dict) for one in result):
+    if all(isinstance(span, dict) for span in result):
         return Report(rollout_id, trace=list(result))
-    triplets = [_triplet(one) for one in result]
+    triplets = [_triplet(turn) for turn in result]
     return Report(rollout_id, final_reward=triplets[-1].reward if triplets else None, triplets=triplets)
 
 
-def _triplet(one: Any) -> Triplet:
-    if not hasattr(one, "prompt") or not hasattr(one, "response"):
+def _triplet(turn: Any) -> Triplet:
+    if not hasattr(turn, "prompt") or not hasattr(turn, "response"):
         raise TypeError(
-            f"a rollout returned a list with {type(one).__name__}; Triplets or dicts are expected"
+            f"a rollout returned a list with {type(turn).__name__}; Triplets or dicts are expected"
         )
-    return Triplet(one.prompt, one.response, one.reward, dict(one.metadata or {}))
+    return Triplet(turn.prompt, turn.response, turn.reward, dict(turn.metadata or {}))
 
 
 def trajectory_of(report: Report, task: Task, id: str) -> Trajectory:
@@ -179,10 +179,10 @@ def trajectory_of(report: Report, task: Task, id: str) -> Trajectory:
 
     The final reward is that of the last Step where no triplet has one of its own, and the Score "reward" in any
     case.  A rollout that reports nothing else is one Step.  A reward that is missing stays missing: the Score has
-    the value None and says why.  What happened is not judged: the outcome is UNKNOWN until a Reward has looked at it.
+    the value None and says why.  Nothing is judged: the outcome is UNKNOWN until a Reward has looked at it.
 
     Args:
-        task: what was worked on.
+        task: of the rollout.
         id: of the trajectory.
     """
     final = report.final_reward
@@ -195,7 +195,7 @@ def trajectory_of(report: Report, task: Task, id: str) -> Trajectory:
         steps[-1] = replace(steps[-1], reward=final)
     if steps:
         steps[-1] = replace(steps[-1], done=True)
-    said = "" if final is not None else "the agent reported no reward"
+    why = "" if final is not None else "the agent reported no reward"
     meta: dict[str, Json] = {"protocol": "agent-lightning 0.1"}
     for name, value in (("trace", report.trace), ("logs", report.logs), ("reported", report.metadata)):
         if value:
@@ -205,7 +205,7 @@ def trajectory_of(report: Report, task: Task, id: str) -> Trajectory:
         id=id,
         steps=tuple(steps),
         output=steps[-1].action if steps else None,
-        scores={"reward": Score("reward", final, said, "agent")},
+        scores={"reward": Score("reward", final, why, "agent")},
         outcome=Outcome.UNKNOWN,
         meta=meta,
     )
@@ -218,14 +218,17 @@ def _step(triplet: Triplet, number: int) -> Step:
     empty lists where it did not; log-probabilities only where an agent reports them itself, in the response.
     Without them they are unknown (NaN): good for cloning, and refused by what needs them.
     """
-    asked, answered = _ids(triplet.prompt), _ids(triplet.response)
+    prompt_ids, output_ids = _ids(triplet.prompt), _ids(triplet.response)
     tokens = None
-    if asked and answered:
-        given = triplet.response.get("logprobs")
-        known = isinstance(given, list) and len(given) == len(answered) and all(map(_is_number, given))
-        logprobs = tuple(map(float, given)) if known else (math.nan,) * len(answered)
+    if prompt_ids and output_ids:
+        reported = triplet.response.get("logprobs")
+        numeric = isinstance(reported, list) and all(map(_is_number, reported))
+        complete = numeric and len(reported) == len(output_ids)
+        logprobs = tuple(map(float, reported)) if complete else (math.nan,) * len(output_ids)
         version = triplet.metadata.get("policy_version")
-        tokens = Tokens(asked, answered, logprobs, policy_version=None if version is None else str(version))
+        tokens = Tokens(
+            prompt_ids, output_ids, logprobs, policy_version=None if version is None else str(version)
+        )
     name = triplet.metadata.get("agent_name")
     return Step(
         id=str(number),
@@ -240,15 +243,16 @@ def _step(triplet: Triplet, number: int) -> Step:
 
 
 _ANY_AGENT = "*"
-"""What the 0.1 exporter calls the agent of a call that is in no span of an agent's."""
+"""The 0.1 exporter's agent name for a call outside every agent span."""
 _TOKENS = ("token_ids", "logprobs")
 
 
 def _ids(content: Any) -> tuple[int, ...]:
     """Token ids of a prompt or a response; empty if it has none, or something else in their place."""
-    found = content.get("token_ids") if isinstance(content, dict) else None
-    whole = isinstance(found, list) and all(type(one) is int for one in found)
-    return tuple(found) if whole and found is not None else ()
+    token_ids = content.get("token_ids") if isinstance(content, dict) else None
+    if isinstance(token_ids, list) and all(type(token) is int for token in token_ids):
+        return tuple(token_ids)
+    return ()
 
 
 def _without_tokens(content: Any) -> Json:

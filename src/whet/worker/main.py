@@ -15,8 +15,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import msgspec
-
 from ..errors import InputError, StoreError
 from ..tracing.resources import isolate_functions
 from ..types import Mode
@@ -29,12 +27,12 @@ _PARENT = "WHET_WORK_PARENT"
 GAVE_UP = 75
 """Exit code of a worker whose patience with an absent server ended: what sysexits.h calls a temporary failure."""
 QUICK = 5.0
-"""Seconds that a process has to live for its end to be worth a restart."""
+"""Seconds that a process has to live to be restarted when it ends."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """What one worker is told."""
+    """The settings of one worker."""
 
     agent: str
     """MODULE:NAME."""
@@ -48,14 +46,14 @@ class Work:
     limit: int | None = None
     """Rollouts after which to stop."""
     patience: float | None = None
-    """Seconds that the server may be away; None for ever."""
+    """Seconds that the server may be unreachable; None retries indefinitely."""
 
 
-def work_here(told: Work, done: Callable[[Tally], None]) -> int:
-    """Run a worker in this process until it is told to stop; returns the exit code.
+def work_here(work: Work, done: Callable[[Tally], None]) -> int:
+    """Run a worker in this process until it is stopped; returns the exit code.
 
     Args:
-        done: told at the end what was done.
+        done: called at the end with the counts.
 
     Raises:
         InputError: the agent cannot be loaded, or the server refuses.
@@ -64,7 +62,7 @@ def work_here(told: Work, done: Callable[[Tally], None]) -> int:
         0, or GAVE_UP.
     """
     isolate_functions()
-    attempt_ = attempt(load(told.agent))
+    attempt_ = attempt(load(work.agent))
 
     async def main() -> int:
         stopping, released = asyncio.Event(), asyncio.Event()
@@ -73,26 +71,26 @@ def work_here(told: Work, done: Callable[[Tally], None]) -> int:
             if stopping.is_set():
                 released.set()
             else:
-                _say("finishing what is under way; Ctrl-C again gives it back")
+                _say("finishing the rollouts under way; Ctrl-C again gives them back")
                 stopping.set()
 
         loop = asyncio.get_running_loop()
         for signal_ in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(signal_, stop)
-        client = Client(told.url, told.token, on_trouble=_say)
+        client = Client(work.url, work.token, on_trouble=_say)
         worker = Worker(
             attempt_,
             client,
             name=f"{socket.gethostname()}-{os.getpid()}",
-            concurrency=told.concurrency,
-            lease=told.lease,
-            modes=list(told.modes) or None,
+            concurrency=work.concurrency,
+            lease=work.lease,
+            modes=list(work.modes) or None,
             report=_say,
         )
         orphaned = asyncio.create_task(_orphaned(stop))
         gave_up = False
         try:
-            await worker.run(stopping, released, limit=told.limit, patience=told.patience)
+            await worker.run(stopping, released, limit=work.limit, patience=work.patience)
         except StoreError as exception:
             gave_up = True
             _say(str(exception))
@@ -110,7 +108,7 @@ def work_here(told: Work, done: Callable[[Tally], None]) -> int:
 
 
 async def _orphaned(stop: Callable[[], None]) -> None:
-    """Stop when the parent that started several processes is gone, however it went."""
+    """Stop when the parent that started several processes is gone."""
     parent = os.environ.get(_PARENT)
     if parent is None:
         return
@@ -156,7 +154,7 @@ def work_in_processes(count: int, arguments: Sequence[str], token: str) -> int:
             except subprocess.TimeoutExpired:
                 continue
             if signals:
-                # One that was told before it had begun to listen ends by the signal itself: no failure.
+                # A process that had no signal handler yet ends by the signal itself: not a failure.
                 code = 130 if len(signals) > 1 else code
             elif ended in (0, GAVE_UP):
                 code = max(code, ended)
@@ -169,11 +167,6 @@ def work_in_processes(count: int, arguments: Sequence[str], token: str) -> int:
             del running[index]
             break
     return code
-
-
-def summary(tally: Tally) -> bytes:
-    """A Tally as one JSON object."""
-    return msgspec.json.encode(tally)
 
 
 def _say(line: str) -> None:

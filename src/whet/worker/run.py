@@ -1,8 +1,8 @@
 """The worker: claims rollouts, runs many at once, reports them in batches.
 
 One process, one event loop; agents that do not await run in threads.  Several processes are
-several of these, told apart by their name.  Stopping finishes what is under way; stopping twice
-gives it back, to be claimed by another worker at once.
+several of these, told apart by their name.  Stopping finishes the rollouts under way; stopping
+twice gives them back, to be claimed by another worker at once.
 """
 
 from __future__ import annotations
@@ -13,24 +13,25 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from ..errors import InputError, StoreError
+from ..store.rollouts import MOST, Claim
 from ..types import Failure, Fault, Lease, Mode, Outcome
 from .agent import Attempt
 from .client import Client
-from .wire import MOST, Claim, Finish, Held, Result
+from .wire import Finish, Held, Result
 
 POLL = 20.0
 """Seconds that one claim waits for work."""
 RETRY, LONGEST = 0.5, 8.0
 """Seconds before a claim that failed is repeated, at first and at most; doubling."""
 WITHDRAWN = 5.0
-"""Seconds that a claim which was taken back may take to be answered."""
-RELEASED = "Released"
-"""`type` of the Failure with which a worker that is stopped gives a rollout back."""
+"""Seconds that a withdrawn claim may take to be answered."""
+STOPPED = Failure(Fault.ENVIRONMENT, "Released", "the worker was stopped")
+"""With it, a worker that is stopped gives a rollout back."""
 
 
 @dataclass(slots=True)
 class Tally:
-    """What a worker did."""
+    """Counts of a worker's rollouts."""
 
     succeeded: int = 0
     """Rollouts that ended with a result, good or bad, which was taken."""
@@ -54,7 +55,7 @@ class Worker:
         concurrency: rollouts at once.
         lease: seconds that the server waits for a sign of life.
         modes: `train`, `val`, `test`; all if None.
-        report: told what is worth a line.
+        report: called with each line for the user.
     """
 
     def __init__(
@@ -78,9 +79,9 @@ class Worker:
         )
         self.tally = Tally()
         self._running: dict[int, tuple[Lease, asyncio.Task[None]]] = {}
-        """Fence → what is under way; fences are unique."""
+        """Fence → rollout under way; fences are unique."""
         self._undelivered: dict[int, Held] = {}
-        """Fence → what is done and not yet acknowledged; its lease is kept alive too."""
+        """Fence → rollout that is done and not yet acknowledged; its lease is kept alive too."""
         self._done: asyncio.Queue[Finish] = asyncio.Queue()
         self._away: float | None = None
         """Since when the server could not be reached, by the loop's clock; None if it could the last time."""
@@ -106,8 +107,8 @@ class Worker:
         """Work until `stopping` is set, or `limit` rollouts have been run.
 
         Args:
-            released: set, it gives back what is still under way.
-            patience: seconds that the server may be away before it gives up; None waits for ever.
+            released: set, it gives back the rollouts still under way.
+            patience: seconds that the server may be unreachable before it gives up; None retries indefinitely.
 
         Raises:
             InputError: the server refuses this worker.
@@ -137,15 +138,15 @@ class Worker:
         return running + list(self._undelivered.values())
 
     def _cancel(self, held: Held) -> None:
-        found = self._running.pop(held.fence, None)
-        if found is not None:
+        running = self._running.pop(held.fence, None)
+        if running is not None:
             self._report(f"{held.id}: its lease went to another worker; stopped")
             self.tally.stale += 1
-            found[1].cancel()
+            running[1].cancel()
             self._freed.set()
 
     async def _claims(self, stopping: asyncio.Event) -> None:
-        """Wait for work while there is room for it; what comes of reporting (`_deliver`) is claimed there."""
+        """Wait for work while there is room for it; `_deliver` claims more with each report."""
         stop = asyncio.create_task(stopping.wait())
         try:
             while not stopping.is_set() and self._left != 0:
@@ -179,23 +180,23 @@ class Worker:
             self._running[lease.fence] = (lease, task)
         self._left = None if self._left is None else self._left - len(leases)
 
-    def _wanted(self, n: int) -> Claim:
+    def _claim_for(self, n: int) -> Claim:
         return Claim(worker=self._name, n=n, lease=self._lease, modes=self._modes, wait=POLL)
 
     async def _claim(self, n: int) -> Sequence[Lease]:
         try:
-            leases = await self._client.claim(self._wanted(n))
+            leases = await self._client.claim(self._claim_for(n))
         except StoreError as exception:
             now = asyncio.get_running_loop().time()
-            if self._away is None:  # said once, however long it lasts
+            if self._away is None:  # reported once, however long it lasts
                 self._away, self._pause = now, RETRY
                 self._report(f"{exception}; trying again")
-            left = self._away + self._patience - now
-            if left <= 0:
+            remaining = self._away + self._patience - now
+            if remaining <= 0:
                 raise StoreError(
                     f"{exception}; gave up after {self._patience:g} seconds. Is `whet serve` running there?"
                 ) from exception
-            await asyncio.sleep(min(self._pause, left))
+            await asyncio.sleep(min(self._pause, remaining))
             self._pause = min(2 * self._pause, LONGEST)
             return ()
         if self._away is not None:
@@ -204,7 +205,7 @@ class Worker:
         return leases
 
     async def _withdrawn(self, claiming: asyncio.Task[Sequence[Lease]]) -> Sequence[Lease]:
-        """Take a waiting claim back and hear it out: it may just have been given something."""
+        """Withdraw a waiting claim and wait for its answer: it may just have been given leases."""
         try:
             await self._client.withdraw(self._name)
             return await asyncio.wait_for(claiming, WITHDRAWN)
@@ -213,27 +214,15 @@ class Worker:
             return ()
 
     async def _one(self, lease: Lease) -> None:
-        finish: Finish
         try:
             finish = await self._attempt(lease, await self._client.bundle(lease.rollout.resources))
         except asyncio.CancelledError:
             if lease.fence not in self._running:
-                return  # not ours any more
-            finish = _released(lease, "the worker was stopped")
-        except (StoreError, InputError) as exception:
-            finish = Finish(
-                lease.rollout.id,
-                lease.fence,
-                None,
-                Failure(Fault.STORE, type(exception).__name__, str(exception)),
-            )
+                return  # its lease went to another worker
+            finish = _failed(lease, STOPPED)
         except Exception as exception:  # a bug of ours must not take the other rollouts with it
-            finish = Finish(
-                lease.rollout.id,
-                lease.fence,
-                None,
-                Failure(Fault.ENVIRONMENT, type(exception).__name__, str(exception)),
-            )
+            fault = Fault.STORE if isinstance(exception, StoreError | InputError) else Fault.ENVIRONMENT
+            finish = _failed(lease, Failure(fault, type(exception).__name__, str(exception)))
         self._running.pop(lease.fence, None)
         self._hand_over(finish)
 
@@ -274,7 +263,7 @@ class Worker:
                 leases = await self._send(batch, n)
                 if self._drained:  # too late to run them
                     for lease in leases:
-                        self._hand_over(_released(lease, "the worker was stopped"))
+                        self._hand_over(_failed(lease, STOPPED))
                 else:
                     self._begin(leases)
             finally:
@@ -287,8 +276,8 @@ class Worker:
     async def _send(self, batch: list[Finish], n: int = 0) -> Sequence[Lease]:
         """Report a batch, claiming up to `n` with it."""
         try:
-            claim = self._wanted(n) if n else None
-            told = await self._client.finish(batch, patience=self._lease, claim=claim)
+            claim = self._claim_for(n) if n else None
+            answer = await self._client.finish(batch, patience=self._lease, claim=claim)
         except StoreError as exception:
             self.tally.lost += len(batch)
             self._report(f"{len(batch)} results could not be delivered: {exception}")
@@ -296,8 +285,8 @@ class Worker:
         except InputError as exception:
             await self._apart(batch, exception)
             return ()
-        self._count(batch, told.results)
-        return told.leases
+        self._count(batch, answer.results)
+        return answer.leases
 
     def _count(self, batch: Sequence[Finish], results: Sequence[Result]) -> None:
         for finish, result in zip(batch, results, strict=True):
@@ -316,7 +305,7 @@ class Worker:
                     self.tally.failed += 1
 
     async def _apart(self, batch: list[Finish], refusal: InputError) -> None:
-        """Something in a batch was refused: the others shall not pay for it, and its rollout learns why."""
+        """Send the finishes of a refused batch one by one; the refused one is reported as a failure of the store."""
         if len(batch) > 1:
             for finish in batch:
                 await self._send([finish])
@@ -328,5 +317,5 @@ class Worker:
             self._report(f"{batch[0].id}: could not be reported: {refusal}")
 
 
-def _released(lease: Lease, why: str) -> Finish:
-    return Finish(lease.rollout.id, lease.fence, None, Failure(Fault.ENVIRONMENT, RELEASED, why))
+def _failed(lease: Lease, failure: Failure) -> Finish:
+    return Finish(lease.rollout.id, lease.fence, None, failure)

@@ -1,6 +1,7 @@
-"""What a worker and the server say to each other about rollouts: the bodies of `/api/rollouts`.
+"""The bodies of `/api/rollouts`, for the server, the worker and other clients.
 
-Rollout and Lease themselves are nouns (`types.py`); here are the requests and answers around them.
+Rollout and Lease themselves are nouns (`types.py`), a Claim is the store's; here are the requests and answers
+around them.
 """
 
 from __future__ import annotations
@@ -10,31 +11,29 @@ from typing import Annotated
 
 import msgspec
 
+from ..store.rollouts import MOST, Claim, Id, Seconds
 from ..types import Failure, Json, Lease, Mode, Rollout, Task, Trajectory, Version
 
-LONGEST = 200
-"""Characters of an id."""
-Id = Annotated[str, msgspec.Meta(min_length=1, max_length=LONGEST)]
-Seconds = Annotated[float, msgspec.Meta(ge=1, le=86_400)]
 Fence = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
-MOST = 1_000
-"""Leases, finishes or rollouts in one request."""
 
 
 class Request(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """A body that a misspelt field is refused in, rather than ignored."""
+    """A body in which a misspelt field is refused rather than ignored."""
 
 
-class Reason(msgspec.Struct):
-    """Why a request was refused."""
+class Problem(msgspec.Struct):
+    """The reason of a refusal."""
 
+    type: str
+    """A stable word for programs."""
     message: str
+    """For people: what failed, what was given, what to do."""
 
 
 class Refusal(msgspec.Struct):
-    """How every request is refused."""
+    """The body of every answer of 400 and above."""
 
-    error: Reason
+    error: Problem
 
 
 class NewRollout(Request):
@@ -44,7 +43,7 @@ class NewRollout(Request):
     id: Id | None = None
     mode: Mode = "train"
     resources: Id | None = None
-    """Id of the Bundle to run under; what is live when it is claimed if None."""
+    """Id of the Bundle to run under; None is the one that is live at the claim."""
     max_attempts: Annotated[int, msgspec.Meta(ge=1, le=100)] = 3
     meta: dict[str, Json] = {}
 
@@ -56,38 +55,26 @@ class Add(Request):
 
 
 class Added(msgspec.Struct):
-    """Their ids, in the order given."""
+    """Ids of the items of the request, in its order."""
 
     ids: list[str]
 
 
-class Claim(Request):
-    """Ask for work."""
-
-    worker: Id
-    n: Annotated[int, msgspec.Meta(ge=1, le=MOST)] = 1
-    lease: Seconds = 60.0
-    """Seconds until the rollout is somebody else's, unless a heartbeat comes."""
-    modes: list[Mode] | None = None
-    wait: Annotated[float, msgspec.Meta(ge=0, le=300)] = 0.0
-    """Seconds to wait for work if there is none."""
-
-
 class Claimed(msgspec.Struct):
-    """What was claimed, perhaps nothing."""
+    """The leases of a claim, perhaps none."""
 
     leases: Sequence[Lease]
 
 
 class Withdraw(Request):
-    """A worker that is told to stop takes its waiting claims back: each answers at once, empty, or
-    with what it had just been given.  Cutting the connection would leave that in doubt."""
+    """A worker that is stopped withdraws its waiting claims: each is answered at once, empty or with the
+    leases that it had just been given.  Cutting the connection would leave that in doubt."""
 
     worker: Id
 
 
 class Withdrawn(msgspec.Struct):
-    """How many claims were waiting."""
+    """The number of claims that were waiting."""
 
     claims: int
 
@@ -113,9 +100,9 @@ class Beaten(msgspec.Struct):
 
 
 class Finish(Request):
-    """What became of one rollout: a trajectory, an error, or both.
+    """The report of one rollout: a trajectory, an error, or both.
 
-    It may be sent again, and is recorded once, if it is the same: give the trajectory its `id` and
+    The same report may be sent again and is recorded once: give the trajectory its `id` and
     `started`, which are made up anew where they are missing.
     """
 
@@ -130,7 +117,7 @@ class Finish(Request):
 
 
 class FinishMany(Request):
-    """What became of several."""
+    """The reports of several rollouts."""
 
     finished: Annotated[list[Finish], msgspec.Meta(max_length=MOST)]
     claim: Claim | None = None
@@ -146,7 +133,7 @@ class OneBeat(Request):
 
 
 class OneFinish(Request):
-    """What became of the one rollout that the path names."""
+    """The report of the one rollout that the path names."""
 
     fence: Fence
     trajectory: Trajectory | None = None
@@ -156,7 +143,7 @@ class OneFinish(Request):
 
 
 class Result(msgspec.Struct):
-    """Whether one finish was taken; `stale` where its lease had gone to somebody else."""
+    """The answer to one finish; `stale` where its lease had gone to somebody else."""
 
     id: str
     taken: bool
@@ -169,7 +156,7 @@ class Results(msgspec.Struct):
 
     results: list[Result]
     leases: Sequence[Lease] = ()
-    """What the claim that came along was given."""
+    """The leases of the claim that came along."""
 
 
 class Rollouts(msgspec.Struct):

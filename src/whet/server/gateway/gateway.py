@@ -21,7 +21,7 @@ from urllib.parse import quote
 import msgspec
 
 from ...errors import InputError, NotFoundError, StoreError, WhetError
-from ...store.release import written
+from ...store.group_commit import releases_written
 from ...types import Bundle, Failure, Fault, Span, Version
 from ..asgi import Handler, Refused, Request, Response, Role, Route, answer
 from .assignment import Assignments, Reassigned
@@ -109,7 +109,7 @@ class Gateway:
         self.calls = 0
         self._client: Upstreams | None = None
         self._trouble: str | None = None
-        self._written = written()
+        self._written = releases_written()
 
     @property
     def routes(self) -> Sequence[Route]:
@@ -147,7 +147,6 @@ class Gateway:
                     response=dict,
                     token_param=token,
                     body_limit=BODY,
-                    open_stream=path in _RECORDED,
                 )
 
             routes += [route("POST", dialect.path, self._handler(dialect)) for dialect in _DIALECTS]
@@ -281,7 +280,7 @@ class Gateway:
         found = self.assignments.known(identity.key)
         if found is not None:
             return found
-        if written() != self._written:
+        if releases_written() != self._written:
             await self._catch_up()  # this process has released or rolled back: new runs have it at once
         recorded = None
         try:
@@ -323,7 +322,7 @@ class Gateway:
         Raises:
             InputError: it cannot be served; new runs get what they got before.
         """
-        before = written()
+        before = releases_written()
         bundle = await asyncio.to_thread(self._store.live, self._name)
         self._written = before  # not sooner: whoever comes meanwhile waits for the answer too
         return self.assignments.swap(bundle or Bundle())

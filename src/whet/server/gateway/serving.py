@@ -21,11 +21,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...errors import InputError
-from ...store.names import GATEWAY
-from ...store.names import GATEWAY_MODEL as MODEL
-from ...store.names import GATEWAY_PARAMETERS as PARAMETERS
-from ...store.names import GATEWAY_PROMPT as SYSTEM_PROMPT
-from ...store.names import GATEWAY_ROUTE as ROUTE
+from ...store.releases import GATEWAY
+from ...store.releases import GATEWAY_MODEL as MODEL
+from ...store.releases import GATEWAY_PARAMETERS as PARAMETERS
+from ...store.releases import GATEWAY_PROMPT as SYSTEM_PROMPT
+from ...store.releases import GATEWAY_ROUTE as ROUTE
 from ...types import Bundle, Fault, Json
 from .failures import CallFailed
 

@@ -35,7 +35,7 @@ class PolicyPart:
 
     @property
     def routes(self) -> Sequence[Route]:
-        asks: dict[str, Any] = {"role": Role.WRITE, "response": dict[str, Any], "open_stream": True}
+        asks: dict[str, Any] = {"role": Role.WRITE, "response": dict[str, Any]}
         own = [
             Route(
                 method="POST",

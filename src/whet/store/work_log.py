@@ -1,4 +1,4 @@
-"""An append log of one piece of work: what has been paid for is durable before it is used.
+"""An append log of one piece of work: answers that were paid for are durable before they are used.
 
 A checkpoint says where a loop stood after a round. Within a round an optimizer asks models and runs candidates, and
 a process that is killed there must not pay for them again: it enters each answer under a key, and finds it
@@ -16,6 +16,7 @@ import msgspec
 
 from ..types import Json
 from .codec import encode_json
+from .group_commit import ready
 
 if TYPE_CHECKING:
     from .store import Store
@@ -40,11 +41,11 @@ class Log:
         self.store, self.name = store, name
         self._entries: dict[str, bytes] = {}
         self._pending: deque[tuple[str, Future[None]]] = deque()
-        # Asked for once: a search looks up every proposal, and mostly in vain.
+        # Read once: a search looks up every proposal, mostly in vain.
         self._stored: set[str] = set()
         if store is not None:
             begin, end = self._key(""), f"log/{name}0"  # "0" follows "/" in the order of keys
-            rows = store.rows(
+            rows = store.database.rows(
                 "SELECT key FROM states WHERE key > ? AND key < ? ORDER BY at, key", [begin, end]
             )
             self._stored = {key.removeprefix(begin) for (key,) in rows}
@@ -72,18 +73,18 @@ class Log:
     def put(self, key: str, value: Json) -> Future[None]:
         """Enter a value; the future is done once it is durable. An entry that is there stays as it is.
 
-        Wait for the future before using what was paid for; an entry that only saves time may be left to `flush`.
+        Wait for the future before using a paid answer; an entry that only saves time may be left to `flush`.
 
         Raises:
             InputError: the value has no JSON form.
             StoreError: an earlier entry could not be written.
         """
         if key in self:
-            return self._done()
+            return ready(None)
         body = encode_json(value)
         self._entries[key] = body
         if self.store is None:
-            return self._done()
+            return ready(None)
         batch = self.store.batch()
         batch.put_state(self._key(key), value)
         durable = batch.submit()
@@ -107,9 +108,3 @@ class Log:
         durable.result()
         self._stored.add(key)
         del self._entries[key]
-
-    @staticmethod
-    def _done() -> Future[None]:
-        done: Future[None] = Future()
-        done.set_result(None)
-        return done

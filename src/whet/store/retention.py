@@ -1,46 +1,42 @@
-"""Retention: what is older than a number of days goes, in portions between which others write.
+"""Retention: deletes what is older than a number of days, one portion per transaction.
 
-Trajectories go with their feedback and what they were before, unless a rule keeps them; old spans and
-ended rollouts go all the same.  Nothing is marked: what was learned from old runs stays learned.
+Trajectories go with their feedback and revisions, unless a rule keeps them; old spans and ended rollouts
+go all the same.  Nothing is marked: what was learned from old runs stays learned.
 """
 
 from __future__ import annotations
 
 import sqlite3
-import time
-from collections.abc import Sequence
 
 import msgspec
 
-from ..errors import InputError
-from ..types import new_id
-from .access import Access
-from .erase import FIGURES, Erased, delete, taken_out
-from .naming import column, listed
+from .erasure import column, delete
+from .schema import LISTED, listed
 
 KEEP = ("feedback", "experiment", "lineage")
-"""What retention can leave alone."""
+"""Rules by which retention leaves trajectories alone."""
+PORTION = "retain-"
+"""Prefix of the ids under which the counts of portions are kept until they are read."""
 _CHUNK = 1_000
-"""Trajectories, and spans of a segment, that one transaction of retention takes out."""
-_PORTION = "retain-"
+"""Trajectories, and spans of a segment, that one transaction deletes: others write between two."""
 
 
 def retain(connection: sqlite3.Connection, id: str, before: float, keep: str, at: float) -> None:
-    """Take out one portion of what is older than `before` (Unix seconds), and keep the count under `id`."""
+    """Delete one portion of what is older than `before` (Unix seconds), and keep the count under `id`."""
     if connection.execute("SELECT 1 FROM erasures WHERE id = ?", (id,)).fetchone():
         return
-    connection.execute("DELETE FROM erasures WHERE id LIKE ? AND at < ?", (_PORTION + "%", at - 3_600))
-    kept = msgspec.json.decode(keep, type=list[str])
+    connection.execute("DELETE FROM erasures WHERE id LIKE ? AND at < ?", (PORTION + "%", at - 3_600))
+    rules = msgspec.json.decode(keep, type=list[str])
     where = ["started < ?"]
-    if "experiment" in kept:
+    if "experiment" in rules:
         where.append("experiment IS NULL")
-    if "feedback" in kept:
-        # What people said is worth keeping; what they let show in a session would keep nearly every one.
+    if "feedback" in rules:
+        # Explicit feedback alone: implicit signals of a session would keep nearly every trajectory.
         where.append(
             "NOT EXISTS (SELECT 1 FROM feedback f WHERE f.run IN (t.id, t.run) AND "
             "coalesce(json_extract(CAST(f.body AS TEXT), '$.kind'), '') NOT LIKE 'implicit.%')"
         )
-    if "lineage" in kept:
+    if "lineage" in rules:
         where.append(
             "id NOT IN (SELECT source.value FROM versions v, json_each(CAST(v.body AS TEXT), '$.meta.data') AS source)"
         )
@@ -50,13 +46,12 @@ def retain(connection: sqlite3.Connection, id: str, before: float, keep: str, at
         before,
     )
     old = listed(ids)
-    inside = "IN (SELECT value FROM json_each(?))"
-    connection.execute("PRAGMA secure_delete = FAST")  # to overwrite whole segments would hold up who writes
+    connection.execute("PRAGMA secure_delete = FAST")  # overwriting whole segments would block the writers
     report = {
         "at": at,
-        "feedback": delete(connection, f"feedback WHERE run {inside}", old),
-        "revisions": delete(connection, f"trajectory_revisions WHERE id {inside}", old),
-        "trajectories": delete(connection, f"trajectories WHERE id {inside}", old),
+        "feedback": delete(connection, f"feedback WHERE run IN {LISTED}", old),
+        "revisions": delete(connection, f"trajectory_revisions WHERE id IN {LISTED}", old),
+        "trajectories": delete(connection, f"trajectories WHERE id IN {LISTED}", old),
         "spans": _retain_spans(connection, before),
         "rollouts": delete(
             connection,
@@ -98,18 +93,3 @@ def _retain_spans(connection: sqlite3.Connection, before: float) -> int:
             connection.execute("UPDATE segments SET rows = rows - ? WHERE number = ?", (gone, number))
             total += gone
     return total
-
-
-def erase_old(store: Access, days: float, keep: Sequence[str]) -> Erased:
-    """See `Store.retain`."""
-    if not days >= 0:
-        raise InputError(f"days is {days}; give 0 or more.")
-    if unknown := sorted(set(keep) - set(KEEP)):
-        raise InputError(f"retention cannot keep {unknown[0]!r}; it knows {', '.join(KEEP)}.")
-    now = time.time()
-    sums = dict.fromkeys(FIGURES, 0)
-    while True:
-        part = taken_out(store, "retain", _PORTION + new_id(), now - days * 86_400, listed(list(keep)), now)
-        if not (part.trajectories or part.spans or part.rollouts):
-            return msgspec.convert({"at": now, **sums}, Erased)
-        sums = {name: count + getattr(part, name) for name, count in sums.items()}

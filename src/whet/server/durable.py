@@ -1,4 +1,4 @@
-"""From the record's threads into the server's loop: `await settled(future)`.
+"""Waiting in the server's loop for a commit of the store: `await settled(future)`, and the Backlog that bounds it.
 
 A group commit settles many futures at once, in the writer's thread.  `asyncio.wrap_future` wakes the
 loop once for each of them; here one wake-up carries as many as have gathered.
@@ -12,11 +12,17 @@ import weakref
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
+from .asgi import Refused
+
 T = TypeVar("T")
+
+WAITING = 48 * 1024 * 1024
+"""Bytes that may wait for the disk before further ones are refused; less than the record's own limit
+(`group_commit.WAITING`), beyond which submitting would block the loop."""
 
 
 class _Bridge:
-    """What has settled and is not told yet, for one loop."""
+    """Waiters of one loop whose futures have settled, woken together."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = weakref.ref(loop)
@@ -30,9 +36,9 @@ class _Bridge:
             first = len(self._settled) == 1
         loop = self._loop()
         if first and loop is not None and not loop.is_closed():
-            loop.call_soon_threadsafe(self._tell)
+            loop.call_soon_threadsafe(self._wake)
 
-    def _tell(self) -> None:
+    def _wake(self) -> None:
         with self._lock:
             settled, self._settled = self._settled, []
         for waiter in settled:
@@ -46,7 +52,7 @@ _bridges: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Bridge] = weakre
 async def settled(future: Future[T]) -> T:
     """The result of a future of another thread.
 
-    A caller that is cancelled stops waiting; what the future stands for goes on.
+    A caller that is cancelled stops waiting; the commit goes on.
 
     Raises:
         Exception: whatever the future holds.
@@ -57,11 +63,36 @@ async def settled(future: Future[T]) -> T:
         if bridge is None:
             bridge = _bridges[loop] = _Bridge(loop)
         waiter = loop.create_future()
-        found = bridge  # the callback outlives this frame
-
-        def tell(_: Future[Any]) -> None:
-            found.settle(waiter)
-
-        future.add_done_callback(tell)
+        settle = bridge.settle
+        future.add_done_callback(lambda _: settle(waiter))
         await waiter
     return future.result()
+
+
+class Backlog:
+    """Bounds the bytes that wait for the disk: a slow one makes clients retry, and memory does not grow."""
+
+    def __init__(self) -> None:
+        self._waiting = 0
+
+    async def durable(self, future: Future[Any], size: int) -> Any:
+        """Wait for the commit of `size` submitted bytes, and return the future's result."""
+        self._waiting += size
+        try:
+            return await settled(future)
+        finally:
+            self._waiting -= size
+
+    def admit(self) -> None:
+        """Let a request in if not too much waits already.
+
+        Raises:
+            Refused: 503.
+        """
+        if self._waiting > WAITING:
+            raise Refused(
+                503,
+                "disk_busy",
+                "the disk does not keep up; try again in a second",
+                headers={"retry-after": "1"},
+            )

@@ -1,35 +1,34 @@
-"""Erasure of a person: what is taken out of the record, what is marked, what remains.
+"""Erasure of a person: deletes their runs from the record, marks the Versions learned from them, reports the rest.
 
-Erasing deletes what came from the person (trajectories and what they were before, spans, feedback,
+Erasing deletes everything that came from the person (trajectories and their revisions, spans, feedback,
 tasks made of them, preferences that they gave) and leaves tombstones, ids without content, so that
 a late span or a repeated write does not bring it back.  What was learned from it cannot be
 unlearned: a Version whose `meta["data"]` names an erased trajectory is marked instead, and the
 report says so.  Deleted content is overwritten in the file.
 
 It cannot reach what left the record: exports, backups, weights, the files of an upstream model.
-`erase` runs in the owner's transaction; `Store.erase` calls it.  `retain.py` takes out what is old.
+
+`Store.erase` searches the spans for the person first, which reads every body and takes its time while others
+write; `erase` then runs in the owner's transaction, where `up_to_now` looks at what has arrived since.
 """
 
 from __future__ import annotations
 
+import json
 import sqlite3
-import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
-from ..errors import InputError
-from ..types import Json, new_id
-from .access import Access
-from .naming import Naming, column, listed, up_to_now
-from .subjects import PREFIX
+from ..types import Json
+from .schema import LISTED, SUBJECTS, listed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Erased:
-    """What an erasure, or a turn of retention, did; figures are rows."""
+    """The report of an erasure, or of retention; figures are rows."""
 
     at: float = 0.0
     """Unix time in seconds."""
@@ -46,17 +45,17 @@ class Erased:
     """Names under which such a Version is live."""
     open_rollouts: tuple[str, ...] = ()
     """Rollouts of erased tasks that had not ended."""
-    remains: tuple[str, ...] = field(default=())
-    """What could not be taken out, in words."""
+    remains: tuple[str, ...] = ()
+    """Sentences on what could not be deleted."""
 
 
 ERASURES = "SELECT coalesce(max(value), 0) FROM counters WHERE name = 'erasures'"
-"""How many people were erased so far: what was read before the last of them is not to be written back."""
+"""Query for the number of people erased so far: rows read before the last of them must not be written back."""
 FIGURES = ("trajectories", "revisions", "spans", "feedback", "tasks", "preferences", "rollouts")
 
 
 def erase(connection: sqlite3.Connection, id: str, subject: str, at: float, naming: str) -> None:
-    """Take a person out and keep the report under `id`; doing it again under that id does nothing.
+    """Erase a person and keep the report under `id`; repeating it under that id does nothing.
 
     Args:
         naming: `Naming` as JSON.
@@ -70,7 +69,7 @@ def erase(connection: sqlite3.Connection, id: str, subject: str, at: float, nami
     )
     rows = _rows(
         connection,
-        "subject = ? OR (subject IS NULL AND session IN (SELECT value FROM json_each(?)))",
+        f"subject = ? OR (subject IS NULL AND session IN {LISTED})",
         subject,
         listed(sessions),
     )
@@ -81,7 +80,7 @@ def erase(connection: sqlite3.Connection, id: str, subject: str, at: float, nami
     mixed = _mixed(connection, of)
     rows += [row for row in mixed if row not in rows]
     first = True
-    while rows or first:  # what was run on a task that came from the person came from them too
+    while rows or first:  # runs on a task that came from the person count as theirs too
         fresh = [row.id for row in rows]
         ids += fresh
         programs |= {row.process_run for row in rows if row.process_run is not None}
@@ -92,13 +91,11 @@ def erase(connection: sqlite3.Connection, id: str, subject: str, at: float, nami
             report |= {name: report[name] + value for name, value in figures.items()}
         rows, first = _run_on(connection, subject, gone, ids), False
     report["revisions"] += _erase_programs(connection, sorted(programs))
-    report["feedback"] += delete(
-        connection, "feedback WHERE session IN (SELECT value FROM json_each(?))", listed(sessions)
-    )
+    report["feedback"] += delete(connection, f"feedback WHERE session IN {LISTED}", listed(sessions))
     report["preferences"] = delete(
         connection, "preferences WHERE json_extract(CAST(body AS TEXT), '$.annotator') = ?", subject
     )
-    delete(connection, "states WHERE key = ?", f"{PREFIX}{subject}")
+    delete(connection, "states WHERE key = ?", f"{SUBJECTS}{subject}")
     report |= _mark_versions(connection, ids, at)
     report["remains"] = [
         *_unclaimed(connection, sorted(programs)),
@@ -127,7 +124,7 @@ def _rows(connection: sqlite3.Connection, where: str, *values: str) -> list[_Row
 def _run_on(
     connection: sqlite3.Connection, subject: str, tasks: Sequence[str], erased: Sequence[str]
 ) -> list[_Row]:
-    """What was run by an experiment or a worker on these tasks, or on one made of erased trajectories alone."""
+    """Runs of an experiment or a worker on these tasks, or on one made of erased trajectories alone."""
     return _rows(
         connection,
         "(subject IS NULL OR subject = ?1) AND ("
@@ -146,7 +143,7 @@ def _run_on(
 
 def _mixed(connection: sqlite3.Connection, named: Naming) -> list[_Row]:
     """Trajectories of runs that are other people's too, with a step that was read from a call of this person."""
-    found = _rows(
+    rows = _rows(
         connection,
         "run IN (SELECT value FROM json_each(?1)) OR id IN (SELECT value FROM json_each(?2))",
         listed(named.runs),
@@ -155,7 +152,7 @@ def _mixed(connection: sqlite3.Connection, named: Naming) -> list[_Row]:
     own = {id for _, id in named.calls}
     return [
         row
-        for row in found
+        for row in rows
         for body in [msgspec.json.decode(row.body)]
         if any(own & set((step.get("info") or {}).get("span_ids", ())) for step in body.get("steps", ()))
     ]
@@ -173,7 +170,7 @@ def _went_along(mixed: Sequence[_Row]) -> list[str]:
 def _erase_rows(
     connection: sqlite3.Connection, rows: Sequence[_Row], named: Naming, at: float, again: set[str]
 ) -> tuple[dict[str, int], set[str]]:
-    """Delete trajectories with what they were before, their spans and what was said of them.
+    """Delete trajectories with their revisions, spans and feedback.
 
     Args:
         again: those of which the calls of others stay, to be read again under the same id.
@@ -183,11 +180,10 @@ def _erase_rows(
     """
     ids = [row.id for row in rows]
     runs = sorted({row.run for row in rows if row.run is not None})
-    inside = "IN (SELECT value FROM json_each(?))"
     shared = set(named.runs).intersection(runs) | set(
         column(
             connection,
-            f"SELECT DISTINCT run FROM trajectories WHERE run {inside} AND id NOT {inside}",
+            f"SELECT DISTINCT run FROM trajectories WHERE run IN {LISTED} AND id NOT IN {LISTED}",
             listed(runs),
             listed(ids),
         )
@@ -207,26 +203,26 @@ def _erase_rows(
     )
     return {
         "spans": _erase_spans(connection, sorted(trace_ids), names, single),
-        "revisions": delete(connection, f"trajectory_revisions WHERE id {inside}", listed(ids)),
-        "trajectories": delete(connection, f"trajectories WHERE id {inside}", listed(ids)),
-        "feedback": delete(connection, f"feedback WHERE run {inside}", listed(sorted({*names, *ids}))),
+        "revisions": delete(connection, f"trajectory_revisions WHERE id IN {LISTED}", listed(ids)),
+        "trajectories": delete(connection, f"trajectories WHERE id IN {LISTED}", listed(ids)),
+        "feedback": delete(connection, f"feedback WHERE run IN {LISTED}", listed(sorted({*names, *ids}))),
     }, shared
 
 
 def _taken_over(body: dict[str, Any]) -> list[tuple[bytes, bytes]]:
     """Spans of other traces that steps were read from: calls of a whole program's run (`tracing/join.py`)."""
     own = set(body.get("trace_ids", ()))
-    told = [step.get("info") or {} for step in body.get("steps", ())]
+    infos = [step.get("info") or {} for step in body.get("steps", ())]
     return [
         (bytes.fromhex(info["trace_id"]), bytes.fromhex(id))
-        for info in told
+        for info in infos
         if "trace_id" in info and info["trace_id"] not in own
         for id in info.get("span_ids", ())
     ]
 
 
 def _erase_programs(connection: sqlite3.Connection, runs: Sequence[str]) -> int:
-    """Take out what the runs of whole programs were before: their model calls may have been there first."""
+    """Delete revisions of runs of whole programs: their model calls may have been in one."""
     gone = 0
     for run in runs:
         mark = b'"run":' + msgspec.json.encode(run)
@@ -240,16 +236,16 @@ def _erase_programs(connection: sqlite3.Connection, runs: Sequence[str]) -> int:
 
 def _unclaimed(connection: sqlite3.Connection, runs: Sequence[str]) -> list[str]:
     """Runs of whole programs with model calls that no traced call took over."""
-    found = column(
+    unclaimed = column(
         connection,
-        "SELECT DISTINCT run FROM trajectories WHERE run IN (SELECT value FROM json_each(?)) "
+        f"SELECT DISTINCT run FROM trajectories WHERE run IN {LISTED} "
         "AND instr(body, CAST('\"function\":' AS BLOB)) = 0",
         listed(runs),
     )
     return [
         f"the run {run!r} of a whole program has model calls that no traced run claimed; some may be this "
         f"person's: whet show trajectories --run {run}"
-        for run in found
+        for run in unclaimed
     ]
 
 
@@ -275,61 +271,61 @@ def _erase_spans(
 def _erase_tasks(
     connection: sqlite3.Connection, ids: Sequence[str], tasks: Sequence[str]
 ) -> tuple[dict[str, Any], list[str]]:
-    """Delete the tasks that came from the trajectories alone; take the others' mention of them out.
+    """Delete the tasks that came from these trajectories alone; remove their ids from the others.
 
     Returns:
-        Figures for the report, and the ids of what was deleted.
+        Figures for the report, and the ids of the deleted tasks.
     """
     gone = column(
         connection,
-        "SELECT t.id FROM tasks t WHERE t.id IN (SELECT value FROM json_each(?)) "
+        f"SELECT t.id FROM tasks t WHERE t.id IN {LISTED} "
         "AND NOT EXISTS (SELECT 1 FROM trajectories WHERE task_id = t.id)",
         listed(tasks),
     )
     derived = connection.execute(
         "SELECT DISTINCT t.id, t.body FROM tasks t, json_each(CAST(t.body AS TEXT), '$.meta.trajectories') AS source "
-        "WHERE source.value IN (SELECT value FROM json_each(?))",
+        f"WHERE source.value IN {LISTED}",
         (listed(ids),),
     ).fetchall()
     shared = 0
     for id, body in derived:
         task = msgspec.json.decode(body)
-        left = [name for name in task["meta"]["trajectories"] if name not in set(ids)]
-        if not left:
+        sources = [name for name in task["meta"]["trajectories"] if name not in set(ids)]
+        if not sources:
             gone.append(id)
         elif id not in gone:
             shared += 1
-            task["meta"]["trajectories"] = left
+            task["meta"]["trajectories"] = sources
             connection.execute("UPDATE tasks SET body = ? WHERE id = ?", (msgspec.json.encode(task), id))
     gone = sorted(set(gone))
-    inside = listed(gone)
+    deleted = listed(gone)
     waiting = column(
         connection,
-        "SELECT id FROM rollouts WHERE done IS NULL AND task_id IN (SELECT value FROM json_each(?)) ORDER BY seq",
-        inside,
+        f"SELECT id FROM rollouts WHERE done IS NULL AND task_id IN {LISTED} ORDER BY seq",
+        deleted,
     )
-    count = delete(connection, "tasks WHERE id IN (SELECT value FROM json_each(?))", inside)
+    count = delete(connection, f"tasks WHERE id IN {LISTED}", deleted)
     return {"tasks": count, "open_rollouts": waiting, "_shared": shared}, gone
 
 
 def _mark_versions(connection: sqlite3.Connection, ids: Sequence[str], at: float) -> dict[str, Json]:
-    """Say of each Version that it was made from erased trajectories, and take their ids out of its data."""
+    """Mark each Version that was made from erased trajectories, and remove their ids from its data."""
     erased = set(ids)
     marked = connection.execute(
         "SELECT DISTINCT v.id, v.body FROM versions v, json_each(CAST(v.body AS TEXT), '$.meta.data') AS source "
-        "WHERE source.value IN (SELECT value FROM json_each(?)) ORDER BY v.seq",
+        f"WHERE source.value IN {LISTED} ORDER BY v.seq",
         (listed(ids),),
     ).fetchall()
     for id, body in marked:
         version = msgspec.json.decode(body)
         data = version["meta"]["data"]
-        left = [name for name in data if name not in erased] if isinstance(data, list) else []
-        version["meta"]["data"] = left
+        sources = [name for name in data if name not in erased] if isinstance(data, list) else []
+        version["meta"]["data"] = sources
         before = version["meta"].get("erased") or {}
         version["meta"]["erased"] = {
             "note": "trained on erased data",
             "at": at,
-            "trajectories": before.get("trajectories", 0) + len(data) - len(left),
+            "trajectories": before.get("trajectories", 0) + len(data) - len(sources),
         }
         connection.execute("UPDATE versions SET body = ? WHERE id = ?", (msgspec.json.encode(version), id))
     names = {id for id, _ in marked}
@@ -339,47 +335,154 @@ def _mark_versions(connection: sqlite3.Connection, ids: Sequence[str], at: float
 
 
 def _remains(connection: sqlite3.Connection, subject: str, report: dict[str, Any]) -> list[str]:
-    said = []
+    remains = []
     if report["versions"]:
-        said.append(
+        remains.append(
             f"{len(report['versions'])} of the Versions were made from erased trajectories and are marked; what "
             "was learned from them is still there. Train anew, or retire them."
         )
     if report["live"]:
-        said.append(f"such a Version is live as {', '.join(report['live'])}.")
+        remains.append(f"such a Version is live as {', '.join(report['live'])}.")
     if shared := report.pop("_shared"):
-        said.append(
+        remains.append(
             f"{shared} tasks were also made from other people's runs and stay; their answers may rest on what "
             "this person said."
         )
     if report["open_rollouts"]:
-        said.append(f"{len(report['open_rollouts'])} rollouts of erased tasks had not ended; cancel them.")
+        remains.append(f"{len(report['open_rollouts'])} rollouts of erased tasks had not ended; cancel them.")
     others = connection.execute("SELECT count(*) FROM preferences").fetchone()[0]
     if others:
-        said.append(f"{others} preference pairs name no run; if some hold this person's words they remain.")
+        remains.append(
+            f"{others} preference pairs name no run; if some hold this person's words they remain."
+        )
     text = msgspec.json.encode(subject)
     for (key,) in connection.execute(
         "SELECT key FROM states WHERE instr(body, ?) ORDER BY key", (text,)
     ).fetchall():
-        said.append(f"the state {key!r} mentions this person.")
-    said.append("copies outside this file (exports, backups, artifacts of training) were not touched.")
-    return said
+        remains.append(f"the state {key!r} mentions this person.")
+    remains.append("copies outside this file (exports, backups, artifacts of training) were not touched.")
+    return remains
 
 
-def erase_subject(store: Access, subject: str, naming: Naming) -> Erased:
-    """See `Store.erase`; `naming` says which spans name the person."""
-    if not subject:
-        raise InputError("erase needs the id of a subject.")
-    return taken_out(store, "erase", new_id(), subject, time.time(), listed(msgspec.to_builtins(naming)))
+# -- which spans are a person's -----------------------------------------------------------------
+
+KEYS = ("user.id", "enduser.id", "user_id")
+"""Attributes of a span that name its person."""
 
 
-def taken_out(store: Access, key: str, id: str, *row: str | float) -> Erased:
-    """Have the owner do it, and read the report that it kept under `id`."""
-    store.write([(key, [(id, *row)])]).result()
-    ((body,),) = store.rows("SELECT body FROM erasures WHERE id = ?", [id])
-    return msgspec.json.decode(body, type=Erased)
+class Naming(msgspec.Struct):
+    """Spans that say that they are of a person; ids in hexadecimal."""
+
+    traces: list[str]
+    """Theirs as a whole."""
+    calls: list[tuple[str, str]] = []
+    """Trace and id of model calls of theirs in traces that are other people's too."""
+    runs: list[str] = []
+    """The runs of those calls."""
+    newest: int = 0
+    """Number of the newest span when the search began; later ones may not have been looked at."""
+
+    @property
+    def shared(self) -> set[str]:
+        """The traces that are other people's too."""
+        return {trace for trace, _ in self.calls}
 
 
-def delete(connection: sqlite3.Connection, what: str, *values: Any) -> int:
-    """Delete from `what`, a table and its condition; how many rows."""
-    return connection.execute(f"DELETE FROM {what}", values).rowcount
+def needles(subject: str) -> list[bytes]:
+    """Byte strings by which a span's body names a person, one per encoding; JSON as JavaScript and Python write it."""
+    value = subject.encode()
+    text = msgspec.json.encode(subject)
+    marks = [b'"subject":' + text]
+    for key in (name.encode() for name in KEYS):
+        for literal in sorted({text, json.dumps(subject).encode()}):
+            marks.append(b'"%b","value":{"stringValue":%b' % (key, literal))
+            marks.append(b'"%b", "value": {"stringValue": %b' % (key, literal))
+        inner = b"\x0a" + _varint(len(value)) + value
+        marks.append(b"\x0a" + _varint(len(key)) + key + b"\x12" + _varint(len(inner)) + inner)
+    return marks
+
+
+Mention: TypeAlias = tuple[bytes, bytes, str, str | None]
+"""Trace, id, encoding and run of a span that names the person."""
+
+
+def mentions(subject: str) -> tuple[str, list[bytes]]:
+    """A condition on a span's body, with its values: it names this person."""
+    marks = needles(subject)
+    return f"({' OR '.join(['instr(body, ?) > 0'] * len(marks))})", marks
+
+
+def whole_traces(mentioned: Iterable[Mention]) -> set[bytes]:
+    """Traces that are the person's whatever else is in them: a span of the program itself says so."""
+    return {trace for trace, _, encoding, _ in mentioned if not encoding.startswith("call")}
+
+
+def named(
+    mentioned: Sequence[Mention], bodies: Iterable[tuple[bytes, bytes, str, bytes]], newest: int = 0
+) -> Naming:
+    """The person's traces and calls, from the spans that name them and the bodies of their traces."""
+    own = {(trace, id) for trace, id, _, _ in mentioned}
+    shared = {
+        trace
+        for trace, id, encoding, body in bodies
+        if (trace, id) not in own and encoding.startswith("call") and b'"subject":"' in body
+    } - whole_traces(mentioned)
+    single = [row for row in mentioned if row[0] in shared]
+    return Naming(
+        traces=sorted({trace.hex() for trace, _, _, _ in mentioned if trace not in shared}),
+        calls=[(trace.hex(), id.hex()) for trace, id, _, _ in single],
+        runs=sorted({run for _, _, _, run in single if run is not None}),
+        newest=newest,
+    )
+
+
+def up_to_now(connection: sqlite3.Connection, subject: str, before: Naming) -> Naming:
+    """`before` with the spans that have arrived since the search began: a trace that grew is searched again."""
+    where, marks = mentions(subject)
+    searched = listed([*before.traces, *sorted(before.shared)])
+    grown: set[bytes] = set()
+    for number in column(connection, "SELECT number FROM segments WHERE last > ?", before.newest):
+        grown.update(
+            column(
+                connection,
+                f"SELECT DISTINCT trace FROM spans_{number} WHERE seq > ? AND "
+                f"({where} OR lower(hex(trace)) IN {LISTED})",
+                before.newest,
+                *marks,
+                searched,
+            )
+        )
+    mentioned: list[Mention] = []
+    bodies: list[tuple[bytes, bytes, str, bytes]] = []
+    for number in column(connection, "SELECT number FROM segments") if grown else ():
+        for trace in grown:
+            of = f"FROM spans_{number} WHERE trace = ?"
+            mentioned += connection.execute(
+                f"SELECT trace, id, encoding, run {of} AND {where}", (trace, *marks)
+            )
+            bodies += connection.execute(f"SELECT trace, id, encoding, body {of}", (trace,))
+    now, gone = named(mentioned, bodies), {trace.hex() for trace in grown}
+    return Naming(
+        traces=sorted({*before.traces} - gone) + now.traces,
+        calls=[call for call in before.calls if call[0] not in gone] + now.calls,
+        runs=sorted({*before.runs, *now.runs}),
+    )
+
+
+def _varint(number: int) -> bytes:
+    encoded = bytearray()
+    while number > 0x7F:
+        encoded.append(number & 0x7F | 0x80)
+        number >>= 7
+    encoded.append(number)
+    return bytes(encoded)
+
+
+def column(connection: sqlite3.Connection, query: str, *values: Any) -> list[Any]:
+    """The first column of a query's rows."""
+    return [row[0] for row in connection.execute(query, values).fetchall()]
+
+
+def delete(connection: sqlite3.Connection, rows: str, *values: Any) -> int:
+    """Delete rows of a table by a condition; returns how many."""
+    return connection.execute(f"DELETE FROM {rows}", values).rowcount
