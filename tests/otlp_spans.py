@@ -6,7 +6,7 @@ import hashlib
 import json
 from typing import Any
 
-from whet.tracing.dialects import read
+from whet.tracing.dialects import survey
 from whet.tracing.otlp import decode, run_trace
 from whet.tracing.protobuf import FIXED64, write_field, write_number
 from whet.types import Span, Trajectory
@@ -182,7 +182,7 @@ def agent(name: str, **how: Any) -> dict[str, Any]:
 
 def only(spans: list[Span]) -> Trajectory:
     """The one Trajectory that spans are."""
-    (found,) = read(spans)
+    (found,) = survey(spans).trajectories
     return found
 
 

@@ -24,7 +24,7 @@ from whet.reward.tool_use import ToolUse
 from whet.store import Store
 from whet.tracing import collecting, flush
 from whet.tracing.assemble import Assembler
-from whet.tracing.decisions import decisions, tool_calls
+from whet.tracing.tool_calls import decisions, tool_calls
 from whet.types import Failure, Fault, Outcome, Step, Task, Trajectory, Usage
 
 TASK = Task(

@@ -14,7 +14,7 @@ import pytest
 
 from whet import Store
 from whet.demo.agents import IDS, MailAgents, load_agent
-from whet.demo.proof import told
+from whet.demo.proof import as_text
 from whet.demo.report import html
 from whet.demo.teachers import as_slots, calls_of, lessons
 from whet.demo.users import Users
@@ -242,7 +242,7 @@ def test_markup_in_a_mail_is_text_in_the_report() -> None:
             "importances": [(HOSTILE, 1.0)],
             "route": HOSTILE,
             "examples": [
-                {"question": task.instruction, "truth": HOSTILE, "before": told(run), "after": HOSTILE}
+                {"question": task.instruction, "truth": HOSTILE, "before": as_text(run), "after": HOSTILE}
             ],
             "timings": [{"stage": HOSTILE, "seconds": 1.0, "cpu_seconds": 1.0, "rollouts": 0}],
             "notes": [HOSTILE],

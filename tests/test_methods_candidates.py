@@ -119,7 +119,7 @@ def test_the_text_world_keeps_the_environments_contract_and_tells_what_is_there(
     assert seen["mission"] == "go to the red sphere"
     assert any("red sphere" in line for line in seen["seen"])
     assert len(seen["actions"]) == 6
-    with pytest.raises(EnvError, match="no mission"):
+    with pytest.raises(EnvError, match="not a mission"):
         TextWorld().reset(replace(task, initial_state={}), 0)
     with pytest.raises(InputError, match="no level"):
         text_tasks(1, level="goto_mars")

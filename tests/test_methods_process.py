@@ -33,7 +33,7 @@ def test_the_tree_keeps_the_environments_contract():
     turns = right_turns(task)
     wrong = str((int(turns[0]) + 1) % 3)
     asyncio.run(check_env(Tree, task, [wrong, "undo", *turns]))
-    with pytest.raises(EnvError, match="no walk"):
+    with pytest.raises(EnvError, match="not a walk"):
         Tree().reset(type(task)(id="x"), 0)
     with pytest.raises(InputError, match="branches"):
         tree_tasks(1, branches=1)

@@ -63,11 +63,11 @@ handles: Any = importlib.import_module("whet.tracing.resources")
 def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
     (tmp_path / "evolved_desk.py").write_text(DESK, encoding="utf-8")
     monkeypatch.syspath_prepend(str(tmp_path))
-    known = dict(handles._handles)
+    known = dict(handles.declared)
     yield importlib.import_module("evolved_desk")
     sys.modules.pop("evolved_desk", None)
-    handles._handles.clear()
-    handles._handles.update(known)
+    handles.declared.clear()
+    handles.declared.update(known)
 
 
 def tasks(count: int = 60) -> list[Task]:
@@ -208,9 +208,9 @@ def test_without_anything_that_can_vary_it_says_so() -> None:
         with pytest.raises(TrainingRefused, match="nothing that can vary"):
             await experiment(lambda question: question).improve(whet.Evolve())
 
-    known = dict(handles._handles)
-    handles._handles.clear()
+    known = dict(handles.declared)
+    handles.declared.clear()
     try:
         asyncio.run(job())
     finally:
-        handles._handles.update(known)
+        handles.declared.update(known)

@@ -25,7 +25,7 @@ from otlp_spans import (
 )
 
 from whet.errors import InputError
-from whet.tracing.content import attributes, content
+from whet.tracing.content import content
 from whet.tracing.otlp import Limits, decode, gunzip, partial_success, run_trace
 from whet.tracing.protobuf import fields, write_field, write_number, write_varint
 
@@ -55,7 +55,7 @@ def test_fields_may_come_in_any_order() -> None:
     for turned in (pieces[::-1], pieces[3:] + pieces[:3], pieces[:2] + pieces[3:] + [pieces[2]]):
         (span,) = decode(protobuf_request(b"".join(turned)), json=False, logs=False).spans
         assert span[:6] == straight[:6]
-        assert attributes(span) == {"a": "b"}
+        assert content(span).attributes == {"a": "b"}
 
 
 def test_unknown_fields_and_long_names_are_no_obstacle() -> None:

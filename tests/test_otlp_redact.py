@@ -17,7 +17,7 @@ from otlp_spans import call, decoded, named, one, pairs, protobuf_request, proto
 
 from whet.errors import InputError
 from whet.tracing.content import content
-from whet.tracing.dialects import read
+from whet.tracing.dialects import survey
 from whet.tracing.otlp import decode
 from whet.tracing.redact import CARD, EMAIL, RULES, Redactor, Rule, luhn
 from whet.types import Failure, Fault, Feedback, Span, Step, Task, Tokens, Trajectory
@@ -212,7 +212,7 @@ def with_tokens(**body: Any) -> Span:
 
 def test_a_redacted_call_loses_its_tokens_and_marks_its_trajectory() -> None:
     kept = Redactor().span(with_tokens())
-    assert read([kept])[0].steps[0].tokens is not None
+    assert survey([kept]).trajectories[0].steps[0].tokens is not None
     asked = {"model": "m", "messages": [{"role": "user", "content": sentence("anthropic-key")}]}
     clean = Redactor().span(with_tokens(request=asked))
     body = json.loads(clean.body)
@@ -220,7 +220,7 @@ def test_a_redacted_call_loses_its_tokens_and_marks_its_trajectory() -> None:
     assert body["redacted"] == {"anthropic-key": 1}
     assert "token_ids" not in clean.body.decode()
     assert "logprobs" not in body["response"]["choices"][0]
-    (whole,) = read([clean])
+    (whole,) = survey([clean]).trajectories
     assert whole.steps[0].tokens is None
     assert whole.steps[0].action == {"role": "assistant", "text": "ok"}
     assert whole.meta["redacted"] == {"anthropic-key": 1}

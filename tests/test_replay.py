@@ -7,7 +7,7 @@ import json
 import subprocess
 import sys
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from whet import Outcome, Score, Store, propagate, step, trace
 from whet.errors import InputError, ModelError
 from whet.replay import again, fidelity, runs_of
 from whet.tracing import Diverged, Replay, ReplayedError, collecting, flush
-from whet.tracing.decisions import tool_calls
+from whet.tracing.tool_calls import tool_calls
 from whet.types import Failure, Fault, Step, Task, Trajectory
 
 
@@ -199,32 +199,6 @@ def test_a_simulator_answers_what_was_not_recorded() -> None:
         assert replay.answer("agent.search", "x", None) == {"tool": "search", "given": "x"}
     assert replay.counts.simulated == 1
     assert replay.faithful
-
-
-def test_generators_are_answered_as_generators() -> None:
-    drawn: list[int] = []
-
-    @step(kind="tool", effect="read")
-    def pages(top: int) -> Iterator[str]:
-        for number in range(top):
-            drawn.append(number)
-            yield f"page {number}"
-
-    @step(kind="tool", effect="read")
-    async def events(top: int) -> AsyncIterator[str]:
-        for number in range(top):
-            drawn.append(number)
-            yield f"event {number}"
-
-    async def agent(question: str) -> list[str]:
-        return [*pages(2), *[one async for one in events(2)]]
-
-    with Store(":memory:") as store:
-        (run,) = recorded(store, agent, "q")
-        before = len(drawn)
-        done = asyncio.run(again(agent, run))
-    assert done.again.output == ["page 0", "page 1", "event 0", "event 1"]
-    assert len(drawn) == before
 
 
 def test_concurrent_replays_do_not_mix() -> None:

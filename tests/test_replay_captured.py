@@ -20,7 +20,7 @@ from whet.models import ToolCall
 from whet.models.base import Request
 from whet.replay import again, fidelity_of, replay_of
 from whet.tracing import Replay
-from whet.tracing.answers import Shape, tool_steps
+from whet.tracing.tool_calls import Shape, tool_steps
 from whet.types import Split
 
 SHOP = '''

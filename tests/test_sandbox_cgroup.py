@@ -185,7 +185,7 @@ print(json.dumps(asyncio.run(use())))
 def test_a_scope_that_systemd_does_not_make_is_done_without(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cgroup, "_given_up", [])
     refusing = ("sh", "-c", "echo Failed to start transient scope unit >&2; exit 1")
-    monkeypatch.setattr(cgroup, "_found", lambda: cgroup.Place(2, None, refusing))
+    monkeypatch.setattr(cgroup, "_find_once", lambda: cgroup.Place(2, None, refusing))
 
     async def use() -> tuple[object, str]:
         async with UncheckedPool(Limits(memory=48 * MIB)) as pool:

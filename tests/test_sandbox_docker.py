@@ -173,7 +173,7 @@ def test_an_image_without_docker_is_refused_and_says_what_else_there_is(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
-    with pytest.raises(SandboxError, match=r"neither docker nor podman on PATH.*bubblewrap"):
+    with pytest.raises(SandboxError, match=r"neither docker nor podman is on PATH.*bubblewrap"):
         asyncio.run(check.attacks(Sandbox(image="python:3.12")))
 
 

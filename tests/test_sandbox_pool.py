@@ -477,7 +477,7 @@ def test_a_program_can_be_let_go_of_with_its_last_call() -> None:
     async def use(pool: Pool) -> list[Any]:
         async with pool.open(source, "f") as session:
             said = [(await session.call()).value, (await session.call(last=True)).value]
-            with pytest.raises(InputError, match="open it again"):
+            with pytest.raises(InputError, match="open a new one"):
                 await session.call()
         async with pool.open(source, "f") as session:
             said.append((await session.call()).value)

@@ -22,7 +22,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from server_world import TOKENS, World, bearer, world
 
 from whet.server import Role
-from whet.tracing.content import attributes
+from whet.tracing.content import content
 
 PROTOBUF, JSON = "application/x-protobuf", "application/json"
 
@@ -153,7 +153,7 @@ def test_half_a_character_costs_no_batch_and_no_span() -> None:
         assert (answered.status_code, answered.content) == (200, b"{}")
         (span,) = here.store.spans.trace((1).to_bytes(16, "big"))
     assert span.name == "cut \ufffd"
-    assert attributes(span)["input.value"] == "cut \ufffd"
+    assert content(span).attributes["input.value"] == "cut \ufffd"
 
 
 def test_a_run_becomes_a_trajectory_once_it_is_quiet() -> None:

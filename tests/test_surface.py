@@ -44,9 +44,9 @@ def test_what_was_observed_is_learned_from_composed_proven_released_and_taken_ba
 ) -> None:
     # `Evolve()` is for all that the program declares, and what other tests declared is not this program's.
     module = sys.modules["whet.tracing.resources"]
-    mine = {name: it for name, it in module._handles.items() if name == "tone" or "without_crate" in name}
+    mine = {name: it for name, it in module.declared.items() if name == "tone" or "without_crate" in name}
     assert len(mine) == 2
-    monkeypatch.setattr(module, "_handles", mine)
+    monkeypatch.setattr(module, "declared", mine)
     words = [f"{letter}{number}" for number in range(16) for letter in "abcdefghij"]
     with whet.Store(tmp_path / "runs.db") as store:
         traced = whet.trace(store)(agent)

@@ -171,20 +171,6 @@ def test_a_version_of_a_kind_without_a_loader_is_not_used_and_that_is_said() -> 
     assert recorded == {"plain": resources()["plain"].default_version.id}
 
 
-def test_an_evolved_function_keeps_its_kind() -> None:
-    @evolve
-    async def later(x: int) -> int:
-        return x
-
-    @evolve
-    def several(n: int) -> Iterator[int]:
-        yield from range(n)
-
-    assert asyncio.iscoroutinefunction(later)
-    assert asyncio.run(later(4)) == 4
-    assert list(several(2)) == [0, 1]
-
-
 def outside() -> types.ModuleType:
     module = types.ModuleType("outside")
     exec(  # an outside program that knows nothing of whet

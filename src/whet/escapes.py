@@ -21,11 +21,11 @@ _ESCAPES = re.compile(
     rb"(\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u(?![dD][89a-fA-F])|\\[^u])"
     rb"|\\u[dD][89a-fA-F][0-9a-fA-F]{2}"
 )
-"""What is kept is the group: a whole pair, or any other escape; outside of it stands half of a pair."""
+"""Only the group is kept: a whole pair, or any other escape; half of a pair is outside of it."""
 
 
 def read_json(decode: Callable[[bytes], Value], body: bytes) -> Value:
-    """What `decode` reads in JSON, read again as `whole` has it if it cannot be read as it is.
+    """JSON read by `decode`, and read again as mended by `whole` if that fails.
 
     Raises:
         msgspec.DecodeError: it is not JSON, even then, or nested too deeply; or what else `decode` raises.
@@ -48,11 +48,11 @@ def whole(body: bytes) -> bytes:
     body = body.removeprefix(codecs.BOM_UTF8)
     if rb"\ud" not in body and rb"\uD" not in body:
         return body
-    return _ESCAPES.sub(lambda found: found[1] or rb"\ufffd", body)
+    return _ESCAPES.sub(lambda match: match[1] or rb"\ufffd", body)
 
 
 def write_json(encoder: msgspec.json.Encoder, value: Any) -> bytes:
-    """`value` as JSON, written again without lone surrogates if it cannot be written as it is.
+    """`value` as JSON, written again without lone surrogates if that fails.
 
     Raises:
         TypeError, ValueError, OverflowError: what `encoder` raises of anything else.

@@ -1,4 +1,4 @@
-"""Whose fault an exception was: the agent's, or a machine's that says nothing of the agent.
+"""The fault behind an exception: the agent's, or a machine's that says nothing of the agent.
 
 An agent is an outside program, so what comes out of it is mostly the exceptions of other libraries.  An
 endpoint that is down, a rate limit, a key that has run out and a lost connection are told by the class and
@@ -45,13 +45,13 @@ _DEEP = 8
 
 
 def fault_of(error: BaseException) -> Fault:
-    """Whose fault it was that an agent raised this.
+    """The fault behind an exception that an agent raised.
 
     Returns:
         AGENT unless the exception, or one that it was explicitly raised from, is a machine's.
     """
-    for each in _chain(error):
-        fault = fault_by(kinds_of(each), status_of(each))
+    for exception in _chain(error):
+        fault = fault_by(kinds_of(exception), status_of(exception))
         if fault is not Fault.AGENT:
             return fault
     return Fault.AGENT
@@ -64,18 +64,18 @@ def fault_by(kinds: Iterable[tuple[str, str]], status: int | None) -> Fault:
         kinds: package and name of its class and of all that this derives from.
         status: of HTTP, None if it has none.
     """
-    found = list(kinds)
-    for package, name in found:
+    classes = list(kinds)
+    for package, name in classes:
         if package == "whet" and name in _OWN:
             return _OWN[name]
-    packages = {package for package, _ in found}
+    packages = {package for package, _ in classes}
     client = bool(packages & _CLIENTS)
     if status is not None:
         if client and status in _BUSY | _REFUSED:
             return Fault.MODEL
         return Fault.ENVIRONMENT if packages & _NETWORK and status in _BUSY else Fault.AGENT
-    lost = any(name in _LOST for package, name in found if package in _CLIENTS | _NETWORK)
-    if lost or not _LINE.isdisjoint(found):
+    lost = any(name in _LOST for package, name in classes if package in _CLIENTS | _NETWORK)
+    if lost or not _LINE.isdisjoint(classes):
         return Fault.MODEL if client else Fault.ENVIRONMENT
     return Fault.AGENT
 
@@ -105,9 +105,9 @@ def status_of(error: BaseException) -> int | None:
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    each: BaseException | None = error
+    exception: BaseException | None = error
     for _ in range(_DEEP):
-        if each is None:
+        if exception is None:
             return
-        yield each
-        each = each.__cause__
+        yield exception
+        exception = exception.__cause__

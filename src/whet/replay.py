@@ -23,12 +23,12 @@ from .policy import placed
 from .reward import Reward, ascore, name_of, version_of
 from .stats import Interval, wilson
 from .tracing import collecting, current_bundle, using
-from .tracing.answers import bare
 from .tracing.encode import freeze, thaw
-from .tracing.kinds import is_async
+from .tracing.kinds import kind_of
 from .tracing.record import blame
 from .tracing.record import outcome as outcome_of
 from .tracing.replay import Counts, Divergence, Replay, unmarked
+from .tracing.tool_calls import bare
 from .types import Bundle, Failure, Json, Outcome, Score, Step, Trajectory, canonical, new_id
 
 UNRECORDED = (
@@ -56,7 +56,7 @@ class Replayed:
 
 @dataclass(frozen=True, slots=True)
 class Fidelity:
-    """How often a replay came to the verdict that was recorded."""
+    """The agreement of replays with the recorded verdicts."""
 
     runs: int
     compared: int
@@ -78,7 +78,7 @@ class Fidelity:
     reasons: Mapping[str, int] = field(default_factory=dict)
     """First call of a diverged run that nothing could answer → how many runs it ended, most frequent first."""
     broken: Mapping[str, int] = field(default_factory=dict)
-    """What kept replays from a verdict, a model that could not be asked for instance → how many, likewise."""
+    """Reason that kept replays from a verdict, such as an unreachable model → how many, likewise."""
 
     @property
     def rate(self) -> float | None:
@@ -87,20 +87,20 @@ class Fidelity:
 
     @property
     def sentence(self) -> str:
-        """How far the replays agree with the record, for a report."""
-        left = f"; {self.diverged} left the record and do not count" if self.diverged else ""
+        """The agreement of the replays with the record, in words."""
+        excluded = f"; {self.diverged} left the record and do not count" if self.diverged else ""
         if self.rate is None:
-            return f"None of {self.runs} replays of the baseline could be compared with the record{left}."
+            return f"None of {self.runs} replays of the baseline could be compared with the record{excluded}."
         low, high = self.interval
         return (
             f"Replays of the baseline agreed with the record in {100 * self.rate:.0f} % of {self.compared} runs "
-            f"(95 %: {100 * low:.0f} to {100 * high:.0f} %){left}."
+            f"(95 %: {100 * low:.0f} to {100 * high:.0f} %){excluded}."
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """What calling an agent on a recorded run came to."""
+    """The result of calling an agent on a recorded run."""
 
     counts: Counts
     output: Json = None
@@ -109,20 +109,20 @@ class Attempt:
     versions: Mapping[str, str] = field(default_factory=dict)
 
 
-async def answer_of(agent: Agent, *given: Any, **named: Any) -> Any:
-    """What an agent answers, of whatever kind its function is; of a generator the list of what it yields."""
-    if is_async(agent):
-        value = await agent(*given, **named)
+async def answer_of(agent: Agent, *arguments: Any, **named: Any) -> Any:
+    """An agent's answer, of whatever kind its function is; of a generator the list of its values."""
+    if kind_of(agent) == "async":
+        value = await agent(*arguments, **named)
     else:
         # A thread of its own, so that an agent that waits for its model does not hold up the others.
-        value = await asyncio.to_thread(_ended, agent, given, named)
+        value = await asyncio.to_thread(_ended, agent, arguments, named)
     if isinstance(value, AsyncGeneratorType):
         return [piece async for piece in value]
     return list(value) if isinstance(value, GeneratorType) else value
 
 
-def _ended(agent: Agent, given: tuple[Any, ...], named: dict[str, Any]) -> Any:
-    value = agent(*given, **named)
+def _ended(agent: Agent, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
+    value = agent(*arguments, **named)
     return list(value) if isinstance(value, GeneratorType) else value  # its body runs here
 
 
@@ -135,7 +135,7 @@ async def attempt(
     guard: bool = False,
     live: Collection[str] = (),
 ) -> Attempt:
-    """Call an agent once with what a recorded run was called with, its tools answered from the record.
+    """Call an agent once with the arguments of a recorded run, its tools answered from the record.
 
     An agent whose recorded tools are not marked (`@whet.step(kind="tool")`) is not called at all: its
     tools would run for real.  That counts as a divergence.  Arguments as of `again`.
@@ -145,20 +145,21 @@ async def attempt(
         counts = Counts()
         counts.diverged.append(f"{', '.join(open_tools)}: not marked with @whet.step(kind='tool')")
         return Attempt(counts)
-    given, named = call_of(agent, recorded)
+    arguments, named = call_of(agent, recorded)
     failure: Exception | None = None
     output: Json = None
+    # `collecting` inside: what the replayed agent traces must not reach the store as a run of its own.
     with Replay(recorded, divergence=divergence, guard=guard) as replay, collecting() as records:
         try:
             with using(bundle):
-                output = await answer_of(agent, *given, **named)
+                output = await answer_of(agent, *arguments, **named)
         except Exception as error:  # an agent that fails is data; that the user interrupts is not
             failure = error
     steps: list[Step] = []
     versions: dict[str, str] = {}
-    for one in records:
-        steps.extend([one] if isinstance(one, Step) else one.steps)
-        versions |= {} if isinstance(one, Step) else one.versions
+    for record in records:
+        steps.extend([record] if isinstance(record, Step) else record.steps)
+        versions |= {} if isinstance(record, Step) else record.versions
     return Attempt(replay.counts, output, failure, steps, versions)
 
 
@@ -171,27 +172,22 @@ async def again(
     guard: bool = False,
     live: Collection[str] = (),
 ) -> Replayed:
-    """Run an agent on what a recorded run was asked, with its tools answered from the record.
+    """Run an agent on the task of a recorded run, with its tools answered from the record.
 
     Args:
         agent: called with the task's instruction and `initial_state`, as `calls` does; where a traced
             function had several arguments, with those.
-        bundle: what it runs under; None leaves what is live.
+        bundle: that it runs under; None leaves the live one.
         divergence, guard: as in `Replay`.
         live: names of tools that may run for real: those that a framework brings and nobody can mark.
     """
     done = await attempt(
-        agent,
-        recorded,
-        bundle=bundle or current_bundle(),
-        divergence=divergence,
-        guard=guard,
-        live=live,
+        agent, recorded, bundle=bundle or current_bundle(), divergence=divergence, guard=guard, live=live
     )
     failure: Failure | None = None if done.error is None else blame(done.error)
     # An agent may have caught the refusal and gone on with something else: that run is no evidence either.
     ended = Outcome.INFRASTRUCTURE_ERROR if done.counts.diverged else outcome_of(failure)
-    found = Trajectory(
+    replayed = Trajectory(
         id=new_id(),
         task=recorded.task,
         steps=tuple(placed(done.steps)),
@@ -202,7 +198,7 @@ async def again(
         session=recorded.session,
         meta={"replay_of": recorded.id},
     )
-    return Replayed(recorded, found, done.counts)
+    return Replayed(recorded, replayed, done.counts)
 
 
 async def fidelity(
@@ -218,7 +214,7 @@ async def fidelity(
     """Replay runs with the agent as it is, and count how often the verdict is the recorded one.
 
     Args:
-        rewards: the verdict is what they say of either run; with none it is the output itself and
+        rewards: the verdict is their scores of either run; with none it is the output itself and
             whether the run failed.
         concurrency: runs at once.
         live: as in `again`.
@@ -228,12 +224,12 @@ async def fidelity(
     """
     slots = asyncio.Semaphore(concurrency)
 
-    async def one(trajectory: Trajectory) -> tuple[Replayed, Json, Json]:
+    async def compared(trajectory: Trajectory) -> tuple[Replayed, Json, Json]:
         async with slots:
             done = await again(agent, trajectory, divergence=divergence, guard=guard, live=live)
         return done, await _verdict(done.recorded, rewards), await _verdict(done.again, rewards)
 
-    runs = await asyncio.gather(*(one(each) for each in recorded))
+    runs = await asyncio.gather(*(compared(trajectory) for trajectory in recorded))
     if not runs:
         raise InputError("there is no recorded run to replay. Trace the agent first (`@whet.trace`).")
     return _counted([(done.recorded.id, done.counts, done.again.error, old, new) for done, old, new in runs])
@@ -245,43 +241,43 @@ async def fidelity_of(
     """As `fidelity`, of runs that an Experiment has made already with `whet.calls(agent, record=...)`.
 
     Args:
-        replayed: what came of it; a trajectory that is no replay of one of `recorded` is passed over.
+        replayed: trajectories; one that is not a replay of one of `recorded` is skipped.
             For a fidelity those of the Bundle that was recorded: a candidate may well answer otherwise.
         recorded: the runs that were replayed.
         rewards: as in `fidelity`.
     """
-    known = {each.id: each for each in recorded}
+    by_id = {trajectory.id: trajectory for trajectory in recorded}
     runs: list[_Pair] = []
-    for each in replayed:
-        told = replay_of(each)
-        before = known.get(str(told.get("of"))) if told else None
-        if told is not None and before is not None:
-            counts = msgspec.convert({**told, "unused": told.get("unused", 0)}, Counts)
-            old, new = await _verdict(before, rewards), await _verdict(each, rewards)
-            runs.append((before.id, counts, each.error, old, new))
+    for trajectory in replayed:
+        replay_notes = replay_of(trajectory)
+        before = by_id.get(str(replay_notes.get("of"))) if replay_notes else None
+        if replay_notes is not None and before is not None:
+            counts = msgspec.convert({**replay_notes, "unused": replay_notes.get("unused", 0)}, Counts)
+            old, new = await _verdict(before, rewards), await _verdict(trajectory, rewards)
+            runs.append((before.id, counts, trajectory.error, old, new))
     return _counted(runs)
 
 
 def replay_of(trajectory: Trajectory) -> Mapping[str, Json] | None:
-    """What a rollout of `whet.calls` says of the replay that it was, None if it was none.
+    """A rollout's note on the replay that it was, None if it was not one.
 
     `of` (the recorded run), and of its tool calls `exact`, `nearest`, `simulated`, `unused` and `diverged`.
     """
     for step in trajectory.steps:
-        found = step.info.get("replay")
-        if isinstance(found, Mapping):
-            return found
+        notes = step.info.get("replay")
+        if isinstance(notes, Mapping):
+            return notes
     return None
 
 
 def abridged(trajectory: Trajectory) -> Trajectory:
     """A scored trajectory without its output and steps, of which only what `replay_of` says stays."""
-    told = replay_of(trajectory)
-    return replace(trajectory, output=None, steps=() if told is None else (Step(info={"replay": told}),))
+    notes = replay_of(trajectory)
+    return replace(trajectory, output=None, steps=() if notes is None else (Step(info={"replay": notes}),))
 
 
 _Pair: TypeAlias = tuple[str, Counts, Failure | None, Json, Json]
-"""One replay: the id of what was recorded, its counts, what it failed with, and the verdict before and after."""
+"""One replay: the id of the recorded run, its counts, its failure, and the verdict before and after."""
 
 
 def _counted(runs: Sequence[_Pair]) -> Fidelity:
@@ -313,16 +309,17 @@ def _counted(runs: Sequence[_Pair]) -> Fidelity:
 def runs_of(agent: Agent, recorded: Iterable[Trajectory]) -> list[Trajectory]:
     """Those of the recorded runs that are this agent's, as far as the record tells.
 
-    A traced call names its function, and one of another function is left out; what the gateway or OTLP
-    captured names none and stays.  The rollouts of an Experiment are no recorded runs.  Where nothing is
+    A traced call names its function, and one of another function is left out; a run captured by the gateway or OTLP
+    names none and stays.  The rollouts of an Experiment are not recorded runs.  Where nothing is
     left, because the agent was traced under another name, everything is.
     """
     name = bare(str(getattr(agent, "__qualname__", type(agent).__name__)))
     every = list(recorded)
     own = [
-        each
-        for each in every
-        if bare(str(each.meta.get("function", ""))) == name or each.meta.get("source") in ("otlp", "gateway")
+        trajectory
+        for trajectory in every
+        if bare(str(trajectory.meta.get("function", ""))) == name
+        or trajectory.meta.get("source") in ("otlp", "gateway")
     ]
     return own or every
 
@@ -343,13 +340,13 @@ def call_of(agent: Agent, recorded: Trajectory) -> tuple[tuple[Json, ...], dict[
 
 
 async def _verdict(trajectory: Trajectory, rewards: Sequence[Reward]) -> Any:
-    """What was judged of a run; None where it could not be."""
+    """The verdict on a run; None where it could not be judged."""
     if trajectory.outcome is Outcome.INFRASTRUCTURE_ERROR:
         return None
     if not rewards:
         failed = trajectory.error.type if trajectory.error is not None else ""
         return canonical((trajectory.output, failed))
-    scores = [(await _scored(one, trajectory)).value for one in rewards]
+    scores = [(await _scored(reward, trajectory)).value for reward in rewards]
     return None if None in scores else scores
 
 

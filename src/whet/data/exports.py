@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..reward.rules import output_text
-from ..tracing.answers import arguments, bare, tool_steps
 from ..tracing.dialects.messages import plain
+from ..tracing.tool_calls import arguments, bare, tool_steps
 from ..types import Json, Outcome, Preference, Trajectory, canonical
 
 Message = dict[str, Json]

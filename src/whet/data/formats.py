@@ -15,7 +15,7 @@ import msgspec
 from ..env import Transition
 from ..errors import InputError
 from ..escapes import read_json
-from ..tracing.answers import arguments, bare, tool_steps
+from ..tracing.tool_calls import arguments, bare, tool_steps
 from ..types import Json, Step, Task, Trajectory, digest
 
 _TASK_FIELDS = frozenset(Task.__dataclass_fields__)

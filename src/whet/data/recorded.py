@@ -14,9 +14,9 @@ import msgspec
 from msgspec import UNSET
 
 from ..reward.rows import Row
-from ..tracing.answers import TOLD, bare, tool_steps
 from ..tracing.labels import corrected
 from ..tracing.signals import telling
+from ..tracing.tool_calls import TOLD, bare, tool_steps
 from ..types import Feedback, Json, Step, Trajectory
 from .signatures import Signature
 from .tasks import natural_group

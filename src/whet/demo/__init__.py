@@ -1,4 +1,4 @@
-"""The embedded example: the main job on a mailbox, its report, and asking what was released."""
+"""The embedded example: the main job on a mailbox, its report, and questions to the released agent."""
 
 from .main import ask, run_demo
 

@@ -22,7 +22,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from .. import tracing
 from ..envs.email import Clues, World, extract
@@ -30,7 +30,10 @@ from ..envs.email.slots import END, MAX_WORDS, TOKENS, InvalidSlot, SlotView
 from ..errors import InputError
 from ..heads import RouterTable, load_head
 from ..policy import Action, Policy
-from ..types import Bundle, Json, Step, Task, Version
+from ..types import Bundle, Json, Step, Task
+
+if TYPE_CHECKING:
+    from ..training.local import LocalModels
 
 UNKNOWN = {"tool": "unknown"}
 
@@ -38,9 +41,9 @@ UNKNOWN = {"tool": "unknown"}
 def agent_folder() -> Path:
     """Where the outside program lies: beside the package when installed, in examples/ in a checkout."""
     here = Path(__file__).resolve()
-    for place in (here.parent / "examples", here.parents[3] / "examples"):
-        if (place / "mail_agent" / "agent.py").is_file():
-            return place
+    for folder in (here.parent / "examples", here.parents[3] / "examples"):
+        if (folder / "mail_agent" / "agent.py").is_file():
+            return folder
     raise InputError(f"the example agent was not found beside {here.parent}; reinstall whet")
 
 
@@ -55,12 +58,6 @@ def load_agent() -> ModuleType:
         tracing.register_loader("head", load_head)
         agent.__whet__ = True  # type: ignore[attr-defined]
     return agent
-
-
-class Models(Protocol):
-    """What the slot policy needs of `whet.training.local.LocalModels`, which brings torch."""
-
-    def sampler(self, version: Version, *, greedy: bool = False, temperature: float = 1.0) -> Any: ...
 
 
 IDS = {token: index for index, token in enumerate(TOKENS)}
@@ -84,8 +81,8 @@ class AgentPolicy:
             )
             for number, call in enumerate(inbox.log)
         ]
-        said, _, source = text.partition("\nSource: ")
-        call = {"tool": "answer", "text": said, "sources": [source] if source else []}
+        text_answer, _, source = text.partition("\nSource: ")
+        call = {"tool": "answer", "text": text_answer, "sources": [source] if source else []}
         return Action(call, steps=[*steps, *(step for step in collected if isinstance(step, Step))])
 
 
@@ -116,7 +113,9 @@ def parsed(agent: ModuleType, question: str, bundle: Bundle) -> Mapping[str, Jso
 class SlotPolicy:
     """The local model, acting by slot."""
 
-    def __init__(self, agent: ModuleType, world: World, bundle: Bundle, models: Models, seed: int) -> None:
+    def __init__(
+        self, agent: ModuleType, world: World, bundle: Bundle, models: LocalModels, seed: int
+    ) -> None:
         self.agent, self.world, self.bundle = agent, world, bundle
         temperature = bundle["decoding"].content["temperature"] if "decoding" in bundle else 1.0
         sampler = models.sampler(bundle["policy"], greedy=temperature == 0, temperature=temperature or 1.0)
@@ -127,11 +126,11 @@ class SlotPolicy:
         if self.view is None:
             inbox = self.world.episodes[observation["episode"]]
             self.view = SlotView(parsed(self.agent, observation["question"], self.bundle), inbox)
-            seen = self.view.opening()
+            tokens = self.view.opening()
         else:
-            seen = observed(self.view, observation)
+            tokens = observed(self.view, observation)
         sampled = await self.session.generate(
-            [IDS[token] for token in seen], stop_id=IDS[END], max_new_tokens=LONGEST
+            [IDS[token] for token in tokens], stop_id=IDS[END], max_new_tokens=LONGEST
         )
         try:
             call = self.view.decode([TOKENS[index] for index in sampled.output_ids])
@@ -145,7 +144,7 @@ class SlotPolicy:
 
 
 def observed(view: SlotView, observation: Mapping[str, Any]) -> list[str]:
-    """Tokens of what the environment answered to the last tool call."""
+    """Tokens of the environment's answer to the last tool call."""
     if "results" in observation:
         return view.observe_search([hit["id"] for hit in observation["results"]])
     return view.observe_read(observation["id"]) if "id" in observation else ["error"]
@@ -167,7 +166,7 @@ class RoutedPolicy:
 
 
 def question_features(clues: Mapping[str, Json]) -> dict[str, str]:
-    """What a router may look at: the shape of a question, none of its words."""
+    """The features for a router: the shape of a question, none of its words."""
     count = len(clues["words"])
     return {
         "kind": clues["kind"],
@@ -184,7 +183,7 @@ class MailAgents:
         models: samplers of local weights; None where torch is not installed.
     """
 
-    def __init__(self, world: World, models: Models | None = None) -> None:
+    def __init__(self, world: World, models: LocalModels | None = None) -> None:
         self.world, self.models, self.agent = world, models, load_agent()
         self.true_clues: dict[str, Clues] = {}
         """Question → what its maker meant, for measuring what parsing costs."""
@@ -215,10 +214,12 @@ class MailAgents:
                 raise InputError("this Bundle needs a local model: pip install 'whet[train]'")
             return SlotPolicy(self.agent, self.world, bundle, self.models, seed)
         # Without its head, the agent decides by its own rule.
-        kept = (
-            bundle if name == "head" else Bundle([one for one in bundle.values() if one.resource != "decide"])
+        without_head = (
+            bundle
+            if name == "head"
+            else Bundle([version for version in bundle.values() if version.resource != "decide"])
         )
-        return AgentPolicy(self.agent, self.world, kept)
+        return AgentPolicy(self.agent, self.world, without_head)
 
     def features(self, task: Task, bundle: Bundle) -> dict[str, str]:
         """`question_features` of a task, by the bundle's parser."""

@@ -1,9 +1,9 @@
 """The main job: an agent works for users, several learners learn from it, and the best proven one is released.
 
 Each stage is a function of what earlier stages left in the store and of the seed alone, and
-its result is stored when it ends; so a job that was stopped at any moment goes on to the
+its result is stored when it ends; so a job that was stopped at any moment resumes and ends with the
 figures it would have had, and two processes can share its stages.  Budgets are counts.  This module
-is wiring: what is judged is in `scoring.py`, what acts in `agents.py`, what learns in `whet.optimizers`.
+is wiring: the scores are in `scoring.py`, the agents in `agents.py`, the learners in `whet.optimizers`.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ SMALL = Sizes(
 
 @dataclass(frozen=True, kw_only=True)
 class JobOptions:
-    """What `whet demo` can be told."""
+    """The options of `whet demo`."""
 
     mail: Path | None = None
     """A maildir, an mbox or a folder of mails; a synthetic company if None."""
@@ -98,11 +98,11 @@ class JobOptions:
     sizes: Sizes = Sizes()
 
     def public(self) -> dict[str, Json]:
-        """What asking the released agent needs to find its mail again."""
+        """The options by which the released agent finds its mail again."""
         return {"mail": str(self.mail.resolve()) if self.mail else None, "seed": self.seed}
 
     def key(self) -> str:
-        """What must be equal for a job to be resumed."""
+        """A digest that must be equal for a job to be resumed."""
         return digest(
             msgspec.to_builtins([str(self.mail), str(self.held_out), self.seed, self.fold, self.sizes])
         )
@@ -113,7 +113,7 @@ def mix(tasks: Sequence[Task], count: int, rng: random.Random) -> list[Task]:
     by_tier = {tier: [task for task in tasks if task.meta["tier"] == tier] for tier in scoring.WEIGHTS}
     unit = min([count // 4, *(len(by_tier[tier]) // weight for tier, weight in scoring.WEIGHTS.items())])
     chosen = [
-        one for tier, weight in scoring.WEIGHTS.items() for one in rng.sample(by_tier[tier], unit * weight)
+        task for tier, weight in scoring.WEIGHTS.items() for task in rng.sample(by_tier[tier], unit * weight)
     ]
     rng.shuffle(chosen)
     return chosen
@@ -134,7 +134,7 @@ class Material:
 
     @property
     def counts(self) -> str:
-        """How many questions there are, in words."""
+        """The numbers of questions, in words."""
         return (
             f"{len(self.users):,} questions to learn from, {len(self.validation):,} for validation, "
             f"{len(self.gate):,} for the gate"
@@ -159,8 +159,8 @@ def prepare(options: JobOptions) -> Material:
         judged = read_mail(options.held_out).mails
         outside = sorted({mail.mailbox for mail in judged})
         mails = [*(mail for mail in mails if mail.mailbox not in outside), *judged]
-        taken: set[str] = set()  # colleagues hold copies of the same mail
-        mails = [replace(mail, id=distinct_id(mail.id, mail.mailbox, taken)) for mail in mails]
+        used_ids: set[str] = set()  # colleagues hold copies of the same mail
+        mails = [replace(mail, id=distinct_id(mail.id, mail.mailbox, used_ids)) for mail in mails]
     world = World(mails)
     parts = _parts(world, options, outside)
     rng = random.Random(options.seed)
@@ -226,14 +226,15 @@ def _parts(world: World, options: JobOptions, judged: Sequence[str]) -> dict[Spl
             judged = _dealt(sizes, FOLDS, rng)[options.fold % FOLDS]
         else:
             judged = _near(sizes, max(1, (len(sizes) + 1) // 2), 0.4, rng)
-    left = {name: size for name, size in sizes.items() if name not in judged}
-    if len(left) < 2:
+    unjudged = {name: size for name, size in sizes.items() if name not in judged}
+    if len(unjudged) < 2:
         raise InputError(
-            f"{len(left)} mailbox(es) to learn from ({', '.join(left) or 'none'}): validation needs one of its own; "
+            f"{len(unjudged)} mailbox(es) to learn from ({', '.join(unjudged) or 'none'}): validation needs one of its "
+            "own; "
             "give --mail a folder with more mailboxes than --held-out"
         )
-    validation = _near(left, max(1, len(left) // 3), 0.3, rng)
-    train = [name for name in left if name not in validation]
+    validation = _near(unjudged, max(1, len(unjudged) // 3), 0.3, rng)
+    train = [name for name in unjudged if name not in validation]
     return {Split.TRAIN: sorted(train), Split.VALIDATION: sorted(validation), Split.GATE: sorted(judged)}
 
 
@@ -245,7 +246,7 @@ def _dealt(sizes: Mapping[str, int], hands: int, rng: random.Random) -> list[lis
     for name in sorted(names, key=lambda name: -sizes[name]):
         fewest = min(len(hand) for hand in dealt)
         open_hands = [hand for hand in dealt if len(hand) == fewest]
-        min(open_hands, key=lambda hand: sum(sizes[one] for one in hand)).append(name)
+        min(open_hands, key=lambda hand: sum(sizes[mailbox] for mailbox in hand)).append(name)
     return dealt
 
 
@@ -266,7 +267,7 @@ def _problems(reading: Reading) -> str:
 
 
 def give_back() -> None:
-    """Hand what was freed back to the system: glibc keeps what lies between pieces in use, and others need it."""
+    """Hand freed memory back to the system: glibc keeps what lies between pieces in use, and others need it."""
     gc.collect()
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
@@ -274,14 +275,14 @@ def give_back() -> None:
 
 
 class Clock:
-    """What a stage takes, from when this was made."""
+    """The time of a stage, from when this was made."""
 
     def __init__(self) -> None:
-        self._at, self._begun, self._cpu = time.time(), time.perf_counter(), time.process_time()
+        self._at, self._began, self._cpu = time.time(), time.perf_counter(), time.process_time()
 
     def row(self, stage: str, **more: float) -> dict[str, Any]:
         """The stage's row of timings; `at` is in Unix time, the same in every process."""
-        spent = {"seconds": time.perf_counter() - self._begun, "cpu_seconds": time.process_time() - self._cpu}
+        spent = {"seconds": time.perf_counter() - self._began, "cpu_seconds": time.process_time() - self._cpu}
         return {"stage": stage, "at": self._at, **spent, "rollouts": 0, **more}
 
 
@@ -298,7 +299,7 @@ class Job:
     """The main job on one store.
 
     Args:
-        progress: told what is under way.
+        progress: called with the state of the work under way.
     """
 
     def __init__(self, options: JobOptions, store: Store, *, name: str, progress: Progress = quiet) -> None:
@@ -312,7 +313,7 @@ class Job:
         )
         self.users = Users(seed=options.seed)
         self.timings: dict[str, dict[str, Any]] = {"mail": clock.row("mail")}
-        """Stage → when it began and what it took, in whichever process."""
+        """Stage → its start and its duration, in whichever process."""
         self._experiments: dict[str, Experiment] = {}
         self.checked = self.experiment("", scoring.REWARDS)
         self.base = Bundle(
@@ -355,7 +356,7 @@ class Job:
         return sum(experiment.unrecorded for experiment in self._experiments.values())
 
     def ended(self, name: str) -> bool:
-        """Whether that stage's result is in the store."""
+        """True if that stage's result is in the store."""
         return self.store.state(self._key(name)) is not None
 
     def _key(self, name: str) -> str:
@@ -366,16 +367,18 @@ class Job:
         done = self.store.state(self._key(name))
         if done is None:
             clock, before = Clock(), self._unrecorded
+            # In the form in which the store gives it back, so that a resumed job goes on from the very same.
             result = msgspec.to_builtins(await work())
             more = {"rollouts": result.get("rollouts", 0), "unrecorded": self._unrecorded - before}
             done = {"result": result, "timing": clock.row(name, **more)}
             give_back()
             self.store.put_state(self._key(name), done)
         self.timings[name] = done["timing"]
-        found: dict[str, Any] = done["result"]
-        if "bundle" in found:
-            found = {**found, "bundle": bundle_from(found["bundle"])}
-        return found
+        figures: dict[str, Any] = done["result"]
+        if "bundle" in figures:
+            versions = [msgspec.convert(row, Version) for row in figures["bundle"]]
+            figures = {**figures, "bundle": Bundle(versions)}
+        return figures
 
     def recall(
         self, ids: Sequence[str], *, keep: Callable[[Trajectory], Trajectory] | None = None
@@ -383,15 +386,10 @@ class Job:
         """Recorded runs, each as the Group of its task, in this order.
 
         Args:
-            keep: what is kept in memory of each; all of it if None.
+            keep: reduces each to what stays in memory; all of it if None.
         """
-        found = {run.id: keep(run) if keep else run for run in self.store.trajectories(ids=ids)}
-        return [Group(found[id].task, (found[id],)) for id in ids]
-
-
-def bundle_from(rows: Sequence[Json]) -> Bundle:
-    """A Bundle from the JSON of its Versions."""
-    return Bundle([msgspec.convert(row, Version) for row in rows])
+        runs = {run.id: keep(run) if keep else run for run in self.store.trajectories(ids=ids)}
+        return [Group(runs[id].task, (runs[id],)) for id in ids]
 
 
 def stored(improvement: Improvement, **more: Json) -> dict[str, Any]:
@@ -405,9 +403,9 @@ def stored(improvement: Improvement, **more: Json) -> dict[str, Any]:
     }
 
 
-async def answer(question: str, bundle: Bundle, begun: Mapping[str, Json]) -> str:
-    """What the released agent says to a question, searching all the mail of the job that it comes from."""
-    mails = read_mail(Path(begun["mail"])).mails if begun["mail"] else generate(begun["seed"])
+async def answer(question: str, bundle: Bundle, job_row: Mapping[str, Json]) -> str:
+    """The released agent's answer to a question, from all the mail of the job that it comes from."""
+    mails = read_mail(Path(job_row["mail"])).mails if job_row["mail"] else generate(job_row["seed"])
     world = World(mails)
     task = Task(
         instruction=question, initial_state={"mailboxes": list(world.mailboxes)}, meta={"kind": "date"}
@@ -416,6 +414,6 @@ async def answer(question: str, bundle: Bundle, begun: Mapping[str, Json]) -> st
     run = await rollout(MailEnv(world), agents(bundle, 0), task, seed=0)
     if run.error:
         raise InputError(f"the agent failed: {run.error.message}")
-    said = run.output if isinstance(run.output, Mapping) else {}
-    source = "".join(f"\nfrom: {world.describe(id)}" for id in said.get("sources", ()))
-    return f"{said.get('text') or 'I do not know.'}{source}"
+    answered = run.output if isinstance(run.output, Mapping) else {}
+    source = "".join(f"\nfrom: {world.describe(id)}" for id in answered.get("sources", ()))
+    return f"{answered.get('text') or 'I do not know.'}{source}"

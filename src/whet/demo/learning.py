@@ -7,7 +7,7 @@
       route   a table sends each question to one of them
 
 A learner that refuses, because its record teaches nothing, ends the job no more than one that
-learns nothing: its line is what it started from, and the report says why.
+learns nothing: its line is the agent that it started from, and the report says why.
 """
 
 from __future__ import annotations
@@ -38,22 +38,14 @@ from ..types import Budget, Bundle, Group, Json, Task, Trajectory, Version
 from . import scoring
 from .job import Job, stored
 from .stages import Stage
-from .teachers import calls_of, lessons
+from .teachers import calls_of, lessons, searched
 
 NEEDS = {"rule": "rule", "head": "decide", "policy": "policy"}
 """Arm → the resource without which a Bundle is not that agent."""
 TEMPERATURES = (0.0, 0.4, 0.7, 1.0)
 """Decodings that are compared on validation; 0 is greedy."""
 
-MONOTONE = {
-    "lacks": -1,
-    "lacks_own": -1,
-    "missing": -1,
-    "title": 1,
-    "sender": 1,
-    "month": 1,
-    "in_subject": 1,
-}
+MONOTONE = {"lacks": -1, "lacks_own": -1, "missing": -1, "title": 1, "sender": 1, "month": 1, "in_subject": 1}
 """Feature of a mail → 1 or -1: what can only speak for it, or only against it."""
 
 
@@ -72,7 +64,7 @@ class Learner:
 
 
 def opened(bundle: Bundle, *, hasty: bool = False) -> Bundle:
-    """The agent with its accept rule opened, so that thumbs also cover what it would have refused.
+    """The agent with its accept rule opened, so that thumbs also cover mails that it would have refused.
 
     Args:
         hasty: it takes the first mail that gives any answer, not the one that fits best.
@@ -130,9 +122,9 @@ class Learning:
         """Have the report say this of a stage."""
         self._notes[stage] = note
 
-    def said(self) -> list[str]:
-        """What there is to say, in the order of the stages, whichever ended first."""
-        order = {name: place for place, name in enumerate(self.stages())}
+    def notes(self) -> list[str]:
+        """The notes for the report, in the order of the stages, whichever ended first."""
+        order = {name: index for index, name in enumerate(self.stages())}
         return [
             self._notes[name] for name in sorted(self._notes, key=lambda name: order.get(name, len(order)))
         ]
@@ -156,15 +148,15 @@ class Learning:
     def _add(
         self, name: str, learns_from: str, bundle: Bundle, result: Mapping[str, Any] | None = None
     ) -> Bundle:
-        found = result or {}
+        figures = result or {}
         self.learners[name] = Learner(
             name=name,
             learns_from=learns_from,
             bundle=bundle,
-            rollouts=found.get("rollouts", 0),
+            rollouts=figures.get("rollouts", 0),
             seconds=self.job.timings[name]["seconds"] if result else 0.0,
-            metrics=found.get("metrics", ()),
-            note=found.get("reason", ""),
+            metrics=figures.get("metrics", ()),
+            note=figures.get("reason", ""),
         )
         return bundle
 
@@ -187,7 +179,7 @@ class Learning:
         await self.asked(name, agents[name], self.job.material.users[-self.sizes.later_users :])
 
     async def later(self, rule: Bundle) -> list[Group]:
-        """What the head learns from, read back from the store."""
+        """The record that the head learns from, read back from the store."""
         for name in LATER:
             await self.asked_later(name, rule)
         return [group for name in LATER for group in self.job.recall(self.asked_of[name]["runs"])]
@@ -207,7 +199,7 @@ class Learning:
 
     @staticmethod
     def head_learner(rule: Bundle) -> tuple[Head, Bundle]:
-        """What learns the head, and what it starts from: the tuned rule's agent, reading one mail further."""
+        """The head's learner, and its start: the tuned rule's agent, reading one mail further."""
         options = HeadOptions(
             key="seen",
             unknowns="ignore",
@@ -242,13 +234,13 @@ class Learning:
 
         def judge_reward(trajectory: Trajectory) -> float | None:
             """The judge's probability on the scale of the training reward: sure 1, never -1, a turn .02."""
-            value, taken = judged(trajectory).value, scoring.turns(trajectory)
-            return None if value is None or taken is None else 2 * value - 1 - 0.02 * taken
+            value, turns = judged(trajectory).value, scoring.turns(trajectory)
+            return None if value is None or turns is None else 2 * value - 1 - 0.02 * turns
 
         return [judged, judge_reward]
 
     def _decided(self, trajectory: Trajectory) -> Decided | None:
-        """What any of the agents had read when it decided, as the outside agent weighs it."""
+        """The mails that any of the agents had read when it decided, as the outside agent weighs them."""
         agent, inbox = self.job.agents.agent, self.job.material.world.inbox(trajectory.task)
         with using(self.learners["head"].bundle):  # as the judge reads, whoever is judged
             return self._weighed(trajectory, agent, inbox)
@@ -257,20 +249,19 @@ class Learning:
     def _weighed(trajectory: Trajectory, agent: ModuleType, inbox: Inbox) -> Decided:
         clues = agent.parse(trajectory.task.instruction, agent.PARSER)
         results: list[Any] = []
-        seen: list[dict[str, float]] = []
+        weights: list[dict[str, float]] = []
         ids: list[str] = []
         for call in calls_of(trajectory):
             if call["tool"] == "search":
-                given = {name: call[name] for name in ("sender", "month") if call.get(name)}
-                results = inbox.search(call["words"], match=call.get("match", "all"), **given)
+                results = searched(inbox, call)
             elif call["tool"] == "read" and call["id"] not in ids:
-                place = next((k for k, hit in enumerate(results) if hit.id == call["id"]), None)
-                if place is not None:
-                    seen.append(agent.weigh(clues, inbox.read(call["id"]), inbox, place, results))
+                rank = next((k for k, hit in enumerate(results) if hit.id == call["id"]), None)
+                if rank is not None:
+                    weights.append(agent.weigh(clues, inbox.read(call["id"]), inbox, rank, results))
                     ids.append(call["id"])
             elif call["tool"] == "answer":
-                return Decided(seen, ids.index(call["id"]) if call["id"] in ids else None)
-        return Decided(seen, None)
+                return Decided(weights, ids.index(call["id"]) if call["id"] in ids else None)
+        return Decided(weights, None)
 
     def search(self, resources: Sequence[str], score: str) -> Evolve:
         """The knob search of these resources, in this job's sizes."""
@@ -396,12 +387,14 @@ class Learning:
             runs: dict[str, list[Trajectory]] = {task.id: [] for task in tasks}
             for arm, bundle in arms.items():
                 for group in await self.checked.collect(bundle, tasks, seed=3):
-                    runs[group.task.id] += [replace(one, meta={"arm": arm}) for one in group.trajectories]
+                    runs[group.task.id] += [replace(run, meta={"arm": arm}) for run in group.trajectories]
             groups = [Group(task, tuple(runs[task.id])) for task in tasks]
-            whole = head.put(*(one for one in trained.values() if one.resource in ("policy", "decoding")))
-            features = lambda task: self.job.agents.features(task, whole)  # noqa: E731
+            combined = head.put(
+                *(version for version in trained.values() if version.resource in ("policy", "decoding"))
+            )
+            features = lambda task: self.job.agents.features(task, combined)  # noqa: E731
             improvement = await self.checked.improve(
-                Route(tuple(arms), features), bundle=whole, groups=groups, label="route"
+                Route(tuple(arms), features), bundle=combined, groups=groups, label="route"
             )
             return stored(replace(improvement, rollouts=len(arms) * len(tasks)))
 

@@ -35,7 +35,7 @@ KEY = "demo/last"
 class Bars:
     """Progress on standard error: bars on a terminal, else a line as each thing under way ends.
 
-    It says what, how far, and what is left; the figures behind are those of the learner.
+    It shows the stage, its progress and the rest; the figures behind are those of the learner.
     """
 
     def __init__(self, console: Console) -> None:
@@ -50,9 +50,9 @@ class Bars:
             console=console,
             disable=not console.is_terminal,
         )
-        self._known: dict[str, Any] = {}
-        self._said: dict[str, float] = {}
-        self._begun = time.perf_counter()
+        self._tasks: dict[str, Any] = {}
+        self._printed: dict[str, float] = {}
+        self._began = time.perf_counter()
         self._lock = threading.Lock()
 
     def __enter__(self) -> Bars:
@@ -71,16 +71,16 @@ class Bars:
             if not self.console.is_terminal:
                 self._say(what, done, total, shown)
                 return
-            if what not in self._known:
-                self._known[what] = self.bars.add_task(what, total=total, figures="")
-            self.bars.update(self._known[what], completed=done, total=total, figures=shown)
+            if what not in self._tasks:
+                self._tasks[what] = self.bars.add_task(what, total=total, figures="")
+            self.bars.update(self._tasks[what], completed=done, total=total, figures=shown)
 
-    def _say(self, what: str, done: int, total: int | None, shown: str) -> None:
+    def _say(self, stage: str, done: int, total: int | None, shown: str) -> None:
         now = time.perf_counter()
-        if done == total or now - self._said.get(what, self._begun) > 10:
-            self._said[what] = now
+        if done == total or now - self._printed.get(stage, self._began) > 10:
+            self._printed[stage] = now
             self.console.print(
-                f"[{now - self._begun:6.1f} s] {what} {done}/{total or '?'}  {shown}",
+                f"[{now - self._began:6.1f} s] {stage} {done}/{total or '?'}  {shown}",
                 markup=False,
                 highlight=False,
                 soft_wrap=True,
@@ -127,8 +127,10 @@ def run_demo(
         ) from error
     path = store or output / "whet.db"
     with Store(path) as opened, Bars(console) as bars:
-        # Only now, as it imports torch: a folder that cannot be written is said at once.
-        job_options = _options(mail, held_out, seed, fold, output)
+        # Only now, as it imports torch: a folder that cannot be written is refused at once.
+        from .job import JobOptions
+
+        job_options = JobOptions(mail=mail, held_out=held_out, seed=seed, fold=fold, output=output)
         if sizes is not None:
             job_options = replace(job_options, sizes=sizes)
         name = _name(opened, job_options, resume)
@@ -143,14 +145,6 @@ def run_demo(
         print_report(report, Console(width=None if sys.stdout.isatty() else 110))
         console.print(f"report: {page}\nask it: whet demo --ask 'When ...?' --output {output}", markup=False)
     return 0
-
-
-def _options(
-    mail: Path | None, held_out: Path | None, seed: int, fold: int | None, output: Path
-) -> JobOptions:
-    from .job import JobOptions
-
-    return JobOptions(mail=mail, held_out=held_out, seed=seed, fold=fold, output=output)
 
 
 def _needs() -> None:

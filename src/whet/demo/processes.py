@@ -1,8 +1,8 @@
 """The second process of a job, as the first one sees it: a place where stages run.
 
-The first tells it by name which stage to run and is told when that has ended; what the stage came to passes
+The first names the stage to run and waits for the message that it has ended; the stage's result passes
 through the store, which the first process owns.  It is a fresh interpreter, not a fork: torch's and the
-store's threads do not survive one.  What it does itself is in `second.py`.
+store's threads do not survive one.  Its own side is `second.py`.
 
     →  {"options": ..., "store": path, "name": job}, then {"stage": name} each time
     ←  {"ready": timing}, {"progress": [what, done, total, figures]}, {"ended": name}, {"failed": why}
@@ -34,8 +34,8 @@ class SecondProcess:
     """The second process, seen from the first: a Place for stages.
 
     Args:
-        progress: told what is under way there.
-        ready: told what it took to get ready: the row of timings of its reading the mail.
+        progress: called with the state of the work there.
+        ready: called with the row of timings of its reading the mail.
     """
 
     def __init__(

@@ -1,6 +1,6 @@
 """Proof and release: every learner on mailboxes that nothing trained on, looked at once.
 
-What is proposed is chosen on validation, before the gate is looked at: the simplest agent that
+The proposal is chosen on validation, before the gate is looked at: the simplest agent that
 no other beats there.  The gate then decides about that one proposal: superior to the agent as it
 came, and superior to the tuned rule or not worse by a point, with guardrails on hallucination and
 on answers withheld.
@@ -32,7 +32,7 @@ from .stages import Place, Stage, run_in_order
 ORDER = ("rule", "head", "trained", "route")
 """From simple to complicated; a later one must beat the earlier ones on validation to be proposed."""
 WORTH = 0.005
-"""What a more complicated agent must gain on validation to be worth it."""
+"""The gain on validation from which a more complicated agent is worth it."""
 LINES = ("weak", "naive", "rule", "rule (judge)", "head", "cloned", "trained", "trained (judge)", "route")
 BY_JUDGE = ("rule (judge)", "trained (judge)")
 """Lines that nothing else waits for."""
@@ -61,7 +61,7 @@ async def run_job(job: Job, *, processes: int = 1) -> dict[str, Any]:
         if name not in before
     }
     second = None
-    places: list[Place] = [lambda name: _here(stages[name])]
+    places: list[Place] = [lambda name: stages[name].run()]
     if processes > 1 and needs and not job.store.database.in_memory:
         second = await SecondProcess.start(
             job.options,
@@ -79,28 +79,24 @@ async def run_job(job: Job, *, processes: int = 1) -> dict[str, Any]:
     return proof.report()
 
 
-async def _here(stage: Stage) -> None:
-    await stage.run()
-
-
 async def _there(second: SecondProcess, stages: Mapping[str, Stage], name: str) -> None:
     await second(name)
     await stages[name].run()  # from the store
 
 
 def _short(run: Trajectory) -> Trajectory:
-    """A run with what it is judged by, and without what it did on the way."""
+    """A run with only the steps that it is judged by."""
     return replace(run, steps=tuple(step for step in run.steps if "rubric" in step.info))
 
 
 class Proof:
-    """Judges what was learned and makes the report."""
+    """Judges the learners and makes the report."""
 
     def __init__(self, job: Job) -> None:
         self.job, self.learning = job, Learning(job)
         self.learners = self.learning.learners
         self.validated: dict[str, list[Result]] = {}
-        """Agent → what it did on validation, and on questions there on which nothing was chosen."""
+        """Agent → its results on validation, and on questions there on which nothing was chosen."""
         self.cross_fitted = Gain()
         """Of heads over the rule on mailboxes that they did not learn from; empty where validation settles it."""
         self.asked: dict[str, list[str]] = {}
@@ -112,11 +108,11 @@ class Proof:
         looks = {f"validation: {name}": Stage(partial(self._validate, name), (name,)) for name in ORDER}
         looks[CROSS_FITTED] = Stage(self._cross_fit, ("validation: rule", "validation: head"))
         others = (line for line in (*LINES, TRUE_CLUES) if line not in BY_JUDGE)
-        asked = {
+        asks = {
             **{f"gate: {line}": Stage(partial(self._ask, line), settled) for line in others},
             **{f"gate: {line}": Stage(partial(self._ask, line), (*settled, *BY_JUDGE)) for line in BY_JUDGE},
         }
-        return {**self.learning.stages(), **looks, **asked}
+        return {**self.learning.stages(), **looks, **asks}
 
     async def _validate(self, name: str) -> None:
         async def run() -> dict[str, Any]:
@@ -133,7 +129,7 @@ class Proof:
         ]
 
     def _gain(self, name: str, best: str) -> Gain:
-        """What there is to know, before the gate, of how much better one agent is than another."""
+        """The evidence, before the gate, of how much better one agent is than another."""
         gain = Gain()
         gain.add("validation", self.validated[best], self.validated[name], "success")
         if (name, best) == ("head", "rule"):
@@ -215,10 +211,10 @@ class Proof:
             candidate = decide(name, best, self.learners[name].bundle, gain, worth=WORTH)
             why.append(candidate.reason)
             best = name if candidate.entered else best
-        return best, why + self.learning.said()
+        return best, why + self.learning.notes()
 
     def _judged(self, gate: dict[str, list[Group]], proposed: str) -> tuple[str, Verdict, list[str]]:
-        """What is released, the verdict on it against the agent as it came, and what stands beside it.
+        """The released agent's name, the verdict on it against the agent as it came, and further comparisons.
 
         The proposal must be better than the agent as it came, and better than the tuned rule or shown not to
         be worse by a point. Where it is not, the tuned rule is judged in its place.
@@ -258,13 +254,13 @@ class Proof:
 
     def diffs(self, bundle: Bundle) -> dict[str, str]:
         """Resource → patch to the example's source, as `git apply` takes it from the repository's root."""
-        found = {}
+        patches = {}
         for resource, (file, name) in self.job.TARGETS.items():
             source = (agent_folder() / "mail_agent" / file).read_text(encoding="utf-8")
             if bundle[resource].content != self.job.base[resource].content:
                 changed = patch(source, name, bundle[resource].content)
-                found[resource] = diff(f"examples/mail_agent/{file}", source, changed)
-        return found
+                patches[resource] = diff(f"examples/mail_agent/{file}", source, changed)
+        return patches
 
     def _report(
         self,
@@ -293,7 +289,7 @@ class Proof:
         )
         cost = (clues["mix"]["success"] or 0.0) - (stages["head"]["mix"]["success"] or 0.0)
         composition.append(f"parsing the question costs {100 * cost:.1f} points (head with the true clues)")
-        bundle = self.learners[released].bundle
+        bundle, routed = self.learners[released].bundle, self.learners["route"].bundle
         names = ("weak", "naive", "rule", "head", "cloned", "trained")
         job, timings = self.job, sorted(self.job.timings.values(), key=lambda row: float(row["at"]))
         unrecorded = sum(row.get("unrecorded", 0) for row in timings)
@@ -317,12 +313,10 @@ class Proof:
             "curves": self._curves(),
             "diffs": self.diffs(bundle),
             "importances": _importances(self.learners["head"].bundle),
-            "route": _table_of(self.learners["route"].bundle),
+            "route": RouterTable.of(routed["router"]).render() if "router" in routed else "",
             "examples": self._examples(gate["weak"], gate[released]),
             "timings": timings,
-            "notes": [
-                f"{unrecorded:,} training rollouts were run and, to keep the store small, not kept.",
-            ],
+            "notes": [f"{unrecorded:,} training rollouts were run and, to keep the store small, not kept."],
         }
 
     def _line(self, name: str, figures: dict[str, Any], weak: dict[str, Any]) -> dict[str, Any]:
@@ -346,9 +340,9 @@ class Proof:
             cells = []
             for name in names:
                 runs = [
-                    one for group in gate[name] if group.task.group == owner for one in group.trajectories
+                    run for group in gate[name] if group.task.group == owner for run in group.trajectories
                 ]
-                value = scoring.mean(success for one in runs if (success := scoring.success(one)) is not None)
+                value = scoring.mean(success for run in runs if (success := scoring.success(run)) is not None)
                 cells.append("–" if value is None else f"{100 * value:.1f}")
             rows.append([owner, str(len(runs)), *cells])
         return {"agents": names, "rows": rows}
@@ -378,25 +372,21 @@ class Proof:
         better: list[tuple[Trajectory, Trajectory]] = []
         worse: list[tuple[Trajectory, Trajectory]] = []
         for old, new in zip(before, after, strict=True):
-            one, other = old.trajectories[0], new.trajectories[0]
-            change = (scoring.success(other) or 0.0) - (scoring.success(one) or 0.0)
+            before_run, after_run = old.trajectories[0], new.trajectories[0]
+            change = (scoring.success(after_run) or 0.0) - (scoring.success(before_run) or 0.0)
             if change:
-                (better if change > 0 else worse).append((one, other))
+                (better if change > 0 else worse).append((before_run, after_run))
         shown = [*better[:count], *worse[:1]]
-        whole = iter(self.job.recall([run.id for pair in shown for run in pair]))
+        complete_runs = iter(self.job.recall([run.id for pair in shown for run in pair]))
         return [
             {
-                "question": one.task.instruction,
-                "truth": "nothing to find" if one.task.answer is None else str(one.task.answer),
-                "before": told(next(whole).trajectories[0]),
-                "after": told(next(whole).trajectories[0]),
+                "question": run.task.instruction,
+                "truth": "nothing to find" if run.task.answer is None else str(run.task.answer),
+                "before": as_text(next(complete_runs).trajectories[0]),
+                "after": as_text(next(complete_runs).trajectories[0]),
             }
-            for one, _ in shown
+            for run, _ in shown
         ]
-
-
-def _table_of(bundle: Bundle) -> str:
-    return RouterTable.of(bundle["router"]).render() if "router" in bundle else ""
 
 
 def _importances(bundle: Bundle) -> list[tuple[str, float]]:
@@ -406,15 +396,17 @@ def _importances(bundle: Bundle) -> list[tuple[str, float]]:
     return sorted(((name, 100 * share) for name, share in shares.items()), key=lambda row: -row[1])[:10]
 
 
-def told(trajectory: Trajectory) -> str:
+def as_text(trajectory: Trajectory) -> str:
     """A run as lines of text: each tool call and what came of it."""
     lines = []
     for step in trajectory.steps:
         if step.kind == "tool":
-            found = step.action or []
-            given = " ".join(f"{key}={value}" for key, value in step.observation.items())
+            hits = step.action or []
+            arguments = " ".join(f"{key}={value}" for key, value in step.observation.items())
             lines.append(
-                f"{step.name} {given} → {len(found)} found" if step.name == "search" else f"read {given}"
+                f"{step.name} {arguments} → {len(hits)} found"
+                if step.name == "search"
+                else f"read {arguments}"
             )
         elif step.kind == "action" and isinstance(step.action, dict) and step.action.get("tool") != "answer":
             lines.append(" ".join(f"{key}={value}" for key, value in step.action.items()))

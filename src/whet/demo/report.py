@@ -63,17 +63,17 @@ NARROW = ("agent", "success % [95 %]", "halluc.", "unknown r/w", "turns", "rollo
 
 
 def in_words(report: Mapping[str, Any]) -> list[str]:
-    """What the table says, in plain words, for somebody who sees it for the first time."""
+    """The table in plain words, for somebody who sees it for the first time."""
     before, after = (report["stages"][name]["mix"] for name in ("weak", "released"))
 
     def of_100(figures: Mapping[str, Any], name: str) -> str:
         return "–" if figures[name] is None else f"{100 * figures[name]:.0f}"
 
     if report["released"] == "weak":
-        told = f"Nothing is released. Of 100 questions the agent as it came gets {of_100(before, 'success')} right"
+        summary = f"Nothing is released. Of 100 questions the agent as it came gets {of_100(before, 'success')} right"
         wrong = f"{of_100(before, 'hallucination')} wrong with confidence"
     else:
-        told = (
+        summary = (
             f"Of 100 questions the released agent ({report['released']}) gets {of_100(after, 'success')} right "
             f"instead of {of_100(before, 'success')}"
         )
@@ -82,7 +82,7 @@ def in_words(report: Mapping[str, Any]) -> list[str]:
             f"{of_100(before, 'hallucination')}"
         )
     return [
-        f"{told}, and {wrong}.",
+        f"{summary}, and {wrong}.",
         "halluc.: wrong with confidence; unknown r/w: it says that it does not know, rightly (there is no answer) "
         "and wrongly (there is one).",
     ]
@@ -132,7 +132,7 @@ def chart(
     points = [point for line in series.values() for point in line]
     if len(points) < 2:
         return ""
-    left, bottom, top = 44, 24, 22
+    margin, bottom, top = 44, 24, 22
     xs, ys = [x for x, _ in points], [y for _, y in points]
     x0, x1, y0, y1 = min(xs), max(xs), min(ys), max(ys)
     x1 = x1 if x1 > x0 else x0 + 1
@@ -141,21 +141,21 @@ def chart(
     colours = ("#1b6ca8", "#c8553d", "#588b3c", "#7d5ba6", "#b58900")
 
     def place(x: float, y: float) -> str:
-        across = left + (x - x0) / (x1 - x0) * (width - left - 8)
+        across = margin + (x - x0) / (x1 - x0) * (width - margin - 8)
         down = height - bottom - (y - y0) / (y1 - y0) * (height - bottom - top)
         return f"{across:.1f},{down:.1f}"
 
     parts = [
         f'<svg viewBox="0 0 {width} {height}" width="{width}" height="{height}" role="img"'
-        f' aria-label="{escape(name)}"><text x="{left}" y="12" class="t">{escape(name)}</text>'
+        f' aria-label="{escape(name)}"><text x="{margin}" y="12" class="t">{escape(name)}</text>'
     ]
     for value in (y0, (y0 + y1) / 2, y1):
         down = place(x0, value).split(",")[1]
         parts.append(
-            f'<line x1="{left}" x2="{width - 8}" y1="{down}" y2="{down}" class="g"/>'
-            f'<text x="{left - 4}" y="{down}" class="l" text-anchor="end">{value:.3g}</text>'
+            f'<line x1="{margin}" x2="{width - 8}" y1="{down}" y2="{down}" class="g"/>'
+            f'<text x="{margin - 4}" y="{down}" class="l" text-anchor="end">{value:.3g}</text>'
         )
-    parts.append(f'<text x="{left}" y="{height - 6}" class="l">{x0:.3g}</text>')
+    parts.append(f'<text x="{margin}" y="{height - 6}" class="l">{x0:.3g}</text>')
     parts.append(f'<text x="{width - 8}" y="{height - 6}" class="l" text-anchor="end">{x1:.3g}</text>')
     for number, (label, line) in enumerate(series.items()):
         colour = colours[number % len(colours)]

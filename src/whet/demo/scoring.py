@@ -1,8 +1,8 @@
-"""What the main job is judged by: scores of one run, and the figures of many."""
+"""The scores of one run of the main job, and the figures of many."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ..envs.email import Rubric, training_reward
@@ -56,8 +56,8 @@ def turns(trajectory: Trajectory) -> float | None:
 
 def unknown(trajectory: Trajectory) -> float | None:
     """1 for "I don't know" on a question that has an answer; the alarm's signal."""
-    given = answered(trajectory)
-    return None if given is None else 1.0 - given
+    attempted = answered(trajectory)
+    return None if attempted is None else 1.0 - attempted
 
 
 REWARDS = (success, reward, answered, unknown, hallucination, turns)
@@ -69,16 +69,16 @@ def figures(groups: Sequence[Group]) -> dict[str, dict[str, Any]]:
     The tasks are drawn in the proportion of WEIGHTS, so the mix is their plain mean.
     Intervals are 95 %, clustered by mailbox.
     """
-    runs = [one for group in groups for one in group.trajectories]
+    runs = [run for group in groups for run in group.trajectories]
     tiers: dict[str, list[Trajectory]] = {"mix": runs}
     for tier in TIERS:
-        tiers[tier] = [one for one in runs if one.task.meta["tier"] == tier]
+        tiers[tier] = [run for run in runs if run.task.meta["tier"] == tier]
     return {tier: _figures(chosen) for tier, chosen in tiers.items()}
 
 
 def _figures(runs: Sequence[Trajectory]) -> dict[str, Any]:
-    rubrics = [(one, rubric) for one in runs if (rubric := rubric_of(one)) is not None]
-    successes = [success(one) or 0.0 for one, _ in rubrics]
+    rubrics = [(run, rubric) for run in runs if (rubric := rubric_of(run)) is not None]
+    successes = [success(run) or 0.0 for run, _ in rubrics]
     return {
         "success": mean(successes),
         "hallucination": mean(float(rubric.hallucination) for _, rubric in rubrics),
@@ -89,7 +89,7 @@ def _figures(runs: Sequence[Trajectory]) -> dict[str, Any]:
         "turns": mean(float(rubric.turns) for _, rubric in rubrics),
         "n": len(rubrics),
         "interval": list(
-            cluster_interval(successes, [one.task.group for one, _ in rubrics], bounds=(0.0, 1.0))
+            cluster_interval(successes, [run.task.group for run, _ in rubrics], bounds=(0.0, 1.0))
         ),
     }
 
@@ -98,10 +98,3 @@ def mean(values: Iterable[float]) -> float | None:
     """Mean, None of nothing."""
     listed = list(values)
     return sum(listed) / len(listed) if listed else None
-
-
-def shape(figures: Mapping[str, Mapping[str, Any]]) -> str:
-    """One line for the log: success and hallucination by tier."""
-    return "  ".join(
-        f"{tier} {one['success']:.3f}/{one['hallucination']:.3f}" for tier, one in figures.items()
-    )

@@ -26,19 +26,19 @@ def main() -> None:
     """The second process."""
     out = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)  # what a library prints must not come between the messages
-    told: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+    messages: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
     # First of all, because what follows takes seconds, in which the first process may end.
-    threading.Thread(target=_listen, args=(sys.stdin.buffer, told), daemon=True).start()
-    asyncio.run(_serve(told, out))
+    threading.Thread(target=_listen, args=(sys.stdin.buffer, messages), daemon=True).start()
+    asyncio.run(_serve(messages, out))
 
 
-def _listen(messages: BinaryIO, told: queue.SimpleQueue[dict[str, Any]]) -> None:
+def _listen(messages: BinaryIO, incoming: queue.SimpleQueue[dict[str, Any]]) -> None:
     for line in messages:
-        told.put(msgspec.json.decode(line))
+        incoming.put(msgspec.json.decode(line))
     os._exit(1)  # the first process is gone
 
 
-async def _serve(told: queue.SimpleQueue[dict[str, Any]], out: BinaryIO) -> None:
+async def _serve(messages: queue.SimpleQueue[dict[str, Any]], out: BinaryIO) -> None:
     # These take seconds.
     from ..store import Store
     from ..training.local import use_threads
@@ -59,23 +59,26 @@ async def _serve(told: queue.SimpleQueue[dict[str, Any]], out: BinaryIO) -> None
             spoke = now
             say({"progress": [what, done, total, figures]})
 
-    begun = told.get()
-    options = msgspec.convert(begun["options"], JobOptions, dec_hook=lambda type, value: type(value))
-    with Store(Path(begun["store"])) as store:
-        job = Job(options, store, name=begun["name"], progress=progress)
-        stages, taken = Proof(job).stages(), set[str]()
+    order = messages.get()
+    options = msgspec.convert(order["options"], JobOptions, dec_hook=lambda type, value: type(value))
+    with Store(Path(order["store"])) as store:
+        job = Job(options, store, name=order["name"], progress=progress)
+        stages, finished = Proof(job).stages(), set[str]()
         say({"ready": {**job.timings["mail"], "stage": "mail, second process"}})
         while True:
-            wanted = (await asyncio.to_thread(told.get))["stage"]
+            requested = (await asyncio.to_thread(messages.get))["stage"]
             try:
-                for name in (*behind(stages, wanted), wanted):  # not more: the first process may just end it
-                    if name not in taken:
+                for name in (
+                    *behind(stages, requested),
+                    requested,
+                ):  # not more: the first process may just end it
+                    if name not in finished:
                         await stages[name].run()
-                        taken.add(name)
+                        finished.add(name)
             except Exception as error:
                 say({"failed": f"{type(error).__name__}: {error}"})
             else:
-                say({"ended": wanted})
+                say({"ended": requested})
 
 
 if __name__ == "__main__":

@@ -2,8 +2,8 @@
 
 A stage is a function of what earlier stages left in the store and of the seed alone.  So which process runs
 it, and what runs beside it, changes nothing but the time that passes; a process that is lost takes nothing
-with it but the work since its last checkpoint.  What the stages are is in `learning.py` and `proof.py`, what
-the other process is in `processes.py` and `second.py`.
+with it but the work since its last checkpoint.  The stages are in `learning.py` and `proof.py`,
+the other process in `processes.py` and `second.py`.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ class Stage:
 
 def behind(stages: Mapping[str, Stage], name: str) -> list[str]:
     """Every stage that this one needs, however far behind it, in the order in which they stand there."""
-    wanted, found = list(stages[name].needs), set[str]()
-    while wanted:
-        one = wanted.pop()
-        if one not in found:
-            found.add(one)
-            wanted += stages[one].needs
-    return [one for one in stages if one in found]
+    pending, needed = list(stages[name].needs), set[str]()
+    while pending:
+        stage = pending.pop()
+        if stage not in needed:
+            needed.add(stage)
+            pending += stages[stage].needs
+    return [stage for stage in stages if stage in needed]
 
 
-Place = Callable[[str], Awaitable[None]]
+Place = Callable[[str], Awaitable[object]]
 """A process that runs the stage of this name to its end."""
 
 
@@ -57,23 +57,27 @@ async def run_in_order(
         BaseException: what a stage raised; the others under way are cancelled.
     """
     waiting, ended, here = list(needs), set[str](), list(places)
-    running: dict[asyncio.Task[None], tuple[str, Place]] = {}
+    running: dict[asyncio.Future[object], tuple[str, Place]] = {}
     try:
         while len(ended) < len(needs):
             for name in [name for name in waiting if ended.issuperset(needs[name])]:
-                free = [place for place in here if place not in (taken for _, taken in running.values())]
+                free = [
+                    free_place
+                    for free_place in here
+                    if free_place not in (busy for _, busy in running.values())
+                ]
                 if not free:
                     break
                 waiting.remove(name)
                 running[asyncio.ensure_future(free[0](name))] = name, free[0]
             done, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
-                name, place = running.pop(task)
+                name, lost_place = running.pop(task)
                 try:
                     task.result()
                     ended.add(name)
                 except Lost as gone:
-                    here.remove(place)
+                    here.remove(lost_place)
                     if not here:
                         raise
                     lost(gone)

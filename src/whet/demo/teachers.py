@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import ModuleType
 
-from ..envs.email import Inbox, World
+from ..envs.email import Hit, Inbox, World
 from ..envs.email.slots import SlotView
-from ..tracing.decisions import tool_calls
+from ..tracing.tool_calls import tool_calls
 from ..types import Bundle, Group, Json, Step, Tokens, Trajectory
 from .agents import IDS, parsed
 
@@ -48,24 +48,27 @@ def as_slots(trajectory: Trajectory, world: World, agent: ModuleType, bundle: Bu
             Step(action=" ".join(action), tokens=Tokens(tuple(context), tuple(ids), (0.0,) * len(ids)))
         )
         context += ids
-        context += [IDS[token] for token in _seen(view, inbox, call)]
+        context += [IDS[token] for token in _observed(view, inbox, call)]
     return replace(trajectory, steps=tuple(steps))
 
 
-def _seen(view: SlotView, inbox: Inbox, call: Mapping[str, Json]) -> list[str]:
+def searched(inbox: Inbox, call: Mapping[str, Json]) -> list[Hit]:
+    """The results of a recorded search, on a fresh inbox."""
+    filters = {name: call[name] for name in ("sender", "month") if call.get(name)}
+    return inbox.search(call["words"], match=call.get("match", "all"), **filters)
+
+
+def _observed(view: SlotView, inbox: Inbox, call: Mapping[str, Json]) -> list[str]:
     if call["tool"] == "search":
-        given = {name: call[name] for name in ("sender", "month") if call.get(name)}
-        return view.observe_search(
-            [hit.id for hit in inbox.search(call["words"], match=call["match"], **given)]
-        )
+        return view.observe_search([hit.id for hit in searched(inbox, call)])
     return view.observe_read(call["id"]) if call["tool"] == "read" else []
 
 
 def lessons(groups: Sequence[Group], world: World, agent: ModuleType, bundle: Bundle) -> list[Group]:
     """Groups of runs that have a form by slot; tasks without any are left out."""
-    found = []
+    groups_by_slot = []
     for group in groups:
-        kept = [slots for one in group.trajectories if (slots := as_slots(one, world, agent, bundle))]
-        if kept:
-            found.append(Group(group.task, tuple(kept)))
-    return found
+        slot_runs = [slots for run in group.trajectories if (slots := as_slots(run, world, agent, bundle))]
+        if slot_runs:
+            groups_by_slot.append(Group(group.task, tuple(slot_runs)))
+    return groups_by_slot

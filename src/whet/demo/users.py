@@ -10,7 +10,7 @@ from ..types import Feedback, Trajectory, digest
 
 @dataclass(frozen=True, kw_only=True)
 class Users:
-    """What the only labels of the main job look like."""
+    """The source of the main job's only labels."""
 
     rate: float = 0.4
     """Share of answers that get a thumb."""
@@ -26,8 +26,8 @@ class Users:
         It depends on the seed, the question and which agent was asked, so it is the same after a restart
         and in a second job on the same store.
         """
-        asked = (self.seed, trajectory.task.id, trajectory.seed, dict(trajectory.versions))
-        rng = random.Random(digest(asked))
+        identity = (self.seed, trajectory.task.id, trajectory.seed, dict(trajectory.versions))
+        rng = random.Random(digest(identity))
         rates, wrong, flip = rng.random() < self.rate, rng.random() < self.noise, rng.random() < 0.5
         success = trajectory.score("success")
         if not rates or success is None:

@@ -19,7 +19,7 @@ TextModel = Callable[[str], str]
 
 
 FINISHED = "Episode finished."
-"""What there is to see after the end."""
+"""The observation after the end."""
 
 
 class SimpleQAEnv:
@@ -49,7 +49,7 @@ class SimpleQAEnv:
 
 
 def generate_reply(model: TextModel, prompt: str) -> str:
-    """What the model says to the prompt."""
+    """The model's reply to the prompt."""
     return model(prompt)
 
 
@@ -124,12 +124,4 @@ def _info(info: Mapping[str, bool]) -> dict[str, Json]:
     return {**info, "success": info["correct"]}
 
 
-__all__ = [
-    "QAEnv",
-    "SimpleQAEnv",
-    "TextModel",
-    "Transition",
-    "echo_model",
-    "generate_reply",
-    "run_episode",
-]
+__all__ = ["QAEnv", "SimpleQAEnv", "TextModel", "Transition", "echo_model", "generate_reply", "run_episode"]

@@ -1,7 +1,7 @@
 """BabyAI's GoTo missions in words: `pip install minigrid`.
 
-What BabyAI-Text (Carta et al. 2023) does for BabyAI: the agent is told its mission and
-what it sees, in sentences, and acts by saying one of six things.  Built on minigrid's
+As BabyAI-Text (Carta et al. 2023) does for BabyAI: the agent reads its mission and
+its view, in sentences, and acts by naming one of six actions.  Built on minigrid's
 environments; the sentences are ours.  Positions are relative to the agent: "You see a
 red ball 2 steps forward and 1 step left".
 
@@ -41,7 +41,7 @@ def text_tasks(
     """Missions of a level, each with a grid of its own.
 
     Args:
-        names: word → word; what the agent is told of instead ("ball" → "sphere"), to see whether it
+        names: word → the word in its place ("ball" → "sphere"), to see whether the agent
             learned words or the task.
 
     Raises:
@@ -63,7 +63,7 @@ def spoken(observation: Mapping[str, Json], *, mission: bool = True) -> list[str
     """An observation as words, each line closed by a full stop.
 
     Args:
-        mission: whether to begin with it; a policy that remembers has read it once.
+        mission: begin with it; a policy with a memory has read it once.
     """
     lines = [observation["mission"]] if mission else []
     return [word for line in (*lines, *observation["seen"]) for word in (*line.split(), ".")]
@@ -89,7 +89,7 @@ class TextWorld:
         self._done = True
 
     def reset(self, task: Task, seed: int) -> dict[str, Json]:
-        """The mission and what is seen.
+        """The mission and the view.
 
         Raises:
             EnvError: the task is none of `text_tasks`.
@@ -98,13 +98,14 @@ class TextWorld:
 
         state = task.initial_state
         if state.get("level") not in LEVELS or "grid" not in state:
-            raise EnvError(f"task {task.id} is no mission; make tasks with text_tasks()")
+            raise EnvError(f"task {task.id} is not a mission; make tasks with text_tasks()")
+        # Unwrapped: gymnasium's own checks and time limit would come around the level's.
         more: dict[str, Any] = {} if self._limit is None else {"max_steps": self._limit}
         self._env = gymnasium.make(LEVELS[state["level"]], **more).unwrapped
         self._names: dict[str, str] = dict(state.get("names") or {})
-        seen, _ = self._env.reset(seed=int(state["grid"]))
+        view, _ = self._env.reset(seed=int(state["grid"]))
         self._done = False
-        return self._told(seen)
+        return self._observation(view)
 
     def step(self, action: Json) -> StepResult:
         """Do one of ACTIONS; anything else is not understood and costs a step.
@@ -115,23 +116,23 @@ class TextWorld:
         if self._done or self._env is None:
             raise EnvError("the mission is over or was never started: make a fresh TextWorld and reset it")
         number = ACTIONS.index(action) if action in ACTIONS else 6  # minigrid's `done` does nothing
-        seen, reward, terminated, truncated, _ = self._env.step(number)
+        view, reward, terminated, truncated, _ = self._env.step(number)
         self._done = terminated or truncated
         info = {"success": float(reward) > 0} if self._done else {}
-        told = None if self._done else self._told(seen)
-        return StepResult(told, float(reward), bool(terminated), bool(truncated), info)
+        observation = None if self._done else self._observation(view)
+        return StepResult(observation, float(reward), bool(terminated), bool(truncated), info)
 
-    def _told(self, seen: Any) -> dict[str, Json]:
-        mission = self._said(str(self._env.mission))
-        lines = [self._said(line) for line in described(seen["image"])]
+    def _observation(self, view: Any) -> dict[str, Json]:
+        mission = self._renamed(str(self._env.mission))
+        lines = [self._renamed(line) for line in described(view["image"])]
         return {"mission": mission, "seen": lines, "actions": list(ACTIONS)}
 
-    def _said(self, text: str) -> str:
+    def _renamed(self, text: str) -> str:
         return " ".join(self._names.get(word, word) for word in text.split())
 
 
 def described(image: Any) -> list[str]:
-    """Sentences for what is in minigrid's egocentric view.
+    """Sentences for the objects in minigrid's egocentric view.
 
     Args:
         image: (7, 7, 3) of object, colour and state; the agent stands at (3, 6) and looks along −y.
@@ -148,15 +149,15 @@ def described(image: Any) -> list[str]:
             if kind in ("unseen", "empty", "floor", "wall", "agent") or (x, y) == (middle, near):
                 continue
             state = f"{doors[int(image[x, y, 2])]} " if kind == "door" else ""
-            what = f"{state}{IDX_TO_COLOR[int(image[x, y, 1])]} {kind}"
-            things.append((abs(x - middle) + near - y, f"You see a {what} {_where(x - middle, near - y)}"))
+            label = f"{state}{IDX_TO_COLOR[int(image[x, y, 1])]} {kind}"
+            things.append((abs(x - middle) + near - y, f"You see a {label} {_where(x - middle, near - y)}"))
     ahead = _wall(image, [(middle, y) for y in range(near - 1, -1, -1)])
     lines = [line for _, line in sorted(things)]
     return lines + ([f"You see a wall {_steps(ahead)} forward"] if ahead else [])
 
 
 def _wall(image: Any, cells: Sequence[tuple[int, int]]) -> int | None:
-    """How many steps away the first wall of these cells is."""
+    """The distance in steps to the first wall of these cells."""
     from minigrid.core.constants import OBJECT_TO_IDX
 
     for distance, (x, y) in enumerate(cells, 1):
@@ -166,10 +167,10 @@ def _wall(image: Any, cells: Sequence[tuple[int, int]]) -> int | None:
 
 
 def _where(right: int, forward: int) -> str:
-    found = [f"{_steps(forward)} forward"] if forward else []
+    parts = [f"{_steps(forward)} forward"] if forward else []
     if right:
-        found.append(f"{_steps(abs(right))} {'right' if right > 0 else 'left'}")
-    return " and ".join(found)
+        parts.append(f"{_steps(abs(right))} {'right' if right > 0 else 'left'}")
+    return " and ".join(parts)
 
 
 def _steps(count: int) -> str:

@@ -1,7 +1,7 @@
 """A tree to walk down: each turn a branch is chosen, and one leaf is the right one.
 
-What it is for: labels of steps and pairs made by search need an environment with
-prefixes that can be gone on from, steps that decide, and a truth to judge labels by.
+Labels of steps and pairs made by search need an environment with prefixes to
+continue from, steps that decide, and a truth to judge labels by: this one.
 Wrong turns are final unless `repairable`, where one later `undo` takes the last wrong
 turn back: there, a label of "some completion succeeds" calls a bad step good.
 
@@ -34,14 +34,14 @@ def tree_tasks(
     if depth < 1 or branches < 2:
         raise InputError(f"a tree needs depth 1 and 2 branches at least; got {depth} and {branches}")
     rng = random.Random(seed)
-    found = []
+    tasks = []
     for number in range(count):
         goal = [rng.randrange(branches) for _ in range(depth)]
         state = {"goal": goal, "branches": branches, "repairable": repairable}
-        found.append(
+        tasks.append(
             Task(id=f"tree-{seed}-{number}", instruction=" ".join(map(str, goal)), initial_state=state)
         )
-    return found
+    return tasks
 
 
 def right_turns(task: Task) -> list[str]:
@@ -80,9 +80,11 @@ class Tree:
             self._undo = int(bool(task.initial_state["repairable"]))
             self._right = right_turns(task)
         except (KeyError, TypeError, ValueError) as error:
-            raise EnvError(f"task {task.id} is no walk down a tree: {error!r}; use tree_tasks()") from error
+            raise EnvError(
+                f"task {task.id} is not a walk down a tree: {error!r}; use tree_tasks()"
+            ) from error
         self._path, self._done = [], False
-        return self._seen()
+        return self._observation()
 
     def step(self, action: Json) -> StepResult:
         """Take a branch by its number as text, or `undo` where the tree can be repaired, once.
@@ -97,13 +99,13 @@ class Tree:
         if action == UNDO and self._undo and self._path:
             self._path.pop()
             self._undo -= 1
-            return StepResult(self._seen(), 0.0)
-        known = isinstance(action, str) and action.isdecimal() and int(action) < self._branches
+            return StepResult(self._observation(), 0.0)
+        valid = isinstance(action, str) and action.isdecimal() and int(action) < self._branches
         self._path.append(str(action))
-        self._done = not known or len(self._path) == len(self._right)
+        self._done = not valid or len(self._path) == len(self._right)
         won = self._done and self._path == self._right
-        seen = None if self._done else self._seen()
-        return StepResult(seen, float(won), self._done, False, {"success": won} if self._done else {})
+        observation = None if self._done else self._observation()
+        return StepResult(observation, float(won), self._done, False, {"success": won} if self._done else {})
 
     def snapshot(self) -> Any:
         """Everything that the walk is."""
@@ -113,5 +115,5 @@ class Tree:
         """Go back to where `snapshot` was taken."""
         self.__dict__.update(deepcopy(saved))
 
-    def _seen(self) -> dict[str, Json]:
+    def _observation(self) -> dict[str, Json]:
         return {"goal": list(self._goal), "path": list(self._path), "undo": bool(self._undo)}

@@ -15,8 +15,8 @@ from typing import Any
 import msgspec
 
 from ..errors import InputError
-from ..tracing.decisions import decisions
 from ..tracing.signals import IMPLICIT, telling
+from ..tracing.tool_calls import decisions
 from ..types import Feedback, Json, Outcome, Trajectory, canonical
 from .base import Reward, reward
 
@@ -250,7 +250,7 @@ def _last(given: Sequence[Feedback]) -> float | None:
 def fewer_steps(penalty: float = 0.01) -> Reward:
     """−penalty for each decision: a tool call, an answer, or another turn; of an Env its actions.
 
-    It is the same for one agent however it was recorded (`whet.tracing.decisions`); an action within which an agent
+    It is the same for one agent however it was recorded (`whet.tracing.tool_calls`); an action within which an agent
     called tools counts as these calls and its answer.
     """
     _check_penalty(penalty)

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..errors import InputError
-from ..tracing.decisions import Invocation, tool_calls
+from ..tracing.tool_calls import Invocation, tool_calls
 from ..types import Json, Score, Step, Trajectory, canonical
 
 _UNTOLD = (
@@ -68,7 +68,7 @@ class ToolUse:
         required: Trajectory → the calls its task needs, None where nobody knows; `meta["required_calls"]`
             of the task if left out.
         calls: Trajectory → the calls that were made; if left out those that its decorators, spans, model calls or
-            actions tell of (`whet.tracing.decisions`).
+            actions tell of (`whet.tracing.tool_calls`).
     """
 
     def __init__(

@@ -1,10 +1,9 @@
-"""Which sandbox: its limits, its interpreter, what it may see, and how it is shut in."""
+"""A sandbox's configuration: limits, interpreter, visible files, backend."""
 
 from __future__ import annotations
 
 import os
 import shutil
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,14 +16,14 @@ from . import docker, launch
 from .limits import Limits
 
 TAIL_BYTES = 4096
-"""How much of what a call printed is kept."""
+"""Bytes kept of the end of what a call printed."""
 
 Backend = Literal["bubblewrap", "namespaces", "docker"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sandbox:
-    """How code that we did not write is run.
+    """The configuration under which untrusted code runs.
 
     Args:
         limits: of each evaluation.
@@ -33,7 +32,7 @@ class Sandbox:
         backend: `bubblewrap`, `namespaces` (made by ourselves), `docker`, or None for the first that is
             there; `docker` where there is an image.
         image: a Docker image with Python 3.10 or newer and the modules that are wanted; it has to be there.
-            Where neither this nor a backend is given, what `WHET_SANDBOX_IMAGE` says.
+            If neither this nor a backend is given, the value of `WHET_SANDBOX_IMAGE`.
     """
 
     limits: Limits = field(default_factory=Limits)
@@ -55,7 +54,7 @@ class Sandbox:
 
         Raises:
             InputError: an image without Docker, or Docker without an image.
-            SandboxError: what was asked for is not installed.
+            SandboxError: the requested backend is not installed.
         """
         if self.backend not in (None, "docker") if self.image else self.backend == "docker":
             raise InputError(
@@ -67,7 +66,7 @@ class Sandbox:
         installed = launch.bubblewrap() is not None
         if self.backend == "bubblewrap" and not installed:
             raise SandboxError(
-                "bubblewrap was asked for and there is no bwrap on PATH. Install it (apt install bubblewrap), "
+                "bubblewrap was requested, and bwrap is not on PATH. Install it (apt install bubblewrap), "
                 "or leave `backend` out to use namespaces of our own."
             )
         if self.backend is not None:
@@ -77,12 +76,12 @@ class Sandbox:
         return "bubblewrap" if installed and not private else "namespaces"
 
     def command(
-        self, modules: Sequence[str], place: str, cgroup: Mapping[str, int | None] | None = None
+        self, modules: Sequence[str], container: str, cgroup: Mapping[str, int | None] | None = None
     ) -> list[str]:
         """The command that starts a zygote with `modules` imported.
 
         Args:
-            place: the name of a container; not used without one.
+            container: its name; unused without an image.
             cgroup: how it enters one, see `cgroup.Entrance`.
 
         Raises:
@@ -102,7 +101,7 @@ class Sandbox:
             }
         text = msgspec.json.encode(plan).decode()
         if self.image is not None:
-            return self._in_docker(self.image, place, text)
+            return self._in_docker(self.image, container, text)
         python = launch.interpreter(self.python)
         program = launch.bubblewrap()
         if chosen == "bubblewrap" and program is not None:
@@ -146,12 +145,12 @@ class Local:
     image = None
 
     def command(
-        self, modules: Sequence[str], place: str, cgroup: Mapping[str, int | None] | None = None
+        self, modules: Sequence[str], folder: str, cgroup: Mapping[str, int | None] | None = None
     ) -> list[str]:
-        """The command that starts a zygote with `modules` imported and its folders in `place`."""
+        """The command that starts a zygote with `modules` imported and its folders in `folder`."""
         python = launch.interpreter(self.python)
         library = str(launch.inside().parent)
-        plan = _plan(self.limits, modules, isolate=False, box=place, library=library)
+        plan = _plan(self.limits, modules, isolate=False, box=folder, library=library)
         plan |= {"path": list(self.paths), "become": None, "cgroup": cgroup}
         return launch.start_zygote(python.executable, library, msgspec.json.encode(plan).decode())
 
@@ -178,13 +177,8 @@ def _plan(
     }
 
 
-def scratch_folder() -> str:
-    """A temporary folder for what runs without a sandbox."""
-    return tempfile.mkdtemp(prefix="whet-local-")
-
-
 def remove(folder: str) -> None:
-    """Remove a scratch folder and what a killed program left in it."""
+    """Remove a scratch folder with everything that a killed program left in it."""
     deadline = time.monotonic() + 2.0
     while os.path.isdir(folder) and time.monotonic() < deadline:
         # What was killed a moment ago may just have made one more file.

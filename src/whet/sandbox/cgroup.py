@@ -66,7 +66,7 @@ def find(
 
     Args:
         membership: which cgroups this process is in, as the kernel writes it.
-        mounts: what is mounted, as the kernel writes it.
+        mounts: the mounted file systems, as the kernel writes them.
     """
     try:
         lines = [line.split(":", 2) for line in membership.read_text().splitlines() if line]
@@ -110,7 +110,7 @@ def _version_2(own: Path) -> Place | None:
         except OSError:
             return None
         # To move a process takes the right to write the list of the nearest common ancestor.
-        if "memory" in shared and all(os.access(one, os.W_OK) for one in (parent, parent / "cgroup.procs")):
+        if "memory" in shared and all(os.access(file, os.W_OK) for file in (parent, parent / "cgroup.procs")):
             return Place(2, parent)
         try:
             limited = (parent / "memory.max").read_text().strip() != "max"
@@ -132,7 +132,7 @@ def _scope() -> Place | None:
         return None
     command = [program, *user, "--scope", "--quiet", "--collect", "-p", "MemoryAccounting=yes"]
     try:
-        found = subprocess.run(
+        scope = subprocess.run(
             [*command, "--", "cat", "/proc/self/cgroup"],
             capture_output=True,
             timeout=10,
@@ -141,27 +141,27 @@ def _scope() -> Place | None:
         )
     except (OSError, subprocess.SubprocessError):
         return None
-    return Place(2, None, tuple(command)) if found.stdout.rstrip().endswith(".scope") else None
+    return Place(2, None, tuple(command)) if scope.stdout.rstrip().endswith(".scope") else None
 
 
 @dataclass(frozen=True, slots=True)
 class Entrance:
-    """How a process comes to be in a cgroup: the beginning of its command, and what the zygote is told."""
+    """The way of a process into a cgroup: the beginning of its command, and the zygote's descriptors."""
 
     prefix: tuple[str, ...]
-    told: dict[str, int | None]
+    descriptors: dict[str, int | None]
     """`enter`: a descriptor into which it writes 0; `events`: one that counts those killed for memory."""
     passed: tuple[int, ...]
     """Descriptors that the process inherits."""
 
 
-_found = functools.cache(find)
+_find_once = functools.cache(find)
 _given_up: list[Nowhere] = []
 
 
 def here() -> Place | Nowhere:
     """`find`, asked once in this process; nowhere once it was given up."""
-    return _given_up[-1] if _given_up else _found()
+    return _given_up[-1] if _given_up else _find_once()
 
 
 def give_up(reason: str) -> None:
@@ -189,6 +189,7 @@ class Group:
             self.path = place.parent / f"{_PREFIX}{os.getpid()}-{next(_numbers)}"
             self.path.mkdir()
             try:
+                # Far above any machine, to see that it can be written: `allow` sets the real one.
                 (self.path / _FILES[place.version][0]).write_text(str(1 << 50))
             except OSError:
                 self.path.rmdir()
@@ -196,7 +197,7 @@ class Group:
 
     @contextlib.contextmanager
     def entrance(self) -> Iterator[Entrance]:
-        """What a process needs that is started to be in it; open for as long as the block lasts."""
+        """The Entrance for a process that is to start in it; open for as long as the block lasts."""
         if self.path is None:
             # The shell opens what is to be seen no more from inside, and becomes the command.
             events = f'exec {_SCOPE_EVENTS}<"{_root()}$(sed -n s/^0:://p /proc/self/cgroup)/memory.events"'
@@ -212,7 +213,7 @@ class Group:
             os.close(events_here)
 
     def allow(self, more: int, process: int) -> None:
-        """Set the limit to what is in use now and `more` bytes.
+        """Set the limit to the bytes in use now and `more`.
 
         Args:
             process: one that is in the scope that systemd made.
@@ -266,7 +267,7 @@ _FILES = {
     ),
     2: ("memory.max", "memory.swap.max", "memory.current", "memory.events"),
 }
-"""Version → the files of the limit, of the limit on swap, of what is in use, of those killed for it."""
+"""Version → the files of the limit, the limit on swap, the bytes in use, and the processes killed for memory."""
 
 
 def _root() -> str:
@@ -284,7 +285,7 @@ def _of_process(process: int) -> Path:
 
 
 def _sweep(parent: Path) -> None:
-    """Take away what a process that was killed left behind; the kernel keeps all that are in use."""
+    """Delete the cgroups of processes that were killed; the kernel keeps all that are in use."""
     for path in parent.glob(f"{_PREFIX}*-*"):
         owner = path.name.removeprefix(_PREFIX).partition("-")[0]
         if owner.isdigit() and not os.path.exists(f"/proc/{owner}"):

@@ -1,7 +1,7 @@
 """The sandbox attacks itself, and is refused when an attack succeeds.
 
 The attacks are a program like any other (`inside/attacks.py`), run with small limits through the
-same pool.  What they achieved is judged out here, by what only the outside knows: whether a listener
+same pool.  Their success is judged out here, by facts that only the outside knows: whether a listener
 was reached, whether a file appeared, which processes are left.  The result is remembered for this
 process alone; a file that says "checked" could be forged.  A pass proves that these attacks fail on
 this kernel with this configuration, not that no other succeeds.
@@ -27,14 +27,9 @@ from .process import advice
 from .unchecked import UncheckedPool
 
 LIMITS = Limits(
-    memory=24 * MIB,
-    cpu_seconds=5,
-    wall_seconds=10,
-    processes=5,
-    file_bytes=2 * MIB,
-    output_bytes=1 * MIB,
+    memory=24 * MIB, cpu_seconds=5, wall_seconds=10, processes=5, file_bytes=2 * MIB, output_bytes=1 * MIB
 )
-"""What the attacks run with."""
+"""The limits of the attacks."""
 
 _SLACK = 4 * MIB
 _LOOP_SECONDS = 0.3
@@ -54,21 +49,21 @@ class Attack:
 
 @dataclass(frozen=True, slots=True)
 class _Bait:
-    """What stands outside for the attacks to reach."""
+    """The targets outside for the attacks to reach."""
 
     folder: Path
     listeners: tuple[socket.socket, ...]
-    told: dict[str, Any]
+    host: dict[str, Any]
     own: frozenset[str]
     """Values of the environment that the sandbox itself sets."""
     bound: list[int]
     """Bytes that all processes of an evaluation can have together, once that is known."""
 
     def reached(self) -> bool:
-        """Whether anybody connected to a listener."""
-        for one in self.listeners:
+        """True if anybody connected to a listener."""
+        for listener in self.listeners:
             try:
-                one.accept()[0].close()
+                listener.accept()[0].close()
             except BlockingIOError:
                 continue
             return True
@@ -94,10 +89,10 @@ def _baited(sandbox: Sandbox | Local) -> Iterator[_Bait]:
         os.chmod(folder, 0o777)
         loopback.bind(("127.0.0.1", 0))
         named.bind("\0" + abstract)
-        for one in (loopback, named):
-            one.listen()
-            one.setblocking(False)
-        told = {
+        for listener in (loopback, named):
+            listener.listen()
+            listener.setblocking(False)
+        host = {
             "secret": str(secret),
             "folder": folder,
             "port": loopback.getsockname()[1],
@@ -107,16 +102,16 @@ def _baited(sandbox: Sandbox | Local) -> Iterator[_Bait]:
             "bound": bound,
             "most": 16 * LIMITS.memory,
         }
-        yield _Bait(Path(folder), (loopback, named), told, frozenset(own.values()), [])
+        yield _Bait(Path(folder), (loopback, named), host, frozenset(own.values()), [])
 
 
 def _nothing(result: Result, bait: _Bait) -> str:
-    """What a list of achievements comes to; the empty string if the attack got nowhere."""
+    """The achievements as one sentence; the empty string if the attack got nowhere."""
     if not result.ok:
         assert result.failure is not None
         return f"it ended as {result.failure.type}: {result.failure.message}"
     if result.value:
-        return "; ".join(str(one) for one in result.value)[:300]
+        return "; ".join(str(achievement) for achievement in result.value)[:300]
     if bait.reached():
         return "a listener of the host was reached"
     return "" if os.listdir(bait.folder) == ["secret"] else "it wrote into a folder of the host"
@@ -124,21 +119,21 @@ def _nothing(result: Result, bait: _Bait) -> str:
 
 def _no_host_value(result: Result, bait: _Bait) -> str:
     host = {value for value in os.environ.values() if len(value) >= 8} - bait.own
-    seen = [value for value in result.value or () if value in host]
-    return f"{len(seen)} values of the host's environment were read" if seen else _ok(result)
+    leaked = [value for value in result.value or () if value in host]
+    return f"{len(leaked)} values of the host's environment were read" if leaked else _ok(result)
 
 
 def _ok(result: Result) -> str:
     return "" if result.failure is None else f"it ended as {result.failure.type}: {result.failure.message}"
 
 
-def _at_most(limit: int, what: str) -> Callable[[Result, _Bait], str]:
+def _at_most(limit: int, unit: str) -> Callable[[Result, _Bait], str]:
     def judge(result: Result, bait: _Bait) -> str:
         if result.killed_by is not None:
             return ""  # killed for it, by a cgroup for instance
         if not isinstance(result.value, int):
             return _ok(result) or "it did not say how far it got"
-        return "" if result.value <= limit else f"{result.value:,} {what}, where {limit:,} are allowed"
+        return "" if result.value <= limit else f"{result.value:,} {unit}, where {limit:,} are allowed"
 
     return judge
 
@@ -191,7 +186,7 @@ JUDGES: dict[str, Callable[[Result, _Bait], str]] = {
     "become_root": _nothing,
     "use_the_kernel": _nothing,
 }
-"""Attack → what it comes to, judged outside; the empty string if it was stopped."""
+"""Attack → its judge outside, which returns the achievement, or the empty string if it was stopped."""
 
 
 async def attacks(sandbox: Sandbox | Local, *, only: Collection[str] = ()) -> list[Attack]:
@@ -204,7 +199,7 @@ async def attacks(sandbox: Sandbox | Local, *, only: Collection[str] = ()) -> li
         SandboxError: it cannot be started at all; says how to mend it.
     """
     source = launch.SOURCES["attacks.py"].decode()
-    found = []
+    attempts = []
     with _baited(sandbox) as bait:
         async with UncheckedPool(replace(sandbox, limits=LIMITS)) as pool:
             before = await pool.processes()
@@ -214,15 +209,15 @@ async def attacks(sandbox: Sandbox | Local, *, only: Collection[str] = ()) -> li
                     continue
                 began = time.monotonic()
                 seconds = _LOOP_SECONDS if name == "endless_loop" else None
-                result = await pool.call(source, "attack", [name, bait.told], seconds=seconds)
+                result = await pool.call(source, "attack", [name, bait.host], seconds=seconds)
                 achieved = judge(result, bait)
                 if not achieved and len(await pool.processes()) > len(before):
                     achieved = "it left processes behind"
                 detail = achieved or _how(result)
                 if name == "memory_bomb_of_many":
                     detail = f"{detail}; {(await pool.bounded())[1]}"
-                found.append(Attack(name, not achieved, detail, time.monotonic() - began))
-    return found
+                attempts.append(Attack(name, not achieved, detail, time.monotonic() - began))
+    return attempts
 
 
 def _how(result: Result) -> str:
@@ -248,12 +243,12 @@ async def require(sandbox: Sandbox | Local) -> None:
     key = (*what_it_is, os.geteuid(), os.uname().release)
     if key in _passed:
         return
-    through = [one for one in await attacks(sandbox) if not one.stopped]
+    through = [attack for attack in await attacks(sandbox) if not attack.stopped]
     if through:
         # A hole is there the second time, too; a machine that was too busy to answer may not be.
-        names = {one.name for one in through}
-        through = [one for one in await attacks(sandbox, only=names) if not one.stopped]
+        names = {attack.name for attack in through}
+        through = [attack for attack in await attacks(sandbox, only=names) if not attack.stopped]
     if through:
-        what = "; ".join(f"{one.name}: {one.detail}" for one in through)
-        raise SandboxError(f"the sandbox does not hold here ({sandbox.describe()}): {what}. {advice(what)}")
+        holes = "; ".join(f"{attack.name}: {attack.detail}" for attack in through)
+        raise SandboxError(f"the sandbox does not hold here ({sandbox.describe()}): {holes}. {advice(holes)}")
     _passed.add(key)

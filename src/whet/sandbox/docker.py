@@ -18,7 +18,7 @@ from ..errors import InputError, SandboxError
 from .limits import Limits
 
 WARM_BYTES = 1 << 30
-"""What the imported modules may have, above the limits of an evaluation, in the container's own limit."""
+"""Bytes for the imported modules in the container's own limit, above the limits of an evaluation."""
 
 
 HIDDEN = ("/sys", "/run", "/var/tmp", "/dev/mqueue")
@@ -34,13 +34,13 @@ def program() -> str:
     Raises:
         SandboxError: neither is installed.
     """
-    found = shutil.which("docker") or shutil.which("podman")
-    if found is None:
+    path = shutil.which("docker") or shutil.which("podman")
+    if path is None:
         raise SandboxError(
-            "a Docker image was asked for, and there is neither docker nor podman on PATH. Install one of them, "
+            "a Docker image was requested, and neither docker nor podman is on PATH. Install one of them, "
             "or leave the image out: bubblewrap or namespaces of our own need neither."
         )
-    return found
+    return path
 
 
 def command(
@@ -60,7 +60,7 @@ def command(
         start: the command inside.
         name: of the container, to remove it by.
         binds: host path to path inside, read-only.
-        environment: what is set beside what the image sets.
+        environment: variables beside those of the image.
         box: the folder of an evaluation, its bytes, and the user that it belongs to.
 
     Raises:
@@ -71,19 +71,8 @@ def command(
         raise InputError(f"{image!r} is not the name of an image, such as python:3.12")
     folder, size, user = box
     words = [program(), "run", "--rm", "--interactive", "--name", name, "--pull", "never"]
-    words += [
-        "--network",
-        "none",
-        "--read-only",
-        "--ipc",
-        "private",
-        "--shm-size",
-        "64k",
-        "--user",
-        f"{user}:{user}",
-        "--workdir",
-        "/",
-    ]
+    words += ["--network", "none", "--read-only", "--ipc", "private", "--shm-size", "64k"]
+    words += ["--user", f"{user}:{user}", "--workdir", "/"]
     words += ["--cap-drop", "ALL", "--security-opt", "no-new-privileges"]
     # Ours is stricter and on every evaluation; theirs forbids the namespaces that an evaluation gets.
     words += ["--security-opt", "seccomp=unconfined", "--security-opt", "apparmor=unconfined"]
@@ -108,7 +97,7 @@ def most(limits: Limits) -> int:
 
 def without(folders: Sequence[str], paths: Sequence[str]) -> list[str]:
     """Those of the folders that cover none of the paths."""
-    return [one for one in folders if not any((path + "/").startswith(one + "/") for path in paths)]
+    return [folder for folder in folders if not any((path + "/").startswith(folder + "/") for path in paths)]
 
 
 def fresh_name() -> str:
@@ -126,7 +115,7 @@ def remove(name: str) -> None:
 
 
 def advice(reason: str) -> str:
-    """What to do about a container that could not be started; the empty string where Docker is not to blame."""
+    """Advice on a container that could not be started; the empty string where Docker is not to blame."""
     low = reason.lower()
     if "image not known" in low or "no such image" in low or "unable to find image" in low:
         return "Nothing is pulled by itself: `docker pull IMAGE`, or `docker build` one with the modules you need."

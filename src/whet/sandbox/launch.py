@@ -85,7 +85,7 @@ class Bind:
 
     @property
     def private(self) -> bool:
-        """Whether somebody else than its owner could not read it: it, or something right in it."""
+        """True if only its owner can read it, or something directly in it."""
         return not self.link and not all(map(_everybody_may, [self.path, *_children(self.path)]))
 
 
@@ -150,13 +150,13 @@ def existing(paths: Sequence[str]) -> list[str]:
     Raises:
         InputError: one of them does not exist or is the root.
     """
-    found = []
+    resolved = []
     for path in paths:
-        whole = os.path.realpath(path)
-        if whole == "/" or not os.path.exists(whole):
+        target = os.path.realpath(path)
+        if target == "/" or not os.path.exists(target):
             raise InputError(f"paths={path!r}: it must be an existing file or folder, and not the root")
-        found.append(whole)
-    return found
+        resolved.append(target)
+    return resolved
 
 
 def binds(python: Interpreter, paths: Sequence[str]) -> list[Bind]:
@@ -165,33 +165,33 @@ def binds(python: Interpreter, paths: Sequence[str]) -> list[Bind]:
     Raises:
         InputError: one of `paths` does not exist or is the root.
     """
-    found = {one.path: one for one in _system_libraries()}
+    by_path = {bind.path: bind for bind in _system_libraries()}
     for path in _of_python(python):
         if os.path.isdir(path) or os.path.isfile(path):
-            found.setdefault(path, Bind(path))
+            by_path.setdefault(path, Bind(path))
     for path in existing(paths):
-        found.setdefault(path, Bind(path))
-    kept: list[Bind] = []
-    for path in sorted(found):
-        covered = any(not one.link and (path + "/").startswith(one.path + "/") for one in kept)
+        by_path.setdefault(path, Bind(path))
+    outermost: list[Bind] = []
+    for path in sorted(by_path):
+        covered = any(not bind.link and (path + "/").startswith(bind.path + "/") for bind in outermost)
         if not covered:
-            kept.append(found[path])
-    return kept
+            outermost.append(by_path[path])
+    return outermost
 
 
 def on_the_way(bound: Sequence[Bind]) -> list[str]:
     """The bound paths and the folders above them, which exist inside because of them."""
-    paths = {one.path for one in bound}
+    paths = {bind.path for bind in bound}
     return sorted(paths | {str(folder) for path in paths for folder in Path(path).parents})
 
 
 def has_temporary(bound: Sequence[Bind]) -> bool:
-    """Whether /tmp can be a link to the box: not when something that lies there is bound."""
-    return not any(one.path.startswith("/tmp") for one in bound)
+    """True if /tmp can be a link to the box: nothing that lies there is bound."""
+    return not any(bind.path.startswith("/tmp") for bind in bound)
 
 
 def settings(home: str = BOX) -> dict[str, str]:
-    """What every evaluation's environment says, whatever its interpreter; `home` is for temporary files, too."""
+    """The environment of every evaluation, whatever its interpreter; `home` is for temporary files, too."""
     return {
         "HOME": home,
         "TMPDIR": home,
@@ -249,7 +249,7 @@ def inside() -> Path:
 
 
 def _everybody_reads(folder: Path) -> bool:
-    """Whether this process gets there, and another user could once it is bound."""
+    """True if this process can read it, and another user could once it is bound."""
     try:
         modes = [folder.stat().st_mode & 0o005 == 0o005]
         return all([*modes, *((folder / name).stat().st_mode & 0o004 for name in SOURCES)])
@@ -268,7 +268,7 @@ def bubblewrap() -> str | None:
 
 
 def as_root() -> bool:
-    """Whether this process is root over more than itself, and so has to become somebody else inside."""
+    """True if this process is root over more than itself, and so has to become another user inside."""
     if os.geteuid() != 0:
         return False
     with open("/proc/self/uid_map", encoding="ascii") as file:
@@ -277,8 +277,8 @@ def as_root() -> bool:
 
 
 def private(python: Interpreter, paths: Sequence[str]) -> bool:
-    """Whether root would show nobody what nobody may read, which takes namespaces of our own."""
-    return as_root() and any(one.private for one in binds(python, paths))
+    """True if root would bind files that the user nobody cannot read, which takes namespaces of our own."""
+    return as_root() and any(bind.private for bind in binds(python, paths))
 
 
 def with_bubblewrap(program: str, python: Interpreter, paths: Sequence[str], plan: str) -> list[str]:
@@ -296,11 +296,11 @@ def with_bubblewrap(program: str, python: Interpreter, paths: Sequence[str], pla
         command += ["--unshare-user", "--uid", str(UNPRIVILEGED), "--gid", str(UNPRIVILEGED)]
     bound = binds(python, paths)
     # A folder that bwrap makes on the way to a bind is open to root alone, so each is made before.
-    for folder in sorted({*on_the_way(bound), LIBRARY, "/dev"} - {"/", *(one.path for one in bound)}):
-        if not any(not one.link and (folder + "/").startswith(one.path + "/") for one in bound):
+    for folder in sorted({*on_the_way(bound), LIBRARY, "/dev"} - {"/", *(bind.path for bind in bound)}):
+        if not any(not bind.link and (folder + "/").startswith(bind.path + "/") for bind in bound):
             command += ["--perms", "0755", "--dir", folder]
-    for one in bound:
-        command += ["--symlink", one.link, one.path] if one.link else ["--ro-bind", one.path, one.path]
+    for bind in bound:
+        command += ["--symlink", bind.link, bind.path] if bind.link else ["--ro-bind", bind.path, bind.path]
     command += ["--ro-bind", str(inside()), f"{LIBRARY}/inside", "--proc", "/proc"]
     for device in _DEVICES:
         command += ["--dev-bind", device, device]
@@ -320,10 +320,10 @@ def with_namespaces(python: Interpreter, paths: Sequence[str], plan: str) -> lis
     """The command around a zygote where there is no bubblewrap: `inside.enter`, by the same rules."""
     startable(python)
     bound, root = binds(python, paths), as_root()
-    told = {
+    root_plan = {
         "root": root,
         "user": UNPRIVILEGED,
-        "binds": [(one.path, one.link, root and one.private) for one in bound],
+        "binds": [(bind.path, bind.link, root and bind.private) for bind in bound],
         "library": [str(inside()), f"{LIBRARY}/inside"],
         "devices": _DEVICES,
         "box": BOX,
@@ -333,4 +333,4 @@ def with_namespaces(python: Interpreter, paths: Sequence[str], plan: str) -> lis
         "command": start_zygote(python.executable, LIBRARY, plan),
     }
     source = _ENTER.format(library=str(inside().parent))
-    return [python.executable, "-I", "-S", "-B", "-c", source, msgspec.json.encode(told).decode()]
+    return [python.executable, "-I", "-S", "-B", "-c", source, msgspec.json.encode(root_plan).decode()]

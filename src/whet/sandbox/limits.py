@@ -1,4 +1,4 @@
-"""What an evaluation may use, and what came of it."""
+"""The limits of an evaluation, and its result."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ class Limits:
     file_bytes: int = 64 * MIB
     """All that it may write to its folder, which lives in memory."""
     output_bytes: int = 4 * MIB
-    """What one call may print, and what one answer may have."""
+    """Of the text that one call may print, and of one answer."""
 
     def __post_init__(self) -> None:
-        for one in fields(self):
-            value = getattr(self, one.name)
-            whole = one.name not in ("cpu_seconds", "wall_seconds")
+        for limit in fields(self):
+            value = getattr(self, limit.name)
+            integral = limit.name not in ("cpu_seconds", "wall_seconds")
             if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-                raise InputError(f"Limits({one.name}={value!r}): it must be a number")
-            if value <= 0 or (whole and value != int(value)):
-                kind = "a whole number" if whole else "a number"
-                raise InputError(f"Limits({one.name}={value!r}): it must be {kind} above 0")
+                raise InputError(f"Limits({limit.name}={value!r}): it must be a number")
+            if value <= 0 or (integral and value != int(value)):
+                kind = "a whole number" if integral else "a number"
+                raise InputError(f"Limits({limit.name}={value!r}): it must be {kind} above 0")
 
     @property
     def bound(self) -> int:
@@ -50,7 +50,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """What came of one call: a value or a failure, and what it cost.
+    """The result of one call: a value or a failure, and its cost.
 
     A failure with `Fault.SANDBOX` is the machine's and says nothing of the program.
     """
@@ -74,10 +74,10 @@ class Result:
 
     @property
     def ok(self) -> bool:
-        """Whether there is a value."""
+        """True if there is a value."""
         return self.failure is None
 
     @property
     def promotable(self) -> bool:
-        """Whether a promotion may rest on it: an answer, judged from outside, of sandboxed code."""
+        """True if a promotion may rest on it: an answer, judged from outside, of sandboxed code."""
         return self.ok and not self.co_resident and not self.trusted_only

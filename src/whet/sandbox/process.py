@@ -1,4 +1,4 @@
-"""One zygote, seen from outside: its process, its channel, and what it answers."""
+"""One zygote, seen from outside: its process, its channel, and its answers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from . import box, cgroup, docker, launch
 from .box import Local, Sandbox
 
 _GRACE = 40.0
-"""Seconds that the zygote may take beyond a call's own limit before it is given up."""
+"""Seconds that the zygote may take beyond a call's own limit before it counts as lost."""
 
 
 class ZygoteLost(Exception):
@@ -88,9 +88,9 @@ class Zygote:
         self.sandbox, self.modules = sandbox, modules
         self.hello: dict[str, Any] = {}
         self.co_resident: bool | None = None
-        """Whether it serves evaluators beside their programs; None while it has served nothing."""
+        """True if it serves evaluators beside their programs; None while it has served nothing."""
         self._process: subprocess.Popen[bytes] | None = None
-        self._said: BinaryIO | None = None
+        self._stderr: BinaryIO | None = None
         self._scratch = ""
         self._container = ""
         self._cgroup: cgroup.Group | None = None
@@ -98,7 +98,7 @@ class Zygote:
 
     @property
     def alive(self) -> bool:
-        """Whether it can be asked."""
+        """True if it can serve a call."""
         return self._process is not None and self._process.poll() is None
 
     async def start(self) -> None:
@@ -139,25 +139,25 @@ class Zygote:
         if self.sandbox.image is not None:
             self._container = docker.fresh_name()
         elif not self.sandbox.isolated:
-            self._scratch = box.scratch_folder()
+            self._scratch = tempfile.mkdtemp(prefix="whet-local-")
         elif isinstance(place := cgroup.here(), cgroup.Place):
             with contextlib.suppress(OSError):  # watched then, as where there is no place
                 self._cgroup = cgroup.Group(place)
         with contextlib.ExitStack() as stack:
             entrance = stack.enter_context(self._cgroup.entrance()) if self._cgroup is not None else None
-            told, prefix, passed = (
-                (entrance.told, entrance.prefix, entrance.passed) if entrance else (None, (), ())
+            descriptors, prefix, passed = (
+                (entrance.descriptors, entrance.prefix, entrance.passed) if entrance else (None, (), ())
             )
-            command = self.sandbox.command(self.modules, self._container or self._scratch, told)
+            command = self.sandbox.command(self.modules, self._container or self._scratch, descriptors)
             ours, theirs = socket.socketpair()
             stack.enter_context(theirs)
-            self._said = tempfile.TemporaryFile()  # noqa: SIM115  closed by kill
+            self._stderr = tempfile.TemporaryFile()  # noqa: SIM115  closed by kill
             try:
                 self._process = subprocess.Popen(
                     [*prefix, *command],
                     stdin=theirs.fileno(),
                     stdout=theirs.fileno(),
-                    stderr=self._said,
+                    stderr=self._stderr,
                     env=self._environment(bool(prefix)),
                     pass_fds=passed,
                     cwd="/",
@@ -197,7 +197,7 @@ class Zygote:
         return min(limits.bound, docker.most(limits)) if self._container else limits.bound
 
     def bounded(self) -> str:
-        """What holds the memory of all its processes together, for tables."""
+        """The limit on the memory of all its processes together, in words for tables."""
         if self._cgroup is not None and self._cgroup.limit:
             return self._cgroup.describe()
         most = f"looked at every 50 ms, {self.bound >> 20} MiB at most between two looks"
@@ -207,11 +207,11 @@ class Zygote:
         return f"{most}; {place.describe() if isinstance(place, cgroup.Nowhere) else 'the cgroup could not be entered'}"
 
     def _complaint(self) -> str:
-        assert self._said is not None
-        self._said.seek(0)
-        said = self._said.read().decode("utf-8", "replace")
+        assert self._stderr is not None
+        self._stderr.seek(0)
+        text = self._stderr.read().decode("utf-8", "replace")
         # Docker goes on with how to get help on Docker.
-        return said.partition("\n\nRun 'docker")[0].strip()[-2000:].rstrip(".")
+        return text.partition("\n\nRun 'docker")[0].strip()[-2000:].rstrip(".")
 
     async def _frame(self, seconds: float) -> bytes:
         try:
@@ -221,15 +221,17 @@ class Zygote:
 
     async def _meta(self, seconds: float) -> dict[str, Any]:
         frame = await self._frame(seconds)
-        found: dict[str, Any] = msgspec.json.decode(frame[1:])
-        return found
+        meta: dict[str, Any] = msgspec.json.decode(frame[1:])
+        return meta
 
     def send(self, *messages: bytes) -> None:
         """Queue messages to the zygote, at once so that it wakes once; each begins with its letter."""
-        self._channel.transport.write(b"".join(len(one).to_bytes(4, "little") + one for one in messages))
+        self._channel.transport.write(
+            b"".join(len(message).to_bytes(4, "little") + message for message in messages)
+        )
 
     async def ask(self, seconds: float, stream: Any = None) -> tuple[dict[str, Any], bytes]:
-        """The answer to a call that may take `seconds`: what the zygote says of it, and its body.
+        """The answer to a call that may take `seconds`: the zygote's report on it, and its body.
 
         Args:
             stream: told `o` or `e` and the bytes that a script printed, as they come.
@@ -247,8 +249,8 @@ class Zygote:
     async def census(self) -> list[int]:
         """Process ids that exist inside the outer namespaces."""
         self.send(b"p")
-        found: list[int] = (await self._meta(_GRACE))["processes"]
-        return found
+        pids: list[int] = (await self._meta(_GRACE))["processes"]
+        return pids
 
     def kill(self) -> None:
         """End it and everything inside it."""
@@ -257,26 +259,26 @@ class Zygote:
                 self._process.kill()
             self._process.wait()
             self._process = None
-            if self._container:
+            if self._container:  # the process was its messenger alone
                 docker.remove(self._container)
         if self._cgroup is not None:
             self._cgroup.remove()
             self._cgroup = None
         if hasattr(self, "_channel"):
             self._channel.transport.abort()
-        if self._said is not None:
-            self._said.close()
-            self._said = None
+        if self._stderr is not None:
+            self._stderr.close()
+            self._stderr = None
         if self._scratch:
             box.remove(self._scratch)
             self._scratch = ""
 
 
 def advice(reason: str, *, settings: Path = Path("/proc/sys")) -> str:
-    """What to do about a sandbox that could not be started.
+    """Advice on a sandbox that could not be started.
 
     Args:
-        reason: what it said.
+        reason: its error message.
         settings: where the kernel's settings are.
     """
     if of_docker := docker.advice(reason):
@@ -289,9 +291,9 @@ def advice(reason: str, *, settings: Path = Path("/proc/sys")) -> str:
             "This Ubuntu restricts user namespaces: sudo sysctl kernel.apparmor_restrict_unprivileged_userns=0 "
             "(to keep it: a file in /etc/sysctl.d), or an AppArmor profile that allows `userns` for this Python."
         )
-    for name, wanted in (("kernel/unprivileged_userns_clone", "1"), ("user/max_user_namespaces", "15000")):
+    for name, usable in (("kernel/unprivileged_userns_clone", "1"), ("user/max_user_namespaces", "15000")):
         if _setting(settings / name) == "0":
-            return f"User namespaces are switched off: sudo sysctl {name.replace('/', '.')}={wanted}."
+            return f"User namespaces are switched off: sudo sysctl {name.replace('/', '.')}={usable}."
     if "not permitted" in low or "denied" in low or "clone" in low or "namespace" in low:
         return (
             "Namespaces cannot be made here; in a container start it with `--security-opt seccomp=unconfined "

@@ -45,10 +45,10 @@ class Session:
         seconds: float | None = None,
         last: bool = False,
     ) -> Result:
-        """What the program makes of one input; the same as `Pool.call`.
+        """The program's answer to one input; the same as `Pool.call`.
 
         Args:
-            last: let go of the program with this call, rather than by a message of its own afterwards.
+            last: end the program with this call, rather than by a message of its own afterwards.
         """
         return (await self._calls([arguments(args, kwargs)], seconds, b"l" if last else b"c"))[0]
 
@@ -66,7 +66,7 @@ class Session:
         self, inputs: Sequence[bytes], seconds: float | None, kind: bytes, stream: Any = None
     ) -> list[Result]:
         if self._ended:
-            raise InputError("the program was let go of with the call before: open it again")
+            raise InputError("this session was closed by the previous call; open a new one")
         limits = self._pool.sandbox.limits
         allowed = limits.wall_seconds if seconds is None else min(seconds, limits.wall_seconds)
         if not allowed > 0:
@@ -75,7 +75,7 @@ class Session:
         try:
             if not self._lost:
                 head = kind + f"{allowed:16.6f}".encode()
-                self._zygote.send(*self._opening, *(head + given for given in inputs))
+                self._zygote.send(*self._opening, *(head + call for call in inputs))
                 self._opening, self._ended = [], kind == b"l"
                 for _ in inputs:
                     meta, body = await self._zygote.ask(allowed, stream)
@@ -92,17 +92,17 @@ class Session:
         return results + lost * (len(inputs) - len(results))
 
     def end(self) -> None:
-        """Let go of the program; `Pool.open` does it."""
+        """End the program; `Pool.open` does it."""
         if self._zygote.alive and not self._opening and not self._ended:
             self._zygote.send(b"e")
 
-    def _result(self, **found: Any) -> Result:
+    def _result(self, **fields: Any) -> Result:
         trusted = self._pool.sandbox.trusted_only
-        return Result(co_resident=self.co_resident, trusted_only=trusted, **found)
+        return Result(co_resident=self.co_resident, trusted_only=trusted, **fields)
 
 
 class UncheckedPool:
-    """A Pool that has not been attacked: what the attacks themselves run in.  Use `Pool`."""
+    """A Pool that has not been attacked, in which the attacks themselves run.  Use `Pool`."""
 
     def __init__(
         self,
@@ -122,7 +122,7 @@ class UncheckedPool:
         self._slots = asyncio.Semaphore(workers)
 
     async def _admit(self) -> None:
-        """What has to hold before anything is run."""
+        """Checks before anything is run; none here."""
 
     async def __aenter__(self) -> Self:
         """Start the first process.
@@ -168,16 +168,11 @@ class UncheckedPool:
         Raises:
             InputError: an argument that cannot cross as JSON, or a name that is none.
         """
-        given, spec = arguments(args, kwargs), _spec(source, entry_of(entry), "call")
-        return await self._once(spec, given, seconds)
+        call, spec = arguments(args, kwargs), _spec(source, entry_of(entry), "call")
+        return await self._once(spec, call, seconds)
 
     async def pair(
-        self,
-        program: Source,
-        evaluator: Source,
-        *,
-        function: str = "evaluate",
-        seconds: float | None = None,
+        self, program: Source, evaluator: Source, *, function: str = "evaluate", seconds: float | None = None
     ) -> Result:
         """Run an evaluator of the form `evaluate(path_of_the_program)` beside the program itself.
 
@@ -218,7 +213,7 @@ class UncheckedPool:
 
         Args:
             path: which of the staged files.
-            stream: told `o` or `e` and what was printed, as it comes.
+            stream: called with `o` or `e` and the printed bytes, as they come.
         """
         spec = _spec(source, path, "script", argv)
         result = await self._once(spec, b"[[], {}]", None, stream=stream)
@@ -239,17 +234,17 @@ class UncheckedPool:
     async def _once(
         self,
         spec: bytes,
-        given: bytes,
+        call: bytes,
         seconds: float | None,
         *,
         co_resident: bool = False,
         stream: Any = None,
     ) -> Result:
-        self._prepare(spec)
+        self._prepare(spec)  # before a zygote is chosen: one with other modules is replaced
         async with self._zygote(co_resident) as zygote:
             session = Session(self, zygote, (b"o" if stream is None else b"s") + spec)
             session.co_resident = co_resident
-            return (await session._calls([given], seconds, b"l", stream))[0]
+            return (await session._calls([call], seconds, b"l", stream))[0]
 
     @asynccontextmanager
     async def _zygote(self, co_resident: bool | None = False) -> AsyncIterator[Zygote]:
@@ -259,7 +254,7 @@ class UncheckedPool:
         served such a pair forks a program that is judged from outside.
 
         Args:
-            co_resident: what it is to serve; None for neither.
+            co_resident: True for an evaluator beside its program, False for a program; None for neither.
         """
         await self._admit()
         async with self._slots:
@@ -280,14 +275,14 @@ class UncheckedPool:
             self.modules = (*self.modules, "asyncio")
 
     async def _fitting(self, co_resident: bool | None) -> Zygote:
-        for one in [one for one in self._idle if not one.alive or one.modules != self.modules]:
-            self._idle.remove(one)
-            self._all.discard(one)
-            one.kill()
-        for one in self._idle:
-            if co_resident is None or one.co_resident in (co_resident, None):
-                self._idle.remove(one)
-                return one
+        for spare in [spare for spare in self._idle if not spare.alive or spare.modules != self.modules]:
+            self._idle.remove(spare)
+            self._all.discard(spare)
+            spare.kill()
+        for spare in self._idle:
+            if co_resident is None or spare.co_resident in (co_resident, None):
+                self._idle.remove(spare)
+                return spare
         zygote = Zygote(self.sandbox, self.modules)
         await zygote.start()
         self._all.add(zygote)
@@ -295,8 +290,8 @@ class UncheckedPool:
 
 
 def _spec(source: Source, entry: str, mode: str, argv: Sequence[str] = ()) -> bytes:
-    given = {"files": files_of(source), "entry": entry, "mode": mode, "argv": list(argv)}
-    return msgspec.json.encode(given)
+    spec = {"files": files_of(source), "entry": entry, "mode": mode, "argv": list(argv)}
+    return msgspec.json.encode(spec)
 
 
 def _named(source: Source, module: str) -> Mapping[str, str | bytes]:
@@ -308,27 +303,27 @@ def _named(source: Source, module: str) -> Mapping[str, str | bytes]:
 
 
 def _judged(meta: dict[str, Any], body: bytes, allowed: float, limits: Limits) -> dict[str, Any]:
-    """What the zygote said of a call, as the fields of a Result."""
-    found: dict[str, Any] = {
+    """The zygote's report on a call, as the fields of a Result."""
+    fields: dict[str, Any] = {
         "seconds": meta["seconds"],
         "cpu_seconds": meta["cpu"],
         "stdout": meta["printed"],
     }
     if meta.get("broken"):
-        return found | {"failure": Failure(Fault.SANDBOX, "SandboxBroken", meta["broken"])}
+        return fields | {"failure": Failure(Fault.SANDBOX, "SandboxBroken", meta["broken"])}
     if meta["answered"]:
-        return found | _answer(body, limits)
+        return fields | _answer(body, limits)
     killed = meta["killed"]
     if killed.startswith("exit "):
         message = f"the program ended its process with code {killed[5:]} before it answered"
-        return found | {"failure": Failure(Fault.AGENT, "Ended", message), "exit_code": int(killed[5:])}
+        return fields | {"failure": Failure(Fault.AGENT, "Ended", message), "exit_code": int(killed[5:])}
     name, message = {
         "wall": ("Timeout", f"no answer within {allowed:g} s"),
         "cpu": ("CpuLimit", f"more than {limits.cpu_seconds:g} s of CPU time"),
         "memory": ("MemoryLimit", f"more than {limits.memory:,} bytes of memory in all processes together"),
         "output": ("OutputLimit", f"more than {limits.output_bytes:,} bytes printed or answered"),
     }.get(killed, ("Killed", f"the process was killed by {killed}"))
-    return found | {"failure": Failure(Fault.AGENT, name, message), "killed_by": killed}
+    return fields | {"failure": Failure(Fault.AGENT, name, message), "killed_by": killed}
 
 
 def _answer(body: bytes, limits: Limits) -> dict[str, Any]:
@@ -340,12 +335,12 @@ def _answer(body: bytes, limits: Limits) -> dict[str, Any]:
         if kind == worker.REFUSED:
             return {"failure": Failure(Fault.AGENT, "CannotCross", msgspec.json.decode(text, type=str))}
         if kind == worker.RAISED:
-            said = msgspec.json.decode(text, type=dict[str, str])
-            where = f" ({said['where']})" if said.get("where") else ""
-            message, killed = said["message"], {}
-            if said["type"] == "MemoryError":
+            raised = msgspec.json.decode(text, type=dict[str, str])
+            where = f" ({raised['where']})" if raised.get("where") else ""
+            message, killed = raised["message"], {}
+            if raised["type"] == "MemoryError":
                 message, killed = message or f"more than {limits.memory:,} bytes", {"killed_by": "memory"}
-            return {"failure": Failure(Fault.AGENT, said["type"], f"{message}{where}"), **killed}
+            return {"failure": Failure(Fault.AGENT, raised["type"], f"{message}{where}"), **killed}
     except (msgspec.MsgspecError, KeyError, ValueError, RecursionError) as error:
         return {"failure": Failure(Fault.AGENT, "Garbled", f"the answer is not what was promised: {error}")}
     return {"failure": Failure(Fault.AGENT, "Garbled", "the answer is not what was promised")}

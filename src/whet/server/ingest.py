@@ -138,7 +138,7 @@ class OTLP(Passive):
     ) -> None:
         self._store, self._backlog, self._redactor = store, backlog, redactor
         self._limit = limits.body
-        self._limits = otlp.Limits(spans=limits.spans, nesting=limits.nesting)
+        self._limits = otlp.Limits(spans=limits.spans)
         self.accepted = self.rejected = 0
         """Spans and log records since the start."""
         self.routes: Sequence[Route] = tuple(

@@ -97,7 +97,7 @@ class Queue:
 
     def __init__(self, store: Store, limits: Limits, redactor: Redactor) -> None:
         self._store, self._limits, self._redactor = store, limits, redactor
-        self._otlp = otlp.Limits(spans=self._limits.spans, nesting=self._limits.nesting)
+        self._otlp = otlp.Limits(spans=self._limits.spans)
         self._waiters: Waiters | None = None
         self._polls: dict[str, set[asyncio.Event]] = {}
         """Worker → what ends each of its claims that wait."""

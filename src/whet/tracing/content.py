@@ -1,4 +1,4 @@
-"""What a Span says, read from its bytes when somebody asks.
+"""The content of a Span, read from its bytes on demand.
 
 `content(span)` gives attributes, events, status and body of a span or log record as Python values,
 the same for protobuf and OTLP/JSON.  It knows what OpenTelemetry's messages look like and nothing
@@ -20,9 +20,10 @@ import msgspec
 
 from ..errors import InputError
 from ..types import Json, Span
-from .otlp import LIMITS
 from .protobuf import FIXED64, LENGTH, VARINT, fields, varint
 
+NESTING = 64
+"""Depth of values inside attributes; a span that goes deeper is stored and not read."""
 ERROR = 2
 """Status code: the operation failed."""
 
@@ -35,7 +36,7 @@ class Event(msgspec.Struct, frozen=True):
     """Unix time in nanoseconds; 0 if not stated."""
     attributes: Mapping[str, Json]
     body: Json = None
-    """What a log record says; None in a span's own events."""
+    """Of a log record; None in a span's own events."""
 
 
 class Content(msgspec.Struct, frozen=True):
@@ -55,8 +56,8 @@ class Content(msgspec.Struct, frozen=True):
     """Name of the instrumentation scope."""
 
 
-def content(span: Span, *, nesting: int = LIMITS.nesting) -> Content:
-    """Everything a span or log record says.
+def content(span: Span, *, nesting: int = NESTING) -> Content:
+    """A span or log record as Python values.
 
     Raises:
         InputError: its body or context is broken or nested too deeply, or is a gateway call's.
@@ -73,87 +74,78 @@ def content(span: Span, *, nesting: int = LIMITS.nesting) -> Content:
     raise InputError(f"{span.encoding!r} is not an encoding that holds a span or log record.")
 
 
-def attributes(span: Span, *, nesting: int = LIMITS.nesting) -> dict[str, Json]:
-    """The attributes alone.
-
-    Raises:
-        InputError: as `content`.
-    """
-    return dict(content(span, nesting=nesting).attributes)
-
-
 # -- protobuf ---------------------------------------------------------------------------------
 
 
 def _protobuf_span(span: Span, nesting: int) -> Content:
     data = span.body
-    found: dict[str, Json] = {}
+    attrs: dict[str, Json] = {}
     events = []
     status, message = 0, ""
     for number, kind, value, stop in fields(data, 0, len(data)):
         if kind != LENGTH:
             continue
         if number == 9:
-            _pair(data, value, stop, nesting, found)
+            _pair(data, value, stop, nesting, attrs)
         elif number == 11:
             events.append(_event(data, value, stop, nesting))
         elif number == 15:
-            for part, wire, one, two in fields(data, value, stop):
+            for part, wire, first, last in fields(data, value, stop):
                 if part == 2 and wire == LENGTH:
-                    message = _text(data, one, two)
+                    message = _text(data, first, last)
                 elif part == 3 and wire == VARINT:
-                    status = one
+                    status = first
     resource, scope = _protobuf_context(span.context, nesting)
-    return Content(span, found, tuple(events), status, message, None, resource, scope)
+    return Content(span, attrs, tuple(events), status, message, None, resource, scope)
 
 
 def _protobuf_log(span: Span, nesting: int) -> Content:
     data = span.body
-    found: dict[str, Json] = {}
+    attrs: dict[str, Json] = {}
     body: Json = None
     for number, kind, value, stop in fields(data, 0, len(data)):
         if kind == LENGTH and number == 6:
-            _pair(data, value, stop, nesting, found)
+            _pair(data, value, stop, nesting, attrs)
         elif kind == LENGTH and number == 5:
             body = _value(data, value, stop, nesting)
     resource, scope = _protobuf_context(span.context, nesting)
-    return Content(span, found, body=body, resource=resource, scope=scope)
+    return Content(span, attrs, body=body, resource=resource, scope=scope)
 
 
 @functools.lru_cache(maxsize=512)
 def _protobuf_context(data: bytes, nesting: int) -> tuple[dict[str, Json], str]:
-    """What `otlp.decode` keeps: ResourceSpans with one scope and no spans; the same for many spans."""
+    """The context that `otlp.decode` keeps: ResourceSpans with one scope and no spans; the same for many spans."""
     resource: dict[str, Json] = {}
     scope = ""
     for number, _, value, stop in _messages(data, 0, len(data)):
         if number == 1:
-            for part, _, one, two in _messages(data, value, stop):
+            for part, _, at, end in _messages(data, value, stop):
                 if part == 1:
-                    _pair(data, one, two, nesting, resource)
+                    _pair(data, at, end, nesting, resource)
         elif number == 2:
-            for part, _, one, two in _messages(data, value, stop):
+            for part, _, at, end in _messages(data, value, stop):
                 if part == 1:
-                    for inner, _, first, last in _messages(data, one, two):
+                    for inner, _, first, last in _messages(data, at, end):
                         if inner == 1:
                             scope = _text(data, first, last)
     return resource, scope
 
 
 def _messages(data: bytes, at: int, end: int) -> Iterator[tuple[int, int, int, int]]:
-    return (found for found in fields(data, at, end) if found[1] == LENGTH)
+    return (field for field in fields(data, at, end) if field[1] == LENGTH)
 
 
 def _event(data: bytes, at: int, end: int, nesting: int) -> Event:
     name, time = "", 0
-    found: dict[str, Json] = {}
+    attrs: dict[str, Json] = {}
     for number, kind, value, stop in fields(data, at, end):
         if number == 1 and kind == FIXED64:
             time = value
         elif number == 2 and kind == LENGTH:
             name = _text(data, value, stop)
         elif number == 3 and kind == LENGTH:
-            _pair(data, value, stop, nesting, found)
-    return Event(name, time, found)
+            _pair(data, value, stop, nesting, attrs)
+    return Event(name, time, attrs)
 
 
 def _pair(data: bytes, at: int, end: int, nesting: int, into: dict[str, Json]) -> None:
@@ -185,31 +177,31 @@ def _value(data: bytes, at: int, end: int, nesting: int) -> Json:
     """An AnyValue; of several kinds in one, the last, as the format wants."""
     if nesting <= 0:
         raise InputError("a value is nested too deeply to be read.")
-    found: Json = None
+    decoded: Json = None
     for number, kind, value, stop in fields(data, at, end):
         if kind == LENGTH and number == 1:
-            found = _text(data, value, stop)
+            decoded = _text(data, value, stop)
         elif kind == VARINT and number == 2:
-            found = bool(value)
+            decoded = bool(value)
         elif kind == VARINT and number == 3:
-            found = value - (1 << 64) if value >> 63 else value
+            decoded = value - (1 << 64) if value >> 63 else value
         elif kind == FIXED64 and number == 4:
-            (found,) = struct.unpack_from("<d", data, stop - 8)
+            (decoded,) = struct.unpack_from("<d", data, stop - 8)
         elif kind == LENGTH and number == 5:
-            found = [
-                _value(data, one, two, nesting - 1)
-                for part, _, one, two in _messages(data, value, stop)
+            decoded = [
+                _value(data, first, last, nesting - 1)
+                for part, _, first, last in _messages(data, value, stop)
                 if part == 1
             ]
         elif kind == LENGTH and number == 6:
             pairs: dict[str, Json] = {}
-            for part, _, one, two in _messages(data, value, stop):
+            for part, _, first, last in _messages(data, value, stop):
                 if part == 1:
-                    _pair(data, one, two, nesting - 1, pairs)
-            found = pairs
+                    _pair(data, first, last, nesting - 1, pairs)
+            decoded = pairs
         elif kind == LENGTH and number == 7:
-            found = base64.b64encode(data[value:stop]).decode()
-    return found
+            decoded = base64.b64encode(data[value:stop]).decode()
+    return decoded
 
 
 def _text(data: bytes, at: int, end: int) -> str:
@@ -224,15 +216,15 @@ def _json(span: Span, nesting: int) -> Content:
     if not isinstance(raw, dict):
         raise InputError("an OTLP/JSON span is an object.")
     context = msgspec.json.decode(span.context) if span.context else {}
-    resource = _member(context, "resource")
-    scope = _member(context, "scope").get("name")
-    status = _member(raw, "status")
+    resource = member(context, "resource")
+    scope = member(context, "scope").get("name")
+    status = member(raw, "status")
     code, message = status.get("code"), status.get("message")
     events = []
-    for each in _items(raw, "events"):
-        name = each.get("name")
-        held = _json_pairs(each, nesting)
-        events.append(Event(name if isinstance(name, str) else "", _integer(each.get("timeUnixNano")), held))
+    for event in _items(raw, "events"):
+        name = event.get("name")
+        held = _json_pairs(event, nesting)
+        events.append(Event(name if isinstance(name, str) else "", _integer(event.get("timeUnixNano")), held))
     return Content(
         span,
         _json_pairs(raw, nesting),
@@ -245,21 +237,22 @@ def _json(span: Span, nesting: int) -> Content:
     )
 
 
-def _member(value: Json, key: str) -> dict[str, Json]:
-    found = value.get(key) if isinstance(value, dict) else None
-    return found if isinstance(found, dict) else {}
+def member(parent: Json, key: str) -> dict[str, Json]:
+    """The object under a key; an empty one where there is none."""
+    child = parent.get(key) if isinstance(parent, dict) else None
+    return child if isinstance(child, dict) else {}
 
 
 def _items(value: Json, key: str) -> list[dict[str, Json]]:
-    found = value.get(key) if isinstance(value, dict) else None
-    return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
+    children = value.get(key) if isinstance(value, dict) else None
+    return [child for child in children if isinstance(child, dict)] if isinstance(children, list) else []
 
 
 def _json_pairs(value: Json, nesting: int, key: str = "attributes") -> dict[str, Json]:
     return {
-        name: _json_value(each.get("value"), nesting)
-        for each in _items(value, key)
-        if isinstance(name := each.get("key"), str)
+        name: _json_value(pair.get("value"), nesting)
+        for pair in _items(value, key)
+        if isinstance(name := pair.get("key"), str)
     }
 
 
@@ -275,7 +268,7 @@ def _json_value(value: Json, nesting: int) -> Json:
         if kind == "doubleValue":
             return _double(held)
         if kind == "arrayValue":
-            return [_json_value(each, nesting - 1) for each in _items(held, "values")]
+            return [_json_value(inner, nesting - 1) for inner in _items(held, "values")]
         if kind == "kvlistValue":
             return _json_pairs(held, nesting - 1, "values")
         if kind in ("stringValue", "boolValue", "bytesValue"):
@@ -284,7 +277,7 @@ def _json_value(value: Json, nesting: int) -> Json:
 
 
 def _integer(value: Json) -> int:
-    """An int64, which protobuf's JSON writes as a string; 0 for what is none."""
+    """An int64, which protobuf's JSON writes as a string; 0 for anything else."""
     if isinstance(value, str):
         digits = value.removeprefix("-")
         value = int(value) if digits.isascii() and digits.isdecimal() and len(digits) <= 20 else 0

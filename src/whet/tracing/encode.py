@@ -1,7 +1,7 @@
 """Arguments and results as JSON, at the moment of the call, whatever they are.
 
-Recording may never break the program that is recorded: what has no JSON form becomes
-`{"$repr": ..., "$type": ...}`, what is too long `{"$truncated": <its beginning>, "$bytes": n}`.
+Recording may never break the program that is recorded: a value without a JSON form becomes
+`{"$repr": ..., "$type": ...}`, one that is too long `{"$truncated": <its beginning>, "$bytes": n}`.
 Values that cannot change (text, numbers, None) are kept as they are and encoded later, off the
 caller's thread.
 """
@@ -19,7 +19,7 @@ from ..types import Json
 LIMIT = 1_000_000
 """Bytes of JSON that one value may have."""
 KEPT = 20_000
-"""Characters that are kept of what is longer."""
+"""Characters that are kept of a longer one."""
 REPR = 2_000
 """Characters that are kept of a repr."""
 
@@ -27,7 +27,7 @@ IMMUTABLE = frozenset((str, int, float, bool, type(None)))
 
 
 def mark(value: Any) -> dict[str, str]:
-    """What stands for a value without a JSON form."""
+    """The stand-in for a value without a JSON form."""
     try:
         text = repr(value)[:REPR]
     except Exception as exception:
@@ -40,7 +40,7 @@ def _hook(value: Any) -> Any:
         return {key if type(key) is str else repr(key): inner for key, inner in value.items()}
     if isinstance(value, Sequence | Set) and not isinstance(value, str | bytes | bytearray | memoryview):
         return list(value)
-    item = getattr(value, "item", None)
+    item = getattr(value, "item", None)  # a scalar of numpy or torch
     if callable(item) and getattr(value, "shape", None) == ():
         return item()
     return mark(value)
@@ -50,7 +50,7 @@ _encode = msgspec.json.Encoder(enc_hook=_hook).encode
 
 
 def freeze(value: Any) -> Any:
-    """What `thaw` makes JSON of later: the value itself if it cannot change, else its bytes now."""
+    """The input of a later `thaw`: the value itself if it cannot change, else its bytes now."""
     if type(value) in IMMUTABLE:
         return value
     return _bytes(value)
@@ -90,7 +90,7 @@ def _piecewise(value: Any, depth: int) -> Json:
 
 
 def raw(frozen: Any) -> Json:
-    """What `freeze` kept, ready to be encoded: JSON bytes stay bytes."""
+    """A frozen value ready to be encoded: JSON bytes stay bytes."""
     if type(frozen) is str and len(frozen) > KEPT and len(frozen.encode("utf-8", "replace")) > LIMIT:
         return {"$truncated": clean(frozen[:KEPT]), "$bytes": len(frozen.encode("utf-8", "replace"))}
     if type(frozen) is str and not frozen.isascii():
@@ -101,6 +101,6 @@ def raw(frozen: Any) -> Json:
 
 
 def thaw(frozen: Any) -> Json:
-    """What `freeze` kept, as a JSON value."""
-    kept = raw(frozen)
-    return msgspec.json.decode(kept) if isinstance(kept, msgspec.Raw) else kept
+    """A frozen value as a JSON value."""
+    encoded = raw(frozen)
+    return msgspec.json.decode(encoded) if isinstance(encoded, msgspec.Raw) else encoded

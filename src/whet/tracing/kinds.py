@@ -3,7 +3,7 @@
 Frameworks look at a function before they call it: `inspect.iscoroutinefunction` decides whether its answer
 is awaited, `inspect.isgeneratorfunction` whether it is iterated.  Under Python 3.11 a plain `def` cannot say that
 it returns a coroutine, so a wrapper must be an `async def` itself, and a generator function where it wraps one.
-What a wrapper records is `wrapped.py`.
+`trace.py` says what a wrapper records.
 """
 
 from __future__ import annotations
@@ -11,49 +11,14 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable
-from contextlib import AbstractContextManager, nullcontext, suppress
-from types import TracebackType
-from typing import Any, Literal, Protocol, TypeAlias, get_type_hints
+from contextlib import nullcontext, suppress
+from typing import Any, Literal, TypeAlias, get_type_hints
 
 from ..errors import InputError
 
 Kind: TypeAlias = Literal["plain", "async", "generator", "async generator"]
 Arguments: TypeAlias = tuple[Any, ...]
 Keywords: TypeAlias = dict[str, Any]
-
-
-class Watch(Protocol):
-    """Around the life of a driven generator, and around each resumption of its body."""
-
-    def __enter__(self) -> Any: ...
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
-
-    def inside(self) -> AbstractContextManager[None]:
-        """In place while the body runs, and not while it is suspended."""
-        ...
-
-    def add(self, value: Any) -> None:
-        """A value that it has yielded."""
-        ...
-
-
-class Unwatched:
-    """A Watch that sees nothing."""
-
-    def __enter__(self) -> Unwatched:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        pass
-
-    def inside(self) -> AbstractContextManager[None]:
-        return nullcontext()
-
-    def add(self, value: Any) -> None:
-        pass
 
 
 def kind_of(function: Any) -> Kind:
@@ -68,21 +33,16 @@ def kind_of(function: Any) -> Kind:
     return "plain"
 
 
-def is_async(function: Any) -> bool:
-    """True of what has to be awaited: an `async def`, a method or partial of one, an object whose call is one."""
-    return kind_of(function) == "async"
-
-
-def _whole(function: Any) -> Any:
-    """What a partial is of."""
+def _unwrapped(function: Any) -> Any:
+    """The function under any partials."""
     while isinstance(function, functools.partial):
         function = function.func
     return function
 
 
 def _code_of(function: Any) -> Any:
-    """What runs: the function of a partial, the `__call__` of an object."""
-    function = _whole(function)
+    """The code that runs: the function of a partial, the `__call__` of an object."""
+    function = _unwrapped(function)
     if inspect.isroutine(function) or isinstance(function, type):
         return function
     return getattr(type(function), "__call__", function)  # noqa: B004 - the function itself is wanted
@@ -90,7 +50,7 @@ def _code_of(function: Any) -> Any:
 
 def name_of(function: Any) -> str:
     """The function's qualified name; of a partial that of its function, of an object that of its class."""
-    function = _whole(function)
+    function = _unwrapped(function)
     return str(getattr(function, "__qualname__", type(function).__qualname__))
 
 
@@ -98,11 +58,11 @@ def dressed(wrapper: Callable[..., Any], function: Any) -> Callable[..., Any]:
     """The wrapper with the name, documentation, annotations and signature of the function."""
     functools.update_wrapper(wrapper, _code_of(function))
     if not inspect.isroutine(function):  # a partial or an object has no name of its own
-        whole = _whole(function)
+        inner = _unwrapped(function)
         wrapper.__qualname__ = name_of(function)
         wrapper.__name__ = wrapper.__qualname__.rpartition(".")[2]
-        wrapper.__doc__ = wrapper.__doc__ if whole.__doc__ is None else whole.__doc__
-        wrapper.__module__ = whole.__module__
+        wrapper.__doc__ = wrapper.__doc__ if inner.__doc__ is None else inner.__doc__
+        wrapper.__module__ = inner.__module__
         # Annotations that are text have a meaning in the module of the code, which nothing leads to from here.
         with suppress(Exception):
             wrapper.__annotations__ = get_type_hints(_code_of(function), include_extras=True)
@@ -132,7 +92,7 @@ def decorated(function: Any, decorator: str, wrap: Callable[[Any], Any]) -> Any:
 def forwarding(function: Any, choose: Callable[[Arguments, Keywords], Callable[..., Any]]) -> Any:
     """A function of the same kind and signature that calls `choose(args, kwargs)` each time it is called.
 
-    What is chosen may be of another kind where its answer can still be given as `function` would give it: an
+    The chosen one may be of another kind where its answer can still be given as `function` would give it: an
     async function's answer need not be awaited, and a generator's values may come as any iterable.
     """
     kind = kind_of(function)
@@ -149,11 +109,7 @@ def forwarding(function: Any, choose: Callable[[Arguments, Keywords], Callable[.
             return (yield from choose(args, kwargs)(*args, **kwargs))
 
     elif kind == "async generator":
-
-        def start(args: Arguments, kwargs: Keywords) -> tuple[Any, Watch]:
-            return choose(args, kwargs)(*args, **kwargs), Unwatched()
-
-        wrapper = driving(start)
+        wrapper = driving(lambda args, kwargs: (choose(args, kwargs)(*args, **kwargs), None))
     else:
 
         def wrapper(*args: Any, **kwargs: Any) -> Any:
@@ -163,29 +119,35 @@ def forwarding(function: Any, choose: Callable[[Arguments, Keywords], Callable[.
 
 
 def driving(
-    start: Callable[[Arguments, Keywords], tuple[Any, Watch]],
+    start: Callable[[Arguments, Keywords], tuple[Any, Any]],
 ) -> Callable[..., AsyncGenerator[Any, Any]]:
     """An async generator function that drives the one it starts: values, `asend`, `athrow` and `aclose` reach it.
 
     Python has no `yield from` for these.
+
+    Args:
+        start: gives the generator and its record: a context manager around its life, whose `inside()` is in place
+            while the body runs and not while it is suspended, and which is given each value (`add`); None for none.
     """
 
     async def driven(*args: Any, **kwargs: Any) -> AsyncGenerator[Any, Any]:
-        values, watch = start(args, kwargs)
-        with watch:
+        values, record = start(args, kwargs)
+        inside = nullcontext if record is None else record.inside
+        with record or nullcontext():
             generator = values if hasattr(values, "asend") else _yielded(values)
             resume: Callable[[], Any] = generator.__anext__
             while True:
                 try:
-                    with watch.inside():
+                    with inside():
                         value = await resume()
                 except StopAsyncIteration:
                     return
-                watch.add(value)
+                if record is not None:
+                    record.add(value)
                 try:
                     resume = functools.partial(generator.asend, (yield value))
                 except GeneratorExit:
-                    with watch.inside():
+                    with inside():
                         await generator.aclose()
                     raise
                 except BaseException as thrown:

@@ -1,6 +1,6 @@
-"""What makes feedback something that can be used later: the same over HTTP and from Python.
+"""Checks that make feedback usable later: the same over HTTP and from Python.
 
-It looks at one thing that was said; whether the run that it names exists is not asked, for it may come late.
+Each looks at one Feedback alone; the run that it names need not exist, for it may come late.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def feedback_kind(kind: Kind | None, value: float | None, correction: Json) -> s
     """The kind that is given; else thumb or rating by the value, or a correction, or a comment.
 
     Args:
-        correction: UNSET where none is given: None is one, the right answer being None, of the kind that says so.
+        correction: UNSET if omitted. With `kind="correction"` None is a correction: the right answer is None.
 
     Raises:
         InputError: the kind takes a correction and none is given.
@@ -36,34 +36,34 @@ def feedback_kind(kind: Kind | None, value: float | None, correction: Json) -> s
     return "comment" if correction is UNSET or correction is None else "correction"
 
 
-def corrected(said: Feedback) -> Json:
-    """What should have been, None among it; of a preference the chosen one; UNSET where that is not said."""
-    if said.kind == "preference" and isinstance(said.correction, dict):
-        return said.correction.get("chosen", UNSET)
-    return UNSET if said.correction is None and said.kind != "correction" else said.correction
+def corrected(feedback: Feedback) -> Json:
+    """The right answer, which may be None; of a preference the chosen one; UNSET where it is not stated."""
+    if feedback.kind == "preference" and isinstance(feedback.correction, dict):
+        return feedback.correction.get("chosen", UNSET)
+    return UNSET if feedback.correction is None and feedback.kind != "correction" else feedback.correction
 
 
-def check_feedback(said: Feedback) -> None:
-    """Refuse what could not be used, while whoever says it can still mend it.
+def check_feedback(feedback: Feedback) -> None:
+    """Refuse feedback that could not be used, while its author can still mend it.
 
     Raises:
         InputError: nothing or two things are meant, or the kind lacks what makes it one.
     """
     wrong = ""
-    if bool(said.run) == (said.session is not None):
+    if bool(feedback.run) == (feedback.session is not None):
         wrong = "name either a run or a session"
-    elif said.step is not None and not said.run:
+    elif feedback.step is not None and not feedback.run:
         wrong = "a step belongs to a run: name the run too"
-    elif said.kind == "thumb" and said.value not in (1, -1):
-        wrong = f"a thumb has the value 1 or -1, not {said.value!r}"
-    elif said.kind == "rating" and (said.value is None or not math.isfinite(said.value)):
+    elif feedback.kind == "thumb" and feedback.value not in (1, -1):
+        wrong = f"a thumb has the value 1 or -1, not {feedback.value!r}"
+    elif feedback.kind == "rating" and (feedback.value is None or not math.isfinite(feedback.value)):
         wrong = "a rating needs a value"
-    elif said.kind == "comment" and not said.comment:
+    elif feedback.kind == "comment" and not feedback.comment:
         wrong = "there is no value, no correction and no comment"
-    elif said.kind == "demonstration" and said.correction is None:
-        wrong = f"a {said.kind} says in `correction` what should have been"
-    elif said.kind == "preference" and not (
-        isinstance(said.correction, dict) and {"chosen", "rejected"} <= set(said.correction)
+    elif feedback.kind == "demonstration" and feedback.correction is None:
+        wrong = f"a {feedback.kind} says in `correction` what should have been"
+    elif feedback.kind == "preference" and not (
+        isinstance(feedback.correction, dict) and {"chosen", "rejected"} <= set(feedback.correction)
     ):
         wrong = 'a preference says in `correction` {"chosen": ..., "rejected": ...}'
     if wrong:

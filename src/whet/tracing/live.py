@@ -5,63 +5,60 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from typing import Literal
 
 from ..store.bundles import read_bundle, write_bundle
 from ..types import Bundle
-from .record import current
+from .record import current, setting
 from .sink import LOOK, default_sink
 
 _candidate: ContextVar[Bundle | None] = ContextVar("whet_bundle", default=None)
 reads: ContextVar[dict[str, str] | None] = ContextVar("whet_reads", default=None)
 """Resource → id of the Version that was read, while `noting`."""
 _live: list[Bundle] = []
-"""What is live whatever the record says; empty where the record says it."""
+"""The Bundle that is live whatever the record says; empty where the record decides."""
 _look_at = [0.0]
 """When the environment is looked at again."""
 
 
-@contextmanager
-def using(bundle: Bundle) -> Iterator[Bundle]:
+def using(bundle: Bundle) -> AbstractContextManager[Bundle]:
     """Let resources read their current Version from `bundle` inside the block.
 
     asyncio tasks started inside carry it; `propagate` carries it into threads.  A resource that
     `bundle` does not name has its default, not the live Version: a Bundle says all there is.
     """
-    token = _candidate.set(bundle)
-    try:
-        yield bundle
-    finally:
-        _candidate.reset(token)
+    return setting(_candidate, bundle)
 
 
 @contextmanager
 def noting() -> Iterator[Mapping[str, str]]:
-    """Note which Version of each resource is read inside, in this context and in what it starts.
+    """Note which Version of each resource is read inside, in this context and in the tasks it starts.
 
     >>> with using(bundle), noting() as read:
     ...     agent(question)
     """
-    found: dict[str, str] = {}
-    token = reads.set(found)
+    read: dict[str, str] = {}
+    token = reads.set(read)
     try:
-        yield found
+        yield read
     finally:
         reads.reset(token)
+        # An inner block hides the outer one's dictionary while it lasts.
         if (outer := reads.get()) is not None:
-            outer |= found
+            outer |= read
 
 
 def set_live_bundle(bundle: Bundle | None) -> None:
-    """What resources read outside `using`, whatever the record says; None follows the record again."""
+    """Set the Bundle that resources read outside `using`, whatever the record says; None follows the record again."""
     _live[:] = [] if bundle is None else [bundle]
     _look_at[0] = 0.0
 
 
-def _given() -> Bundle | None:
-    """What `set_live_bundle` said, else the content of the file that WHET_BUNDLE names."""
+def _fixed() -> Bundle | None:
+    """The Bundle of `set_live_bundle`, else of the file that WHET_BUNDLE names."""
+    # Not at every read: a lookup in `os.environ` costs several reads of a resource.
     if not _live and time.monotonic() >= _look_at[0]:
         if path := os.environ.get("WHET_BUNDLE"):
             _live[:] = [
@@ -74,8 +71,8 @@ def _given() -> Bundle | None:
 def current_bundle() -> Bundle:
     """The candidate, else what is live; empty, the agent as it came, where nothing is.
 
-    What is live is what `set_live_bundle` said, the file that WHET_BUNDLE names, or else what the record says
-    that this program records to.  A traced call keeps what was live when it first read a resource.
+    Live is the Bundle of `set_live_bundle`, the file that WHET_BUNDLE names, or else the newest release in the record
+    that this program writes.  A traced call keeps the Bundle that was live when it first read a resource.
     """
     candidate = _candidate.get()
     if candidate is not None:
@@ -86,9 +83,9 @@ def current_bundle() -> Bundle:
     call = None if frame is None else frame.call
     if call is not None and call.bundle is not None:
         return call.bundle
-    given = _given()
-    if given is not None:
-        return given
+    fixed = _fixed()
+    if fixed is not None:
+        return fixed
     if call is None:
         return default_sink().live
     call.bundle = (call.sink or default_sink()).live
@@ -96,11 +93,11 @@ def current_bundle() -> Bundle:
 
 
 def origin() -> Literal["given", "store", "server"]:
-    """Where `current_bundle` is from: the release log of a store on this machine, a server's, or what is given here.
+    """The origin of `current_bundle`: the release log of a store on this machine, of a server, or this program itself.
 
-    Given are a candidate, what `set_live_bundle` said, and the file that WHET_BUNDLE names.
+    Given by the program are a candidate, the Bundle of `set_live_bundle`, and the file that WHET_BUNDLE names.
     """
-    if _candidate.get() is not None or _given() is not None:
+    if _candidate.get() is not None or _fixed() is not None:
         return "given"
     frame = current.get()
     call = None if frame is None else frame.call

@@ -1,4 +1,4 @@
-"""What an OTLP exporter posts, cut into Spans without being read.
+"""An OTLP exporter's request, cut into Spans without being read.
 
 `decode` takes the body of a request to `/v1/traces` or `/v1/logs`, protobuf or JSON.  Of each
 span only what a record searches by is read: ids, times, name, and the attribute `whet.run`, on the
@@ -37,14 +37,12 @@ _RUN = RUN.encode()
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a request may ask of the process that reads it."""
+    """Limits of a request on the process that reads it."""
 
     spans: int = 50_000
     """Spans or log records in one request; more is an error."""
     span_bytes: int = 8 << 20
     """A longer span is left out and counted."""
-    nesting: int = 64
-    """Depth of values inside attributes; a span that goes deeper is stored and not read."""
 
 
 LIMITS = Limits()
@@ -106,24 +104,24 @@ def partial_success(rejected: int, reason: str, *, json: bool = False, logs: boo
 
 
 def gunzip(body: bytes, limit: int) -> bytes:
-    """What a gzip body holds, if that is no more than `limit` bytes.
+    """The content of a gzip body, of at most `limit` bytes.
 
     Raises:
         InputError: not gzip, cut off, followed by something else, or longer than `limit` when unpacked;
             no more than `limit` bytes are ever unpacked.
     """
     parts: list[bytes] = []
-    left, rest = limit, body
+    room, rest = limit, body
     while True:
         unpacker = zlib.decompressobj(wbits=31)
         try:
-            part = unpacker.decompress(rest, left + 1)
+            part = unpacker.decompress(rest, room + 1)  # one byte more tells that there is more
         except zlib.error as exception:
             raise InputError(f"the body says gzip and is not: {exception}.") from exception
-        if len(part) > left:
+        if len(part) > room:
             raise InputError(f"the body is more than {limit} bytes when unpacked. Send smaller batches.")
         parts.append(part)
-        left -= len(part)
+        room -= len(part)
         if not unpacker.eof:
             raise InputError("the gzip body is cut off.")
         rest = unpacker.unused_data
@@ -132,7 +130,7 @@ def gunzip(body: bytes, limit: int) -> bytes:
 
 
 class _Gather:
-    """Collects the spans of one request and what is wrong with the others."""
+    """Collects the spans of one request and why others were rejected."""
 
     def __init__(self, limits: Limits, logs: bool, run: str | None) -> None:
         self.limits = limits
@@ -143,12 +141,12 @@ class _Gather:
         self.context = b""
         """Of the scope that is being read."""
         self.otherwise = run
-        """The run of what neither names one nor has a resource that does."""
+        """The run of spans that name none, nor does their resource."""
         self.run = run
-        """What the resource that is being read says."""
+        """The run that the resource being read names."""
         self.marked = False
-        """Whether the letters of `whet.run` occur anywhere in the request."""
-        self._seen: set[str] = set()
+        """True if the letters of `whet.run` occur anywhere in the request."""
+        self._stated: set[str] = set()
 
     def keep(self, span: Span) -> None:
         """Take a span, unless the protocol calls it invalid or it is too long."""
@@ -160,7 +158,7 @@ class _Gather:
             self.take(span)
 
     def take(self, span: Span) -> None:
-        """Take a span that was looked at."""
+        """Take a span that was checked."""
         self.spans.append(span)
         if len(self.spans) + self.rejected > self.limits.spans:
             self._count()
@@ -178,8 +176,8 @@ class _Gather:
 
     def reject(self, reason: str) -> None:
         """Leave out the span that comes next."""
-        if reason not in self._seen:
-            self._seen.add(reason)
+        if reason not in self._stated:
+            self._stated.add(reason)
             number = len(self.spans) + self.rejected
             self.reasons.append(f"{'log record' if self.logs else 'span'} {number}: {reason}")
         self.rejected += 1
@@ -187,8 +185,8 @@ class _Gather:
 
     def _count(self) -> None:
         if len(self.spans) + self.rejected > self.limits.spans:
-            what = "log records" if self.logs else "spans"
-            raise InputError(f"more than {self.limits.spans} {what} in one request. Send smaller batches.")
+            unit = "log records" if self.logs else "spans"
+            raise InputError(f"more than {self.limits.spans} {unit} in one request. Send smaller batches.")
 
 
 _NO_TRACE, _NO_SPAN = bytes(16), bytes(8)
@@ -239,17 +237,17 @@ def _protobuf_resource(body: bytes, at: int, end: int, gather: _Gather) -> None:
 
 def _protobuf_run(data: bytes, at: int, end: int, number: int) -> str | None:
     """The string value of the attribute `whet.run` among the KeyValues that are field `number`."""
-    for found, kind, start, stop in fields(data, at, end):
-        if found != number or kind != LENGTH:
+    for field_number, kind, start, stop in fields(data, at, end):
+        if field_number != number or kind != LENGTH:
             continue
         key = value = None
         for part, wire, first, last in fields(data, start, stop):
             if part == 1 and wire == LENGTH:
                 key = data[first:last]
             elif part == 2 and wire == LENGTH:
-                for inner, inner_wire, one, two in fields(data, first, last):
+                for inner, inner_wire, begin, finish in fields(data, first, last):
                     if inner == 1 and inner_wire == LENGTH:
-                        value = data[one:two]
+                        value = data[begin:finish]
         if key == _RUN and value:
             return value.decode("utf-8", "replace")
     return None
@@ -302,19 +300,19 @@ def _protobuf_spans(data: bytes, items: Sequence[tuple[int, int]], gather: _Gath
 
 
 def _protobuf_span_in_any_order(data: bytes, at: int, end: int, gather: _Gather) -> None:
-    found: dict[int, bytes] = {}
+    payloads: dict[int, bytes] = {}
     times = {7: 0, 8: 0}
     try:
         for number, kind, value, stop in fields(data, at, end):
             if kind == LENGTH and number in (1, 2, 4, 5):
-                found[number] = data[value:stop]
+                payloads[number] = data[value:stop]
             elif kind == FIXED64 and number in times:
                 times[number] = value
-        name = found.get(5, b"").decode()
+        name = payloads.get(5, b"").decode()
     except (InputError, UnicodeDecodeError) as exception:
         return gather.reject(f"it cannot be read: {exception}")
     run = (_protobuf_run_or_none(data, at, end) if gather.marked else None) or gather.run
-    trace, id, parent = found.get(1, b""), found.get(2, b""), _parent(found.get(4, b""))
+    trace, id, parent = payloads.get(1, b""), payloads.get(2, b""), _parent(payloads.get(4, b""))
     body = data[at:end]
     gather.keep(Span(trace, id, parent, times[7], times[8], name, body, "span", gather.context, run))
 
@@ -329,20 +327,20 @@ def _protobuf_run_or_none(data: bytes, at: int, end: int, number: int = 9) -> st
 
 
 def _protobuf_log(data: bytes, at: int, end: int, gather: _Gather) -> None:
-    found: dict[int, bytes] = {}
+    payloads: dict[int, bytes] = {}
     times = {1: 0, 11: 0}
     try:
         for number, kind, value, stop in fields(data, at, end):
             if kind == LENGTH and number in (9, 10, 12):
-                found[number] = data[value:stop]
+                payloads[number] = data[value:stop]
             elif kind == FIXED64 and number in times:
                 times[number] = value
-        name = found.get(12, b"").decode()
+        name = payloads.get(12, b"").decode()
     except (InputError, UnicodeDecodeError) as exception:
         return gather.reject(f"it cannot be read: {exception}")
     run = (_protobuf_run_or_none(data, at, end, 6) if gather.marked else None) or gather.run
     at_ns = times[1] or times[11]
-    gather.keep_log(found.get(9, b""), found.get(10, b""), at_ns, name, data[at:end], run)
+    gather.keep_log(payloads.get(9, b""), payloads.get(10, b""), at_ns, name, data[at:end], run)
 
 
 # -- JSON -------------------------------------------------------------------------------------
@@ -412,9 +410,9 @@ def _read_json(body: bytes, gather: _Gather) -> None:
         for scope in (resource.scope_logs if gather.logs else resource.scope_spans) or ():
             gather.context = b'{"resource":%b,"scope":%b}' % (above, bytes(scope.scope))
             for item in (scope.log_records if gather.logs else scope.spans) or ():
-                one = bytes(item)
+                record = bytes(item)
                 try:
-                    (_json_log if gather.logs else _json_span)(one, gather)
+                    (_json_log if gather.logs else _json_span)(record, gather)
                 except msgspec.ValidationError as exception:
                     gather.reject(f"it is not one: {exception}")
 
@@ -447,12 +445,12 @@ def _json_run(body: bytes) -> str | None:
     if _RUN not in body:
         return None
     try:
-        found = _attributes.decode(body).attributes or ()
+        attributes = _attributes.decode(body).attributes or ()
     except msgspec.ValidationError:
         return None  # the letters stand elsewhere, or their value is no string
-    for each in found:
-        if each.key == RUN and each.value is not None and each.value.string_value:
-            return each.value.string_value
+    for attribute in attributes:
+        if attribute.key == RUN and attribute.value is not None and attribute.value.string_value:
+            return attribute.value.string_value
     return None
 
 
@@ -464,7 +462,7 @@ def _hex(text: str | None) -> bytes:
 
 
 def _nanoseconds(value: Number | None) -> int:
-    """0 to 2⁶⁴-1; 0 also for what is no such number."""
+    """0 to 2⁶⁴-1; 0 also for anything else."""
     if isinstance(value, str):
         value = int(value) if value.isdecimal() and value.isascii() and len(value) <= 20 else 0
     return value if value is not None and 0 <= value < 1 << 64 else 0

@@ -29,11 +29,11 @@ def varint(data: bytes, at: int, end: int) -> tuple[int, int]:
     if at < end and data[at] < 0x80:
         return data[at], at + 1
     value = shift = 0
-    for place in range(at, min(end, at + 10)):
-        byte = data[place]
+    for index in range(at, min(end, at + 10)):
+        byte = data[index]
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
-            return value & 0xFFFF_FFFF_FFFF_FFFF, place + 1
+            return value & 0xFFFF_FFFF_FFFF_FFFF, index + 1
         shift += 7
     raise InputError(f"protobuf: the number at byte {at} is cut off or longer than 64 bits.")
 

@@ -1,4 +1,4 @@
-"""What is noted while a call runs, and the Trajectory made of it afterwards.
+"""The notes taken while a call runs, and the Trajectory made of them afterwards.
 
 The notes are mutable and cheap; `trajectory` turns them into the noun, on the writer's thread
 or, inside `collecting()`, at the end of the call.
@@ -9,10 +9,11 @@ from __future__ import annotations
 import inspect
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -21,6 +22,8 @@ from ..faults import fault_of
 from ..types import Bundle, Failure, Fault, Json, Outcome, Step, Task, Tokens, Trajectory, Usage, new_id
 from .encode import IMMUTABLE, freeze, mark, raw, thaw
 from .kinds import name_of
+
+V = TypeVar("V")
 
 STARTED = "started"
 """In a step's info, Unix time in seconds: where the process is one run of `whet run`."""
@@ -39,17 +42,17 @@ class Run:
 
     @property
     def headers(self) -> dict[str, str]:
-        """What a model call inside may send, so that the gateway's record of it is this run's for certain.
+        """Headers that a model call inside may send, so that the gateway's record of it is certain to be this run's.
 
         Needed only where runs overlap in one program: `whet run` tells calls apart by their times.  A
         session or subject that cannot stand in a header (not printable ASCII) is left out; it stays
-        with what is traced.
+        in the trace.
 
         >>> with whet.run(subject="ada") as run:
         ...     client.chat.completions.create(..., extra_headers=run.headers)
         """
-        said = {"x-whet-run": self.id, "x-whet-session": self.session, "x-whet-subject": self.subject}
-        return {key: text for key, text in said.items() if text and text.isascii() and text.isprintable()}
+        headers = {"x-whet-run": self.id, "x-whet-session": self.session, "x-whet-subject": self.subject}
+        return {key: text for key, text in headers.items() if text and text.isascii() and text.isprintable()}
 
     def first(self) -> bool:
         """True once: the first call in a run takes the run's id as its own."""
@@ -65,7 +68,7 @@ def process_run() -> str | None:
 
 
 class Called:
-    """What is known of a function before it is called."""
+    """Facts about a function before it is called."""
 
     __slots__ = ("by_name", "evolved", "method", "name", "names", "origin")
 
@@ -85,12 +88,12 @@ class Called:
         self.origin = inspect.unwrap(function)
         """The function under all its decorators."""
         try:
-            found = list(inspect.signature(function).parameters.values())
+            parameters = list(inspect.signature(function).parameters.values())
         except (TypeError, ValueError):
-            found = []
-        self.method = bool(found) and found[0].name in ("self", "cls")
+            parameters = []
+        self.method = bool(parameters) and parameters[0].name in ("self", "cls")
         positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-        self.names = [each.name for each in found if each.kind in positional]
+        self.names = [parameter.name for parameter in parameters if parameter.kind in positional]
 
     def freeze(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The arguments as they are now."""
@@ -113,6 +116,7 @@ class Called:
         """
         keywords: dict[str, Any] = {}
         positional: Sequence[Any] = frozen
+        # `freeze` returns bare arguments only if none can change, so a list in front marks the other form.
         if len(frozen) == 3 and type(frozen[0]) is list:
             positional, keywords, _ = frozen
         names = self.names
@@ -201,7 +205,7 @@ class CallNote:
         "ended",
         "error",
         "frozen",
-        "given",
+        "id",
         "run",
         "sink",
         "started",
@@ -214,11 +218,12 @@ class CallNote:
         self.sink = sink
         self.frozen = frozen
         self.run = run
-        self.given = run.id if run is not None and run.first() else ""
+        self.id = run.id if run is not None and run.first() else ""
+        """Of its trajectory, where the run has one for it; else one is made when the call has ended."""
         self.steps: list[StepNote] = []
         self.versions: dict[str, str] | None = None
         self.bundle: Bundle | None = None
-        """What was live at its first read of a resource: one call is one agent, though a release comes meanwhile."""
+        """Live at its first read of a resource: one call is one agent, though a release comes meanwhile."""
         self.action: Any = None
         self.error: Failure | None = None
         self.started = time.time()
@@ -246,13 +251,23 @@ current: ContextVar[Frame | None] = ContextVar("whet_frame", default=None)
 current_run: ContextVar[Run | None] = ContextVar("whet_run", default=None)
 collector: ContextVar[Collection | None] = ContextVar("whet_collector", default=None)
 timed: ContextVar[bool] = ContextVar("whet_timed", default=False)
-"""Whether steps say when they began, though the process is no run of `whet run`: in a worker."""
+"""True where steps record when they began although the process is not a run of `whet run`: in a worker."""
 current_rollout: ContextVar[str | None] = ContextVar("whet_rollout", default=None)
 """Id of the rollout under way: the trajectory that will be recorded of it."""
 
 
+@contextmanager
+def setting(variable: ContextVar[Any], value: V) -> Iterator[V]:
+    """Have a context variable hold `value` for a block."""
+    token = variable.set(value)
+    try:
+        yield value
+    finally:
+        variable.reset(token)
+
+
 class Collection:
-    """What `collecting()` gathers: finished calls, and steps outside any call."""
+    """The records that `collecting()` gathers: finished calls, and steps outside any call."""
 
     __slots__ = ("loose", "records")
 
@@ -289,17 +304,18 @@ def trajectory(note: CallNote, *, encoded: bool) -> Trajectory:
             that will only encode it again; else decode it.
     """
     read = raw if encoded else thaw
-    asked = note.called.observation(note.frozen, thaw)
-    instruction = asked if isinstance(asked, str) else msgspec.json.encode(asked).decode()
+    # Thawed even where `encoded`: an instruction is text, not bytes.
+    observation = note.called.observation(note.frozen, thaw)
+    instruction = observation if isinstance(observation, str) else msgspec.json.encode(observation).decode()
     meta: dict[str, Json] = {"function": note.called.name}
-    whole = process_run()
-    if note.run is not None or whole is not None:
-        meta["run"] = note.run.id if note.run is not None else whole
-    if whole is not None and note.run is not None:
-        meta["process_run"] = whole
+    program_run = process_run()
+    if note.run is not None or program_run is not None:
+        meta["run"] = note.run.id if note.run is not None else program_run
+    if program_run is not None and note.run is not None:
+        meta["process_run"] = program_run
     # Where the gateway records too, its calls are told by their times which step they were made in.
     return Trajectory(
-        id=note.given or f"{int(note.started * 1000):012x}{os.urandom(6).hex()}",
+        id=note.id or f"{int(note.started * 1000):012x}{os.urandom(6).hex()}",
         task=Task(instruction=instruction, meta={"function": note.called.name}),
         steps=steps(note.steps, read, clock()),
         output=read(note.action),
@@ -324,8 +340,8 @@ def steps(
 ) -> tuple[Step, ...]:
     """Notes as Steps, numbered in the order in which they began; `clock` as in `StepNote.step`."""
     numbers = {id(note): number for number, note in enumerate(notes)}
-    made = []
+    numbered = []
     for number, note in enumerate(notes):
         above = numbers.get(id(note.parent)) if note.parent is not None else None
-        made.append(note.step(number, None if above is None else str(above), read, clock))
-    return tuple(made)
+        numbered.append(note.step(number, None if above is None else str(above), read, clock))
+    return tuple(numbered)

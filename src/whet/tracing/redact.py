@@ -40,7 +40,7 @@ class Rule:
     hints: Sequence[str] = ()
     """Letters of which every match holds at least one; none means to look everywhere, which costs."""
     check: Callable[[str], bool] | None = None
-    """Whether what would be replaced is a secret after all."""
+    """True if a match is a secret after all."""
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[a-z0-9-]{1,40}", self.name):
@@ -52,21 +52,22 @@ class Rule:
 
 
 def luhn(text: str) -> bool:
-    """Whether the digits of a text satisfy the check digit that payment cards have (ISO/IEC 7812)."""
-    digits = [int(each) for each in text if each.isdigit()]
+    """True if the digits of a text satisfy the check digit of payment cards (ISO/IEC 7812)."""
+    digits = [int(character) for character in text if character.isdigit()]
     doubled = [
-        value if place % 2 == 0 else sum(divmod(2 * value, 10)) for place, value in enumerate(digits[::-1])
+        value if position % 2 == 0 else sum(divmod(2 * value, 10))
+        for position, value in enumerate(digits[::-1])
     ]
     return len(digits) >= 13 and len(set(digits)) > 1 and sum(doubled) % 10 == 0
 
 
 def credentials(text: str) -> bool:
-    """Whether a text is a user's name and password as HTTP's Basic scheme encodes them (RFC 7617)."""
+    """True of a user's name and password as HTTP's Basic scheme encodes them (RFC 7617)."""
     try:
-        found = base64.b64decode(text + "=" * (-len(text) % 4), validate=True).decode()
+        decoded = base64.b64decode(text + "=" * (-len(text) % 4), validate=True).decode()
     except ValueError:
         return False
-    return ":" in found and found.isprintable()
+    return ":" in decoded and decoded.isprintable()
 
 
 _START = r"(?<![A-Za-z0-9])"
@@ -118,7 +119,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule("url-password", r"://[^/\s:@\"'<>]{0,200}:(?P<secret>[^/\s@\"'<>]{1,200})@", ("://",)),
 )
-"""What is redacted unless other rules are given."""
+"""The default rules of a Redactor."""
 
 EMAIL = Rule("email", r"[A-Za-z0-9._%+-]{1,64}@[A-Za-z0-9-]{1,63}(?:\.[A-Za-z0-9-]{1,63})+", ("@",))
 """Addresses.  Not among `RULES`: an agent that works on mail has little else."""
@@ -127,7 +128,7 @@ CARD = Rule("card", r"(?<![0-9.])[0-9](?:[ -]?[0-9]){12,18}(?![0-9])", (), luhn)
 
 MARK = "[redacted:{}]"
 MARKED = re.compile(rb"\[redacted:([a-z0-9-]{1,40})\]")
-"""What was redacted, in bytes that were stored."""
+"""A redaction mark in stored bytes."""
 _TOKEN_KEYS = frozenset(
     {"logprobs", "top_logprobs", "prompt_logprobs", "token_ids", "prompt_token_ids", "output_token_ids"}
 )
@@ -146,9 +147,8 @@ class Redactor:
         self._hints = [tuple(hint.encode() for hint in rule.hints) for rule in self.rules]
         everywhere = any(not hints for hints in self._hints)
         hints = [hint for rule in self.rules for hint in rule.hints if hint]
-        self._screens = (
-            () if everywhere else tuple((pivot, re.compile(each)) for pivot, each in screens(hints))
-        )
+        compiled = tuple((pivot, re.compile(expression)) for pivot, expression in screens(hints))
+        self._screens = () if everywhere else compiled
         self._counts: Counter[str] = Counter()
         self._lock = threading.Lock()
 
@@ -160,32 +160,32 @@ class Redactor:
 
     def text(self, text: str) -> str:
         """A text without its secrets; the very same object if it has none."""
-        found: Counter[str] = Counter()
-        redacted = self._text(text, found)
-        self._add(found)
+        matches: Counter[str] = Counter()
+        redacted = self._text(text, matches)
+        self._add(matches)
         return redacted
 
     def json(self, value: Json) -> Any:
         """A JSON value whose texts, keys too, are without their secrets."""
-        found: Counter[str] = Counter()
-        redacted = self._json(value, found)
-        self._add(found)
+        matches: Counter[str] = Counter()
+        redacted = self._json(value, matches)
+        self._add(matches)
         return redacted
 
     def span(self, span: Span) -> Span:
         """A span, log record or gateway call without its secrets; the very same object if it has none."""
         if not (self._hit(span.body, span.encoding) or self._hit(span.context, span.encoding)):
             return span
-        found: Counter[str] = Counter()
+        matches: Counter[str] = Counter()
         try:
-            body = self._body(span, found)
-            context = self._context(span, found)
+            body = self._body(span, matches)
+            context = self._context(span, matches)
         except (InputError, msgspec.DecodeError, RecursionError):
-            found = Counter()
-            body, context = (self._masked(part, found) for part in (span.body, span.context))
-        if not found:
+            matches = Counter()
+            body, context = (self._masked(part, matches) for part in (span.body, span.context))
+        if not matches:
             return span
-        self._add(found)
+        self._add(matches)
         return span._replace(body=body, context=context, name=self._text(span.name, Counter()))
 
     def spans(self, spans: list[Span], sent: bytes, *, json: bool) -> list[Span]:
@@ -198,21 +198,21 @@ class Redactor:
         """
         if self._screens and not (json and _ESCAPED.search(sent)) and not self._screened(sent):
             return spans
-        return [self.span(each) for each in spans]
+        return [self.span(span) for span in spans]
 
     def suspects(self, body: bytes) -> bool:
-        """Whether JSON may hold a secret: False is certain, True has to be looked at (`trajectory`)."""
+        """True if JSON may hold a secret, which `trajectory` then decides; False is certain."""
         return self._hit(body, "json")
 
-    def feedback(self, said: Feedback) -> Feedback:
-        """What a person said without its secrets."""
-        found: Counter[str] = Counter()
-        clean = self._feedback(said, found)
-        self._add(found)
-        return clean if found else said
+    def feedback(self, feedback: Feedback) -> Feedback:
+        """Feedback without its secrets."""
+        matches: Counter[str] = Counter()
+        clean = self._feedback(feedback, matches)
+        self._add(matches)
+        return clean if matches else feedback
 
     def failure(self, failure: Failure) -> Failure:
-        """What went wrong without its secrets."""
+        """A Failure whose message is without its secrets."""
         message = self.text(failure.message)
         return failure if message is failure.message else replace(failure, message=message)
 
@@ -226,52 +226,52 @@ class Redactor:
         """
         if not self._hit(encode(trajectory), "json"):
             return trajectory
-        found: Counter[str] = Counter()
+        matches: Counter[str] = Counter()
         task = trajectory.task
         clean = replace(
             trajectory,
             task=replace(
                 task,
-                instruction=self._text(task.instruction, found),
-                initial_state=self._json(dict(task.initial_state), found),
-                answer=self._json(task.answer, found),
-                meta=self._json(dict(task.meta), found),
+                instruction=self._text(task.instruction, matches),
+                initial_state=self._json(dict(task.initial_state), matches),
+                answer=self._json(task.answer, matches),
+                meta=self._json(dict(task.meta), matches),
             ),
-            steps=tuple(self._step(step, found) for step in trajectory.steps),
-            output=self._json(trajectory.output, found),
-            error=self._failure(trajectory.error, found),
-            feedback=tuple(self._feedback(each, found) for each in trajectory.feedback),
-            meta=self._json(dict(trajectory.meta), found),
+            steps=tuple(self._step(step, matches) for step in trajectory.steps),
+            output=self._json(trajectory.output, matches),
+            error=self._failure(trajectory.error, matches),
+            feedback=tuple(self._feedback(feedback, matches) for feedback in trajectory.feedback),
+            meta=self._json(dict(trajectory.meta), matches),
         )
-        if not found:
+        if not matches:
             return trajectory
-        self._add(found)
+        self._add(matches)
         before = trajectory.meta.get("redacted")
-        counts = Counter(before if isinstance(before, dict) else {}) + found
+        counts = Counter(before if isinstance(before, dict) else {}) + matches
         meta = {**clean.meta, "redacted": dict(counts), "untrainable": why_untrainable(counts)}
         return replace(clean, meta=meta)
 
     # -- inside -------------------------------------------------------------------------------
 
     def _hit(self, data: bytes, encoding: str) -> bool:
-        """Whether any rule may match: a few searches in C for all but the few spans that do."""
+        """True if any rule may match: a few searches in C for all but the few spans that do."""
         escaped = encoding.endswith("json") and _ESCAPED.search(data) is not None
         if escaped or not self._screens:
             return escaped or self._matches(data)
         return self._screened(data) and self._matches(data)
 
     def _screened(self, data: bytes) -> bool:
-        """Whether anything in it is like the beginning of a secret.
+        """True if anything in it is like the beginning of a secret.
 
         Going from one occurrence of a letter to the next costs little beside a pattern's walk over every
         byte, as long as it is rare; where it is not, the pattern walks.
         """
         often = len(data) // _RARELY
         for pivot, pattern in self._screens:
-            at, left = data.find(pivot), often
+            at, allowance = data.find(pivot), often
             while at >= 0:
-                left -= 1
-                if left < 0:
+                allowance -= 1
+                if allowance < 0:
                     if pattern.search(data, at) is not None:
                         return True
                     break
@@ -287,47 +287,47 @@ class Redactor:
             if not hints or any(hint in data for hint in hints)
         )
 
-    def _text(self, text: str, found: Counter[str]) -> str:
+    def _text(self, text: str, matches: Counter[str]) -> str:
         for rule, pattern in zip(self.rules, self._texts, strict=True):
             if rule.hints and not any(hint in text for hint in rule.hints):
                 continue
-            text = pattern.sub(lambda match, rule=rule: _replaced(rule, match, found), text)  # type: ignore[misc]
+            text = pattern.sub(lambda match, rule=rule: _replaced(rule, match, matches), text)  # type: ignore[misc]
         return text
 
-    def _json(self, value: Json, found: Counter[str]) -> Any:
+    def _json(self, value: Json, matches: Counter[str]) -> Any:
         if isinstance(value, str):
-            return self._text(value, found)
+            return self._text(value, matches)
         if isinstance(value, Mapping):
-            return {self._text(key, found): self._json(each, found) for key, each in value.items()}
+            return {self._text(key, matches): self._json(inner, matches) for key, inner in value.items()}
         if isinstance(value, list | tuple):
-            return [self._json(each, found) for each in value]
+            return [self._json(inner, matches) for inner in value]
         return value
 
-    def _body(self, span: Span, found: Counter[str]) -> bytes:
+    def _body(self, span: Span, matches: Counter[str]) -> bytes:
         if span.encoding == "call+json":
-            return self._call(span.body, found)
+            return self._call(span.body, matches)
         if span.encoding.endswith("+json"):
-            return msgspec.json.encode(self._json(msgspec.json.decode(span.body), found))
-        return self._message(span.body, _SPAN if span.encoding == "span" else _LOG, found)
+            return msgspec.json.encode(self._json(msgspec.json.decode(span.body), matches))
+        return self._message(span.body, _SPAN if span.encoding == "span" else _LOG, matches)
 
-    def _context(self, span: Span, found: Counter[str]) -> bytes:
+    def _context(self, span: Span, matches: Counter[str]) -> bytes:
         if not span.context:
             return b""
         if span.encoding.endswith("+json"):
-            return msgspec.json.encode(self._json(msgspec.json.decode(span.context), found))
-        return self._message(span.context, _CONTEXT, found)
+            return msgspec.json.encode(self._json(msgspec.json.decode(span.context), matches))
+        return self._message(span.context, _CONTEXT, matches)
 
-    def _call(self, body: bytes, found: Counter[str]) -> bytes:
+    def _call(self, body: bytes, matches: Counter[str]) -> bytes:
         """A gateway's record: without token ids and log-probabilities once a text of it was redacted."""
-        clean = self._json(msgspec.json.decode(body), found)
-        if found and isinstance(clean, dict):
-            clean = {**clean, "choices": None, "redacted": dict(found)}
+        clean = self._json(msgspec.json.decode(body), matches)
+        if matches and isinstance(clean, dict):
+            clean = {**clean, "choices": None, "redacted": dict(matches)}
             for key in ("request", "response", "original_request"):
                 if key in clean:
                     clean[key] = _without_tokens(clean[key])
         return msgspec.json.encode(clean)
 
-    def _message(self, data: bytes, schema: Schema, found: Counter[str]) -> bytes:
+    def _message(self, data: bytes, schema: Schema, matches: Counter[str]) -> bytes:
         """A protobuf message with its texts redacted and every length put right."""
         out = []
         for number, kind, value, stop in fields(data, 0, len(data)):
@@ -337,25 +337,26 @@ class Redactor:
             held = data[value:stop]
             inner = schema.get(number)
             if inner is not None:
-                held = self._message(held, _SCHEMAS[inner], found)
+                held = self._message(held, _SCHEMAS[inner], matches)
             elif number in schema:
+                # Bytes that are not UTF-8 must come out as they went in.
                 text = held.decode("utf-8", "surrogateescape")
-                held = self._text(text, found).encode("utf-8", "surrogateescape")
+                held = self._text(text, matches).encode("utf-8", "surrogateescape")
             out.append(write_field(number, held))
         return b"".join(out)
 
-    def _masked(self, data: bytes, found: Counter[str]) -> bytes:
+    def _masked(self, data: bytes, matches: Counter[str]) -> bytes:
         """Bytes that cannot be taken apart, with what matches overwritten in place."""
         for rule, pattern in zip(self.rules, self._bytes, strict=True):
 
             def stars(match: re.Match[bytes], name: str = rule.name) -> bytes:
-                found[name] += 1
+                matches[name] += 1
                 return b"*" * len(match.group())
 
             data = pattern.sub(stars, data)
         return data
 
-    def _step(self, step: Step, found: Counter[str]) -> Step:
+    def _step(self, step: Step, matches: Counter[str]) -> Step:
         own: Counter[str] = Counter()
         clean = replace(
             step,
@@ -366,49 +367,53 @@ class Redactor:
         )
         if not own:
             return step
-        found.update(own)
+        matches.update(own)
         return replace(clean, tokens=None, info=_without_tokens(clean.info))
 
-    def _feedback(self, said: Feedback, found: Counter[str]) -> Feedback:
+    def _feedback(self, feedback: Feedback, matches: Counter[str]) -> Feedback:
         return replace(
-            said, comment=self._text(said.comment, found), correction=self._json(said.correction, found)
+            feedback,
+            comment=self._text(feedback.comment, matches),
+            correction=self._json(feedback.correction, matches),
         )
 
-    def _failure(self, failure: Failure | None, found: Counter[str]) -> Failure | None:
-        return None if failure is None else replace(failure, message=self._text(failure.message, found))
+    def _failure(self, failure: Failure | None, matches: Counter[str]) -> Failure | None:
+        return None if failure is None else replace(failure, message=self._text(failure.message, matches))
 
-    def _add(self, found: Counter[str]) -> None:
-        if found:
+    def _add(self, matches: Counter[str]) -> None:
+        if matches:
             with self._lock:
-                self._counts.update(found)
+                self._counts.update(matches)
 
 
 def why_untrainable(counts: Mapping[str, int]) -> str:
-    """What `meta["untrainable"]` says of a trajectory whose text was redacted."""
+    """The reason in `meta["untrainable"]` of a trajectory whose text was redacted."""
     return f"text was redacted: {', '.join(sorted(counts))}"
 
 
-def _replaced(rule: Rule, match: re.Match[str], found: Counter[str]) -> str:
-    whole = match.group()
+def _replaced(rule: Rule, match: re.Match[str], matches: Counter[str]) -> str:
+    matched = match.group()
     group = "secret" if "secret" in match.re.groupindex else 0
     secret = match[group]
     if secret.startswith("[redacted:") or (rule.check is not None and not rule.check(secret)):
-        return whole  # it is none, or was taken out before, when this was a span
-    found[rule.name] += 1
+        return matched  # it is none, or was taken out before, when this was a span
+    matches[rule.name] += 1
     start = match.start()
-    return whole[: match.start(group) - start] + MARK.format(rule.name) + whole[match.end(group) - start :]
+    return (
+        matched[: match.start(group) - start] + MARK.format(rule.name) + matched[match.end(group) - start :]
+    )
 
 
 def _without_tokens(value: Json) -> Any:
     """A JSON value without token ids and log-probabilities, wherever they stand in it."""
     if isinstance(value, Mapping):
         return {
-            key: _without_tokens(each)
-            for key, each in value.items()
-            if key not in _TOKEN_KEYS and not (key == "tokens" and isinstance(each, Mapping))
+            key: _without_tokens(inner)
+            for key, inner in value.items()
+            if key not in _TOKEN_KEYS and not (key == "tokens" and isinstance(inner, Mapping))
         }
     if isinstance(value, list):
-        return [_without_tokens(each) for each in value]
+        return [_without_tokens(inner) for inner in value]
     return value
 
 
@@ -427,10 +432,14 @@ def screens(hints: Sequence[str]) -> list[tuple[bytes, bytes]]:
     """
     groups: dict[bytes, list[tuple[bytes, bytes]]] = {}
     for hint in hints:
-        place = min(range(len(hint)), key=lambda at: _RARE.find(hint[at]) % (len(_RARE) + 1))
-        before, pivot, after = hint[:place].encode(), hint[place].encode(), hint[place + 1 :].encode()
+        position = min(range(len(hint)), key=lambda at: _RARE.find(hint[at]) % (len(_RARE) + 1))
+        before, pivot, after = (
+            hint[:position].encode(),
+            hint[position].encode(),
+            hint[position + 1 :].encode(),
+        )
         groups.setdefault(pivot, []).append((before, after))
-    found = []
+    patterns = []
     for pivot, group in groups.items():
         rests = [
             (b"(?<=%b)" % re.escape(before + pivot) if before else b"") + re.escape(after)
@@ -440,8 +449,8 @@ def screens(hints: Sequence[str]) -> list[tuple[bytes, bytes]]:
         if all(before for before, _ in group):
             letters = b"".join(sorted({re.escape(before[-1:]) for before, _ in group}))
             guard = b"(?<=[%b]%b)" % (letters, re.escape(pivot))
-        found.append((pivot, b"%b%b(?:%b)" % (re.escape(pivot), guard, b"|".join(rests))))
-    return found
+        patterns.append((pivot, b"%b%b(?:%b)" % (re.escape(pivot), guard, b"|".join(rests))))
+    return patterns
 
 
 Schema = Mapping[int, str | None]

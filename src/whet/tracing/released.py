@@ -2,8 +2,8 @@
 
 A text is code, and code that comes as data is run by the sandbox alone, but for this one case: the program marks
 the function with `@whet.evolve(live=True)`, and the text was released in a store on this machine.  Who may release
-there may as well change the program.  What a server sends runs in the sandbox, called by JSON; what is only recorded,
-tried as a candidate or named by WHET_BUNDLE does not come here (`resources.Function`).
+there may as well change the program.  Code that a server sends runs in the sandbox, called by JSON; a text that is only
+recorded, tried as a candidate or named by WHET_BUNDLE does not come here (`resources.Function`).
 """
 
 from __future__ import annotations
@@ -21,12 +21,15 @@ from ..types import Version
 from .kinds import kind_of
 
 _FACTORY = "_whet_released"
-_ISOLATED = EntryPoint("isolated", "whet.evolution.functions:isolated", "whet.loaders")
-"""How a text runs in the sandbox, by name as plug-ins are: few programs that are traced need the sandbox."""
+ISOLATED = EntryPoint("isolated", "whet.evolution.functions:isolated", "whet.loaders")
+"""(version, original) → a function whose every call runs in the sandbox, by name as plug-ins are: few programs need it.
+
+It raises InputError, at once or from a call, where something cannot cross as JSON, and SandboxError without a sandbox.
+"""
 
 
 def loadable(function: Any, name: str) -> None:
-    """Refuse what a text cannot replace.
+    """Refuse a function that a text cannot replace.
 
     Raises:
         InputError: it is not a bare function: a decorator stands between it and the mark.
@@ -36,17 +39,6 @@ def loadable(function: Any, name: str) -> None:
             f"@whet.evolve(live=True) replaces the function itself, and {name!r} is {function!r:.60}. Write the mark "
             "directly above the def, below all other decorators."
         )
-
-
-def in_sandbox(version: Version, original: Callable[..., Any]) -> Callable[..., Any]:
-    """The Version's text as a function whose every call runs in the sandbox.
-
-    Raises:
-        InputError: it cannot be called by JSON; from a call too, of which an argument or the answer cannot cross.
-        SandboxError: there is no sandbox here, or it was lost during a call.
-    """
-    called: Callable[..., Any] = _ISOLATED.load()(version, original)
-    return called
 
 
 def function_of(version: Version, original: Callable[..., Any]) -> Callable[..., Any]:
@@ -68,10 +60,10 @@ def function_of(version: Version, original: Callable[..., Any]) -> Callable[...,
     linecache.cache[file] = len(version.content), None, version.content.splitlines(keepends=True), file
     try:
         exec(compile(tree, file, "exec", dont_inherit=True), original.__globals__, scope)
-        made = scope[_FACTORY](*([None] * len(names)))
+        defined = scope[_FACTORY](*([None] * len(names)))
     except Exception as error:  # whatever its statements raise: the program goes on with its own
         raise InputError(f"its text cannot be loaded: {type(error).__name__}: {error}") from error
-    return _placed(made, original, names)
+    return _placed(defined, original, names)
 
 
 def _factory(text: str, original: types.FunctionType, names: tuple[str, ...]) -> ast.Module:
@@ -116,24 +108,26 @@ def _factory(text: str, original: types.FunctionType, names: tuple[str, ...]) ->
     return ast.fix_missing_locations(outer)
 
 
-def _placed(made: Any, original: types.FunctionType, names: dict[str, types.CellType]) -> types.FunctionType:
+def _placed(
+    defined: Any, original: types.FunctionType, names: dict[str, types.CellType]
+) -> types.FunctionType:
     """The function with the closure of the original, whose cells its neighbours share."""
-    if not inspect.isfunction(made) or kind_of(made) != kind_of(original):
+    if not inspect.isfunction(defined) or kind_of(defined) != kind_of(original):
         raise InputError(f"it is not of the function's kind: {original.__qualname__} is {kind_of(original)}")
-    if _parameters(made) != _parameters(original):
+    if _parameters(defined) != _parameters(original):
         raise InputError(f"it has other parameters than {original.__qualname__}{inspect.signature(original)}")
-    own = dict(zip(made.__code__.co_freevars, made.__closure__ or (), strict=True))
+    own = dict(zip(defined.__code__.co_freevars, defined.__closure__ or (), strict=True))
     if "__class__" in own and "__class__" not in names:
         raise InputError("it calls super(), which the function in the source does not do")
     cells = tuple(names.get(name, cell) for name, cell in own.items())
     placed = types.FunctionType(
-        made.__code__, original.__globals__, original.__name__, made.__defaults__, cells
+        defined.__code__, original.__globals__, original.__name__, defined.__defaults__, cells
     )
-    placed.__kwdefaults__ = made.__kwdefaults__
+    placed.__kwdefaults__ = defined.__kwdefaults__
     placed.__qualname__, placed.__module__ = original.__qualname__, original.__module__
-    placed.__annotations__, placed.__doc__ = made.__annotations__, made.__doc__
+    placed.__annotations__, placed.__doc__ = defined.__annotations__, defined.__doc__
     return placed
 
 
 def _parameters(function: Callable[..., Any]) -> list[tuple[str, Any]]:
-    return [(each.name, each.kind) for each in inspect.signature(function).parameters.values()]
+    return [(parameter.name, parameter.kind) for parameter in inspect.signature(function).parameters.values()]

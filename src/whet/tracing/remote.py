@@ -1,8 +1,8 @@
 """Where a traced program records when the store is a server's: over HTTP, as `whet run --url` sets it up.
 
 It sends trajectories and feedback to the server that `WHET_URL` names, with the token in `WHET_TOKEN`.  A
-server that does not answer, or asks to be spared, is asked again for some seconds; what it refuses is not.
-It runs on threads of its own; all that it reads is what is live.
+send to a server that is unreachable or overloaded is retried for some seconds; what it refuses is not sent again.
+It runs on threads of its own, and reads nothing but the live Bundle.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from ..store.group_commit import Writes
 from ..types import Bundle, Feedback, Version
 
 PAUSES = (0.2, 0.5, 1.0, 2.0, 4.0, 0.0)
-"""Seconds between attempts; after the last one what was to be sent is given up."""
+"""Seconds between attempts; after the last one the records are dropped."""
 _SPARE = (408, 429, 500, 502, 503, 504)
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 LIVE = 2.0
-"""Seconds that the server has to say what is live."""
+"""Seconds that the server has to answer with the live Bundle."""
 
 
 class _Recorded(msgspec.Struct):
@@ -62,31 +62,31 @@ class Remote:
         """Have the server record these; how many it refused.
 
         Raises:
-            OSError: it could not be reached, or asked to be spared for as long.
+            OSError: it was unreachable or overloaded for as long.
         """
         refused = 0
         for key, rows in writes:
             bodies = [row[-1] for row in rows if isinstance(row[-1], bytes)]
             if key == "trajectory":
                 refused += self._post(
-                    "/api/trajectories", "trajectories", [msgspec.Raw(one) for one in bodies]
+                    "/api/trajectories", "trajectories", [msgspec.Raw(body) for body in bodies]
                 )
             elif key == "feedback":
-                refused += self._post("/api/feedback", "feedback", [_said(one) for one in bodies])
+                refused += self._post("/api/feedback", "feedback", [_as_posted(body) for body in bodies])
         return refused
 
     def live(self) -> Bundle:
-        """What is live in the server's record.
+        """The Bundle that is live in the server's record.
 
         Raises:
-            OSError, ValueError: it could not be asked, or answers as no server of whet's does.
+            OSError, ValueError: it is unreachable, or does not answer as a whet server.
         """
         request = urllib.request.Request(self._url + "/api/bundles/live", headers=self._headers)
         with self._opener.open(request, timeout=LIVE) as answered:
             return Bundle(msgspec.json.decode(answered.read(), type=_Recorded).versions)
 
-    def _post(self, path: str, name: str, given: list[msgspec.Raw]) -> int:
-        body = msgspec.json.encode({name: given})
+    def _post(self, path: str, name: str, records: list[msgspec.Raw]) -> int:
+        body = msgspec.json.encode({name: records})
         for pause in PAUSES:
             request = urllib.request.Request(self._url + path, body, self._headers, method="POST")
             try:
@@ -103,13 +103,14 @@ class Remote:
                 if not pause:
                     raise
             time.sleep(pause)
-        if len(given) == 1:
+        if len(records) == 1:
             return 1
-        return sum(self._post(path, name, [one]) for one in given)  # one of them is at fault
+        # The server refuses a request whole: sent one by one, only the record at fault is lost.
+        return sum(self._post(path, name, [record]) for record in records)
 
 
-def _said(body: bytes) -> msgspec.Raw:
-    """Feedback as the server takes it, which names only what is meant."""
-    said = msgspec.json.decode(body, type=Feedback)
-    whole = {key: value for key, value in msgspec.to_builtins(said).items() if value not in (None, "")}
-    return msgspec.Raw(msgspec.json.encode(whole))
+def _as_posted(body: bytes) -> msgspec.Raw:
+    """Feedback as the server takes it, without its empty fields."""
+    feedback = msgspec.json.decode(body, type=Feedback)
+    stated = {key: value for key, value in msgspec.to_builtins(feedback).items() if value not in (None, "")}
+    return msgspec.Raw(msgspec.json.encode(stated))

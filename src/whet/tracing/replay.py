@@ -1,4 +1,4 @@
-"""Run an agent again on what it did before, without touching the world.
+"""Run an agent again on its recorded tool results, without touching the world.
 
 A recorded Trajectory knows what each tool answered.  Inside `with Replay(trajectory)` a call of a tool
 (`@step(kind="tool")`) gets that answer, found by the tool's name, its arguments and their order; the tool
@@ -21,23 +21,23 @@ from typing import Any, Literal, TypeAlias, cast
 
 from ..errors import EnvError, InputError
 from ..types import Json, Step, Trajectory, canonical
-from .answers import Shape, arguments, bare, foreign_tools, tool_steps
 from .encode import thaw
 from .kinds import forwarding, kind_of
 from .record import Called
+from .tool_calls import Shape, arguments, bare, foreign_tools, tool_steps
 
 Effect: TypeAlias = Literal["read", "idempotent", "write"]
 EFFECTS: tuple[Effect, ...] = ("read", "idempotent", "write")
-"""What a tool does to the world: nothing; the same however often; something each time.
+"""Effects of a tool on the world: none; the same however often; a new one each time.
 A tool that declares none counts as `write`."""
 
 Simulator: TypeAlias = Callable[[str, Json], Json]
-"""(tool, arguments) → what it would have answered."""
+"""(tool, arguments) → the answer in its place."""
 Divergence: TypeAlias = Literal["exclude", "nearest", "live"] | Simulator
 
 
 class Diverged(EnvError):
-    """A replayed agent did what was never recorded, and nothing may answer it: the run says nothing."""
+    """A replayed agent made a call that was never recorded, and nothing may answer it: the run is not comparable."""
 
 
 class ReplayedError(Exception):
@@ -46,7 +46,7 @@ class ReplayedError(Exception):
 
 @dataclass(slots=True)
 class Counts:
-    """What became of the tool calls of one replay."""
+    """The fates of the tool calls of one replay."""
 
     exact: int = 0
     """Answered as recorded: same tool, same arguments."""
@@ -58,16 +58,16 @@ class Counts:
     diverged: list[str] = field(default_factory=list)
     """The calls that nothing could answer, as text."""
     unused: int = 0
-    """Recorded tool calls that were not asked for."""
+    """Recorded tool calls that were not repeated."""
 
 
 HARMLESS = frozenset({"final_answer"})
-"""Tools that frameworks bring, nobody can mark, and that do nothing but return what they are given."""
+"""Tools of frameworks that nobody can mark, and that only return their arguments."""
 _ANY = Shape()
 _LIVE = object()
 """Stands for an answer: the tool itself is to be asked."""
 _marked: set[str] = set()
-"""Names of the functions that are marked as tools in this process: what a replay can answer for."""
+"""Names of the functions that are marked as tools in this process: a replay can answer for them."""
 _replaying: ContextVar[Replay | None] = ContextVar("whet_replay", default=None)
 _guards = 0
 
@@ -76,7 +76,7 @@ class Replay:
     """A context manager, used once; `counts` says afterwards how faithful it was.
 
     Args:
-        trajectory: what was recorded; its steps of kind `tool` answer.
+        trajectory: the recorded run; its steps of kind `tool` answer.
         divergence: for a call that was not recorded: `exclude` refuses it (Diverged), `nearest` answers a
             read with the most similar recorded read of that tool and refuses everything else, `live` runs a
             read for real and refuses everything else, a function simulates the tool.  What is not declared a
@@ -93,11 +93,11 @@ class Replay:
         self, trajectory: Trajectory, *, divergence: Divergence = "exclude", guard: bool = False
     ) -> None:
         if not callable(divergence) and divergence not in ("exclude", "nearest", "live"):
-            raise InputError(f"divergence {divergence!r} is none of exclude, nearest, live, or a function")
+            raise InputError(f"divergence={divergence!r}: it must be exclude, nearest, live or a function")
         self.counts = Counts()
         self._divergence, self._guard = divergence, guard
         self._by_tool: dict[str, list[Step]] = {}
-        self._asked: dict[tuple[str, bytes], int] = {}
+        self._repeats: dict[tuple[str, bytes], int] = {}
         self._used: set[int] = set()
         for step in tool_steps(trajectory):
             self._by_tool.setdefault(bare(step.name), []).append(step)
@@ -123,21 +123,21 @@ class Replay:
         """No call went unanswered: what the run came to may be compared with the recorded one."""
         return not self.counts.diverged
 
-    def answer(self, tool: str, given: Json, effect: Effect | None, shape: Shape = _ANY) -> Any:
-        """What the tool answered, or that it is to be run (`_LIVE`); its recorded failure is raised again.
+    def answer(self, tool: str, call_arguments: Json, effect: Effect | None, shape: Shape = _ANY) -> Any:
+        """The recorded answer of the tool, or `_LIVE` if it is to be run; a recorded failure is raised again.
 
         Args:
             shape: of the tool's function, where it is known.
 
         Raises:
-            Diverged: the call was not recorded and the policy has no answer.
+            Diverged: the call was not recorded and the policy does not answer it.
         """
         calls = self._by_tool.get(bare(tool), [])
-        wanted = canonical(shape.arguments(given))
-        recorded = [step for step in calls if canonical(shape.arguments(arguments(step))) == wanted]
+        signature = canonical(shape.arguments(call_arguments))
+        recorded = [step for step in calls if canonical(shape.arguments(arguments(step))) == signature]
         if recorded:
-            number = self._asked.get((bare(tool), wanted), 0)
-            self._asked[bare(tool), wanted] = number + 1
+            number = self._repeats.get((bare(tool), signature), 0)
+            self._repeats[bare(tool), signature] = number + 1
             if number < len(recorded) or effect in ("read", "idempotent"):
                 step = recorded[min(number, len(recorded) - 1)]
                 self._used.add(id(step))
@@ -145,16 +145,16 @@ class Replay:
                 return self._answer(step, shape)
         if callable(self._divergence):
             self.counts.simulated += 1
-            return self._divergence(bare(tool), given)
+            return self._divergence(bare(tool), call_arguments)
         if self._divergence == "nearest" and effect == "read" and calls:
             self.counts.nearest += 1
-            asked = shape.arguments(given)
-            alike = [_alike(asked, shape.arguments(arguments(step))) for step in calls]
+            normalized = shape.arguments(call_arguments)
+            alike = [_alike(normalized, shape.arguments(arguments(step))) for step in calls]
             return self._answer(calls[alike.index(max(alike))], shape)
         if self._divergence == "live" and effect == "read":
             self.counts.live += 1
             return _LIVE
-        return self._refuse(tool, given, effect)
+        return self._refuse(tool, call_arguments, effect)
 
     def _answer(self, step: Step, shape: Shape) -> Json:
         if step.error is not None:
@@ -170,8 +170,8 @@ class Replay:
             )
         return shape.result(step)
 
-    def _refuse(self, tool: str, given: Json, effect: Effect | None) -> Json:
-        call = f"{bare(tool)}({canonical(given).decode('utf-8', 'replace')[:200]})"
+    def _refuse(self, tool: str, call_arguments: Json, effect: Effect | None) -> Json:
+        call = f"{bare(tool)}({canonical(call_arguments).decode('utf-8', 'replace')[:200]})"
         self.counts.diverged.append(call)
         why = "" if effect else "; it declares no effect, which counts as write"
         raise Diverged(
@@ -186,13 +186,13 @@ def replaying(tool: str) -> Replay | None:
     Raises:
         Diverged: this process only replays, and the call comes from outside of any replay.
     """
-    found = _replaying.get()
-    if found is None and _guards:
+    replay = _replaying.get()
+    if replay is None and _guards:
         raise Diverged(
             f"{bare(tool)} was called where no replay reaches, perhaps in a thread of its own. "
             "Wrap the thread pool in whet.propagate."
         )
-    return found
+    return replay
 
 
 def answerable(function: Any, called: Called, effect: Effect | None) -> Any:
@@ -201,8 +201,8 @@ def answerable(function: Any, called: Called, effect: Effect | None) -> Any:
     _marked.add(bare(called.name))
 
     def recorded(replay: Replay, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        given = called.observation(called.freeze(args, kwargs), thaw)
-        return replay.answer(called.name, given, effect, shape)
+        call_arguments = called.observation(called.freeze(args, kwargs), thaw)
+        return replay.answer(called.name, call_arguments, effect, shape)
 
     def choose(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[..., Any]:
         replay = replaying(called.name)
@@ -216,10 +216,14 @@ def answerable(function: Any, called: Called, effect: Effect | None) -> Any:
     return forwarding(function, choose)
 
 
-def _alike(one: Json, other: Json) -> float:
+def _alike(first: Json, second: Json) -> float:
     """Share of words that two arguments have in common (Jaccard)."""
-    left, right = _words(one), _words(other)
-    return len(left & right) / len(left | right) if left | right else 1.0
+    first_words, second_words = _words(first), _words(second)
+    return (
+        len(first_words & second_words) / len(first_words | second_words)
+        if first_words | second_words
+        else 1.0
+    )
 
 
 def _words(value: Json) -> set[str]:
@@ -233,16 +237,15 @@ def effect_of(value: Any) -> Effect | None:
         InputError: it is none.
     """
     if value is not None and value not in EFFECTS:
-        raise InputError(f"effect {value!r} is none of {', '.join(EFFECTS)}")
-    found: Effect | None = value
-    return found
+        raise InputError(f"effect={value!r}: it must be one of {', '.join(EFFECTS)}")
+    return cast("Effect | None", value)
 
 
 def unmarked(trajectory: Trajectory, live: Collection[str] = ()) -> list[str]:
     """Tools that this run called and that a replay would call for real: nothing in this process marks them.
 
-    Only of runs that were captured from outside, as spans or by the gateway: what the decorator
-    recorded it can also answer.
+    Only of runs that were captured from outside, as spans or by the gateway: a replay can answer
+    every call that the decorator recorded.
 
     Args:
         live: names of tools that may run for real.

@@ -4,7 +4,7 @@ A handle looks its current Version up when it is read, so an agent runs under a 
 without being rewritten.  What is read while a module is being imported is baked in and cannot
 be improved; such reads are counted and warned about.  Nothing here decides which Bundle is
 current (`live.py`) or loads code that came as data: a function's Version is used only where the
-program registered a loader for its kind, or asked for what is released (`released.py`).
+program registered a loader for its kind, or marked it `live=True` (`released.py`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ..types import Bundle, Json, Version
 from .kinds import decorated, forwarding, name_of
 from .live import current_bundle, origin, reads
 from .record import current
-from .released import function_of, in_sandbox, loadable
+from .released import ISOLATED, function_of, loadable
 from .trace import evolving
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -35,7 +35,7 @@ Loader = Callable[[Version, Callable[..., Any]], Callable[..., Any]]
 _NAME = re.compile(r"[\w.:/-]+")
 _WATCHED = 64
 """Reads of a handle whose callers are looked at: baking in happens early."""
-_handles: dict[str, Resource] = {}
+
 _loaders: dict[str, Loader] = {}
 _import_reads: list[str] = []
 _isolating: list[bool] = []
@@ -49,7 +49,7 @@ class ImportTimeRead(UserWarning):
 class Resource:
     """A named resource.  `get()` or `.value` is its content now; `.version` the Version it comes from.
 
-    The content is what the Version holds: do not change it (the views below do not let one).
+    The content is the Version's own: do not change it (the views below are read-only).
     """
 
     def __init__(self, name: str, default: Json, kind: str) -> None:
@@ -58,12 +58,12 @@ class Resource:
         self.kind = kind
         self._reads = 0
         self._default: Version | None = None
-        self._seen: tuple[Bundle | None, Version | None] = (None, None)
+        self._lookup: tuple[Bundle | None, Version | None] = (None, None)
         self._content: tuple[Version | None, Json] = (None, default)
 
     @property
     def default_version(self) -> Version:
-        """The default as a Version: what is recorded where nothing else is current."""
+        """The default as a Version, which is recorded where nothing else is current."""
         if self._default is None:
             self._default = Version(resource=self.name, content=self._default_content(), kind=self.kind)
         return self._default
@@ -106,10 +106,11 @@ class Resource:
 
     def _look(self) -> Version | None:
         bundle = current_bundle()
-        seen = self._seen
-        if seen[0] is not bundle:
-            seen = self._seen = (bundle, bundle.get(self.name))
-        return seen[1]
+        lookup = self._lookup
+        if lookup[0] is not bundle:
+            # One tuple, replaced at once: no thread sees the Bundle of one read with the Version of another.
+            lookup = self._lookup = (bundle, bundle.get(self.name))
+        return lookup[1]
 
     def _watch(self) -> None:
         frame = sys._getframe(1)
@@ -143,6 +144,7 @@ class Text(Resource):
         return format(str(self._read()), spec)
 
     def __getattr__(self, name: str) -> Any:
+        # Underscored names are looked up by copy, pickle and debuggers, which must not count as reads.
         if name.startswith("_") or not hasattr(str, name):
             raise AttributeError(f"a text resource has no attribute {name!r}")
         return getattr(str(self._read()), name)
@@ -156,11 +158,11 @@ class Text(Resource):
     def __getitem__(self, index: int | slice) -> str:
         return str(self._read()[index])
 
-    def __add__(self, other: object) -> str:
-        return str(self._read()) + str(other)
+    def __add__(self, suffix: object) -> str:
+        return str(self._read()) + str(suffix)
 
-    def __radd__(self, other: object) -> str:
-        return str(other) + str(self._read())
+    def __radd__(self, prefix: object) -> str:
+        return str(prefix) + str(self._read())
 
     def __mod__(self, values: object) -> str:
         return str(self._read()) % values
@@ -220,7 +222,7 @@ class Function(Resource):
         self.function = function
         self.metric = metric
         self.live = live
-        """What is released of it runs in this process."""
+        """Released Versions of it run in this process."""
         self._loaded: tuple[Version | None, Callable[..., Any]] = (None, function)
         self._released: tuple[str, Callable[..., Any] | None] = ("", None)
         self._served: tuple[str, Callable[..., Any] | None] = ("", None)
@@ -234,7 +236,7 @@ class Function(Resource):
 
     @property
     def version(self) -> Version:
-        """The current Version; what a call uses says `implementation`, for not every text may run here."""
+        """The current Version. A call may use another, for not every text may run here: see `implementation`."""
         return self._look() or self.default_version
 
     def implementation(self) -> Callable[..., Any]:
@@ -251,7 +253,7 @@ class Function(Resource):
         return used
 
     def _chosen(self, version: Version) -> Callable[..., Any] | None:
-        """What a Version is to be called as; None of one that may not be, or cannot."""
+        """The function to call for a Version; None where it may not or cannot run."""
         if self.live and version.kind == self.kind and origin() == "store":
             if self._released[0] != version.id:
                 self._released = version.id, self._of_release(version)
@@ -287,7 +289,7 @@ class Function(Resource):
         if version.id == self.default_version.id:
             return self.function
         try:
-            call = in_sandbox(version, self.function)
+            call: Callable[..., Any] = ISOLATED.load()(version, self.function)
         except WhetError as error:
             self._source_instead(version, error)
             return None
@@ -428,9 +430,9 @@ def evolve(
         name: of the resource; the function's name in lower case if None.
         kind: of its Versions.
         metric: what judges it, kept for the optimizer that asks.
-        live: run what is released of it (`whet release`) in this process, as its own code; until it is rolled
-            back. Only a text that was released in a store on this machine, never a candidate or what a server sends;
-            one that cannot take the function's place is not run, and a warning says so. False warns, once, and
+        live: run its released Version (`whet release`) in this process, as its own code, until it is rolled
+            back. Only a text that was released in a store on this machine, never a candidate or code from a server;
+            one that cannot take the function's place is not run, with a warning. False warns, once, and
             runs the function as in the source.
 
     Raises:
@@ -464,7 +466,7 @@ def _evolve(function: Any, name: str | None, kind: str, metric: Any, *, live: bo
         loadable(function, name)
     handle = Function(name, function, kind, metric, live=live)
     _declare(handle)
-    # Its calls are steps: what a learned decision is learned from.
+    # Its calls are steps, for a decision is learned from them.
     marked = evolving(forwarding(function, lambda _args, _kwargs: handle.implementation()))
     marked.resource = handle
     return marked
@@ -492,7 +494,7 @@ def attach(module: ModuleType, *names: str) -> None:
     Raises:
         InputError: no such name, or one that cannot be a resource; nothing was rebound.
     """
-    made: dict[str, Any] = {}
+    handles: dict[str, Any] = {}
     for name in names:
         try:
             value = getattr(module, name)
@@ -501,25 +503,25 @@ def attach(module: ModuleType, *names: str) -> None:
         if isinstance(value, Resource) or isinstance(getattr(value, "resource", None), Resource):
             continue  # attached already
         if inspect.isroutine(value):
-            made[name] = _evolved(value, name.lower(), "function", None)
+            handles[name] = _evolved(value, name.lower(), "function", None)
         elif isinstance(value, str | Mapping | list | tuple):
-            made[name] = resource(name.lower(), value)
+            handles[name] = resource(name.lower(), value)
         else:
             raise InputError(
                 f"{module.__name__}.{name} is a {type(value).__name__}; only texts, dicts, lists, tuples and "
                 "functions can be attached. Put a number into a dict."
             )
-    for name, handle in made.items():
+    for name, handle in handles.items():
         setattr(module, name, handle)
 
 
 def _declare(handle: Resource) -> None:
-    _handles[handle.name] = declared[handle.name] = handle
+    declared[handle.name] = handle
 
 
 def resources() -> Mapping[str, Resource]:
     """Name → handle, of every resource that this process has declared."""
-    return dict(_handles)
+    return {name: handle for name, handle in declared.items() if isinstance(handle, Resource)}
 
 
 def import_time_reads() -> Sequence[str]:

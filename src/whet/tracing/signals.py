@@ -1,4 +1,4 @@
-"""What users let show without being asked: implicit feedback read from conversations.
+"""Implicit feedback, read from conversations: signs that users give without being asked.
 
 Four extractors look at what a user did after an answer: went on to something new, asked the same again in
 other words, said in passing that it was right or wrong, or left without getting what was asked for.  Each says
@@ -26,7 +26,7 @@ ALIKE = 0.5
 LEFT_AFTER = 1800.0
 """Seconds without a word after which a user is taken to have left."""
 IMPLICIT = "implicit."
-"""What the kind of such Feedback begins with."""
+"""Prefix of the kind of such Feedback."""
 STATE = "signals"
 """The key in the record under which it is kept how far sessions were read."""
 
@@ -46,7 +46,7 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Signal:
-    """What a user's behaviour says of one answer."""
+    """A sign in a user's behaviour for or against one answer."""
 
     kind: str
     """`continued`, `rephrased`, `praised`, `criticised` or `abandoned`."""
@@ -60,33 +60,33 @@ class Signal:
 
 
 def signals(conversation: Sequence[Turn], *, ended: float | None = None) -> list[Signal]:
-    """What a conversation shows of the answers in it, at most one signal for each, the surest first.
+    """The signals in a conversation for the answers in it, at most one for each, the surest first.
 
     Args:
         ended: Unix time in seconds up to which the conversation is known; a user who said nothing more for
             LEFT_AFTER seconds has left.  None: it is over.
     """
-    found = []
+    signs = []
     for index, turn in enumerate(conversation):
         if turn.role != "assistant":
             continue
-        asked = [one.text for one in conversation[:index] if one.role == "user"]
-        after = next((one for one in conversation[index + 1 :] if one.role == "user"), None)
-        if not asked:
+        questions = [message.text for message in conversation[:index] if message.role == "user"]
+        after = next((message for message in conversation[index + 1 :] if message.role == "user"), None)
+        if not questions:
             continue
         if after is None:
-            left = ended is None or not turn.at or ended - turn.at > LEFT_AFTER
-            signal = _abandoned(index, turn.text) if left else None
+            gone = ended is None or not turn.at or ended - turn.at > LEFT_AFTER
+            signal = _abandoned(index, turn.text) if gone else None
         else:
             signal = (
                 _sentiment(index, after.text)
-                or _rephrased(index, asked[-1], after.text)
-                or _continued(index, asked, after.text)
+                or _rephrased(index, questions[-1], after.text)
+                or _continued(index, questions, after.text)
             )
         if signal is not None:
             showed = turn.at + LEFT_AFTER if after is None else after.at
-            found.append(replace(signal, at=showed))
-    return found
+            signs.append(replace(signal, at=showed))
+    return signs
 
 
 def conversations(runs: Iterable[Trajectory]) -> dict[str, list[Turn]]:
@@ -94,15 +94,15 @@ def conversations(runs: Iterable[Trajectory]) -> dict[str, list[Turn]]:
 
     A run without a session, or whose answer is no text, is left out; `why_silent` says which.
     """
-    found: dict[str, list[Turn]] = {}
-    for run in sorted(runs, key=lambda one: (one.started, one.id)):
+    sessions: dict[str, list[Turn]] = {}
+    for run in sorted(runs, key=lambda trajectory: (trajectory.started, trajectory.id)):
         answer = _answer(run)
         if run.session is None or answer is None:
             continue
-        turns = found.setdefault(run.session, [])
+        turns = sessions.setdefault(run.session, [])
         turns.append(Turn("user", run.task.instruction, run.started))
         turns.append(Turn("assistant", answer, run.started + (run.seconds or 0.0), run.id))
-    return found
+    return sessions
 
 
 def why_silent(run: Trajectory) -> str | None:
@@ -110,12 +110,12 @@ def why_silent(run: Trajectory) -> str | None:
     if run.session is None:
         return "the run names no session; give one with whet.run(session=...), x-whet-session or session.id"
     if _answer(run) is None:
-        return "the run's answer is no text, so that nobody can be seen to answer it"
+        return "the run's answer is not text, so no message can be read as a reply to it"
     return None
 
 
 def _answer(run: Trajectory) -> str | None:
-    """The answer as text; what a generator yielded is its pieces."""
+    """The answer as text; the values of a generator are its pieces."""
     output = run.output
     if isinstance(output, list) and output and all(isinstance(piece, str) for piece in output):
         return "".join(output)
@@ -124,26 +124,26 @@ def _answer(run: Trajectory) -> str | None:
 
 def implicit_feedback(runs: Iterable[Trajectory], *, ended: float | None = None) -> list[Feedback]:
     """The signals of all sessions as Feedback, whose ids make recording them again harmless."""
-    found = []
+    feedback = []
     for session, turns in conversations(runs).items():
-        for one in signals(turns, ended=ended):
-            turn = turns[one.turn]
-            id = digest((session, turn.run, one.kind), 24)
-            found.append(
+        for signal in signals(turns, ended=ended):
+            turn = turns[signal.turn]
+            id = digest((session, turn.run, signal.kind), 24)
+            feedback.append(
                 Feedback(
                     run=turn.run,
-                    value=one.value,
-                    comment=one.why,
-                    kind=IMPLICIT + one.kind,
+                    value=signal.value,
+                    comment=signal.why,
+                    kind=IMPLICIT + signal.kind,
                     id=id,
-                    at=one.at,
+                    at=signal.at,
                 )
             )
-    return found
+    return feedback
 
 
 def hear(store: Store, *, now: float | None = None) -> int:
-    """Record what users let show in the sessions that went on since the last time; how many signals were new.
+    """Record the signals in the sessions that went on since the last time; how many were new.
 
     Costs two small reads where nothing happened.  A record that cannot be written is left as it is.
 
@@ -164,11 +164,12 @@ def hear(store: Store, *, now: float | None = None) -> int:
     for session in sorted(due):
         waiting.pop(session, None)
         runs = list(store.trajectories(session=session))
-        known = {said.id for run in runs for said in run.feedback}
-        fresh += [said for said in implicit_feedback(runs, ended=at) if said.id not in known]
-        left = max((run.started + (run.seconds or 0.0) for run in runs), default=0.0) + LEFT_AFTER
-        if left >= at:  # the user may be there still: whether they left is asked when the time is up
-            waiting[session] = left + 1.0
+        recorded = {feedback.id for run in runs for feedback in run.feedback}
+        fresh += [feedback for feedback in implicit_feedback(runs, ended=at) if feedback.id not in recorded]
+        departure = max((run.started + (run.seconds or 0.0) for run in runs), default=0.0) + LEFT_AFTER
+        if departure >= at:  # the user may be there still: whether they left is asked when the time is up
+            waiting[session] = departure + 1.0
+    # One commit: feedback without the place read so far would be looked for again, the place alone would lose it.
     with suppress(StoreError), store.batch() as batch:
         batch.add_feedback(*fresh)
         batch.put_state(STATE, {"after": last, "waiting": waiting})
@@ -176,9 +177,9 @@ def hear(store: Store, *, now: float | None = None) -> int:
 
 
 def telling(feedback: Iterable[Feedback]) -> list[Feedback]:
-    """The feedback with a value that counts: what people said, and what they let show only where they said nothing."""
-    valued = [said for said in feedback if said.value is not None]
-    spoken = [said for said in valued if not said.kind.startswith(IMPLICIT)]
+    """The feedback with a value that counts: explicit where there is any, else implicit."""
+    valued = [opinion for opinion in feedback if opinion.value is not None]
+    spoken = [opinion for opinion in valued if not opinion.kind.startswith(IMPLICIT)]
     return spoken or valued
 
 
@@ -270,7 +271,7 @@ def _rephrased(index: int, before: str, after: str) -> Signal | None:
 
 
 def _names(text: str) -> set[str]:
-    """Numbers, and words with a capital that do not begin a sentence: what a question is about."""
+    """Subjects of a question: numbers, and words with a capital that do not begin a sentence."""
     inside = re.findall(r"(?<![.!?] )(?<!^)\b(?:[A-Z][a-z]+|[A-Z]{2,}|\d+)\b", text)
     return {word.lower() for word in inside if word != "I"}
 
@@ -282,13 +283,13 @@ _REQUEST = re.compile(
 )
 
 
-def _continued(index: int, asked: Sequence[str], after: str) -> Signal | None:
+def _continued(index: int, questions: Sequence[str], after: str) -> Signal | None:
     new = _words(after)
     lowered = after.lower()
     asks = lowered.rstrip().endswith("?") or _NEXT.match(lowered) or _REQUEST.match(lowered)
     if len(new) < 2 or not asks or _AGAIN.search(lowered):
         return None
-    if all(len(_words(one) & new) / len(new) < ALIKE for one in asked) or _NEXT.match(lowered):
+    if all(len(_words(question) & new) / len(new) < ALIKE for question in questions) or _NEXT.match(lowered):
         return Signal("continued", 1.0, index, "the user went on to something else")
     return None
 

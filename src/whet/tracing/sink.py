@@ -1,11 +1,16 @@
-"""From the caller's thread to the store: a queue that a background thread drains.
+"""A program's side of its store: records go there through a queue, and what is live is read from it.
 
-The caller appends and goes on.  A full queue drops and counts.  Where no owner of the store can
-be reached, or it cannot be written, what was recorded goes to `<store>.spool-<pid>`, which the
+Records: a background thread drains the queue; the caller appends and goes on.  A full queue drops and counts.
+Where no owner of the store can be reached, or it cannot be written, records go to `<store>.spool-<pid>`, which the
 next owner takes in.  Nothing here ever raises into the caller's code.
 
 Secrets are taken out on the background thread, before anything reaches the store or the spool
-(`redact.py` says which); a record that cannot be looked through is dropped and counted, not written.
+(`redact.py` says which); a record that cannot be searched is dropped and counted, not written.
+
+What is live: a file is asked at most once in `WATCH` seconds, by whoever reads a resource then, which costs a tenth of
+a millisecond, and at once after this process released or rolled back; a server is asked by a thread.  `Following` makes
+no store and writes to none: where the record cannot be read, what was live goes on, at first the agent as it came, with
+one warning.
 """
 
 from __future__ import annotations
@@ -19,40 +24,145 @@ import time
 import warnings
 import weakref
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..errors import StoreError, WhetError
 from ..store import Batch, Store
 from ..store.batch import trajectory_row
+from ..store.bundles import EMPTY
 from ..store.client import append_to_spool
 from ..store.codec import encode
-from ..store.releases import declared
+from ..store.database import Reader
+from ..store.group_commit import releases_written
+from ..store.releases import LIVE, declared, history
 from ..types import Bundle, Feedback
-from .following import Following
 from .record import CallNote, process_run, trajectory
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ..store.group_commit import Value
     from .redact import Redactor
     from .remote import Remote
 
 LIMIT = 100_000
 """Finished calls that may wait."""
 GROUPING = 0.005
-"""Seconds that the writer lets a group gather: what a process killed without warning may lose."""
+"""Seconds that the writer lets a group gather: a process killed without warning may lose as much."""
 LISTENS = 50
 """Times that it looks for more after the last one before it has to be woken, for which who calls would pay."""
 RETRY = 2.0
 """Seconds between attempts to open a store that could not be opened."""
 LOOK = 0.1
-"""Seconds for which what the environment names stands: looking it up costs several times a read of a resource."""
+"""Seconds for which a lookup in the environment holds: it costs several times a read of a resource."""
 _AT_EXIT = 10.0
 
 Item = CallNote | Feedback | threading.Event
 """An Event is set once everything before it has been written."""
 
 
+WATCH = 1.0
+"""Seconds after which the record is asked again."""
+_inherited: list[object] = []
+"""Connections that a fork copied: never to be used or closed in the child."""
+
+
+class _File(Reader):
+    """The file of a store, which need not exist yet."""
+
+    def rows(self, query: str, values: Sequence[Value] = ()) -> list[Any]:
+        return super().rows(query, values) if os.path.exists(self.path) else []
+
+
+class Following:
+    """The live Bundle of one store, given as a Store, the path of a file, or a server."""
+
+    def __init__(self, target: Store | Remote | str) -> None:
+        self._target = target
+        self._reset()
+
+    def _reset(self) -> None:
+        """At the start, and in a forked child, which has neither the threads nor the connections of its parent."""
+        self._source: Reader | None = None
+        if isinstance(self._target, Store):
+            self._source = self._target.database
+        elif isinstance(self._target, str):
+            self._source = _File(self._target)
+        self._bundle = EMPTY
+        self._release: str | None = None
+        self._ask_at = 0.0
+        self._written = releases_written()
+        self._warned = False
+        # A new one: the parent's may be held by a thread that the child does not have.
+        self._lock = threading.Lock()
+
+    def forked(self) -> None:
+        """In the child of a fork."""
+        _inherited.append(self._source)
+        self._reset()
+
+    @property
+    def bundle(self) -> Bundle:
+        """The live Bundle; empty where nothing is."""
+        # Of a server, a thread asks; of a file, who comes after a release of this process may not miss it.
+        newer = self._source is not None and releases_written() != self._written
+        if newer or time.monotonic() >= self._ask_at:
+            self._ask_once(wait=newer)
+        return self._bundle
+
+    def _ask_once(self, *, wait: bool) -> None:
+        if self._lock.acquire(blocking=wait):
+            try:
+                # Before asking: what is written meanwhile is asked for again.
+                self._written = releases_written()
+                self._ask_at = time.monotonic() + WATCH
+                self._ask()
+            finally:
+                self._lock.release()
+
+    def _ask(self) -> None:
+        try:
+            if self._source is not None:
+                self._read(self._source)
+            else:
+                self._ask_at = float("inf")  # from here on the thread asks
+                try:
+                    self._fetch()
+                finally:
+                    threading.Thread(target=self._watch, name="whet-live", daemon=True).start()
+        except (WhetError, OSError, RuntimeError, ValueError) as error:
+            self._warn(error)
+
+    def _read(self, source: Reader) -> None:
+        newest = source.rows("SELECT id FROM releases WHERE name = 'live' ORDER BY seq DESC LIMIT 1")
+        release = newest[0][0] if newest else None
+        if release != self._release:
+            entries = history(source, LIVE, 1)
+            self._bundle, self._release = entries[0].bundle if entries else EMPTY, release
+
+    def _fetch(self) -> None:
+        remote = self._target
+        if not isinstance(remote, Store | str) and (bundle := remote.live()) != self._bundle:
+            self._bundle = bundle
+
+    def _watch(self) -> None:
+        while True:
+            time.sleep(WATCH)
+            try:
+                self._fetch()
+            except (OSError, ValueError) as error:
+                self._warn(error)
+
+    def _warn(self, error: Exception) -> None:
+        if not self._warned:
+            self._warned = True
+            warnings.warn(
+                f"the live release cannot be read, so this program continues as it is: {error}", stacklevel=2
+            )
+
+
 class Sink:
-    """Takes what is recorded for one store: a Store, the path of one that is opened when needed, or a server."""
+    """Takes the records for one store: a Store, the path of one that is opened when needed, or a server."""
 
     def __init__(self, target: Store | Remote | str) -> None:
         self.path = target.path if isinstance(target, Store) else ""
@@ -65,7 +175,6 @@ class Sink:
         self._following = Following(target if self._store or self._remote else self.path)
         self._declared: set[str] = set()
         """Names of resources that the record knows this program reads."""
-        self.spooled = 0
         self._reset()
         _sinks.add(self)
         if isinstance(target, Store):
@@ -73,12 +182,12 @@ class Sink:
 
     @property
     def target(self) -> Store | str | None:
-        """The Store that was given, else the path; None of what is sent to a server."""
+        """The Store or the path that was given; None for a server."""
         return self._store if self._store is not None and not self._own else self.path or None
 
     @property
     def live(self) -> Bundle:
-        """What is live in this store, or was a second ago if another process released; empty: as it came."""
+        """The Bundle live in this store, or a second ago if another process released; empty: the agent as it came."""
         return self._following.bundle
 
     def _forked(self) -> None:
@@ -101,12 +210,13 @@ class Sink:
         if len(queue) >= LIMIT and not isinstance(item, threading.Event):
             self._drop(1)
             return
+        # In this order: the writer sets `_idle` before it looks whether the queue is empty.
         queue.append(item)
         if self._idle:
             self._wake()
 
     def flush(self, timeout: float = _AT_EXIT) -> bool:
-        """Wait until what was added has been written, spooled or dropped; False after `timeout` seconds."""
+        """Wait until every record has been written, spooled or dropped; False after `timeout` seconds."""
         if not self._queue and self._idle:
             return True
         done = threading.Event()
@@ -181,11 +291,11 @@ class Sink:
                 item.set()
 
     def _declare(self, batch: Batch) -> None:
-        """Have the record know which resources this program reads, and what they are as they came."""
+        """Declare to the record which resources this program reads, and their defaults."""
         for name, handle in list(declared.items()):
             if name in self._declared:
                 continue
-            self._declared.add(name)
+            self._declared.add(name)  # before the attempt: one that fails is not tried at every batch
             try:
                 default, redactor = handle.default_version, redaction()
                 secret = redactor is not None and redactor.suspects(encode(default))
@@ -218,7 +328,6 @@ class Sink:
             if self.path == ":memory:":
                 raise OSError("a store in memory has no spool")
             append_to_spool(f"{self.path}.spool-{os.getpid()}", batch.writes)
-            self.spooled += count
         except OSError:
             self._drop(count)
 
@@ -232,10 +341,10 @@ class Sink:
 
 
 _sinks: weakref.WeakSet[Sink] = weakref.WeakSet()
-_kept: dict[str, Sink] = {}
+_by_address: dict[str, Sink] = {}
 _of_store: weakref.WeakKeyDictionary[Store, Sink] = weakref.WeakKeyDictionary()
 _default: list[Store | str] = []
-_found: list[tuple[float, Store | str | None, Sink]] = []
+_cached_default: list[tuple[float, Store | str | None, Sink]] = []
 """Until when the default sink stands, the store that was named in code, and the sink."""
 _redactor: list[Redactor | None] = []
 
@@ -248,26 +357,26 @@ def sink_for(target: Store | str | os.PathLike[str] | None) -> Sink:
             return served
         target = _default[0] if _default else os.environ.get("WHET_STORE", "whet.db")
     if isinstance(target, Store):
-        found = _of_store.get(target)
-        if found is None:
-            found = _of_store.setdefault(target, Sink(target))
-        return found
+        sink = _of_store.get(target)
+        if sink is None:
+            sink = _of_store.setdefault(target, Sink(target))
+        return sink
     path = os.path.realpath(target)
-    if path not in _kept:
-        _kept[path] = Sink(path)
+    if path not in _by_address:
+        _by_address[path] = Sink(path)
         _warn_apart(path)
-    return _kept[path]
+    return _by_address[path]
 
 
 def default_sink() -> Sink:
     """`sink_for(None)`, found at little cost: for who reads a resource outside a traced call."""
     default = _default[0] if _default else None
-    if _found:
-        until, of, sink = _found[0]
+    if _cached_default:
+        until, of, sink = _cached_default[0]
         if of is default and time.monotonic() < until:
             return sink
     sink = sink_for(None)
-    _found[:] = [(time.monotonic() + LOOK, default, sink)]
+    _cached_default[:] = [(time.monotonic() + LOOK, default, sink)]
     return sink
 
 
@@ -288,11 +397,11 @@ def _served() -> Sink | None:
     url = os.environ.get("WHET_URL")
     if not url or "WHET_STORE" in os.environ or process_run() is None:
         return None
-    if url not in _kept:
+    if url not in _by_address:
         from .remote import Remote  # here: few programs need it
 
-        _kept[url] = Sink(Remote(url, os.environ.get("WHET_TOKEN")))
-    return _kept[url]
+        _by_address[url] = Sink(Remote(url, os.environ.get("WHET_TOKEN")))
+    return _by_address[url]
 
 
 def record_to(target: Store | str | os.PathLike[str]) -> None:
@@ -304,7 +413,7 @@ def record_to(target: Store | str | os.PathLike[str]) -> None:
 
 
 def redact_with(redactor: Redactor | None) -> None:
-    """Which secrets are taken out of what is recorded from now on: a `Redactor`'s, or none with None.
+    """Set the Redactor of all records from now on; None redacts nothing.
 
     >>> redact_with(Redactor([*RULES, EMAIL]))
     """
@@ -312,7 +421,7 @@ def redact_with(redactor: Redactor | None) -> None:
 
 
 def redaction() -> Redactor | None:
-    """The Redactor in use: `RULES` unless `redact_with` said otherwise."""
+    """The Redactor in use: with `RULES` unless `redact_with` set another."""
     if not _redactor:
         from .redact import Redactor  # here: a program that records nothing need not compile its patterns
 
@@ -327,8 +436,8 @@ def dropped() -> int:
 
 def flush(timeout: float = _AT_EXIT) -> bool:
     """Wait until everything recorded so far is in its store or spool; False if time ran out."""
-    written = [sink.flush(timeout) for sink in list(_sinks)]
-    return all(written)
+    drained = [sink.flush(timeout) for sink in list(_sinks)]
+    return all(drained)
 
 
 def _at_exit() -> None:

@@ -1,7 +1,7 @@
-"""`@trace`, `@step`, `run()`, `feedback`, `collecting()` and `propagate`: what a program calls.
+"""The calls of a traced program: `@trace`, `@step`, `run()`, `feedback`, `collecting()` and `propagate`.
 
 One call of a traced function is one Trajectory; a traced function called inside another is a
-step of it.  Context variables keep concurrent runs apart.  What is recorded never changes what
+step of it.  Context variables keep concurrent runs apart.  Recording never changes what
 the function returns or raises.  It does not talk to a model or read OpenTelemetry.
 """
 
@@ -11,10 +11,11 @@ import contextvars
 import functools
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator
 from concurrent.futures import Executor, Future
-from contextlib import contextmanager
-from types import TracebackType
+from contextlib import AbstractContextManager, contextmanager
+from types import AsyncGeneratorType, CoroutineType, GeneratorType, TracebackType
 from typing import Any, ParamSpec, TypeVar, overload
 
 from msgspec import UNSET
@@ -23,7 +24,7 @@ from ..escapes import clean
 from ..store import Store
 from ..types import Feedback, Json, Step, Trajectory
 from .encode import freeze, thaw
-from .kinds import decorated
+from .kinds import decorated, dressed, driving, kind_of
 from .labels import Kind, check_feedback, feedback_kind
 from .record import (
     Called,
@@ -38,12 +39,13 @@ from .record import (
     current,
     current_rollout,
     current_run,
+    setting,
     steps,
     timed,
+    trajectory,
 )
 from .replay import Effect, answerable, effect_of
 from .sink import Sink, sink_for
-from .wrapped import finish, sink_of_run, wrap
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -73,13 +75,13 @@ def trace(target: Any = None, /, *, name: str | None = None) -> Any:
     Raises:
         InputError: it is given a class, or what cannot be called.
     """
-    if target is not None and not isinstance(target, Store | str | os.PathLike):
-        return _traced(target, None, name)
-    return lambda function: _traced(function, target, name)
+    bare = target is not None and not isinstance(target, Store | str | os.PathLike)
+    store = None if bare else target
 
+    def mark(function: Any) -> Any:
+        return decorated(function, "@whet.trace", lambda inner: _trace(inner, store, name))
 
-def _traced(function: Any, target: Any, name: str | None) -> Any:
-    return decorated(function, "@whet.trace", lambda inner: _trace(inner, target, name))
+    return mark(target) if bare else mark
 
 
 def _trace(function: Any, target: Any, name: str | None) -> Any:
@@ -102,10 +104,10 @@ def _trace(function: Any, target: Any, name: str | None) -> Any:
 
 def recorded_in(function: Any) -> Store | str | None:
     """The store, or its path, that a function's `@trace` records to; None if it has none."""
-    found = getattr(function, "whet_sink", None)
-    if found is None:
+    sink_or_finder = getattr(function, "whet_sink", None)
+    if sink_or_finder is None:
         return None
-    sink: Sink = found if isinstance(found, Sink) else found(None)
+    sink: Sink = sink_or_finder if isinstance(sink_or_finder, Sink) else sink_or_finder(None)
     return sink.target
 
 
@@ -123,7 +125,7 @@ def _open(name: str, kind: str, above: Frame | None) -> StepNote:
 
 
 class _StepScope:
-    """What `step(name, ...)` gives: a context manager, used once, or a decorator."""
+    """The return value of `step(name, ...)`: a context manager, used once, or a decorator."""
 
     __slots__ = ("_agent", "_effect", "_kind", "_name", "_note", "_observation", "_token")
 
@@ -249,7 +251,7 @@ def _recording(function: Any, called: Called, kind: str, agent: str) -> Any:
 
 
 def _recorded_already(above: Frame | None, called: Called) -> bool:
-    """Whether the innermost record is of this very call: made by another decorator, where one of the two is evolve."""
+    """True if the innermost record is of this very call: made by another decorator, where one of the two is evolve."""
     note = None if above is None else above.step or above.call
     outer = None if note is None else note.called
     # The same decorator on the way in once more is a function that calls itself.
@@ -286,13 +288,13 @@ def feedback(
     session: str | None = None,
     store: Store | str | None = None,
 ) -> Feedback:
-    """Record what a person said of a run, a step of it, or a whole session.
+    """Record a person's feedback on a run, a step of it, or a session.
 
     Args:
         run: a handle, or the id of a run or trajectory; None where a session is meant.
         value: a thumb (1 or -1) or any number; None if there is only a comment or correction.
-        correction: what the answer should have been; of a preference `{"chosen": ..., "rejected": ...}`. That it
-            should have been None takes `kind="correction"`, too.
+        correction: the right answer; of a preference `{"chosen": ..., "rejected": ...}`. If the right answer is
+            None, set `kind="correction"` too.
         kind: None takes a value of 1 or -1 for a thumb and any other for a rating, a correction for one,
             and what has neither for a comment.
         step: id of the step that is meant.
@@ -304,7 +306,7 @@ def feedback(
     """
     id = run.id if isinstance(run, Run) else run or ""
     sink = sink_for(store) if store is not None else sink_of_run.get(id) or sink_for(None)
-    said = Feedback(
+    record = Feedback(
         run=id,
         value=value,
         comment=clean(comment),
@@ -313,14 +315,14 @@ def feedback(
         step=step,
         session=session and clean(session),
     )
-    check_feedback(said)
-    sink.add(said)
-    return said
+    check_feedback(record)
+    sink.add(record)
+    return record
 
 
 @contextmanager
 def collecting() -> Iterator[list[Trajectory | Step]]:
-    """Gather what is traced inside instead of sending it to a store.
+    """Collect the records made inside instead of sending them to a store.
 
     A finished call is appended at once as a Trajectory.  Steps outside any traced call are
     appended, as Steps, when the block ends.
@@ -358,24 +360,14 @@ class _Propagating(Executor):
         self._inner.shutdown(wait, cancel_futures=cancel_futures)
 
 
-@contextmanager
-def timing() -> Iterator[None]:
+def timing() -> AbstractContextManager[bool]:
     """Let steps inside say when they began, so that the gateway's model calls find their place among them."""
-    token = timed.set(True)
-    try:
-        yield
-    finally:
-        timed.reset(token)
+    return setting(timed, True)
 
 
-@contextmanager
-def in_rollout(id: str) -> Iterator[None]:
+def in_rollout(id: str) -> AbstractContextManager[str]:
     """Let `run()` inside give the handle of the rollout with this id."""
-    token = current_rollout.set(id)
-    try:
-        yield
-    finally:
-        current_rollout.reset(token)
+    return setting(current_rollout, id)
 
 
 @overload
@@ -397,3 +389,197 @@ def propagate(target: Any, /) -> Any:
         return context.copy().run(target, *args, **kwargs)  # a context can be entered only once at a time
 
     return carried
+
+
+# -- a function between the beginning and the end of its record ---------------------------------
+#
+# Sync, async, generator and async generator: what it returns, yields and raises reaches the caller unchanged, and
+# the frame that its own calls belong to is in place only while its body runs.
+
+Begin = Callable[[tuple[Any, ...], dict[str, Any]], "tuple[CallNote | StepNote, Frame] | None"]
+
+YIELDS = 10_000
+"""Values of a generator that are recorded."""
+_RUNS = 10_000
+sink_of_run: OrderedDict[str, Sink] = OrderedDict()
+"""Run → where it was recorded, for later feedback on it; of the newest runs."""
+
+
+def finish(note: CallNote | StepNote) -> None:
+    """Hand over the record of a call or a step that has ended."""
+    if type(note) is StepNote:
+        note.ended = time.perf_counter()
+        return
+    assert type(note) is CallNote
+    note.ended = time.time()
+    gathering = collector.get()
+    if gathering is not None:
+        gathering.records.append(trajectory(note, encoded=False))
+        return
+    sink = note.sink
+    if sink is None:
+        sink = sink_for(None)
+    sink.add(note)
+    if note.run is not None:
+        sink_of_run[note.run.id] = sink
+        if len(sink_of_run) > _RUNS:
+            sink_of_run.popitem(last=False)
+
+
+def wrap(function: Any, begin: Begin) -> Any:
+    """`function` between `begin` and `finish`: a function of the same kind, which frameworks take for it."""
+    kind = kind_of(function)
+    wrapper: Callable[..., Any]
+    if kind == "async":
+
+        async def wrapper(*args: Any, **kwargs: Any) -> Any:
+            opened = begin(args, kwargs)
+            if opened is None:
+                return await function(*args, **kwargs)
+            return await _awaited(function, args, kwargs, opened)
+
+    elif kind == "generator":
+
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            opened = begin(args, kwargs)
+            if opened is None:
+                return (yield from function(*args, **kwargs))
+            return (yield from _generated(lambda: function(*args, **kwargs), *opened))
+
+    elif kind == "async generator":
+
+        def start(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, _Yields | None]:
+            values = function(*args, **kwargs)  # nothing of it runs yet
+            opened = begin(args, kwargs)
+            return values, None if opened is None else _Yields(*opened)
+
+        wrapper = driving(start)
+    else:
+        wrapper = _plain(function, begin)
+    return dressed(wrapper, function)
+
+
+def _plain(function: Any, begin: Begin) -> Callable[..., Any]:
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        opened = begin(args, kwargs)
+        if opened is None:
+            return function(*args, **kwargs)
+        note, frame = opened
+        token = current.set(frame)
+        ended = True
+        try:
+            result = function(*args, **kwargs)
+            if type(result) in _LATER:  # not every awaitable: a Task has begun by itself
+                ended = False
+                return _later(result, note, frame)
+            note.action = freeze(result)
+            return result
+        except BaseException as exception:
+            note.error = blame(exception)
+            raise
+        finally:
+            current.reset(token)
+            if ended:
+                finish(note)
+
+    return wrapper
+
+
+_LATER = (GeneratorType, AsyncGeneratorType, CoroutineType)
+"""Types that a plain function may return before they have run: the record ends when they do."""
+
+
+def _later(result: Any, note: CallNote | StepNote, frame: Frame) -> Any:
+    if isinstance(result, GeneratorType):
+        return _generated(lambda: result, note, frame)
+    if isinstance(result, AsyncGeneratorType):
+        return driving(lambda _args, _kwargs: (result, _Yields(note, frame)))()
+    return _awaited(lambda: result, (), {}, (note, frame))
+
+
+async def _awaited(
+    function: Callable[..., Awaitable[Any]],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    opened: tuple[CallNote | StepNote, Frame],
+) -> Any:
+    note, frame = opened
+    token = current.set(frame)
+    try:
+        result = await function(*args, **kwargs)
+        note.action = freeze(result)
+        return result
+    except BaseException as exception:
+        note.error = blame(exception)
+        raise
+    finally:
+        current.reset(token)
+        finish(note)
+
+
+class _Inside:
+    """Has a frame in place for a block."""
+
+    __slots__ = ("_frame", "_token")
+
+    def __init__(self, frame: Frame) -> None:
+        self._frame = frame
+
+    def __enter__(self) -> None:
+        self._token = current.set(self._frame)
+
+    def __exit__(self, *exception: object) -> None:
+        current.reset(self._token)
+
+
+class _Yields:
+    """The record of a driven generator: its values, and how it ended when the block does."""
+
+    __slots__ = ("_frame", "_note", "_values")
+
+    def __init__(self, note: CallNote | StepNote, frame: Frame) -> None:
+        self._note = note
+        self._frame = frame
+        self._values: list[Any] = []
+
+    def add(self, value: Any) -> None:
+        if len(self._values) < YIELDS:
+            self._values.append(freeze(value))
+
+    def inside(self) -> _Inside:
+        return _Inside(self._frame)
+
+    def __enter__(self) -> _Yields:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None:
+            self._note.error = blame(error)
+        self._note.action = freeze(self._values)
+        finish(self._note)
+
+
+def _generated(
+    make: Callable[[], Generator[Any, Any, Any]], note: CallNote | StepNote, frame: Frame
+) -> Generator[Any, Any, Any]:
+    """Drive a generator; the frame is in place only while its body runs, not while it is suspended."""
+    with _Yields(note, frame) as yields:
+        generator = make()
+        resume: Callable[[], Any] = functools.partial(next, generator)
+        while True:
+            try:
+                with _Inside(frame):
+                    value = resume()
+            except StopIteration as stop:
+                return stop.value
+            yields.add(value)
+            try:
+                resume = functools.partial(generator.send, (yield value))
+            except GeneratorExit:
+                with _Inside(frame):
+                    generator.close()
+                raise
+            except BaseException as thrown:
+                resume = functools.partial(generator.throw, thrown)

@@ -68,7 +68,9 @@ class CallEnv:
         try:
             calls = _read(action)
             wrong = [
-                one for call in calls for one in problems(call, functions_of(task.initial_state["tools"]))
+                problem
+                for call in calls
+                for problem in problems(call, functions_of(task.initial_state["tools"]))
             ]
             good = same(calls, wanted(task))
         except InputError as error:
@@ -81,7 +83,7 @@ def _read(action: Json) -> list[Call]:
         return calls_of(action)
     if not isinstance(action, list):
         raise InputError(f"calls are a list of objects of name and arguments; got {action!r:.120}")
-    return calls_of({"tool_calls": [{"function": one} for one in action]})
+    return calls_of({"tool_calls": [{"function": call} for call in action]})
 
 
 def wanted(task: Task) -> list[Call]:
@@ -99,11 +101,11 @@ def requests(rows: Iterable[Mapping[str, Any]]) -> list[Task]:
     Raises:
         InputError: a row lacks one of them; says which row.
     """
-    found = []
+    tasks = []
     for number, row in enumerate(rows, 1):
         try:
             messages, tools = row["messages"], row["tools"]
-            asked = next(one["content"] for one in reversed(messages) if one["role"] == "user")
+            request = next(message["content"] for message in reversed(messages) if message["role"] == "user")
             functions_of(tools)
             calls = calls_of(messages[-1]) if messages[-1]["role"] == "assistant" else None
         except (KeyError, TypeError, IndexError, StopIteration) as error:
@@ -112,10 +114,10 @@ def requests(rows: Iterable[Mapping[str, Any]]) -> list[Task]:
             raise InputError(f"row {number}: {error}") from error
         if calls is None:
             raise InputError(f"row {number}: the last message must be the assistant's, with its calls")
-        found.append(
-            Task(instruction=str(asked), initial_state={"tools": list(tools)}, answer=as_json(calls))
+        tasks.append(
+            Task(instruction=str(request), initial_state={"tools": list(tools)}, answer=as_json(calls))
         )
-    return found
+    return tasks
 
 
 def view_of(task: Task) -> CallView:
@@ -125,20 +127,20 @@ def view_of(task: Task) -> CallView:
 
 def lessons(tasks: Sequence[Task]) -> list[Group]:
     """The right answers as trajectories to clone; tasks whose answer has no form by slot are left out."""
-    found = []
+    groups = []
     for task in tasks:
         view = view_of(task)
-        said = view.encode(wanted(task))
-        if said is None:
+        answer = view.encode(wanted(task))
+        if answer is None:
             continue
         tokens = Tokens(
             tuple(IDS[token] for token in view.opening()),
-            tuple(IDS[token] for token in said),
-            (0.0,) * len(said),
+            tuple(IDS[token] for token in answer),
+            (0.0,) * len(answer),
         )
         step = Step(
             observation=task.instruction, action=task.answer, tokens=tokens, reward=1.0, done=True, id="0"
         )
         run = Trajectory(task=task, steps=(step,), output=task.answer, outcome=Outcome.SUCCESS)
-        found.append(Group(task, (run,)))
-    return found
+        groups.append(Group(task, (run,)))
+    return groups

@@ -1,7 +1,7 @@
 """Calling functions by slot: how a small policy sees a request and what may be called, and how it answers.
 
-A model of a hundred thousand parameters cannot copy a name that it never saw; it can choose.  So what
-may be called, what each of its arguments takes and what the request names become slots with features
+A model of a hundred thousand parameters cannot copy a name that it never saw; it can choose.  So the
+functions, the values that their arguments take and those that the request names become slots with features
 (how many words of a function's name each clause of the request has, which values an argument's words and
 type speak for), and an answer points at them:
 
@@ -9,7 +9,7 @@ type speak for), and an answer points at them:
 
 Everything that an answer can say is admissible: a function that is there, one of its arguments, a value
 that the request names.  No token stands for a word, so a policy works on functions that it never saw.
-An argument that is an object has one slot for each of its fields.  Nested calls have no form by slot.
+An argument that is an object has one slot for each of its fields.  Nested calls cannot be written by slot.
 Nothing here needs torch.
 """
 
@@ -79,7 +79,7 @@ class _Argument:
 
 def stems(text: str) -> list[str]:
     """The words of a text or of a name in any case, cut to what their forms share."""
-    words = [one.lower() for one in _WORD.findall(text)]
+    words = [word.lower() for word in _WORD.findall(text)]
     return [_stem(word) for word in words if word not in _STOP]
 
 
@@ -99,19 +99,20 @@ class CallView:
 
     def __init__(self, request: str, functions: Sequence[Function]) -> None:
         self.request = request
-        self._said = frozenset(stems(request))
-        self._clauses = [0, *(one.end() for one in _CLAUSE.finditer(request) if one.end() < len(request))]
+        self._stems = frozenset(stems(request))
+        self._clauses = [
+            0,
+            *(clause.end() for clause in _CLAUSE.finditer(request) if clause.end() < len(request)),
+        ]
         self._clauses = self._clauses[:CLAUSES]
-        scored = sorted(
-            enumerate(functions), key=lambda one: (-sum(self._overlap(one[1], functions)), one[0])
-        )
-        kept = sorted(scored[:FUNCTIONS], key=lambda one: one[0])
-        self.functions = [one for _, one in kept]
-        self._overlaps = [self._overlap(one, functions) for one in self.functions]
+        overlaps = [-sum(self._overlap(function, functions)) for function in functions]
+        ranked = sorted(range(len(functions)), key=lambda number: (overlaps[number], number))
+        self.functions = [functions[number] for number in sorted(ranked[:FUNCTIONS])]
+        self._overlaps = [self._overlap(function, functions) for function in self.functions]
         self.arguments: list[tuple[int, _Argument]] = []
         """(function, argument) behind p0, p1, …"""
         for number, function in enumerate(self.functions):
-            self.arguments += [(number, one) for one in _leaves(function.parameters, ())]
+            self.arguments += [(number, argument) for argument in _leaves(function.parameters, ())]
         self.arguments = self.arguments[:ARGUMENTS]
         self.values: list[Value] = self._values()
         self.candidates = self._candidates()
@@ -121,41 +122,43 @@ class CallView:
         """Words of the name, and further ones of the description that no other has, that the request says."""
         name = set(stems(function.name))
         about = set(stems(function.description)) - name
-        for other in others:
-            if other is not function:
-                about -= set(stems(other.description))
-        return len(name & self._said), len(about & self._said)
+        for rival in others:
+            if rival is not function:
+                about -= set(stems(rival.description))
+        return len(name & self._stems), len(about & self._stems)
 
     def _values(self) -> list[Value]:
-        """What the request names: members of an argument's choices first, so that they are part of nothing else."""
+        """The values that the request names: an argument's choices first, so that nothing else holds them."""
         members: list[Value] = []
-        left = self.request
+        unread = self.request
         for _, argument in self.arguments:
             for member in argument.schema.get("enum") or ():
                 pattern = rf"(?<![\w'\"]){re.escape(str(member))}(?![\w'\"])"
-                places = list(re.finditer(pattern, left)) or [
-                    one for one in re.finditer(pattern, left, re.IGNORECASE) if not _named(left, one)
+                matches = list(re.finditer(pattern, unread)) or [
+                    match
+                    for match in re.finditer(pattern, unread, re.IGNORECASE)
+                    if not _named(unread, match)
                 ]
-                for place in places if len(str(member)) > 1 else ():
-                    members.append(Value("text", member, *place.span()))
-                    left = left[: place.start()] + "\0" * len(place.group()) + left[place.end() :]
-        return sorted([*members, *values_of(left)], key=lambda one: one.start)[:VALUES]
+                for match in matches if len(str(member)) > 1 else ():
+                    members.append(Value("text", member, *match.span()))
+                    unread = unread[: match.start()] + "\0" * len(match.group()) + unread[match.end() :]
+        return sorted([*members, *values_of(unread)], key=lambda value: value.start)[:VALUES]
 
     def opening(self) -> list[str]:
-        """Tokens of what may be called, and of what the request names for each argument."""
+        """Tokens of the functions, and of the values that the request names for each argument."""
         spans = zip(self._clauses, [*self._clauses[1:], len(self.request)], strict=True)
-        names = [set(stems(one.name)) for one in self.functions]
-        said = [frozenset(stems(self.request[start:end])) for start, end in spans]
-        fits = [[len(name & clause) for name in names] for clause in said]
-        seen: list[str] = []
+        names = [set(stems(function.name)) for function in self.functions]
+        clauses = [frozenset(stems(self.request[start:end])) for start, end in spans]
+        fits = [[len(name & clause) for name in names] for clause in clauses]
+        shown: list[str] = []
         for number in range(len(self.functions)):
-            seen += [f"f{number}", f"about{min(self._overlaps[number][1], 4)}"]
+            shown += [f"f{number}", f"about{min(self._overlaps[number][1], 4)}"]
             for clause, counts in enumerate(fits):
                 pairs, lacking = self._pairs(number, clause)
-                seen += [f"c{clause}", f"name{min(counts[number], 3)}"]
+                shown += [f"c{clause}", f"name{min(counts[number], 3)}"]
                 likeliest = counts[number] and counts.index(max(counts)) == number
-                seen += ["likeliest"] * bool(likeliest) + ["lacking"] * lacking + ["pairs", *pairs]
-        return [*seen, "act"]
+                shown += ["likeliest"] * bool(likeliest) + ["lacking"] * lacking + ["pairs", *pairs]
+        return [*shown, "act"]
 
     def _pairs(self, number: int, clause: int) -> tuple[list[str], bool]:
         """Arguments of a function with the values that a clause has for them, and whether a needed one has none."""
@@ -164,18 +167,18 @@ class CallView:
         for slot, (owner, argument) in enumerate(self.arguments):
             if owner != number:
                 continue
-            found = [one for one in self.candidates[slot] if self._clause(self.values[one]) == clause]
-            lacking |= argument.needed and not found
-            for value in found:
+            fitting = [index for index in self.candidates[slot] if self._clause(self.values[index]) == clause]
+            lacking |= argument.needed and not fitting
+            for value in fitting:
                 sure = _distance(argument.words, *self._around(value)) is not None
                 pairs += [*(() if sure else ("perhaps",)), f"p{slot}", f"v{value}"]
         return pairs, lacking
 
-    def _around(self, place: int) -> tuple[list[str], list[str]]:
+    def _around(self, index: int) -> tuple[list[str], list[str]]:
         """Words before a value and after it, up to the next value on either side."""
-        begin = self.values[place - 1].end if place else 0
-        end = self.values[place + 1].start if place + 1 < len(self.values) else len(self.request)
-        value = self.values[place]
+        begin = self.values[index - 1].end if index else 0
+        end = self.values[index + 1].start if index + 1 < len(self.values) else len(self.request)
+        value = self.values[index]
         return stems(self.request[begin : value.start])[-6:], stems(self.request[value.end : end])[:3]
 
     def _clause(self, value: Value) -> int:
@@ -183,56 +186,57 @@ class CallView:
 
     def _candidates(self) -> dict[int, list[int]]:
         """Values of each argument: in a clause the one whose words stand nearest, among those that it takes."""
-        found: dict[int, list[int]] = {slot: [] for slot in range(len(self.arguments))}
-        near = [self._around(place) for place in range(len(self.values))]
+        candidates: dict[int, list[int]] = {slot: [] for slot in range(len(self.arguments))}
+        near = [self._around(index) for index in range(len(self.values))]
         ranked = []
         for slot, (_, argument) in enumerate(self.arguments):
-            for place, value in enumerate(self.values):
+            for index, value in enumerate(self.values):
                 if _takes(argument, value):
-                    distance = _distance(argument.words, *near[place])
-                    ranked.append((distance is None, distance or 0.0, place, slot))
+                    distance = _distance(argument.words, *near[index])
+                    ranked.append((distance is None, distance or 0.0, index, slot))
         # Nearest first; a value is one argument's of a function, and an argument has one value in a clause.
-        given: set[tuple[int, int]] = set()
+        assigned: set[tuple[int, int]] = set()
         filled: set[tuple[int, int]] = set()
-        for _, _, place, slot in sorted(ranked):
-            owner, clause = self.arguments[slot][0], self._clause(self.values[place])
-            if (owner, place) not in given and (slot, clause) not in filled:
-                given.add((owner, place))
+        for _, _, index, slot in sorted(ranked):
+            owner, clause = self.arguments[slot][0], self._clause(self.values[index])
+            if (owner, index) not in assigned and (slot, clause) not in filled:
+                assigned.add((owner, index))
                 filled.add((slot, clause))
-                found[slot].append(place)
-        return {slot: sorted(places) for slot, places in found.items()}
+                candidates[slot].append(index)
+        return {slot: sorted(indices) for slot, indices in candidates.items()}
 
     def encode(self, calls: Sequence[Call]) -> list[str] | None:
         """The tokens of these calls, None where something in them has no slot."""
-        found: list[str] = []
+        answer: list[str] = []
         used: set[int] = set()
         for call in calls:
-            owner = next((n for n, one in enumerate(self.functions) if one.name == call.name), None)
+            owner = next((n for n, function in enumerate(self.functions) if function.name == call.name), None)
             if owner is None:
                 return None
-            found += ["call", f"f{owner}"]
-            given = dict(_flat(call.arguments))
+            answer += ["call", f"f{owner}"]
+            arguments = dict(_flat(call.arguments))
             for slot, (number, argument) in enumerate(self.arguments):
-                if number == owner and argument.path in given:
-                    place = self._place(slot, given.pop(argument.path), used)
-                    if place is None:
+                if number == owner and argument.path in arguments:
+                    index = self._value_slot(slot, arguments.pop(argument.path), used)
+                    if index is None:
                         return None
-                    used.add(place)
-                    found += [f"p{slot}", f"v{place}"]
-            if given:
+                    used.add(index)
+                    answer += [f"p{slot}", f"v{index}"]
+            if arguments:
                 return None
-        return [*(found or ["none"]), END]
+        return [*(answer or ["none"]), END]
 
-    def _place(self, slot: int, wanted: Any, used: set[int]) -> int | None:
+    def _value_slot(self, slot: int, argument_value: Any, used: set[int]) -> int | None:
         """Where a value stands: among the argument's candidates, and not pointed at yet, if possible."""
         argument = self.arguments[slot][1]
-        fitted = [_fitted(one, argument) for one in self.values]
-        places = [
+        fitted = [_fitted(value, argument) for value in self.values]
+        indices = [
             n
-            for n, one in enumerate(fitted)
-            if one == wanted and isinstance(one, bool) == isinstance(wanted, bool)
+            for n, fitted_value in enumerate(fitted)
+            if fitted_value == argument_value
+            and isinstance(fitted_value, bool) == isinstance(argument_value, bool)
         ]
-        return min(places, key=lambda n: (n in used, n not in self.candidates[slot], n), default=None)
+        return min(indices, key=lambda n: (n in used, n not in self.candidates[slot], n), default=None)
 
     def decode(self, tokens: Sequence[str]) -> list[Call]:
         """The calls that an answer's tokens stand for.
@@ -253,7 +257,7 @@ class CallView:
                 number, argument = self.arguments[_slot(body[0], "p", len(self.arguments))]
                 value = self.values[_slot(body[1], "v", len(self.values))]
                 if number != owner:
-                    raise InvalidCall(f"{body[0]} is no argument of {calls[-1].name}")
+                    raise InvalidCall(f"{body[0]} is not an argument of {calls[-1].name}")
                 _put(calls[-1].arguments, argument.path, _fitted(value, argument))
             else:
                 raise InvalidCall(f"no calls: {' '.join(tokens)}")
@@ -265,29 +269,29 @@ class CallView:
 
 def _leaves(schema: Mapping[str, Any], path: tuple[str, ...]) -> list[_Argument]:
     """Arguments of a schema, the fields of objects one by one."""
-    found: list[_Argument] = []
+    leaves: list[_Argument] = []
     required = schema.get("required") or ()
-    for name, one in (schema.get("properties") or {}).items():
-        if one.get("type") == "object" and one.get("properties"):
-            found += _leaves(one, (*path, name))
+    for name, property_schema in (schema.get("properties") or {}).items():
+        if property_schema.get("type") == "object" and property_schema.get("properties"):
+            leaves += _leaves(property_schema, (*path, name))
         else:
-            words = frozenset((*stems(name), *stems(str(one.get("description") or ""))[:8]))
-            found.append(_Argument((*path, name), one, name in required, words))
-    return found
+            words = frozenset((*stems(name), *stems(str(property_schema.get("description") or ""))[:8]))
+            leaves.append(_Argument((*path, name), property_schema, name in required, words))
+    return leaves
 
 
-def _named(text: str, found: re.Match[str]) -> bool:
-    """Whether a word is part of a name: "High" of "High Street"."""
-    return found.group()[0].isupper() and re.match(r" [A-Z]", text[found.end() :]) is not None
+def _named(text: str, match: re.Match[str]) -> bool:
+    """True if a word is part of a name: "High" of "High Street"."""
+    return match.group()[0].isupper() and re.match(r" [A-Z]", text[match.end() :]) is not None
 
 
 def _takes(argument: _Argument, value: Value) -> bool:
-    members = [str(one).lower() for one in argument.schema.get("enum") or ()]
+    members = [str(member).lower() for member in argument.schema.get("enum") or ()]
     return str(value.value).lower() in members if members else value.kind in FITTING[argument.type]
 
 
 def _distance(words: frozenset[str], before: Sequence[str], after: Sequence[str]) -> float | None:
-    """How many words away the nearest of an argument's words is; what follows counts as farther."""
+    """The distance in words to the nearest of an argument's words; one that follows counts as farther."""
     ahead = [float(away) for away, word in enumerate(reversed(before)) if word in words]
     behind = [away + 6.5 for away, word in enumerate(after) if word in words]
     return min([*ahead, *behind], default=None)
@@ -296,23 +300,23 @@ def _distance(words: frozenset[str], before: Sequence[str], after: Sequence[str]
 def _fitted(value: Value, argument: _Argument) -> Any:
     """A value as the argument's type has it."""
     kind = argument.schema.get("type")
-    found = value.value
+    content = value.value
     for member in argument.schema.get("enum") or ():
-        if str(member).lower() == str(found).lower():
+        if str(member).lower() == str(content).lower():
             return member
     if kind == "array":
-        return found if isinstance(found, list) else [found]
-    if kind == "string" and not isinstance(found, str):
-        return str(found)
-    return found
+        return content if isinstance(content, list) else [content]
+    if kind == "string" and not isinstance(content, str):
+        return str(content)
+    return content
 
 
 def _flat(arguments: Mapping[str, Any], path: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...], Any]]:
-    found: list[tuple[tuple[str, ...], Any]] = []
+    leaves: list[tuple[tuple[str, ...], Any]] = []
     for name, value in arguments.items():
         inner = isinstance(value, Mapping)
-        found += _flat(value, (*path, name)) if inner else [((*path, name), value)]
-    return found
+        leaves += _flat(value, (*path, name)) if inner else [((*path, name), value)]
+    return leaves
 
 
 def _put(arguments: Any, path: Sequence[str], value: Any) -> None:

@@ -141,14 +141,14 @@ _KINDS: tuple[_Kind, ...] = (
         "tags",
         {"type": "array", "items": {"type": "string"}, "description": "Tags to put on it."},
         lambda rng: rng.sample(("quiet", "sunny", "cheap", "modern", "central"), rng.randint(2, 3)),
-        lambda value: f"with the tags {_listed([repr(one) for one in value])}",
+        lambda value: f"with the tags {_listed([repr(tag) for tag in value])}",
     ),
     _address("delivery"),
 )
 
 
 @dataclass(frozen=True, slots=True)
-class _Made:
+class _Generated:
     function: Function
     verb: str
     noun: str
@@ -157,22 +157,22 @@ class _Made:
 
 def functions(names: Names = "seen", *, count: int = 50, seed: int = 0) -> list[Function]:
     """Functions of these names; the same seed gives the same ones."""
-    return [one.function for one in _functions(names, count, seed)]
+    return [generated.function for generated in _functions(names, count, seed)]
 
 
-def _functions(names: Names, count: int, seed: int) -> list[_Made]:
+def _functions(names: Names, count: int, seed: int) -> list[_Generated]:
     rng = random.Random(f"{names}/{seed}")
     verbs, nouns = WORDS[names]
     pairs = rng.sample([(verb, noun) for verb in verbs for noun in nouns], count)
     return [_function(verb, noun, rng) for verb, noun in pairs]
 
 
-def _function(verb: str, noun: str, rng: random.Random) -> _Made:
+def _function(verb: str, noun: str, rng: random.Random) -> _Generated:
     kinds = tuple(rng.sample(_KINDS, rng.randint(1, 5)))
-    needed = [one.name for one in kinds[: max(1, rng.randint(1, len(kinds)))]]
+    needed = [kind.name for kind in kinds[: max(1, rng.randint(1, len(kinds)))]]
     name = rng.choice((f"{verb}_{noun}", f"{noun}.{verb}", f"{verb}{noun.capitalize()}"))
-    schema = {"type": "object", "properties": {one.name: one.schema for one in kinds}, "required": needed}
-    return _Made(Function(name, schema, f"{verb.capitalize()} a {noun}."), verb, noun, kinds)
+    schema = {"type": "object", "properties": {kind.name: kind.schema for kind in kinds}, "required": needed}
+    return _Generated(Function(name, schema, f"{verb.capitalize()} a {noun}."), verb, noun, kinds)
 
 
 def call_tasks(
@@ -186,54 +186,58 @@ def call_tasks(
         seed: of the requests; the functions are always those of seed 0.
         wanted: calls that each request wants; None for the usual mixture of none, one and two.
     """
-    made = _functions(names, functions, 0)
+    pool = _functions(names, functions, 0)
     rng = random.Random(f"requests/{names}/{seed}")
-    return [_task(f"{names}-{seed}-{number}", made, rng, wanted) for number in range(count)]
+    return [_task(f"{names}-{seed}-{number}", pool, rng, wanted) for number in range(count)]
 
 
-def _task(id: str, made: Sequence[_Made], rng: random.Random, wanted: int | None) -> Task:
-    number = rng.choices((0, 1, 2), (1, 7, 4))[0] if wanted is None else wanted
-    first = rng.choice(made)
+def _task(id: str, pool: Sequence[_Generated], rng: random.Random, call_count: int | None) -> Task:
+    number = rng.choices((0, 1, 2), (1, 7, 4))[0] if call_count is None else call_count
+    first = rng.choice(pool)
     twice = number == 2 and rng.random() < 0.5
-    others = [one for one in made if one is not first]
+    others = [candidate for candidate in pool if candidate is not first]
     second = first if twice else rng.choice(others)
     # What shares a verb or a noun is the harder to tell apart.
     rng.shuffle(others)
-    others.sort(key=lambda one: not (one.verb == first.verb or one.noun == first.noun))
+    others.sort(key=lambda candidate: not (candidate.verb == first.verb or candidate.noun == first.noun))
     if number == 0:
-        others = [one for one in others if one.verb != first.verb and one.noun != first.noun]
-    offered = list({one.function.name: one for one in ([first, second] if number else [])}.values())
+        others = [
+            candidate for candidate in others if candidate.verb != first.verb and candidate.noun != first.noun
+        ]
+    offered = list(
+        {candidate.function.name: candidate for candidate in ([first, second] if number else [])}.values()
+    )
     size = max(len(offered), rng.randint(1, 4))
-    offered += [one for one in others if one not in offered][: size - len(offered)]
+    offered += [candidate for candidate in others if candidate not in offered][: size - len(offered)]
     rng.shuffle(offered)
     calls, parts = list[Call](), list[str]()
-    for one in [first, second][: max(1, number)]:
-        call, said = _said(one, rng)
+    for target in [first, second][: max(1, number)]:
+        call, words = _worded_call(target, rng)
         calls.append(call)
-        parts.append(said)
+        parts.append(words)
     opening = rng.choice(("Please ", "I would like to ", "Could you ", ""))
     request = f"{opening}{rng.choice((', and also ', ', then ')).join(parts)}."
     return Task(
         id=id,
         instruction=request[0].upper() + request[1:],
-        initial_state={"tools": [one.function.tool for one in offered]},
+        initial_state={"tools": [tool.function.tool for tool in offered]},
         answer=as_json(calls if number else []),
         meta={"kind": ("none", "simple", "parallel" if twice else "several")[number]},
     )
 
 
-def _said(one: _Made, rng: random.Random) -> tuple[Call, str]:
+def _worded_call(target: _Generated, rng: random.Random) -> tuple[Call, str]:
     """A call of a function, and the words that ask for it."""
-    chosen = [kind for kind in one.kinds if kind.name in one.function.required or rng.random() < 0.6]
+    chosen = [kind for kind in target.kinds if kind.name in target.function.required or rng.random() < 0.6]
     rng.shuffle(chosen)
     arguments: dict[str, Json] = {}
-    words = [f"{one.verb} a {one.noun}"]
+    words = [f"{target.verb} a {target.noun}"]
     for kind in chosen:
         arguments[kind.name] = kind.draw(rng)
         words.append(kind.say(arguments[kind.name]))
-    return Call(one.function.name, arguments), " ".join(words)
+    return Call(target.function.name, arguments), " ".join(words)
 
 
 def as_json(calls: Sequence[Call]) -> list[Json]:
     """Calls as JSON objects of `name` and `arguments`."""
-    return [{"name": one.name, "arguments": dict(one.arguments)} for one in calls]
+    return [{"name": call.name, "arguments": dict(call.arguments)} for call in calls]

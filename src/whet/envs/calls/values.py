@@ -1,4 +1,4 @@
-"""What a request names that could be an argument: numbers, quoted texts, names, lists, dates, yes and no."""
+"""Values in a request that could be arguments: numbers, quoted texts, names, lists, dates, yes and no."""
 
 from __future__ import annotations
 
@@ -47,38 +47,38 @@ class Value:
 
 def values_of(text: str) -> list[Value]:
     """The values in a text, in its order."""
-    found = []
-    for one in _PATTERN.finditer(text):
-        kind, said, start = one.lastgroup or "", one.group(), one.start()
+    values = []
+    for match in _PATTERN.finditer(text):
+        kind, named, start = match.lastgroup or "", match.group(), match.start()
         if kind == "name":
-            words = said.split()
+            words = named.split()
             while words and words[0].lower().strip(",") in _OPENING:  # a sentence begins, no name
                 start += len(words[0]) + 1
                 words = words[1:]
             if not words or (start == 0 and len(words) == 1):  # a verb begins the request
                 continue
-            said = " ".join(words)
-        found.append(_value(kind, said, start, one.end()))
-    return found
+            named = " ".join(words)
+        values.append(_value(kind, named, start, match.end()))
+    return values
 
 
-def _value(kind: str, said: str, start: int, end: int) -> Value:
+def _value(kind: str, text: str, start: int, end: int) -> Value:
     if kind == "numbers":
-        numbers = [_number(one) for one in re.findall(_NUMBER, said)]
-        whole = all(isinstance(one, int) for one in numbers)
-        return Value("ints" if whole else "floats", numbers, start, end)
+        numbers = [_number(number_text) for number_text in re.findall(_NUMBER, text)]
+        integral = all(isinstance(number, int) for number in numbers)
+        return Value("ints" if integral else "floats", numbers, start, end)
     if kind == "texts":
-        return Value("texts", [one[1:-1] for one in re.findall(_QUOTED, said)], start, end)
+        return Value("texts", [quoted[1:-1] for quoted in re.findall(_QUOTED, text)], start, end)
     if kind == "number":
-        number = _number(said)
+        number = _number(text)
         return Value("int" if isinstance(number, int) else "float", number, start, end)
     if kind == "bool":
-        return Value("bool", said in ("true", "yes"), start, end)
+        return Value("bool", text in ("true", "yes"), start, end)
     if kind == "text":
-        return Value("text", said[1:-1], start, end)
-    return Value("date" if kind == "date" else "name", said, start, end)
+        return Value("text", text[1:-1], start, end)
+    return Value("date" if kind == "date" else "name", text, start, end)
 
 
-def _number(said: str) -> int | float:
-    plain = said.replace(",", "")
+def _number(text: str) -> int | float:
+    plain = text.replace(",", "")
     return float(plain) if "." in plain else int(plain)

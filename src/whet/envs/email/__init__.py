@@ -1,10 +1,11 @@
 """The e-mail world: mailboxes, search, questions with checkable answers, and an Env to ask them in."""
 
-from .entities import BODY_KINDS, KINDS, Kind, extract, find, plain_subject, same
-from .index import Hit, Inbox, MailIndex, ToolCall, World, tokens
-from .mailbox import Duplicate, Mail, Problem, Reading, read_mail
-from .phrasing import TEMPLATE_WORDS, TIERS, Clues, ClueWord, Tier
-from .questions import Fact, derive, sender_parts, shortage
+from .entities import BODY_KINDS, KINDS, extract, find, plain_subject, same
+from .index import Hit, Inbox, MailIndex, World, tokens
+from .mailbox import Reading, read_mail
+from .parse import Mail
+from .phrasing import TEMPLATE_WORDS, TIERS, Clues, ClueWord
+from .questions import derive, shortage
 from .rubric import Rubric, checked, published_reward, says_unknown, training_reward
 from .synthetic import generate, write
 from .world_env import MailEnv
@@ -16,19 +17,13 @@ __all__ = [
     "TIERS",
     "ClueWord",
     "Clues",
-    "Duplicate",
-    "Fact",
     "Hit",
     "Inbox",
-    "Kind",
     "Mail",
     "MailEnv",
     "MailIndex",
-    "Problem",
     "Reading",
     "Rubric",
-    "Tier",
-    "ToolCall",
     "World",
     "checked",
     "derive",
@@ -40,7 +35,6 @@ __all__ = [
     "read_mail",
     "same",
     "says_unknown",
-    "sender_parts",
     "shortage",
     "tokens",
     "training_reward",

@@ -14,13 +14,14 @@ from pathlib import Path
 from ...errors import InputError, WhetError
 from .entities import BODY_KINDS, Kind, located
 from .index import World
-from .mailbox import Mail, read_mail
+from .mailbox import read_mail
+from .parse import Mail
 from .questions import derive, shortage
 
 
 def _sentence(kind: Kind, value: str, mail: Mail) -> str:
-    for found, at in located(kind, mail.own):
-        if found == value:
+    for entity, at in located(kind, mail.own):
+        if entity == value:
             return " ".join(mail.own[max(0, at - 90) : at + 60].split())
     return ""
 

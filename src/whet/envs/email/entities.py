@@ -3,8 +3,8 @@
 `extract` normalises, so that equal values are equal strings; `same` compares
 what an agent answered, in whatever common form, with a normalised value.
 Numbers are read as they are written in North America (month before day,
-ten-digit phones).  Nothing is inferred: "next Tuesday" is no date, "a few
-thousand" no amount.
+ten-digit phones).  Nothing is inferred: "next Tuesday" is not a date, "a few
+thousand" not an amount.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from functools import lru_cache
 from typing import Literal
 
 from ...errors import InputError
-from .mailbox import Mail
+from .parse import Mail
 
 Kind = Literal["phone", "amount", "date", "date_sent", "sender", "subject"]
 
@@ -98,7 +98,7 @@ def located(kind: Kind, text: str) -> list[tuple[str, int]]:
 
 @lru_cache(maxsize=32_768)  # the same mails are read again and again, by every rollout
 def _located(kind: Kind, text: str) -> tuple[tuple[str, int], ...]:
-    found: dict[str, int] = {}
+    offsets: dict[str, int] = {}
     if "<<" in text or "\n - " in text:
         # File names hold numbers and dates that nobody wrote to be read; blanks keep the offsets.
         text = _ATTACHED.sub(lambda match: " " * len(match[0]), text)
@@ -106,28 +106,28 @@ def _located(kind: Kind, text: str) -> tuple[tuple[str, int], ...]:
         # Most texts hold no digit group that could be one; these tests cost less than the patterns.
         if "-" in text or "." in text or "(" in text or "+" in text or "/" in text:
             for match in _PHONE.finditer(text):
-                found.setdefault(_digits(match[0]), match.start())
+                offsets.setdefault(_digits(match[0]), match.start())
     elif kind == "amount":
         if "$" in text:
             for match in _AMOUNT.finditer(text):
-                found.setdefault(_money(match[1], match[2]), match.start())
+                offsets.setdefault(_money(match[1], match[2]), match.start())
     elif kind == "date":
         for match in _DATES.finditer(text):
             day = _day(match)
             if day:
-                found.setdefault(day.isoformat(), match.start())
+                offsets.setdefault(day.isoformat(), match.start())
     else:
         raise InputError(f"{kind!r} is not sought in text; {', '.join(BODY_KINDS)} are")
-    return tuple(found.items())
+    return tuple(offsets.items())
 
 
-def same(kind: Kind, given: str, expected: str) -> bool:
-    """Whether an answer, in any common form and perhaps in a sentence, is the expected value.
+def same(kind: Kind, answer: str, expected: str) -> bool:
+    """True if an answer, in any common form and perhaps in a sentence, is the expected value.
 
     An answer that names several different values is not the same as any of them.
 
     Args:
-        given: as the agent wrote it: `(713) 853-1234`, `$1.5 million`, `5 March 2001`, `It was Jane Doe.`
+        answer: as the agent wrote it: `(713) 853-1234`, `$1.5 million`, `5 March 2001`, `It was Jane Doe.`
         expected: as `extract` gives it.
 
     Raises:
@@ -135,18 +135,18 @@ def same(kind: Kind, given: str, expected: str) -> bool:
     """
     if kind == "phone":
         # A bare run of digits is no phone number in a mail, but it is one in an answer.
-        values = find("phone", given) or list(dict.fromkeys(map(_digits, _DIGITS.findall(given))))
+        values = find("phone", answer) or list(dict.fromkeys(map(_digits, _DIGITS.findall(answer))))
         return values == [expected]
     if kind == "amount":
-        values = find("amount", given) or _worded(given)
+        values = find("amount", answer) or _worded(answer)
         return len(values) == 1 and Decimal(values[0]) == Decimal(expected)
     if kind in ("date", "date_sent"):
-        return find("date", given) == [expected]
+        return find("date", answer) == [expected]
     if kind == "sender":
-        return _same_person(given, expected)
+        return _same_person(answer, expected)
     if kind == "subject":
-        quoted = re.findall(r"[\"“]([^\"“”]+)[\"”]", given)
-        return _folded(expected) in {_folded(form) for form in (given, given.strip(" '\"“”."), *quoted)}
+        quoted = re.findall(r"[\"“]([^\"“”]+)[\"”]", answer)
+        return _folded(expected) in {_folded(form) for form in (answer, answer.strip(" '\"“”."), *quoted)}
     raise InputError(f"kind is {kind!r}; it can be one of {', '.join(KINDS)}")
 
 
@@ -197,15 +197,15 @@ def _names(text: str) -> list[str]:
     return re.findall(r"[^\W\d_]+", text.casefold())
 
 
-def _same_person(given: str, expected: str) -> bool:
+def _same_person(answer: str, expected: str) -> bool:
     name, _, address = expected.rpartition("<")
     address = address.rstrip(">").casefold()
-    addresses = set(re.findall(r"[\w.+'&/=-]{1,64}@[\w.-]{0,250}\w", given.casefold()))
+    addresses = set(re.findall(r"[\w.+'&/=-]{1,64}@[\w.-]{0,250}\w", answer.casefold()))
     if addresses:
         return addresses == {address}
-    whole = _names(name)
-    return len(whole) > 1 and (
-        _holds(_names(given), whole) or _holds(_names(given), [whole[-1], *whole[:-1]])
+    name_words = _names(name)
+    return len(name_words) > 1 and (
+        _holds(_names(answer), name_words) or _holds(_names(answer), [name_words[-1], *name_words[:-1]])
     )
 
 

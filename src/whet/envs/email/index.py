@@ -26,7 +26,7 @@ from weakref import WeakValueDictionary
 
 from ...errors import InputError, NotFoundError
 from ...types import Json, Task
-from .mailbox import Mail
+from .parse import Mail
 
 Match = Literal["all", "any"]
 
@@ -108,13 +108,13 @@ class Hit:
     matched: frozenset[str]
     """Which of the words occur in the mail, as the index knows them."""
     in_subject: int
-    """How many of the words occur in its subject."""
+    """The number of the words that occur in its subject."""
     rank: float
     """BM25, lower is better; 0.0 where there were no words."""
 
     @property
     def hits(self) -> int:
-        """How many of the words occur in the mail."""
+        """The number of the words that occur in the mail."""
         return len(self.matched)
 
 
@@ -139,10 +139,10 @@ class MailIndex:
         words = words or Words()
         held = [words.of(mail, *text) for mail, text in zip(self.mails, texts, strict=True)]
         self.subject_tokens: list[frozenset[str]] = [subject for subject, _ in held]
-        self.tokens: list[frozenset[str]] = [whole for _, whole in held]
+        self.tokens: list[frozenset[str]] = [text_tokens for _, text_tokens in held]
         postings: dict[str, list[int]] = {}
-        for row, whole in enumerate(self.tokens):
-            for word in whole:
+        for row, text_tokens in enumerate(self.tokens):
+            for word in text_tokens:
                 postings.setdefault(word, []).append(row)
         # Most words are in few mails, where a set would be six times a tuple.
         self.postings: dict[str, tuple[int, ...] | frozenset[int]] = {
@@ -162,6 +162,7 @@ class MailIndex:
                 for row, (subject, body) in enumerate(texts)
             ),
         )
+        # One b-tree in place of many: every later query is a read of it.
         self._database.execute("INSERT INTO mail(mail) VALUES ('optimize')")
         self._ranked = lru_cache(maxsize=_REMEMBERED)(self._rank)
         self.sent_by: Callable[[str], frozenset[int]] = lru_cache(maxsize=65_536)(self._sent_by)
@@ -209,10 +210,10 @@ class MailIndex:
             raise InputError(f"limit is {limit!r}; it must be at least 1")
         key = (tuple(words), match, sender, month, year, since, until)
         ranked = self._ranked(*key, limit + _SLACK)
-        found = [hit for hit in ranked if hit.id not in without][:limit] if without else ranked[:limit]
-        if len(found) < limit and len(ranked) == limit + _SLACK:
-            found = [hit for hit in self._ranked(*key, self.size) if hit.id not in without][:limit]
-        return list(found)
+        hits = [hit for hit in ranked if hit.id not in without][:limit] if without else ranked[:limit]
+        if len(hits) < limit and len(ranked) == limit + _SLACK:
+            hits = [hit for hit in self._ranked(*key, self.size) if hit.id not in without][:limit]
+        return list(hits)
 
     def read(self, id: str) -> Mail:
         """The mail with this id.
@@ -234,10 +235,10 @@ class MailIndex:
 
     def holding(self, words: Iterable[str]) -> frozenset[int]:
         """Rows of the mails that hold all these tokens; of all mails if there are none."""
-        found: frozenset[int] | None = None
+        rows: frozenset[int] | None = None
         for posting in sorted((self.postings.get(word, ()) for word in words), key=len):
-            found = frozenset(posting) if found is None else found.intersection(posting)
-        return frozenset(range(self.size)) if found is None else found
+            rows = frozenset(posting) if rows is None else rows.intersection(posting)
+        return frozenset(range(self.size)) if rows is None else rows
 
     def missing(self, words: Iterable[str], id: str) -> list[str]:
         """Those of the words that do not occur in the mail.
@@ -256,7 +257,7 @@ class MailIndex:
     def _sent_by(self, sender: str) -> frozenset[int]:
         """Rows of the mails whose sender's name or address holds this."""
         part = sender.lower().strip()
-        return frozenset(row for row, whole in enumerate(self._senders) if part in whole)
+        return frozenset(row for row, sender_line in enumerate(self._senders) if part in sender_line)
 
     def _rank(
         self,
@@ -281,21 +282,21 @@ class MailIndex:
                 scores = {row: score for row, score in scores.items() if row in allowed}
             ranked = ((score, row) for row, score in scores.items())
             rows = sorted(ranked) if dated else heapq.nsmallest(limit, ranked)
-        found: list[Hit] = []
-        wanted = frozenset(parts)
+        hits: list[Hit] = []
+        query = frozenset(parts)
         for rank, row in rows:
             if allowed is not None and row not in allowed:  # where there were no words to rank by
                 continue
             mail = self.mails[row]
             if dated and not _within(mail.date, month, year, since, until):
                 continue
-            matched, inside = wanted & self.tokens[row], len(wanted & self.subject_tokens[row])
-            found.append(
+            matched, inside = query & self.tokens[row], len(query & self.subject_tokens[row])
+            hits.append(
                 Hit(mail.id, mail.sender, mail.sender_name, mail.date, mail.subject, matched, inside, rank)
             )
-            if len(found) == limit:
+            if len(hits) == limit:
                 break
-        return found
+        return hits
 
     def _scored(self, parts: Sequence[str], match: Match) -> dict[int, float]:
         """Row → BM25 of the mails that match.
@@ -314,7 +315,7 @@ class MailIndex:
     def _word_scores(self, part: str) -> dict[int, float]:
         if part not in self._scores:
             query = "SELECT rowid, bm25(mail, 8.0, 1.0) FROM mail WHERE mail MATCH ?"
-            with self._lock:
+            with self._lock:  # one connection for all threads
                 self._scores[part] = dict(self._database.execute(query, (f'"{_spelled(part)}"',)))
         return self._scores[part]
 
@@ -344,7 +345,7 @@ class ToolCall:
 
 
 class Inbox:
-    """The tools of an agent, for one question; what is done with them is kept in `log`.
+    """The tools of an agent, for one question; their use is kept in `log`.
 
     Anything with `search` and `read` of this shape can stand in for it.
     """
@@ -371,7 +372,7 @@ class Inbox:
         """At most ten mails, best first; see `MailIndex.search`. A string is split into words."""
         if isinstance(words, str):
             words = words.split()
-        found = self.index.search(
+        hits = self.index.search(
             words,
             match=match,
             sender=sender,
@@ -381,17 +382,17 @@ class Inbox:
             until=until,
             without=self.without,
         )
-        given: dict[str, Any] = {
+        arguments: dict[str, Any] = {
             "words": list(words),
             "match": match,
             "sender": sender,
             "month": month,
             "year": year,
         }
-        given |= {"since": since and since.isoformat(), "until": until and until.isoformat()}
-        given = {name: value for name, value in given.items() if value is not None}
-        self.log.append(ToolCall("search", given, [hit.id for hit in found]))
-        return found
+        arguments |= {"since": since and since.isoformat(), "until": until and until.isoformat()}
+        arguments = {name: value for name, value in arguments.items() if value is not None}
+        self.log.append(ToolCall("search", arguments, [hit.id for hit in hits]))
+        return hits
 
     def read(self, id: str) -> Mail:
         """The mail with this id.

@@ -27,12 +27,11 @@ import hashlib
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from datetime import datetime
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ...errors import InputError
-from .parse import Parsed, parse_mail, whole
+from .parse import Mail, parse_mail, storable
 from .vocabulary import STANDARD_FOLDERS
 
 _STANDARD = frozenset(STANDARD_FOLDERS)
@@ -40,33 +39,9 @@ _MBOX = re.compile(rb"From [^\n]*\r?\n[!-9;-~]+:")
 _MBOX_SPLIT = re.compile(rb"(?:\A|(?<=\n)\r?\n)From [^\n]{0,200}?\d{4}[^\n]{0,200}\r?\n(?=[!-9;-~]+:)")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mail:
-    """One mail as read; every text is decoded."""
-
-    id: str
-    """Message-ID without angle brackets; made from the content where there is none.  Unique in a Reading."""
-    sender: str
-    """Address in lower case, "" if none could be read."""
-    sender_name: str = ""
-    to: tuple[str, ...] = ()
-    """Addresses of To and Cc."""
-    date: datetime | None = None
-    """Aware; in the zone that the sender wrote it in."""
-    subject: str = ""
-    body: str = ""
-    own: str = ""
-    """The part of the body that the sender wrote: above quoted and forwarded mail."""
-    mailbox: str = ""
-    """The owner, by the rule above."""
-    folder: str = ""
-    attachments: tuple[str, ...] = ()
-    """File names as data; never used as paths."""
-
-
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """What could not be read as it stands, and why."""
+    """A file that could not be read as it stands, and why."""
 
     path: str
     reason: str
@@ -84,7 +59,7 @@ class Duplicate:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What a folder held."""
+    """The mail of a folder."""
 
     mails: tuple[Mail, ...]
     problems: tuple[Problem, ...] = ()
@@ -107,7 +82,7 @@ def read_mail(folder: Path | str) -> Reading:
         the same Message-ID, or the same sender, date, subject and body, the first is kept.
 
     Raises:
-        InputError: no such folder, no permission, nothing in it is mail, or a file that is no mail.
+        InputError: no such folder, no permission, nothing in it is mail, or a file that is not mail.
     """
     root = Path(folder)
     if not root.exists():
@@ -119,7 +94,7 @@ def read_mail(folder: Path | str) -> Reading:
         if root.is_file():
             reader.file(root)
         else:
-            os.listdir(root)
+            os.listdir(root)  # raises where `os.walk` would pass over a folder that cannot be read
             for path in _files(root, reader.problems):
                 reader.file(path)
     except PermissionError as error:
@@ -127,16 +102,16 @@ def read_mail(folder: Path | str) -> Reading:
     if not reader.mails:
         if root.is_file():
             raise InputError(
-                f"{str(root)!r} is no mail: {reader.problems[0].reason}. Give a mail or an mbox file."
+                f"{str(root)!r} is not mail: {reader.problems[0].reason}. Give a mail or an mbox file."
             )
-        seen = f"{len(reader.problems)} files were tried" if reader.problems else "it holds no files"
+        extent = f"{len(reader.problems)} files were tried" if reader.problems else "it holds no files"
         first = (
             f", the first: {reader.problems[0].path!r}: {reader.problems[0].reason}"
             if reader.problems
             else ""
         )
         raise InputError(
-            f"nothing in {str(root)!r} is mail ({seen}{first}). Give a folder that holds mail files."
+            f"nothing in {str(root)!r} is mail ({extent}{first}). Give a folder that holds mail files."
         )
     return Reading(tuple(reader.mails), tuple(reader.problems), tuple(reader.duplicates))
 
@@ -170,7 +145,7 @@ class _Reader:
     duplicates: list[Duplicate] = field(default_factory=list)
     _owners: dict[tuple[Path, bool], tuple[str, str]] = field(default_factory=dict)
     _ids: set[str] = field(default_factory=set)
-    _seen: dict[tuple[str, ...], str] = field(default_factory=dict)
+    _ids_by_content: dict[tuple[str, ...], str] = field(default_factory=dict)
 
     def file(self, path: Path) -> None:
         if path.is_symlink():
@@ -202,14 +177,14 @@ class _Reader:
 
     def _mail(self, path: Path, content: bytes, where: str, *, mbox: bool) -> None:
         try:
-            parsed = parse_mail(content)
+            mail, problems = parse_mail(content)
         except Exception as error:
             # The standard library's parser raises nearly anything on hostile input, assertions included.
             self._problem(where, f"no mail could be read from it ({type(error).__name__}: {error})")
             return
-        for problem in parsed.problems:
+        for problem in problems:
             self._problem(where, problem)
-        if not parsed.is_mail:
+        if mail is None:
             return
         # A maildir's or folder's owner is that of the folder; an mbox's may be the file's own.
         key = (path if mbox else path.parent, mbox)
@@ -217,51 +192,37 @@ class _Reader:
             owner, folder = owner_of(path, self.root, mbox=mbox)
             self._owners[key] = _name(owner), _name(folder)
         owner, folder = self._owners[key]
-        self._keep(parsed, owner, folder, where)
+        self._keep(mail, owner, folder, where)
 
-    def _keep(self, parsed: Parsed, owner: str, folder: str, where: str) -> None:
-        content = (owner, parsed.sender, str(parsed.date), parsed.subject, parsed.body)
+    def _keep(self, mail: Mail, owner: str, folder: str, where: str) -> None:
+        content = (owner, mail.sender, str(mail.date), mail.subject, mail.body)
         id = (
-            parsed.id
+            mail.id
             or "no-id-" + hashlib.sha256("\0".join(content).encode("utf-8", "replace")).hexdigest()[:20]
         )
         for key, reason in (
             ((owner, id), "same Message-ID"),
             (content, "same sender, date, subject and body"),
         ):
-            if key in self._seen:
-                self.duplicates.append(Duplicate(where, reason, self._seen[key]))
+            if key in self._ids_by_content:
+                self.duplicates.append(Duplicate(where, reason, self._ids_by_content[key]))
                 return
         id = distinct_id(id, owner, self._ids)
-        self._seen[(owner, parsed.id or id)] = self._seen[content] = id
-        self.mails.append(
-            Mail(
-                id=id,
-                sender=parsed.sender,
-                sender_name=parsed.sender_name,
-                to=parsed.to,
-                date=parsed.date,
-                subject=parsed.subject,
-                body=parsed.body,
-                own=parsed.own,
-                mailbox=owner,
-                folder=folder,
-                attachments=parsed.attachments,
-            )
-        )
+        self._ids_by_content[(owner, mail.id or id)] = self._ids_by_content[content] = id
+        self.mails.append(replace(mail, id=id, mailbox=owner, folder=folder))
 
 
-def distinct_id(id: str, owner: str, taken: set[str]) -> str:
+def distinct_id(id: str, owner: str, used_ids: set[str]) -> str:
     """The id, or the id with the mailbox's name where another mailbox holds its own copy; it is taken then."""
-    while id in taken:
+    while id in used_ids:
         id = f"{id}#{owner}"
-    taken.add(id)
+    used_ids.add(id)
     return id
 
 
 def _name(name: str) -> str:
     """A name on disk as text: its bytes need not be UTF-8."""
-    return whole(os.fsencode(name).decode("utf-8", "replace"))
+    return storable(os.fsencode(name).decode("utf-8", "replace"))
 
 
 def _standard(name: str) -> bool:
@@ -279,23 +240,27 @@ def owner_of(path: Path, root: Path, *, mbox: bool = False) -> tuple[str, str]:
     if _standard(base.name) or base.name in ("cur", "new"):
         chain.insert(0, base.parent)
     leaf = path.stem if mbox else folder.name
-    for place in chain:
-        if "__" in place.name:
-            owner, _, rest = place.name.partition("__")
+    for ancestor in chain:
+        if "__" in ancestor.name:
+            owner, _, rest = ancestor.name.partition("__")
             return owner, rest
     if mbox and "__" in path.stem:
         owner, _, rest = path.stem.partition("__")
         return owner, rest
     if mbox and not _standard(path.stem):
         return path.stem, path.stem
-    for place in chain:
-        if (place / "cur").is_dir() and (place / "new").is_dir():
-            inside = folder.relative_to(place).parts
-            name = place.parent.name if _standard(place.name) or place.name == "Maildir" else place.name
+    for ancestor in chain:
+        if (ancestor / "cur").is_dir() and (ancestor / "new").is_dir():
+            inside = folder.relative_to(ancestor).parts
+            name = (
+                ancestor.parent.name
+                if _standard(ancestor.name) or ancestor.name == "Maildir"
+                else ancestor.name
+            )
             return name, inside[0].lstrip(".") if len(inside) > 1 else "inbox"
     if mbox:
         return folder.name, leaf
-    for place in chain[:-1]:
-        if any(_standard(child.name) for child in place.iterdir() if child.is_dir()):
-            return place.name, leaf
+    for ancestor in chain[:-1]:
+        if any(_standard(child.name) for child in ancestor.iterdir() if child.is_dir()):
+            return ancestor.name, leaf
     return (chain[-2] if len(chain) > 1 else chain[-1]).name, leaf

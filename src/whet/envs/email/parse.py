@@ -2,8 +2,8 @@
 
 A message of one text part, which is nearly all mail in archives, is split and
 decoded by hand; everything else goes to the standard library's parser.  Both
-give the same `Parsed` (a test holds them to it).  What had to be guessed is
-named in `problems`.  Nothing here touches a file; `mailbox.py` does.
+give the same `Mail` (a test holds them to it).  Guesses are named as problems.
+Nothing here touches a file; `mailbox.py` does.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from html.parser import HTMLParser
+
+from ...escapes import clean
 
 _FIELD = re.compile(r"([!-9;-~]+)[ \t]*:[ \t]*(.*)", re.DOTALL)
 _KNOWN = frozenset(("from", "date", "message-id", "subject", "to", "received", "sender", "return-path"))
@@ -48,35 +50,42 @@ _NO_CHARSETS = frozenset(("unicode-escape", "unicode_escape", "raw-unicode-escap
 """Codecs of Python's own source text, which no mail is written in: they make half characters of it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Parsed:
-    """A message's fields, decoded; see `mailbox.Mail` for their meaning."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mail:
+    """One mail as read; every text is decoded."""
 
-    is_mail: bool
-    id: str = ""
-    sender: str = ""
+    id: str
+    """Message-ID without angle brackets; made from the content where there is none.  Unique in a Reading."""
+    sender: str
+    """Address in lower case, "" if none could be read."""
     sender_name: str = ""
     to: tuple[str, ...] = ()
+    """Addresses of To and Cc."""
     date: datetime | None = None
+    """Aware; in the zone that the sender wrote it in."""
     subject: str = ""
     body: str = ""
     own: str = ""
+    """The part of the body that the sender wrote: above quoted and forwarded mail."""
+    mailbox: str = ""
+    """The owner, by the rule in `mailbox.py`."""
+    folder: str = ""
     attachments: tuple[str, ...] = ()
-    problems: tuple[str, ...] = ()
+    """File names as data; never used as paths."""
 
 
-def parse_mail(content: bytes) -> Parsed:
+def parse_mail(content: bytes) -> tuple[Mail | None, list[str]]:
     """Parse one message.
 
     Returns:
-        `is_mail` False, with the reason in `problems`, if it has no header that mail has.
+        The mail, without an owner and perhaps without an id, None if it has none of mail's headers; and the problems.
     """
     problems: list[str] = []
     content = content.removeprefix(b"\xef\xbb\xbf").replace(b"\r\n", b"\n").lstrip(b"\n")
     head, _, tail = content.partition(b"\n\n")
     fields = _fields(head, problems)
     if not _KNOWN & fields.keys():
-        return Parsed(False, problems=("no mail: it does not begin with mail headers",))
+        return None, ["no mail: it does not begin with mail headers"]
     kind = fields.get("content-type", "text/plain").lower()
     attachments: list[str] = []
     if kind.startswith("text/plain") and "attachment" not in fields.get("content-disposition", "").lower():
@@ -84,10 +93,9 @@ def parse_mail(content: bytes) -> Parsed:
         body = _decoded(raw, _charset(kind), problems)
     else:
         body = _parts(content, attachments, problems)
-    body = whole(body.replace("\r\n", "\n").replace("\r", "\n"))
+    body = storable(body.replace("\r\n", "\n").replace("\r", "\n"))
     sender, name = _sender(fields, problems)
-    return Parsed(
-        True,
+    mail = Mail(
         id=_first_token(_text(fields.get("message-id", ""))),
         sender=sender,
         sender_name=name,
@@ -96,19 +104,15 @@ def parse_mail(content: bytes) -> Parsed:
         subject=" ".join(_text(fields.get("subject", "")).split()),
         body=body,
         own=own_part(body),
-        attachments=tuple(map(whole, attachments)),
-        problems=tuple(problems),
+        attachments=tuple(map(storable, attachments)),
     )
+    return mail, problems
 
 
-def whole(text: str) -> str:
+def storable(text: str) -> str:
     """The text without NUL, and with U+FFFD for half characters, which no store and no JSON can hold."""
     text = text.replace("\0", "")
-    try:
-        text.encode()
-        return text
-    except UnicodeEncodeError:
-        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text if text.isascii() else clean(text)
 
 
 def own_part(body: str) -> str:
@@ -158,25 +162,25 @@ def _text(value: str) -> str:
                 value = str(email.header.make_header(words))
         except (ValueError, LookupError, email.errors.MessageError):
             pass
-    return whole(value)
+    return storable(value)
 
 
 def _first_token(value: str) -> str:
-    found = re.search(r"<([^<>]+)>", value)
-    return "".join((found[1] if found else value).split())
+    match = re.search(r"<([^<>]+)>", value)
+    return "".join((match[1] if match else value).split())
 
 
 def _addresses(value: str) -> list[str]:
-    return [found.lower() for found in _ADDRESS.findall(value)] if "@" in value else []
+    return [address.lower() for address in _ADDRESS.findall(value)] if "@" in value else []
 
 
 def _sender(fields: dict[str, str], problems: list[str]) -> tuple[str, str]:
     raw = fields.get("from") or fields.get("sender") or fields.get("return-path") or ""
-    found = _ADDRESS.search(raw)
-    address = found[0].lower().strip("<>.'") if found else ""
+    match = _ADDRESS.search(raw)
+    address = match[0].lower().strip("<>.'") if match else ""
     if not address:
         problems.append("broken headers: no sender's address")
-    name = raw.replace(found[0], "") if found else raw
+    name = raw.replace(match[0], "") if match else raw
     # X-From is what mail exported from Exchange and Notes keeps the display name in.
     return address, _display_name(name) or _display_name(fields.get("x-from", ""))
 
@@ -200,7 +204,7 @@ def _date(value: str, problems: list[str]) -> datetime | None:
 
 
 def _made_up(charset: str) -> bool:
-    """Whether it names a codec that is not a character set of mail."""
+    """True if it names a codec that is not a character set of mail."""
     try:
         return codecs.lookup(charset).name in _NO_CHARSETS
     except (LookupError, ValueError):
@@ -220,7 +224,7 @@ def _transfer_decoded(raw: bytes, encoding: str, problems: list[str]) -> bytes:
         try:
             return binascii.a2b_base64(raw)
         except binascii.Error as error:
-            problems.append(f"body is no valid base64 ({error}); kept as it stands")
+            problems.append(f"body is not valid base64 ({error}); kept as it stands")
     elif encoding not in ("", "7bit", "8bit", "binary"):
         problems.append(f"unknown transfer encoding {encoding[:40]!r}; body kept as it stands")
     return raw
@@ -234,7 +238,7 @@ def _decoded(raw: bytes, charset: str, problems: list[str]) -> str:
             raise LookupError
         return raw.decode(charset)
     except UnicodeDecodeError:
-        reason = f"body holds bytes that are no {charset}"
+        reason = f"body holds bytes that are not {charset}"
     except (LookupError, ValueError):
         reason = f"unknown character set {charset[:40]!r}"
     for guess in ("utf-8", "cp1252"):
@@ -298,7 +302,7 @@ class _TextOnly(HTMLParser):
             self.text.append(data)
 
     def parse_marked_section(self, i: int, report: bool = True) -> int:
-        """Skip `<![if ...]>` and all like it, as browsers do: the standard library fails on what it does not know."""
+        """Skip `<![if ...]>` and all like it, as browsers do: the standard library fails on unknown ones."""
         end = self.rawdata.find(">", i + 3)
         return -1 if end < 0 else end + 1
 

@@ -1,4 +1,4 @@
-"""How a question sounds: the English templates, and the clues that they are filled with.
+"""The wording of a question: the English templates, and the clues that fill them.
 
 Every tier of every kind has at least eight templates.  A question shows only
 its clues; which of them are wrong is in the gold `Clues` and not in the text.
@@ -66,7 +66,7 @@ class Clues:
             return msgspec.convert(data, cls)
         except msgspec.ValidationError as error:
             raise InputError(
-                f"these are no clues of a question: {error}. Give Task.meta['clues']."
+                f"these are not clues of a question: {error}. Give Task.meta['clues']."
             ) from error
 
 
@@ -377,9 +377,9 @@ def _about(clues: Clues, rng: random.Random, *, split: bool) -> str:
     rest = [word.text for word in clues.words if word.text not in topic]
     if not topic:
         return f"{rng.choice(_ABOUT)} {_listed(rest, rng)}"
-    said = f" {rng.choice(_MENTIONING)} {_listed(rest, rng)}" if rest else ""
+    mention = f" {rng.choice(_MENTIONING)} {_listed(rest, rng)}" if rest else ""
     the = "the " if rng.random() < 0.4 else ""
-    return f"{rng.choice(_ABOUT)} {the}{' '.join(topic)}{said}"
+    return f"{rng.choice(_ABOUT)} {the}{' '.join(topic)}{mention}"
 
 
 def _listed(words: list[str], rng: random.Random) -> str:

@@ -34,7 +34,7 @@ from ...errors import InputError
 from ...types import Json, Task, digest
 from .entities import BODY_KINDS, KINDS, MONTHS, Kind, extract, find, plain_subject
 from .index import MailIndex, World, tokens, words_outside
-from .mailbox import Mail
+from .parse import Mail
 from .phrasing import TEMPLATE_WORDS, TIERS, Clues, ClueWord, SenderForm, Tier, phrase
 from .vocabulary import NO_PERSON, STOP_WORDS, WEEKDAYS
 
@@ -69,7 +69,7 @@ class Fact:
 
 
 class _Bench:
-    """What deriving asks of one index over and over, worked out once."""
+    """Facts about one index that deriving needs over and over, computed once."""
 
     def __init__(self, index: MailIndex) -> None:
         self.index = index
@@ -80,18 +80,18 @@ class _Bench:
             )
             for month in range(1, 13)
         }
-        self._given: dict[tuple[Kind, int], frozenset[str]] = {}
+        self._values_of: dict[tuple[Kind, int], frozenset[str]] = {}
         self._holding: dict[Kind, dict[str, list[int]]] = {}
         self.subjects: dict[str, list[int]] = {}
         for row, mail in enumerate(index.mails):
             self.subjects.setdefault(plain_subject(mail.subject).casefold(), []).append(row)
 
-    def given(self, kind: Kind, row: int) -> frozenset[str]:
+    def values(self, kind: Kind, row: int) -> frozenset[str]:
         """The values of a kind that the mail in this row gives."""
         key = (kind, row)
-        if key not in self._given:
-            self._given[key] = frozenset(extract(kind, self.index.mails[row]))
-        return self._given[key]
+        if key not in self._values_of:
+            self._values_of[key] = frozenset(extract(kind, self.index.mails[row]))
+        return self._values_of[key]
 
     def holders(self, kind: Kind, value: str) -> list[int]:
         """Rows of the mails that show the value anywhere, quoted text included."""
@@ -99,8 +99,8 @@ class _Bench:
             holding: dict[str, list[int]] = {}
             for row, mail in enumerate(self.index.mails):
                 values = find(kind, mail.body) if kind in BODY_KINDS else extract(kind, mail)
-                for one in values:
-                    holding.setdefault(one, []).append(row)
+                for holder_value in values:
+                    holding.setdefault(holder_value, []).append(row)
             self._holding[kind] = holding
         return self._holding[kind].get(value, [])
 
@@ -118,14 +118,14 @@ class _Bench:
         return rows
 
     def identifies(self, clues: Clues, value: str | None) -> bool:
-        """Whether the mails that fit the true clues give this value and no other (None: give none)."""
-        wanted = frozenset() if value is None else frozenset([value])
-        seen: set[str] = set()
+        """True if the mails that fit the true clues give this value and no other (None: give none)."""
+        expected = frozenset() if value is None else frozenset([value])
+        values: set[str] = set()
         for row in self.matching(clues):
-            seen |= self.given(clues.kind, row)
-            if not seen <= wanted:
+            values |= self.values(clues.kind, row)
+            if not values <= expected:
                 return False
-        return seen == wanted
+        return values == expected
 
 
 class _Mailbox(_Bench):
@@ -138,23 +138,23 @@ class _Mailbox(_Bench):
         self.vocabulary = sorted(
             word for word, rows in index.postings.items() if 2 <= len(rows) <= self.common and _content(word)
         )
-        asked: dict[tuple[str, str], int] = {}
+        sender_subjects: dict[tuple[str, str], int] = {}
         for mail in index.mails:
             key = (mail.sender, plain_subject(mail.subject).casefold())
-            asked[key] = asked.get(key, 0) + 1
-        lacks = [self._lacks(row, asked) for row in range(index.size)]
+            sender_subjects[key] = sender_subjects.get(key, 0) + 1
+        lacks = [self._lacks(row, sender_subjects) for row in range(index.size)]
         self.askable = [row for row, lack in enumerate(lacks) if not lack]
         """Rows of the mails that a question can be about; the others are counted by why not."""
         self.unaskable = Counter(lack for lack in lacks if lack)
 
-    def _lacks(self, row: int, asked: Mapping[tuple[str, str], int]) -> str:
+    def _lacks(self, row: int, sender_subjects: Mapping[tuple[str, str], int]) -> str:
         mail = self.index.mails[row]
         subject = plain_subject(mail.subject)
         if not mail.sender:
             return "without a sender's address"
         if not tokens(subject):
             return "without a subject"
-        if asked[mail.sender, subject.casefold()] > 1:
+        if sender_subjects[mail.sender, subject.casefold()] > 1:
             return "with the sender and subject of another"
         if sum(map(len, self.words(row))) < 2:
             return "without two words to ask by (3 to 15 letters a to z, in few of the mails)"
@@ -183,7 +183,7 @@ class _Mailbox(_Bench):
         return self._words[row]
 
     def remembered(self, words: Sequence[str], count: int, rng: random.Random) -> list[str]:
-        """At most `count` of a mail's words: people remember what was particular, so rare ones more often."""
+        """At most `count` of a mail's words: people remember particular ones, so rare ones more often."""
         postings = self.index.postings
         return sorted(
             words, key=lambda word: rng.random() ** float(len(postings[word])) ** 0.5, reverse=True
@@ -192,12 +192,12 @@ class _Mailbox(_Bench):
     def facts(self, seed: int) -> list[Fact]:
         """The mailbox's facts: every phone, amount and date, and a third as many of each other kind."""
         body = [
-            Fact(self.index.mails[row], kind, next(iter(self.given(kind, row))))
+            Fact(self.index.mails[row], kind, next(iter(self.values(kind, row))))
             for row in self.askable
             for kind in BODY_KINDS
-            if len(self.given(kind, row)) == 1 and not find(kind, self.index.mails[row].subject)
+            if len(self.values(kind, row)) == 1 and not find(kind, self.index.mails[row].subject)
         ]
-        found = list(body)
+        facts = list(body)
         for kind in KINDS:
             if kind in BODY_KINDS:
                 continue
@@ -205,14 +205,15 @@ class _Mailbox(_Bench):
             chosen = random.Random(f"{seed}:{self.name}:{kind}").sample(
                 able, min(len(able), max(6, len(body) // 3))
             )
-            found += [
-                Fact(self.index.mails[row], kind, next(iter(self.given(kind, row)))) for row in sorted(chosen)
+            facts += [
+                Fact(self.index.mails[row], kind, next(iter(self.values(kind, row))))
+                for row in sorted(chosen)
             ]
-        return found
+        return facts
 
     def _tells(self, kind: Kind, row: int) -> bool:
         mail = self.index.mails[row]
-        if not self.given(kind, row):
+        if not self.values(kind, row):
             return False
         if kind == "date_sent":
             # Archives stamp 1979 or the like on mail whose date was lost.
@@ -282,16 +283,17 @@ def derive(
     if unknown := set(tiers) - set(TIERS):
         raise InputError(f"no tier {sorted(unknown)[0]!r}; there are {', '.join(TIERS)}")
     names = sorted(set(mailboxes))
-    whole = _Bench(world.index(names))
+    everything = _Bench(world.index(names))
     tally: MutableMapping[str, int] = counts if counts is not None else {}
     tasks: list[Task] = []
     for name in names:
         box = _Mailbox(name, world.index([name]))
         lacking = {kind: box.lacking(kind) for kind in BODY_KINDS}
-        maker = _Maker(box, whole, names, lacking, unanswerable)
+        maker = _Maker(box, everything, names, lacking, unanswerable)
         for fact in box.facts(seed):
             for tier in tiers:
                 for variant in range(variants):
+                    # One generator for each question: a question does not change when others come or go.
                     rng = random.Random(f"{seed}:{fact.id}:{tier}:{variant}")
                     task = maker.question(fact, tier, rng)
                     if task is None:
@@ -306,14 +308,14 @@ def derive(
 @dataclass(frozen=True, slots=True)
 class _Maker:
     box: _Mailbox
-    whole: _Bench
+    everything: _Bench
     mailboxes: list[str]
     lacking: dict[Kind, list[Fact]]
     unanswerable: float
 
     def question(self, fact: Fact, tier: Tier, rng: random.Random) -> Task | None:
         """One question about the fact, or, in place of some unanswerable ones, about an absent one."""
-        bench = self.whole if tier == "hard" else self.box
+        bench = self.everything if tier == "hard" else self.box
         reason = None
         if rng.random() < self.unanswerable:
             absent = self.lacking.get(fact.kind)
@@ -343,7 +345,7 @@ class _Maker:
     def _task(
         self, fact: Fact, tier: Tier, clues: Clues, rng: random.Random, reason: str | None, identified: bool
     ) -> Task:
-        bench, names = (self.whole, self.mailboxes) if tier == "hard" else (self.box, [self.box.name])
+        bench, names = (self.everything, self.mailboxes) if tier == "hard" else (self.box, [self.box.name])
         state: dict[str, Json] = {"mailboxes": names, "without": []}
         if reason == "withheld":
             state["without"] = _withheld(bench, fact, clues)
@@ -424,18 +426,18 @@ class _Maker:
         number = int(rng.random() < 1 / 3) if tier == "vague" else rng.choices((0, 1, 2), (4, 3, 3))[0]
         words = list(clues.words)
         held = self.box.index.tokens[self._row(fact)]
-        taken = {word.text for word in words}
+        used = {word.text for word in words}
         for _ in range(number):
             wrong = next(
                 (
                     word
                     for word in (rng.choice(self.box.vocabulary) for _ in range(20) if self.box.vocabulary)
-                    if word not in held and word not in taken
+                    if word not in held and word not in used
                 ),
                 None,
             )
             if wrong:
-                taken.add(wrong)
+                used.add(wrong)
                 where = rng.choice(words).where
                 words.insert(rng.randint(0, len(words)), ClueWord(wrong, where, True))
         clues = replace(clues, words=tuple(words))
@@ -445,14 +447,14 @@ class _Maker:
         """The clues with somebody else as the sender, or with none if everybody has the same name."""
         nobody = replace(clues, sender=None, sender_form=None, sender_wrong=False)
         for _ in range(8):
-            other = self._with_sender(nobody, rng.choice(self.whole.index.mails), rng, 1.0)
-            if other.sender and self._row(fact) not in self.box.index.sent_by(other.sender):
-                return replace(other, sender_wrong=True)
+            misnamed = self._with_sender(nobody, rng.choice(self.everything.index.mails), rng, 1.0)
+            if misnamed.sender and self._row(fact) not in self.box.index.sent_by(misnamed.sender):
+                return replace(misnamed, sender_wrong=True)
         return nobody
 
     def _month(self, fact: Fact, rng: random.Random, share: float) -> int | None:
-        given = rng.random() < share
-        return fact.mail.date.month if given and fact.mail.date else None
+        stated = rng.random() < share
+        return fact.mail.date.month if stated and fact.mail.date else None
 
     def _with_sender(self, clues: Clues, mail: Mail, rng: random.Random, share: float) -> Clues:
         if clues.kind == "sender" or rng.random() >= share:
@@ -466,15 +468,15 @@ class _Maker:
 
 def sender_parts(mail: Mail) -> list[tuple[SenderForm, str]]:
     """(form, text) of the parts by which someone may name the sender; each occurs in address or name."""
-    whole = f"{mail.sender_name} <{mail.sender}>".lower()
+    sender_line = f"{mail.sender_name} <{mail.sender}>".lower()
     names = [part for part in re.findall(r"[a-z]+", mail.sender_name.lower()) if len(part) > 2]
-    found: list[tuple[SenderForm, str]] = []
+    forms: list[tuple[SenderForm, str]] = []
     if 1 < len(names) < 5 and not _NO_PERSON & set(names):
-        found = [("first", names[0]), ("last", names[-1])]
+        forms = [("first", names[0]), ("last", names[-1])]
     host = mail.sender.rpartition("@")[2].split(".")
     if len(host) > 1 and len(host[-2]) > 2:
-        found.append(("organisation", host[-2]))
-    return [(form, part) for form, part in found if part in whole and part not in _NO_WORDS]
+        forms.append(("organisation", host[-2]))
+    return [(form, part) for form, part in forms if part in sender_line and part not in _NO_WORDS]
 
 
 def _withheld(bench: _Bench, fact: Fact, clues: Clues) -> list[str]:

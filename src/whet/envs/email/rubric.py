@@ -1,4 +1,4 @@
-"""What an episode is judged by, and the two rewards that are made of it.
+"""The facts that an episode is judged by, and the two rewards computed from them.
 
 `published_reward` is the table of the ART-E case study (OpenPipe, "ART·E"), its
 terms added in the order in which the table lists them.  It pays for saying
@@ -107,7 +107,7 @@ def training_reward(rubric: Rubric) -> float:
 
 
 def says_unknown(answer: str | None) -> bool:
-    """Whether an answer in plain text says that there is none: "I don't know", "no such mail was found"."""
+    """True if an answer in plain text says that there is none: "I don't know", "no such mail was found"."""
     return answer is None or not answer.strip() or _UNKNOWN.search(answer.replace("’", "'")) is not None
 
 
@@ -120,7 +120,7 @@ def checked(task: Task, answer: str | None, sources: Sequence[str] = (), turns: 
 
     Args:
         task: as `derive` makes it: `answer` None where there is nothing to find.
-        answer: what the agent said; None or empty is unknown.
+        answer: the agent's; None or empty is unknown.
         sources: ids of the mails that it gave as evidence.
         turns: tool calls, the answer included.
     """

@@ -1,7 +1,7 @@
-"""Acting by slot: how a small policy sees a question about mail, and what it can do.
+"""Acting by slot: a small policy's view of a question about mail, and its actions.
 
 A model of a hundred thousand parameters cannot copy free text; it can choose.  So a
-question's clues, the results of a search and what a mail holds become short sequences of
+question's clues, the results of a search and a mail's content become short sequences of
 *features* (how rare a word is, how many clue words a result lacks, whether the sender
 fits), and an action is a few tokens that point at slots:
 
@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from ...types import Json
 from .entities import KINDS, Kind, extract, plain_subject
 from .index import Inbox, tokens
-from .mailbox import Mail
+from .parse import Mail
 
 MAX_WORDS = 8
 SHOWN = 5
@@ -64,17 +64,17 @@ class SlotView:
 
     Args:
         clues: `kind`, `words`, `sender` and `month` as parsed from the question.
-        inbox: the episode's; what is seen of a mail here, a search or a read has shown before.
+        inbox: the episode's; of a mail only what a search or a read has shown is used here.
     """
 
     def __init__(self, clues: Mapping[str, Json], inbox: Inbox) -> None:
         self.kind: Kind = clues["kind"]
         self.inbox = inbox
         # Rare words first: they carry most, and the order itself tells the policy which.
-        known = sorted(
+        by_rarity = sorted(
             dict.fromkeys(clues["words"]), key=lambda word: (inbox.frequency(word) or 10_000, word)
         )
-        self.words: list[str] = known[:MAX_WORDS]
+        self.words: list[str] = by_rarity[:MAX_WORDS]
         self.sender: str | None = clues["sender"]
         self.month: int | None = clues["month"]
         self.title: str | None = clues.get("title")
@@ -86,15 +86,15 @@ class SlotView:
 
     def opening(self) -> list[str]:
         """Tokens of the question."""
-        seen = [f"?{self.kind}"]
+        shown = [f"?{self.kind}"]
         for index, word in enumerate(self.words):
-            seen += [f"w{index}", f"f{_bucket(self.inbox.frequency(word), _FREQUENCY)}"]
-        given = {"has-sender": self.sender, "has-month": self.month, "has-title": self.title}
-        return seen + [name for name, value in given.items() if value]
+            shown += [f"w{index}", f"f{_bucket(self.inbox.frequency(word), _FREQUENCY)}"]
+        traits = {"has-sender": self.sender, "has-month": self.month, "has-title": self.title}
+        return shown + [name for name, value in traits.items() if value]
 
     def _signs(self, mail: Mail) -> list[str]:
-        whole = f"{mail.sender_name} <{mail.sender}>".lower()
-        fits_sender = "?" if self.sender is None else "+" if self.sender.lower() in whole else "-"
+        sender_line = f"{mail.sender_name} <{mail.sender}>".lower()
+        fits_sender = "?" if self.sender is None else "+" if self.sender.lower() in sender_line else "-"
         month = mail.date.month if mail.date else None
         fits_month = "?" if self.month is None else "+" if month == self.month else "-"
         return [f"sender{fits_sender}", f"month{fits_month}"]
@@ -110,22 +110,27 @@ class SlotView:
         held = frozenset(tokens(mail.subject))
         return f"subject{min(3, sum(held.issuperset(tokens(word)) for word in self.words))}"
 
-    def observe_search(self, found: Sequence[str]) -> list[str]:
+    def observe_search(self, ids: Sequence[str]) -> list[str]:
         """Tokens of a search's results (mail ids); the best `SHOWN` of them become r0, r1, …"""
         ranked = []
-        for id in found:
+        for id in ids:
             mail = self.inbox.index.read(id)
             (missing, weight), signs, subject = self._fit(id), self._signs(mail), self._subject(mail)
             bonus = 0.15 * (signs[0] == "sender+") + 0.1 * (signs[1] == "month+") + (subject == "title+")
             ranked.append((weight - bonus, id, missing, weight, [subject, *signs]))
         ranked.sort(key=lambda row: row[:2])
         self.results = [row[1] for row in ranked[:SHOWN]]
-        seen = [f"found{len(found) if len(found) < 5 else 5 if len(found) < 10 else 10}"]
+        shown = [f"found{len(ids) if len(ids) < 5 else 5 if len(ids) < 10 else 10}"]
         for index, (_, id, missing, weight, signs) in enumerate(ranked[:SHOWN]):
-            seen += [f"r{index}", f"lacks{min(len(missing), 5)}", f"weight{_bucket(weight, _WEIGHT)}", *signs]
+            shown += [
+                f"r{index}",
+                f"lacks{min(len(missing), 5)}",
+                f"weight{_bucket(weight, _WEIGHT)}",
+                *signs,
+            ]
             if id in self.read:
-                seen.append("was-read")
-        return seen
+                shown.append("was-read")
+        return shown
 
     def observe_read(self, id: str) -> list[str]:
         """Tokens of a mail that was read."""
@@ -133,15 +138,15 @@ class SlotView:
         mail = self.inbox.index.read(id)
         missing, weight = self._fit(id)
         values = len(extract(self.kind, mail))
-        seen = [
+        shown = [
             f"values{min(values, 2)}",
             f"lacks{min(len(missing), 5)}",
             f"weight{_bucket(weight, _WEIGHT)}",
         ]
         if missing:
             rarest = min(self.inbox.frequency(word) for word in missing)
-            seen.append(f"f{_bucket(rarest, _FREQUENCY)}")
-        return [*seen, self._subject(mail), *self._signs(mail)]
+            shown.append(f"f{_bucket(rarest, _FREQUENCY)}")
+        return [*shown, self._subject(mail), *self._signs(mail)]
 
     def decode(self, chosen: Sequence[str]) -> dict[str, Json]:
         """The tool call that an action's tokens stand for.
@@ -193,9 +198,9 @@ class SlotView:
                 slot = f"r{self.results.index(call['id'])}"
                 return ["read", slot, END] if tool == "read" else ["answer", self.kind, slot, END]
             case "search":
-                places = sorted(self.words.index(word) for word in call["words"] if word in self.words)
-                if not places:
+                indices = sorted(self.words.index(word) for word in call["words"] if word in self.words)
+                if not indices:
                     return None
                 flags = ["+sender"] * bool(call.get("sender")) + ["+month"] * bool(call.get("month"))
-                return ["search", call.get("match", "all"), *flags, *(f"w{place}" for place in places), END]
+                return ["search", call.get("match", "all"), *flags, *(f"w{index}" for index in indices), END]
         return None

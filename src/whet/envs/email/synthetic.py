@@ -22,8 +22,7 @@ from pathlib import Path
 
 from ...errors import InputError
 from .entities import MONTHS
-from .mailbox import Mail
-from .parse import own_part
+from .parse import Mail, own_part
 from .vocabulary import ENDS, FIRST_NAMES, MIDDLES, NOUNS, STEMS
 
 _PHONE_LINES = (
@@ -88,7 +87,7 @@ class _Company:
     words: list[str]
     cumulative: list[float]
     domains: list[str]
-    made: set[str] = field(default_factory=set)
+    ids: set[str] = field(default_factory=set)
 
     def word(self, project: _Project | None = None) -> str:
         """A word by Zipf's law, a third of the time one of the project's own."""
@@ -97,10 +96,10 @@ class _Company:
         return self.words[bisect(self.cumulative, self.rng.random() * self.cumulative[-1])]
 
     def distinct(self, count: int, project: _Project | None) -> list[str]:
-        found: dict[str, None] = {}
-        while len(found) < count:
-            found[self.word(project)] = None
-        return list(found)
+        words: dict[str, None] = {}
+        while len(words) < count:
+            words[self.word(project)] = None
+        return list(words)
 
 
 def generate(seed: int, *, mailboxes: int = 12, mails: int = 160) -> list[Mail]:
@@ -121,7 +120,7 @@ def generate(seed: int, *, mailboxes: int = 12, mails: int = 160) -> list[Mail]:
         raise InputError(f"mailboxes={mailboxes}, mails={mails}: at least 1 of each is needed")
     rng = random.Random(f"company:{seed}")
     company = _company(rng, mailboxes)
-    found: list[Mail] = []
+    company_mails: list[Mail] = []
     owners: dict[str, _Person] = {}
     for person in company.people:
         owners.setdefault(f"{person.last.lower()}-{person.first[0].lower()}", person)
@@ -131,8 +130,8 @@ def generate(seed: int, *, mailboxes: int = 12, mails: int = 160) -> list[Mail]:
         while len(box) < mails:
             box += _thread(company, name, owner, projects)
         unique = {(mail.sender, mail.date, mail.subject, mail.body): mail for mail in box[:mails]}
-        found += sorted(unique.values(), key=lambda mail: (mail.folder, mail.date, mail.id))
-    return found
+        company_mails += sorted(unique.values(), key=lambda mail: (mail.folder, mail.date, mail.id))
+    return company_mails
 
 
 def write(mails: Iterable[Mail], folder: Path | str) -> int:
@@ -144,7 +143,7 @@ def write(mails: Iterable[Mail], folder: Path | str) -> int:
         The number of files.
 
     Raises:
-        InputError: a mailbox or folder whose name is no plain file name, or the disk refuses.
+        InputError: a mailbox or folder whose name is not a plain file name, or the disk refuses.
     """
     root = Path(folder)
     numbers: dict[Path, int] = {}
@@ -152,13 +151,13 @@ def write(mails: Iterable[Mail], folder: Path | str) -> int:
         for name in (mail.mailbox, mail.folder):
             if not re.fullmatch(r"\w[\w-]*", name):
                 raise InputError(f"{name!r} cannot be a folder's name; use letters, digits, - and _")
-        place = root / mail.mailbox / mail.folder
-        numbers[place] = numbers.get(place, 0) + 1
+        directory = root / mail.mailbox / mail.folder
+        numbers[directory] = numbers.get(directory, 0) + 1
         try:
-            place.mkdir(parents=True, exist_ok=True)
-            (place / f"{numbers[place]}.").write_bytes(_rfc822(mail))
+            directory.mkdir(parents=True, exist_ok=True)
+            (directory / f"{numbers[directory]}.").write_bytes(_rfc822(mail))
         except OSError as error:
-            raise InputError(f"mail cannot be written to {str(place)!r}: {error.strerror}") from error
+            raise InputError(f"mail cannot be written to {str(directory)!r}: {error.strerror}") from error
     return sum(numbers.values())
 
 
@@ -178,14 +177,14 @@ def _rfc822(mail: Mail) -> bytes:
 
 
 def _company(rng: random.Random, mailboxes: int) -> _Company:
-    made: set[str] = set()
-    while len(made) < 900:
-        made.add(
+    invented: set[str] = set()
+    while len(invented) < 900:
+        invented.add(
             rng.choice(STEMS)
             + "".join(rng.choice(MIDDLES) for _ in range(rng.randint(0, 2)))
             + rng.choice(ENDS)
         )
-    names = sorted(made)
+    names = sorted(invented)
     rng.shuffle(names)
     domains = [f"{name}.{rng.choice(('com', 'net', 'org'))}" for name in names[:9]]
     people: dict[str, _Person] = {}
@@ -211,7 +210,7 @@ def _project(company: _Company, owner: _Person) -> _Project:
 
 
 def _thread(company: _Company, mailbox: str, owner: _Person, projects: Sequence[_Project]) -> list[Mail]:
-    """One mail and what was answered, or one that belongs to nothing."""
+    """One mail and its replies, or one that belongs to nothing."""
     rng = company.rng
     if rng.random() < 0.08:
         return [_newsletter(company, mailbox, owner)]
@@ -350,9 +349,9 @@ def _mail(
             f"\n\n-----Original Message-----\nFrom: {quoted.sender_name}\n"
             f"Sent: {quoted.date:%m/%d/%Y %H:%M}\nSubject: {quoted.subject}\n\n{quoted.body}"
         )
-    while (id := f"{company.rng.getrandbits(48):012x}@{company.domains[0]}") in company.made:
+    while (id := f"{company.rng.getrandbits(48):012x}@{company.domains[0]}") in company.ids:
         pass
-    company.made.add(id)
+    company.ids.add(id)
     return Mail(
         id=id,
         sender=sender.address,

@@ -62,7 +62,7 @@ NOUNS = _words(
     workshop yard
     """
 )
-"""What made-up mails are about."""
+"""The topics of made-up mails."""
 
 STEMS = _words(
     """

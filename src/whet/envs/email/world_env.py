@@ -6,9 +6,9 @@
     {"tool": "unknown"}
 
 A call that is malformed is not an infrastructure error: it is answered with
-what was wrong, recorded in the rubric, and ends the episode as the published
+the reason, recorded in the rubric, and ends the episode as the published
 table has it.  Asking for a mail that does not exist is answered and goes on.
-What the agent is not to know (answer, evidence, gold clues) is in no observation.
+The answer, the evidence and the gold clues are in no observation.
 
 An agent that brings its own loop takes the same tools as an object: `world.episodes`
 holds the Inbox of each episode under way by the handle in its first observation.  What
@@ -28,7 +28,7 @@ from ...env import StepResult
 from ...errors import EnvError, InputError, NotFoundError
 from ...types import Json, Outcome, Task
 from .index import Hit, Inbox, World
-from .mailbox import Mail
+from .parse import Mail
 from .rubric import Rubric, checked, published_reward, training_reward
 
 _ARGUMENTS: Mapping[str, Mapping[str, tuple[type, ...]]] = {
@@ -138,6 +138,7 @@ class MailEnv:
 
     def restore(self, snapshot: Any) -> None:
         """Go back to a snapshot, of this Env or of another over the same World."""
+        # The inbox is not part of it: a fresh one, of which nothing is counted twice.
         task, episode = snapshot
         self._task, self._episode = task, deepcopy(episode)
         self._inbox = None
@@ -149,7 +150,7 @@ class MailEnv:
         return inbox
 
     def _account(self) -> None:
-        """Count what was done with the inbox since the last step by somebody other than this Env."""
+        """Count the calls to the inbox since the last step by anybody other than this Env."""
         assert self._inbox is not None
         assert self._task is not None
         evidence = self._task.meta.get("evidence")
@@ -170,11 +171,11 @@ class MailEnv:
                     arguments[bound] = date.fromisoformat(arguments[bound])
                 except ValueError as error:
                     raise InputError(f"{bound} is {arguments[bound]!r}; give a day as 2001-03-05") from error
-        found = self._inbox.search(**arguments)
+        hits = self._inbox.search(**arguments)
         self._accounted += 1
-        if any(hit.id == self._task.meta.get("evidence") for hit in found):
+        if any(hit.id == self._task.meta.get("evidence") for hit in hits):
             self._episode.marks["found_right_mail"] = True
-        return {"results": [_shown(hit) for hit in found]}
+        return {"results": [_shown(hit) for hit in hits]}
 
     def _read(self, id: str) -> dict[str, Json]:
         assert self._inbox is not None
@@ -217,7 +218,7 @@ def _call(action: Json) -> tuple[str, dict[str, Any]] | _Malformed:
         try:
             action = json.loads(action)
         except (ValueError, RecursionError) as error:
-            return _Malformed("unparseable_call", f"the action is no JSON: {error}")
+            return _Malformed("unparseable_call", f"the action is not JSON: {error}")
     if not isinstance(action, Mapping) or "tool" not in action:
         return _Malformed("unparseable_call", 'an action is an object with a "tool"')
     arguments = {name: value for name, value in action.items() if name != "tool"}

@@ -1,4 +1,4 @@
-"""What runs inside the sandbox: standard library only, on any CPython from 3.10.
+"""The code that runs inside the sandbox: standard library only, on any CPython from 3.10.
 
 The folder is bound read-only into the sandbox as the package `inside`, so nothing here may import
 from the rest of whet.  `zygote` is the trusted process that forks evaluations, `worker` what an

@@ -1,6 +1,6 @@
-"""What a hostile program would try, staged into the sandbox that is being judged.
+"""Attacks of a hostile program, staged into the sandbox that is being judged.
 
-Each attack returns what it achieved, as a list of sentences or a number; `whet.sandbox.check`
+Each attack returns its achievements, as a list of sentences or a number; `whet.sandbox.check`
 decides out there, from its own evidence where there is any, whether that is nothing.
 """
 
@@ -26,11 +26,11 @@ def _achieved(attempts: Mapping[str, Callable[[], Any]]) -> list[str]:
     done = []
     for name, attempt in attempts.items():
         try:
-            found = attempt()
+            achievement = attempt()
         except (OSError, ImportError, ValueError, AttributeError):
             continue
-        if found is not None and found is not False:
-            done.append(f"{name}: {found!r:.80}")
+        if achievement is not None and achievement is not False:
+            done.append(f"{name}: {achievement!r:.80}")
     return done
 
 
@@ -41,7 +41,7 @@ def _done(function: Callable[..., None], *args: Any) -> bool:
 
 
 def _called(name: str, *args: Any) -> bool:
-    """Whether a function of the C library succeeded."""
+    """True if a function of the C library succeeded."""
     return int(getattr(_libc, name)(*args)) >= 0
 
 
@@ -49,45 +49,45 @@ def _syscall(x86: int, arm: int, *args: Any) -> bool:
     return int(_libc.syscall(x86 if _X86 else arm, *args)) >= 0
 
 
-def read_host_files(told: dict[str, Any]) -> list[str]:
+def read_host_files(host: dict[str, Any]) -> list[str]:
     """Read a file of the host, by name and through every way round."""
 
     def read(path: str) -> Callable[[], Any]:
         def attempt() -> Any:
             if os.path.isdir(path):
                 # A folder that leads to the interpreter is there, and shows the way to it alone.
-                found = {os.path.join(path, name) for name in os.listdir(path)}
-                return sorted(found - set(told["bound"])) or None
+                listed = {os.path.join(path, name) for name in os.listdir(path)}
+                return sorted(listed - set(host["bound"])) or None
             with open(path, "rb") as file:
                 return file.read(60).decode("latin-1")
 
         return attempt
 
-    paths = [told["secret"], "/root/.ssh"]
-    if not told["image"]:  # which has its own
+    paths = [host["secret"], "/root/.ssh"]
+    if not host["image"]:  # which has its own
         paths += ["/etc/passwd", "/etc/shadow", "/etc/hostname", "/home", "/root/.bashrc", "/var/log"]
     paths += [
-        "/proc/1/root" + told["secret"],
-        "/proc/self/cwd/../.." + told["secret"],
-        "../../../.." + told["secret"],
+        "/proc/1/root" + host["secret"],
+        "/proc/self/cwd/../.." + host["secret"],
+        "../../../.." + host["secret"],
     ]
     paths += ["/sys/class/net", "/run", "/boot", "/dev/mem", "/dev/kmsg", "/dev/sda", "/dev/vda"]
     return _achieved({path: read(path) for path in paths})
 
 
-def read_host_environment(told: dict[str, Any]) -> list[str]:
+def read_host_environment(host: dict[str, Any]) -> list[str]:
     """Every environment that can be read; what of it is the host's is decided outside."""
-    found = list(os.environ.values())
-    for pid in [*range(1, 64), told["parent"]]:
+    variables = list(os.environ.values())
+    for pid in [*range(1, 64), host["parent"]]:
         try:
             with open(f"/proc/{pid}/environ", "rb") as file:
-                found += file.read().decode("latin-1").split("\0")
+                variables += file.read().decode("latin-1").split("\0")
         except OSError:
             continue
-    return [one.partition("=")[2] or one for one in found]
+    return [variable.partition("=")[2] or variable for variable in variables]
 
 
-def write_outside(told: dict[str, Any]) -> list[str]:
+def write_outside(host: dict[str, Any]) -> list[str]:
     """Leave something in any folder but its own, or change what the next evaluation will run."""
 
     def write(folder: str) -> Callable[[], Any]:
@@ -100,8 +100,8 @@ def write_outside(told: dict[str, Any]) -> list[str]:
 
         return attempt
 
-    places = [
-        told["folder"],
+    folders = [
+        host["folder"],
         "/",
         "/etc",
         "/dev",
@@ -112,26 +112,26 @@ def write_outside(told: dict[str, Any]) -> list[str]:
         "/root",
         "/home",
     ]
-    places += [place for place in sys.path if not place.startswith("/box")]
-    places += [os.path.dirname(os.__file__), os.path.dirname(sys.executable), "/dev/shm", "/var/tmp", "/run"]
+    folders += [folder for folder in sys.path if not folder.startswith("/box")]
+    folders += [os.path.dirname(os.__file__), os.path.dirname(sys.executable), "/dev/shm", "/var/tmp", "/run"]
 
-    def is_its_own(place: str) -> bool:
+    def is_its_own(folder: str) -> bool:
         """By name, or because it is its temporary folder under another name."""
-        if os.path.realpath(place).startswith("/box"):
+        if os.path.realpath(folder).startswith("/box"):
             return True
-        return os.path.isdir(place) and os.path.samefile(place, "/box/tmp")
+        return os.path.isdir(folder) and os.path.samefile(folder, "/box/tmp")
 
-    return _achieved({place: write(place) for place in places if not is_its_own(place)})
+    return _achieved({folder: write(folder) for folder in folders if not is_its_own(folder)})
 
 
-def open_sockets(told: dict[str, Any]) -> list[str]:
+def open_sockets(host: dict[str, Any]) -> list[str]:
     """Reach a listener of the host on loopback, or make any socket at all."""
 
     def connect(family: int, address: Any) -> Callable[[], Any]:
         def attempt() -> bool:
-            with socket.socket(family, socket.SOCK_STREAM) as one:
-                one.settimeout(0.5)
-                one.connect(address)
+            with socket.socket(family, socket.SOCK_STREAM) as connection:
+                connection.settimeout(0.5)
+                connection.connect(address)
                 return True
 
         return attempt
@@ -144,7 +144,7 @@ def open_sockets(told: dict[str, Any]) -> list[str]:
         return attempt
 
     attempts: dict[str, Callable[[], Any]] = {
-        "loopback": connect(socket.AF_INET, ("127.0.0.1", told["port"]))
+        "loopback": connect(socket.AF_INET, ("127.0.0.1", host["port"]))
     }
     for name in ("AF_INET", "AF_INET6", "AF_NETLINK", "AF_PACKET", "AF_VSOCK", "AF_UNIX"):
         for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM, socket.SOCK_RAW):
@@ -152,19 +152,19 @@ def open_sockets(told: dict[str, Any]) -> list[str]:
     return _achieved(attempts)
 
 
-def abstract_sockets(told: dict[str, Any]) -> list[str]:
+def abstract_sockets(host: dict[str, Any]) -> list[str]:
     """Reach a listener of the host by an abstract name, which no file system guards."""
 
     def attempt() -> bool:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as one:
-            one.connect("\0" + told["abstract"])
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+            connection.connect("\0" + host["abstract"])
             return True
 
     return _achieved({"abstract socket": attempt})
 
 
-def fork_bomb(told: dict[str, Any]) -> int:
-    """How many processes can stand at once, this one included."""
+def fork_bomb(host: dict[str, Any]) -> int:
+    """The number of processes that can run at once, this one included."""
     count = 1
     while count < 64:
         try:
@@ -191,12 +191,12 @@ def _filled(most: int) -> list[bytes]:
     return held
 
 
-def memory_bomb(told: dict[str, Any]) -> int:
+def memory_bomb(host: dict[str, Any]) -> int:
     """Bytes that one process can fill."""
-    return len(_filled(told["most"])) * _STEP
+    return len(_filled(host["most"])) * _STEP
 
 
-def memory_bomb_of_many(told: dict[str, Any]) -> int:
+def memory_bomb_of_many(host: dict[str, Any]) -> int:
     """Bytes that all processes together can fill, all of them holding on to theirs."""
     reading, writing = os.pipe()
     children = 0
@@ -206,27 +206,27 @@ def memory_bomb_of_many(told: dict[str, Any]) -> int:
         except OSError:
             break
         if pid == 0:
-            held = _filled(told["most"])
+            held = _filled(host["most"])
             os.write(writing, (len(held) * _STEP).to_bytes(8, "little"))
             signal.pause()
         children += 1
     os.close(writing)
     total = 0
     for _ in range(children):
-        said = os.read(reading, 8)
-        if len(said) < 8:
+        report = os.read(reading, 8)
+        if len(report) < 8:
             break  # the rest were killed for it
-        total += int.from_bytes(said, "little")
+        total += int.from_bytes(report, "little")
     return total
 
 
-def disk_bomb(told: dict[str, Any]) -> int:
+def disk_bomb(host: dict[str, Any]) -> int:
     """Bytes that can be written, to as many files as it takes."""
     written, number, chunk = 0, 0, b"x" * 65536
-    while written < told["most"]:
+    while written < host["most"]:
         try:
             with open(f"bomb{number}", "wb", buffering=0) as file:
-                while written < told["most"]:
+                while written < host["most"]:
                     done = file.write(chunk)
                     written += done or 0
                     if not done:
@@ -238,7 +238,7 @@ def disk_bomb(told: dict[str, Any]) -> int:
     return written
 
 
-def endless_loop(told: dict[str, Any]) -> None:
+def endless_loop(host: dict[str, Any]) -> None:
     """Never answer, and hear no signal that can be ignored."""
     for number in range(1, 32):
         if number not in (signal.SIGKILL, signal.SIGSTOP):
@@ -247,28 +247,28 @@ def endless_loop(told: dict[str, Any]) -> None:
         pass
 
 
-def endless_output(told: dict[str, Any]) -> None:
+def endless_output(host: dict[str, Any]) -> None:
     """Print without end."""
     line = b"x" * 4096
     while True:
         os.write(1, line)
 
 
-def signal_others(told: dict[str, Any]) -> list[str]:
+def signal_others(host: dict[str, Any]) -> list[str]:
     """Find a process of the host to signal; kill the process group that it was started in."""
-    attempts = {str(pid): (partial(_done, os.kill, pid, 0)) for pid in (told["parent"], *range(2, 300))}
-    found = _achieved(attempts)
+    attempts = {str(pid): (partial(_done, os.kill, pid, 0)) for pid in (host["parent"], *range(2, 300))}
+    achieved = _achieved(attempts)
     me = os.getpid()
     if os.getppid():
-        found.append(f"a parent with the id {os.getppid()}")
+        achieved.append(f"a parent with the id {os.getppid()}")
     if os.getpgid(0) != me:
-        found.append(f"the process group {os.getpgid(0)} of somebody else")
+        achieved.append(f"the process group {os.getpgid(0)} of somebody else")
     # Reaches the warm process if both are still in one group; this one dies of it too, or outlives it as init.
     os.kill(0, signal.SIGKILL)
-    return found
+    return achieved
 
 
-def trace_others(told: dict[str, Any]) -> list[str]:
+def trace_others(host: dict[str, Any]) -> list[str]:
     """Take hold of another process: attach, or read its memory."""
     buffer = ctypes.create_string_buffer(64)
 
@@ -277,7 +277,7 @@ def trace_others(told: dict[str, Any]) -> list[str]:
 
     here = Vector(ctypes.addressof(buffer), 64)
     attempts: dict[str, Callable[[], Any]] = {"be traced": lambda: _called("ptrace", 0, 0, 0, 0)}
-    for pid in (told["parent"], 1, 2, 3):
+    for pid in (host["parent"], 1, 2, 3):
         attempts[f"attach to {pid}"] = partial(_called, "ptrace", 16, pid, 0, 0)
         attempts[f"read the memory of {pid}"] = partial(
             _syscall, 310, 270, pid, ctypes.byref(here), 1, ctypes.byref(here), 1, 0
@@ -285,7 +285,7 @@ def trace_others(told: dict[str, Any]) -> list[str]:
     return _achieved(attempts)
 
 
-def leave_a_daemon(told: dict[str, Any]) -> str:
+def leave_a_daemon(host: dict[str, Any]) -> str:
     """Answer, and leave a process behind that has let go of everything."""
     if os.fork() == 0:
         os.setsid()
@@ -298,7 +298,7 @@ def leave_a_daemon(told: dict[str, Any]) -> str:
     return "left"
 
 
-def nest_namespaces(told: dict[str, Any]) -> list[str]:
+def nest_namespaces(host: dict[str, Any]) -> list[str]:
     """Become root in a namespace of its own, which is where most holes of the kernel begin."""
     newuser, newns, newpid, newnet = 0x10000000, 0x20000, 0x20000000, 0x40000000
 
@@ -315,7 +315,7 @@ def nest_namespaces(told: dict[str, Any]) -> list[str]:
     return _achieved(attempts)
 
 
-def use_proc(told: dict[str, Any]) -> list[str]:
+def use_proc(host: dict[str, Any]) -> list[str]:
     """See other processes, or touch the kernel's settings."""
 
     def opened(path: str) -> Callable[[], Any]:
@@ -329,11 +329,11 @@ def use_proc(told: dict[str, Any]) -> list[str]:
     return _achieved(attempts)
 
 
-def use_descriptors(told: dict[str, Any]) -> list[str]:
+def use_descriptors(host: dict[str, Any]) -> list[str]:
     """Descriptors beyond its own five pipes and /dev/null."""
     import stat
 
-    found = []
+    reached = []
     for number in range(resource.getrlimit(resource.RLIMIT_NOFILE)[0] + 256):
         try:
             mode = os.fstat(number).st_mode
@@ -341,11 +341,11 @@ def use_descriptors(told: dict[str, Any]) -> list[str]:
             continue
         kind = "nothing" if number == 0 and stat.S_ISCHR(mode) else "pipe" if stat.S_ISFIFO(mode) else "other"
         if number > 4 or kind == "other":
-            found.append(f"descriptor {number} of mode {mode:o}")
-    return found
+            reached.append(f"descriptor {number} of mode {mode:o}")
+    return reached
 
 
-def become_root(told: dict[str, Any]) -> list[str]:
+def become_root(host: dict[str, Any]) -> list[str]:
     """Any privilege: another user, a capability, a mount, a root of its own."""
 
     def capable() -> bool:
@@ -366,7 +366,7 @@ def become_root(told: dict[str, Any]) -> list[str]:
     )
 
 
-def use_the_kernel(told: dict[str, Any]) -> list[str]:
+def use_the_kernel(host: dict[str, Any]) -> list[str]:
     """System calls that have been ways out before, and a number from the future."""
     buffer = ctypes.create_string_buffer(256)
     attempts: dict[str, Callable[[], Any]] = {
@@ -391,6 +391,6 @@ ATTACKS = {
 }
 
 
-def attack(name: str, told: dict[str, Any]) -> Any:
+def attack(name: str, host: dict[str, Any]) -> Any:
     """Run one attack by name."""
-    return ATTACKS[name](told)
+    return ATTACKS[name](host)

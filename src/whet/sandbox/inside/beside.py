@@ -42,12 +42,12 @@ def evaluator_at(path: str) -> Any:
 def stages(evaluator: str) -> list[str]:
     """Which of the functions of an evaluator there are, and whether it says itself what behaviour is."""
     module = evaluator_at(evaluator)
-    wanted = ("evaluate", "evaluate_stage1", "evaluate_stage2", "evaluate_stage3", "behaviour")
-    return [name for name in wanted if callable(getattr(module, name, None))]
+    candidates = ("evaluate", "evaluate_stage1", "evaluate_stage2", "evaluate_stage3", "behaviour")
+    return [name for name in candidates if callable(getattr(module, name, None))]
 
 
 def evaluate(evaluator: str, function: str, program: str) -> dict[str, Any]:
-    """What one function of the evaluator makes of a program: `{"metrics", "artifacts"}`."""
+    """The result of one function of the evaluator on a program: `{"metrics", "artifacts"}`."""
     program = os.path.abspath(program)
     beside(program)
     return measured(getattr(evaluator_at(evaluator), function)(program))
@@ -61,22 +61,22 @@ def measured(value: Any) -> dict[str, Any]:
         raise TypeError(
             f"the evaluator returned {type(value).__name__}, not a dict of numbers or an EvaluationResult"
         )
-    kept = {str(name): _number(found) for name, found in metrics.items()}
-    if kept.get(_SCORE, 0.0) is None:
+    numbers = {str(name): _number(measure) for name, measure in metrics.items()}
+    if numbers.get(_SCORE, 0.0) is None:
         raise ValueError(
-            f"the evaluator returned {_SCORE} = {metrics[_SCORE]!r:.80}, which is no finite number"
+            f"the evaluator returned {_SCORE} = {metrics[_SCORE]!r:.80}, which is not a finite number"
         )
     # A program that failed has its reason among the numbers: `"error": "..."`.
-    texts = {name: found for name, found in metrics.items() if isinstance(found, str)} | artifacts
+    texts = {name: text for name, text in metrics.items() if isinstance(text, str)} | artifacts
     return {
-        "metrics": {name: found for name, found in kept.items() if found is not None},
+        "metrics": {name: number for name, number in numbers.items() if number is not None},
         "instances": _instances(metrics),
-        "artifacts": {str(name): _text(found) for name, found in list(texts.items())[:50]},
+        "artifacts": {str(name): _text(text) for name, text in list(texts.items())[:50]},
     }
 
 
 def _number(value: Any) -> float | None:
-    """A finite number, a flag, or None for what is no measurement."""
+    """A finite number, a flag, or None for anything else."""
     if isinstance(value, (bool, int)):
         return value
     try:
@@ -87,13 +87,13 @@ def _number(value: Any) -> float | None:
 
 
 def _instances(metrics: Any) -> dict[str, float]:
-    given = metrics.get("instances")
-    if isinstance(given, (list, tuple)):
-        given = dict(enumerate(given))
-    if not isinstance(given, dict):
+    instances = metrics.get("instances")
+    if isinstance(instances, (list, tuple)):
+        instances = dict(enumerate(instances))
+    if not isinstance(instances, dict):
         return {}
-    kept = {str(name): _number(found) for name, found in given.items()}
-    return {name: found for name, found in kept.items() if found is not None}
+    numbers = {str(name): _number(measure) for name, measure in instances.items()}
+    return {name: number for name, number in numbers.items() if number is not None}
 
 
 def _text(value: Any) -> str:

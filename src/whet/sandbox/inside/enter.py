@@ -42,7 +42,7 @@ def _bind(source: str, target: str, attributes: int, owner: int | None = None) -
     kernel.set_mount_attributes(target, attributes, recursive=True)
 
 
-def _build(told: dict[str, Any], owner: int | None) -> None:
+def _build(plan: dict[str, Any], owner: int | None) -> None:
     """The new root, at /new, while the old one stands at /old.
 
     Args:
@@ -56,22 +56,22 @@ def _build(told: dict[str, Any], owner: int | None) -> None:
     kernel.pivot(_BASE, _BASE + _OLD)
     kernel.mount("root", _NEW, "tmpfs", quiet, "size=1m,mode=0755")
     still = kernel.ATTR_RDONLY | kernel.ATTR_NOSUID
-    for path, link, private in told["binds"]:
+    for path, link, private in plan["binds"]:
         if link:
             os.makedirs(os.path.dirname(_NEW + path), exist_ok=True)
             os.symlink(link, _NEW + path)
         else:
             # A link of the old root, followed as if it stood in the new one, would lead nowhere.
             _bind(_follow(path), _NEW + path, still | kernel.ATTR_NODEV, owner if private else None)
-    source, target = told["library"]
+    source, target = plan["library"]
     _bind(_OLD + source, _NEW + target, still | kernel.ATTR_NODEV)
-    for device in told["devices"]:
+    for device in plan["devices"]:
         _bind(_OLD + device, _NEW + device, still)
-    os.makedirs(_NEW + told["box"])
-    kernel.mount("box", _NEW + told["box"], "tmpfs", quiet, f"size={told['box_bytes']},mode=1777")
-    os.symlink(told["box"] + "/tmp", _NEW + "/dev/shm")
-    if told["temporary"]:
-        os.symlink(told["temporary"], _NEW + "/tmp")
+    os.makedirs(_NEW + plan["box"])
+    kernel.mount("box", _NEW + plan["box"], "tmpfs", quiet, f"size={plan['box_bytes']},mode=1777")
+    os.symlink(plan["box"] + "/tmp", _NEW + "/dev/shm")
+    if plan["temporary"]:
+        os.symlink(plan["temporary"], _NEW + "/tmp")
     os.makedirs(_NEW + "/proc")
     kernel.mount("proc", _NEW + "/proc", "proc", quiet | kernel.MS_NOEXEC)
     os.chdir(_NEW)
@@ -84,13 +84,13 @@ def _build(told: dict[str, Any], owner: int | None) -> None:
 def _follow(path: str) -> str:
     """Where a path of the old root really is, seen from the new place of the old root."""
     for _ in range(40):
-        whole = ""
+        prefix = ""
         for part in path.strip("/").split("/"):
-            whole += "/" + part
-            if os.path.islink(_OLD + whole):
-                link = os.readlink(_OLD + whole)
-                joined = os.path.normpath(os.path.join(os.path.dirname(whole), link))
-                path = os.path.normpath(joined + path[len(whole) :])
+            prefix += "/" + part
+            if os.path.islink(_OLD + prefix):
+                link = os.readlink(_OLD + prefix)
+                joined = os.path.normpath(os.path.join(os.path.dirname(prefix), link))
+                path = os.path.normpath(joined + path[len(prefix) :])
                 break
         else:
             return _OLD + path
@@ -99,13 +99,13 @@ def _follow(path: str) -> str:
 
 def main() -> None:
     """Enter and become the command; the process that was started stays outside and waits for it."""
-    told = json.loads(sys.argv[1])
+    plan = json.loads(sys.argv[1])
     owner = None
     try:
-        if any(private for _, _, private in told["binds"]):
+        if any(private for _, _, private in plan["binds"]):
             with contextlib.suppress(OSError):
-                owner = kernel.owned_by(told["user"])
-        _leave(told)
+                owner = kernel.owned_by(plan["user"])
+        _leave(plan)
     except OSError as error:
         sys.exit(f"{error}")
     os.umask(0o022)
@@ -116,22 +116,22 @@ def main() -> None:
         os._exit(os.waitstatus_to_exitcode(status) & 0xFF)
     try:
         kernel.die_with_parent()
-        _build(told, owner)
+        _build(plan, owner)
         kernel.forbid_new_privileges()
-        os.execve(told["command"][0], told["command"], told["environment"])
+        os.execve(plan["command"][0], plan["command"], plan["environment"])
     except OSError as error:
         sys.stderr.write(f"{error}\n")
         sys.stderr.flush()
     os._exit(1)
 
 
-def _leave(told: dict[str, Any]) -> None:
+def _leave(plan: dict[str, Any]) -> None:
     """Into namespaces of one's own; by the next fork for the processes' one."""
     spaces = kernel.NEWNS | kernel.NEWPID | kernel.NEWNET | kernel.NEWIPC | kernel.NEWUTS | kernel.NEWCGROUP
     uid, gid = os.geteuid(), os.getegid()
     kernel.die_with_parent()
-    if told["root"]:
+    if plan["root"]:
         kernel.unshare(spaces)
     else:
         kernel.unshare(spaces | kernel.NEWUSER)
-        kernel.map_ids(told["user"], told["user"], uid, gid)
+        kernel.map_ids(plan["user"], plan["user"], uid, gid)

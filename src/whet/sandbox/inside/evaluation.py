@@ -21,7 +21,7 @@ _READY = b"ready"
 _SHUT_IN = len(_READY).to_bytes(4, "little") + _READY
 _REQUESTS, _ANSWERS = 3, 4
 _LOOK_SECONDS = 0.05
-"""How often the memory of all processes together is looked at: what the limits hold is the kernel's business."""
+"""Between two looks at the memory of all processes together; the limit of each one is the kernel's business."""
 _FIRST_TO_DIE = b"1000"
 
 
@@ -32,9 +32,9 @@ def _stage(files: dict[str, Any], folder: str) -> None:
             os.makedirs(os.path.dirname(os.path.join(folder, name)), exist_ok=True)
         raw = content.encode() if isinstance(content, str) else base64.b64decode(content[0])
         descriptor = os.open(f"{folder}/{name}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        left = memoryview(raw)
-        while left:
-            left = left[os.write(descriptor, left) :]
+        unwritten = memoryview(raw)
+        while unwritten:
+            unwritten = unwritten[os.write(descriptor, unwritten) :]
         os.close(descriptor)
 
 
@@ -65,7 +65,7 @@ class Evaluation:
     """A forked process that waits for staged code, seen from the zygote.
 
     Args:
-        plan: what the sandbox was told, see `Zygote`; who isolates has called `settle` for the box.
+        plan: of the sandbox, see `Zygote`; who isolates has called `settle` for the box.
         walls: what it is shut in with.
     """
 
@@ -92,7 +92,7 @@ class Evaluation:
         self._total_printed = 0
         self.stream: Any = None
         self.too_much: Callable[[], bool] = lambda: False
-        """Whether all its processes together have had more memory than they may."""
+        """True if all its processes together have had more memory than they may."""
         self.cpu = self._waited_for = 0.0
         self.status: int | None = None
 
@@ -120,13 +120,13 @@ class Evaluation:
             code, temporary = f"{self.folder}/code", f"{self.folder}/tmp"
             os.mkdir(code)
             os.mkdir(temporary)
-            for place in self.plan["temporary"]:
-                if os.path.isdir(place):
-                    kernel.mount(temporary, place, "", kernel.MS_BIND)
+            for folder in self.plan["temporary"]:
+                if os.path.isdir(folder):
+                    kernel.mount(temporary, folder, "", kernel.MS_BIND)
             os.chdir(code)
             if not isolated:
                 settle(self.folder)
-            self._walls.close()
+            self._walls.close()  # last: after it nothing can be mounted
             os.write(_ANSWERS, _SHUT_IN)
         except BaseException as error:
             frames.write(_ANSWERS, f"{type(error).__name__}: {error}".encode())
@@ -177,7 +177,7 @@ class Evaluation:
             The answer and "", or None and what ended the wait: `wall`, `output`, or "" for its end.
         """
         self._total_printed = 0
-        outgoing = memoryview(b"".join(len(one).to_bytes(4, "little") + one for one in messages))
+        outgoing = memoryview(b"".join(len(message).to_bytes(4, "little") + message for message in messages))
         deadline = time.monotonic() + seconds
         look = time.monotonic() + _LOOK_SECONDS
         poller = select.poll()
@@ -189,15 +189,15 @@ class Evaluation:
         if meanwhile is not None:
             meanwhile()
         while True:
-            left = deadline - time.monotonic()
-            if left <= 0:
+            remaining = deadline - time.monotonic()
+            if remaining <= 0:
                 return None, "wall"
             now = time.monotonic()
             if now >= look:
                 look = now + _LOOK_SECONDS
                 if self.too_much():
                     return None, "memory"
-            for descriptor, _ in poller.poll(min(left, max(0.0, look - now)) * 1000):
+            for descriptor, _ in poller.poll(min(remaining, max(0.0, look - now)) * 1000):
                 if descriptor == self._requests:
                     outgoing = self._send(outgoing)
                     if not outgoing:
@@ -236,7 +236,7 @@ class Evaluation:
         return bool(part)
 
     def _hear(self, descriptor: int) -> bool:
-        """Take what was printed, keeping the tail or passing it on; False when there is no more now."""
+        """Read the printed bytes, keeping the tail or passing them on; False when there are no more now."""
         try:
             part = os.read(descriptor, 1 << 16)
         except BlockingIOError:
@@ -245,16 +245,16 @@ class Evaluation:
         if self.stream is not None and part:
             self.stream(b"o" if descriptor == self._out else b"e", part)
         else:
-            kept = self.printed[descriptor]
-            kept += part
-            del kept[: -self.plan["tail_bytes"]]
+            buffer = self.printed[descriptor]
+            buffer += part
+            del buffer[: -self.plan["tail_bytes"]]
         return bool(part)
 
     def tail(self) -> str:
         """The end of what it printed since the last call, standard output before standard error."""
         text = b"".join(self.printed.values()).decode("utf-8", "replace")
-        for kept in self.printed.values():
-            kept.clear()
+        for buffer in self.printed.values():
+            buffer.clear()
         return text[-self.plan["tail_bytes"] :]
 
     def cpu_seconds(self, *, look: bool = False) -> float:
@@ -280,7 +280,7 @@ class Evaluation:
         os.kill(self.pid, signal.SIGKILL)
 
     def reap(self, *, wait: bool) -> bool:
-        """Whether a killed evaluation is gone with all that it had; waited for if `wait`."""
+        """True if a killed evaluation is gone with all its processes; waited for if `wait`."""
         if self.status is not None:
             return True
         pid, status, used = os.wait4(self.pid, 0 if wait else os.WNOHANG)
@@ -301,7 +301,7 @@ class Evaluation:
         return True
 
     def died_of(self) -> str:
-        """What ended a process that we did not: `cpu`, `signal N`, or `exit N`."""
+        """The cause of an end that was not ours: `cpu`, `signal N`, or `exit N`."""
         status = 0 if self.status is None else self.status
         if os.WIFSIGNALED(status):
             number = os.WTERMSIG(status)

@@ -29,6 +29,6 @@ def read(descriptor: int) -> bytes | None:
 
 def write(descriptor: int, *bodies: bytes) -> None:
     """Send messages, at once so that the peer wakes once; one that is gone raises BrokenPipeError."""
-    left = memoryview(b"".join([len(body).to_bytes(4, "little") + body for body in bodies]))
-    while left:
-        left = left[os.write(descriptor, left) :]
+    unwritten = memoryview(b"".join([len(body).to_bytes(4, "little") + body for body in bodies]))
+    while unwritten:
+        unwritten = unwritten[os.write(descriptor, unwritten) :]

@@ -37,10 +37,10 @@ for _hook in _FORKS:
     _hook.restype = None
 
 
-def _checked(result: int, what: str) -> int:
+def _checked(result: int, action: str) -> int:
     if result < 0:
         number = ctypes.get_errno()
-        raise OSError(number, f"{what}: {os.strerror(number)}")
+        raise OSError(number, f"{action}: {os.strerror(number)}")
     return result
 
 
@@ -82,15 +82,15 @@ class Mount:
     Its arguments are made when it is: whoever calls it in a fork touches no memory for them.
     """
 
-    __slots__ = ("_given", "_what")
+    __slots__ = ("_action", "_arguments")
 
     def __init__(self, source: str, target: str, kind: str, flags: int, options: str = "") -> None:
-        given = source.encode(), target.encode(), kind.encode() or None
-        self._given = (*given, ctypes.c_ulong(flags), options.encode() or None)
-        self._what = f"mount {kind or source} on {target}"
+        paths = source.encode(), target.encode(), kind.encode() or None
+        self._arguments = (*paths, ctypes.c_ulong(flags), options.encode() or None)
+        self._action = f"mount {kind or source} on {target}"
 
     def __call__(self) -> None:
-        _checked(_libc.mount(*self._given), self._what)
+        _checked(_libc.mount(*self._arguments), self._action)
 
 
 def mount(source: str, target: str, kind: str, flags: int, options: str = "") -> None:
@@ -100,9 +100,11 @@ def mount(source: str, target: str, kind: str, flags: int, options: str = "") ->
 
 def set_mount_attributes(target: str, attributes: int, *, recursive: bool) -> None:
     """Add attributes such as read-only to a mount, or to all that is mounted below it."""
-    given = (ctypes.c_uint64 * 4)(attributes, 0, 0, 0)
+    mount_attr = (ctypes.c_uint64 * 4)(attributes, 0, 0, 0)
     flags = _AT_RECURSIVE if recursive else 0
-    done = _libc.syscall(442, _AT_FDCWD, target.encode(), flags, ctypes.byref(given), ctypes.sizeof(given))
+    done = _libc.syscall(
+        442, _AT_FDCWD, target.encode(), flags, ctypes.byref(mount_attr), ctypes.sizeof(mount_attr)
+    )
     _checked(done, f"mount_setattr on {target}")
 
 
@@ -112,25 +114,25 @@ def owned_by(uid: int) -> int:
     Raises:
         OSError: it cannot be made here.
     """
-    heard, said = os.pipe()
+    reading, writing = os.pipe()
     pid = os.fork()
     if pid == 0:
         try:
             unshare(NEWUSER)
-            os.write(said, b"1")
+            os.write(writing, b"1")
             signal.pause()
         finally:
             os._exit(1)
-    os.close(said)
+    os.close(writing)
     try:
-        if not os.read(heard, 1):
+        if not os.read(reading, 1):
             raise OSError("no user namespace can be made")
         for name in ("uid_map", "gid_map"):
             with open(f"/proc/{pid}/{name}", "w", encoding="ascii") as file:
                 file.write(f"0 {uid} 1\n1 1 {uid - 1}\n")
         return os.open(f"/proc/{pid}/ns/user", os.O_RDONLY)
     finally:
-        os.close(heard)
+        os.close(reading)
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
 
@@ -144,9 +146,9 @@ def bind_as(owner: int, source: str, target: str, attributes: int) -> None:
     clone = 1 | os.O_CLOEXEC | _AT_RECURSIVE
     tree = _checked(_libc.syscall(428, _AT_FDCWD, source.encode(), clone), f"open_tree {source}")
     try:
-        given = (ctypes.c_uint64 * 4)(attributes | _ATTR_IDMAP, 0, 0, owner)
+        mount_attr = (ctypes.c_uint64 * 4)(attributes | _ATTR_IDMAP, 0, 0, owner)
         flags = _AT_EMPTY_PATH | _AT_RECURSIVE
-        done = _libc.syscall(442, tree, b"", flags, ctypes.byref(given), ctypes.sizeof(given))
+        done = _libc.syscall(442, tree, b"", flags, ctypes.byref(mount_attr), ctypes.sizeof(mount_attr))
         _checked(done, f"mount_setattr on {source}")
         empty_path = 4
         done = _libc.syscall(429, tree, b"", _AT_FDCWD, target.encode(), empty_path)
@@ -177,8 +179,8 @@ def map_ids(inside_uid: int, inside_gid: int, outside_uid: int, outside_gid: int
         os.close(descriptor)
 
 
-def _prctl(option: int, value: int, what: str) -> None:
-    _checked(_libc.prctl(option, ctypes.c_ulong(value), 0, 0, 0), what)
+def _prctl(option: int, value: int, action: str) -> None:
+    _checked(_libc.prctl(option, ctypes.c_ulong(value), 0, 0, 0), action)
 
 
 def die_with_parent() -> None:

@@ -1,4 +1,4 @@
-"""What processes have of memory: read from /proc, or counted by the cgroup that they are in."""
+"""Memory use of processes: read from /proc, or counted by the cgroup that they are in."""
 
 from __future__ import annotations
 
@@ -36,6 +36,6 @@ def proportional(others: Collection[int]) -> int:
 
 
 def killed(events: int) -> int:
-    """How many processes of a cgroup were killed for its memory; `events` is its open file of counters."""
+    """The number of processes of a cgroup killed for its memory; `events` is its open file of counters."""
     words = os.pread(events, 4096, 0).split()
     return int(words[words.index(b"oom_kill") + 1])

@@ -1,4 +1,4 @@
-"""What a program does on calls that its evaluator made of it.
+"""A program's behaviour on calls that its evaluator made of it.
 
 The calls are recorded once, with the start program; a candidate that answers all of them as another
 did behaves like it, as far as that evaluator can see, and need not be evaluated.
@@ -36,7 +36,7 @@ def record(evaluator: str, function: str, program: str) -> dict[str, Any]:
     program = os.path.abspath(program)
     beside(program)
     draw = random.Random(0)
-    kept: dict[str, list[Any]] = {}
+    calls_of: dict[str, list[Any]] = {}
     counts: dict[str, int] = {}
     events = [0]
 
@@ -56,17 +56,19 @@ def record(evaluator: str, function: str, program: str) -> dict[str, Any]:
         name = getattr(code, "co_qualname", code.co_name)
         if "." in name:
             return  # a method needs its object
-        seen = counts[name] = counts.get(name, 0) + 1
-        place = seen - 1 if seen <= _CALLS else draw.randrange(seen)
-        if place >= _CALLS:
+        count = counts[name] = counts.get(name, 0) + 1
+        slot = count - 1 if count <= _CALLS else draw.randrange(count)
+        if slot >= _CALLS:
             return
         try:
-            arguments = [_encode(frame.f_locals[each]) for each in code.co_varnames[: code.co_argcount]]
+            arguments = [
+                _encode(frame.f_locals[variable]) for variable in code.co_varnames[: code.co_argcount]
+            ]
         except (TypeError, ValueError, KeyError):
             return
-        calls = kept.setdefault(name, [])
-        if place < len(calls):
-            calls[place] = arguments
+        calls = calls_of.setdefault(name, [])
+        if slot < len(calls):
+            calls[slot] = arguments
         else:
             calls.append(arguments)
 
@@ -78,18 +80,18 @@ def record(evaluator: str, function: str, program: str) -> dict[str, Any]:
     finally:
         sys.setprofile(None)
         threading.setprofile(None)
-    found: list[Any] = []
+    drawn: list[Any] = []
     size = 0
-    for name, calls in kept.items():
+    for name, calls in calls_of.items():
         for arguments in calls:
             size += len(json.dumps(arguments))
             if size <= _BYTES:
-                found.append([name, arguments])
-    return {**measured(value), "calls": found}
+                drawn.append([name, arguments])
+    return {**measured(value), "calls": drawn}
 
 
 def _encode(value: Any, depth: int = 0) -> Any:
-    """JSON that `_decode` turns back; refuses what is large or is no plain value."""
+    """JSON that `_decode` turns back; refuses a value that is large or not plain."""
     if depth > 6:
         raise ValueError("too deep")
     if value is None or isinstance(value, (bool, int, str)):
@@ -142,7 +144,7 @@ def behave(program: str, recorded: str) -> str:
     program = os.path.abspath(program)
     beside(program)
     module = load("candidate_program", program)
-    said = hashlib.blake2b(digest_size=12)
+    digest = hashlib.blake2b(digest_size=12)
     answered = False
     for name, arguments in calls:
         function = getattr(module, name, None)
@@ -150,15 +152,15 @@ def behave(program: str, recorded: str) -> str:
             return ""
         _seed(0)
         try:
-            value = _said(function(*_decode(arguments)))
+            value = _text(function(*_decode(arguments)))
             answered = answered or value is not None
         except Exception as error:
             value = "raised " + type(error).__name__
         if value is None:
             return ""
-        said.update(value.encode() + b"\0")
+        digest.update(value.encode() + b"\0")
     _seed(None)  # what follows in this process must not depend on the seeds above
-    return said.hexdigest() if answered else ""
+    return digest.hexdigest() if answered else ""
 
 
 def _seed(seed: int | None) -> None:
@@ -168,26 +170,26 @@ def _seed(seed: int | None) -> None:
         sys.modules["numpy"].random.seed(seed)
 
 
-def _said(value: Any, depth: int = 0) -> str | None:
-    """A value as text in which equal values are equal; None for what has no such text."""
+def _text(value: Any, depth: int = 0) -> str | None:
+    """A value as text in which equal values are equal; None if it has no such text."""
     if isinstance(value, float):
         return f"{value:.12g}"
     if value is None or isinstance(value, (bool, int, str, bytes)):
         return repr(value)
     if isinstance(value, (list, tuple)) and depth < 6:
-        return _joined(type(value).__name__, [_said(item, depth + 1) for item in value])
+        return _joined(type(value).__name__, [_text(item, depth + 1) for item in value])
     if isinstance(value, (set, frozenset)) and depth < 6:
-        return _joined("set", sorted(_said(item, depth + 1) or "?" for item in value))
+        return _joined("set", sorted(_text(item, depth + 1) or "?" for item in value))
     if isinstance(value, dict) and depth < 6:
-        return _joined("dict", [_said(pair, depth + 1) for pair in value.items()])
+        return _joined("dict", [_text(pair, depth + 1) for pair in value.items()])
     if type(value).__module__ == "numpy" and hasattr(value, "tolist"):
-        return _said(value.tolist(), depth + 1)
+        return _text(value.tolist(), depth + 1)
     return None
 
 
 def _joined(kind: str, parts: list[str | None] | list[str]) -> str | None:
-    known = [part for part in parts if part is not None]
-    return f"{kind}({','.join(known)})" if len(known) == len(parts) else None
+    texts = [part for part in parts if part is not None]
+    return f"{kind}({','.join(texts)})" if len(texts) == len(parts) else None
 
 
 def behaviour(evaluator: str, program: str) -> str:
@@ -195,5 +197,5 @@ def behaviour(evaluator: str, program: str) -> str:
     program = os.path.abspath(program)
     beside(program)
     value = evaluator_at(evaluator).behaviour(program)
-    text = _said(value) or base64.b64encode(repr(value).encode()).decode()
+    text = _text(value) or base64.b64encode(repr(value).encode()).decode()
     return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()

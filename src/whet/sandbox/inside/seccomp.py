@@ -164,7 +164,7 @@ def program(machine: str = MACHINE) -> bytes:
 
 
 def final(machine: str = MACHINE) -> bytes:
-    """What comes on top in each evaluation: no mount, and no new process in namespaces of its own."""
+    """Further refusals in each evaluation: no mount, and no new process in namespaces of its own."""
     column = 1 if machine == "aarch64" else 0
     refuse = _instruction(_RETURN, _ERRNO | errno.EPERM)
     code = [
@@ -197,9 +197,9 @@ class Filter:
     def __init__(self, code: bytes) -> None:
         self._buffer = ctypes.create_string_buffer(code, len(code))
         address = ctypes.cast(self._buffer, ctypes.c_void_p).value
-        self._given = ctypes.byref(_Program(len(code) // 8, address))
+        self._program = ctypes.byref(_Program(len(code) // 8, address))
 
     def install(self) -> None:
         """Put it on this thread and all that it starts, for good; privileges must be forbidden first."""
         set_seccomp, filter_mode = 22, 2
-        _checked(_libc.prctl(set_seccomp, filter_mode, self._given, 0, 0), "prctl(PR_SET_SECCOMP)")
+        _checked(_libc.prctl(set_seccomp, filter_mode, self._program, 0, 0), "prctl(PR_SET_SECCOMP)")

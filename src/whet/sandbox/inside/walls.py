@@ -1,4 +1,4 @@
-"""What shuts an evaluation in, made ready before the fork: namespaces, mounts, limits, no privilege.
+"""The walls of an evaluation, made ready before the fork: namespaces, mounts, limits, no privilege.
 
 A forked process copies every page that it touches, which is most of what it costs.  So all that can be
 known before is put into the form that the kernel wants by the zygote, once for all evaluations.
@@ -17,10 +17,10 @@ SPACES = kernel.NEWUSER | kernel.NEWPID | kernel.NEWNS
 
 
 class Walls:
-    """How every evaluation of one zygote is shut in.
+    """The walls of every evaluation of one zygote.
 
     Args:
-        plan: what the sandbox was told, see `Zygote`.
+        plan: of the sandbox, see `Zygote`.
         address_space: bytes of address space that one process may have.
     """
 
@@ -50,19 +50,19 @@ def _mounts(plan: dict[str, Any]) -> list[kernel.Mount]:
     file_bytes: int = plan["limits"]["file_bytes"]
     quiet = kernel.MS_NOSUID | kernel.MS_NODEV | kernel.MS_NOEXEC
     size = f"size={file_bytes},nr_inodes={max(64, file_bytes // 1024)},mode=0700"
-    found = [kernel.Mount("box", plan["box"], "tmpfs", quiet, size)]
+    mounts = [kernel.Mount("box", plan["box"], "tmpfs", quiet, size)]
     for path in ("/proc", *plan["hidden"]):
         if path == "/proc" or os.path.isdir(path):
             options = "size=4k,nr_inodes=1,mode=0555"
-            found.append(kernel.Mount("none", path, "tmpfs", quiet | kernel.MS_RDONLY, options))
-    return found
+            mounts.append(kernel.Mount("none", path, "tmpfs", quiet | kernel.MS_RDONLY, options))
+    return mounts
 
 
 def _limits(
     limits: dict[str, Any], address_space: int, *, isolated: bool
 ) -> list[tuple[int, tuple[int, int]]]:
     """None above what there is; without namespaces the process count is the whole user's, and stays."""
-    wanted = {
+    ceilings = {
         resource.RLIMIT_AS: address_space,
         resource.RLIMIT_CPU: max(1, -int(-limits["cpu_seconds"] // 1)),
         resource.RLIMIT_FSIZE: limits["file_bytes"],
@@ -72,10 +72,10 @@ def _limits(
         resource.RLIMIT_MSGQUEUE: 0,
     }
     if isolated:
-        wanted[resource.RLIMIT_NPROC] = limits["processes"]
-    found = []
-    for which, value in wanted.items():
+        ceilings[resource.RLIMIT_NPROC] = limits["processes"]
+    pairs = []
+    for which, value in ceilings.items():
         hard = resource.getrlimit(which)[1]
         least = value if hard == resource.RLIM_INFINITY else min(value, hard)
-        found.append((which, (least, least)))
-    return found
+        pairs.append((which, (least, least)))
+    return pairs

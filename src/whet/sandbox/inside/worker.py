@@ -1,4 +1,4 @@
-"""What one evaluation does: load the staged code, call it on one input at a time, answer in JSON.
+"""One evaluation: load the staged code, call it on one input at a time, answer in JSON.
 
 It shares a process with code that may be hostile, so nothing it says is believed beyond being that
 code's answer.  What cannot cross as JSON exactly is refused, not approximated: a tuple is not a
@@ -75,7 +75,7 @@ def encode(value: Any) -> bytes:
 
 
 def measurements(value: Any) -> Any:
-    """What an evaluator of OpenEvolve's kind returned, as JSON: a dict, an EvaluationResult, a number.
+    """The return value of an OpenEvolve evaluator as JSON: a dict, an EvaluationResult, a number.
 
     Numbers are taken by value whatever their type, because such evaluators return numpy's; the
     score is co-resident anyway, and promotes nothing.
@@ -84,10 +84,10 @@ def measurements(value: Any) -> Any:
     if not isinstance(metrics, dict):
         metrics = {"score": metrics}
     artifacts = getattr(value, "artifacts", {})
-    plain = {str(name): _measurement(one) for name, one in metrics.items()}
+    plain = {str(name): _measurement(measure) for name, measure in metrics.items()}
     return {
         "metrics": plain,
-        "artifacts": {str(name): str(one) for name, one in dict(artifacts or {}).items()},
+        "artifacts": {str(name): str(text) for name, text in dict(artifacts or {}).items()},
     }
 
 
@@ -102,7 +102,7 @@ def _measurement(value: Any) -> Any:
 
 
 class EvaluationResult:
-    """What evaluators written for OpenEvolve return: numbers, and texts beside them."""
+    """The return type of evaluators written for OpenEvolve: numbers, and texts beside them."""
 
     def __init__(self, metrics: Any, artifacts: Any = None) -> None:
         self.metrics = metrics
@@ -118,7 +118,7 @@ class EvaluationResult:
         return self.metrics
 
     def has_artifacts(self) -> bool:
-        """Whether there are texts."""
+        """True if there are texts."""
         return bool(self.artifacts)
 
 
@@ -162,18 +162,18 @@ def resolve(entry: str) -> Any:
     """The object that `module:name` or `module:Class.name` means among the staged files."""
     module, _, name = entry.partition(":")
     staged = f"{os.getcwd()}/{module}.py"
-    known = module in sys.modules or not os.path.isfile(staged)
-    found: Any = importlib.import_module(module) if known else load(module, staged)
+    imported = module in sys.modules or not os.path.isfile(staged)
+    target: Any = importlib.import_module(module) if imported else load(module, staged)
     for part in name.split("."):
-        found = getattr(found, part)
-    return found
+        target = getattr(target, part)
+    return target
 
 
 def describe(error: BaseException) -> bytes:
     """An exception as JSON: its type, its message, and where in the staged code it was raised."""
     where = ""
     staged = [
-        one for one in traceback.extract_tb(error.__traceback__) if one.filename.startswith(os.getcwd())
+        frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename.startswith(os.getcwd())
     ]
     if staged:
         where = f"{os.path.relpath(staged[-1].filename)}:{staged[-1].lineno} in {staged[-1].name}"
@@ -183,13 +183,13 @@ def describe(error: BaseException) -> bytes:
         message = str(error)
     except Exception:
         message = "(an exception whose message cannot be had)"
-    said = {"type": type(error).__name__, "message": message[:4000], "where": where}
-    return json.dumps(said, ensure_ascii=True).encode()
+    report = {"type": type(error).__name__, "message": message[:4000], "where": where}
+    return json.dumps(report, ensure_ascii=True).encode()
 
 
-def call(function: Any, given: bytes, pair: bool) -> bytes:
+def call(function: Any, request: bytes, pair: bool) -> bytes:
     """One call: `given` is JSON `[args, kwargs]`, for a pair the name of the staged program; a letter and JSON."""
-    args, kwargs = json.loads(given)
+    args, kwargs = json.loads(request)
     if pair:
         args = [os.path.abspath(args[0])]
     value = awaited(function(*args, **kwargs))
@@ -197,7 +197,7 @@ def call(function: Any, given: bytes, pair: bool) -> bytes:
 
 
 def awaited(value: Any) -> Any:
-    """A value, or what it comes to in an event loop where it is awaitable."""
+    """A value; of an awaitable its result, in an event loop of its own."""
     if not isinstance(value, Awaitable):
         return value
     # Loaded before the fork where the staged code says `async`; everywhere it would cost each fork a fifth.
@@ -210,7 +210,7 @@ def awaited(value: Any) -> Any:
 
 
 def attempt(step: Any, *args: Any) -> bytes | None:
-    """What `step` returns, or what went wrong in it as an answer; None where it had nothing to say."""
+    """The return value of `step`, or its exception as an answer; None if it returned None."""
     try:
         answer: bytes | None = step(*args)
         return answer
@@ -222,24 +222,24 @@ def attempt(step: Any, *args: Any) -> bytes | None:
 
 def serve(requests: int, answers: int, entry: str, pair: bool) -> None:
     """Answer every request with what `entry` makes of it, until the requests end."""
-    asked = os.getpid()
+    own_pid = os.getpid()
     if pair:
         stand_in_for_openevolve()
     loaded: list[Any] = []
     broken = attempt(lambda: loaded.append(resolve(entry)))
     while True:
-        _end_if_forked(asked, 1 if broken else 0)
-        given = frames.read(requests)
-        if given is None:
+        _end_if_forked(own_pid, 1 if broken else 0)
+        request = frames.read(requests)
+        if request is None:
             return
-        answer = broken or attempt(call, loaded[0], given, pair) or RAISED
-        _end_if_forked(asked, 0 if answer[:1] == VALUE else 1)
+        answer = broken or attempt(call, loaded[0], request, pair) or RAISED
+        _end_if_forked(own_pid, 0 if answer[:1] == VALUE else 1)
         frames.write(answers, answer)
 
 
-def _end_if_forked(asked: int, code: int) -> None:
+def _end_if_forked(own_pid: int, code: int) -> None:
     """End a process that the staged code forked and let come back here: only the one that was asked answers."""
-    if os.getpid() == asked:
+    if os.getpid() == own_pid:
         return
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):
@@ -251,7 +251,7 @@ def script(answers: int, path: str, argv: list[str]) -> None:
     """Run a file as `__main__` and answer with its exit code."""
     import runpy
 
-    asked = os.getpid()
+    own_pid = os.getpid()
     sys.argv = [path, *argv]
     code: Any = 0
     try:
@@ -269,5 +269,5 @@ def script(answers: int, path: str, argv: list[str]) -> None:
             stream.flush()
         except (OSError, ValueError):
             code = code or 1
-    _end_if_forked(asked, int(code or 0) & 0xFF)
+    _end_if_forked(own_pid, int(code or 0) & 0xFF)
     frames.write(answers, ENDED + json.dumps(int(code or 0) & 0xFF).encode())

@@ -25,7 +25,7 @@ from .evaluation import Evaluation, settle
 from .walls import Walls
 
 _READY_SECONDS = 30.0
-"""How long an evaluation may take to be shut in; a busy machine is no reason to give up."""
+"""Until an evaluation must be shut in; a busy machine is not a reason to give up."""
 
 _WORTH_A_LOOK = 0.05
 """Seconds of a call from which on what its child processes took is read: a shorter one starts no interpreter."""
@@ -66,12 +66,12 @@ class Zygote:
             request = frames.read(self.incoming)
             if request is None:
                 return
-            asked, body = request[:1], request[1:]
-            if asked == b"p":
+            letter, body = request[:1], request[1:]
+            if letter == b"p":
                 self._reap(wait=True)
                 self._say(processes=sorted(int(name) for name in os.listdir("/proc") if name.isdigit()))
-            elif asked in (b"o", b"s"):
-                self._evaluation(body, script=asked == b"s")
+            elif letter in (b"o", b"s"):
+                self._evaluation(body, script=letter == b"s")
 
     def _ready(self) -> str:
         """Have an evaluation shut in and waiting; what failed, or the empty string."""
@@ -93,7 +93,7 @@ class Zygote:
         return failed
 
     def _too_much(self) -> Callable[[], bool]:
-        """Whether the processes of the running evaluation have had more memory than they may, asked time after time."""
+        """A test whether the processes of the running evaluation have had more memory than they may."""
         cgroup = self.plan["cgroup"]
         if cgroup is not None:
             events: int = cgroup["events"]
@@ -114,17 +114,17 @@ class Zygote:
             self._spare = Evaluation(self.plan, self._walls)
 
     def _reap(self, *, wait: bool = False) -> None:
-        """Clear away what was killed.
+        """Clear away killed evaluations.
 
         Taking namespaces apart is a third of what an evaluation costs the kernel, and nobody's answer
         waits for it; only when several are at it at once the next one does.
         """
         wait = wait or len(self._dying) > _MOST_DYING
-        self._dying = [one for one in self._dying if not one.reap(wait=wait)]
+        self._dying = [evaluation for evaluation in self._dying if not evaluation.reap(wait=wait)]
 
     def _say(self, body: bytes = b"", **meta: Any) -> None:
-        said = [b"r" + _json(meta).encode()]
-        frames.write(self.outgoing, *said, *([body] if "answered" in meta else ()))
+        reply = [b"r" + _json(meta).encode()]
+        frames.write(self.outgoing, *reply, *([body] if "answered" in meta else ()))
 
     def _evaluation(self, spec: bytes, *, script: bool) -> None:
         """Serve the calls of one opened program until it is closed or over."""
@@ -143,11 +143,11 @@ class Zygote:
             request = frames.read(self.incoming)
             if request is None or request[:1] == b"e":
                 break
-            seconds, given = float(request[1:17]), request[17:]
+            seconds, call = float(request[1:17]), request[17:]
             if evaluation is None or over:
                 self._say(**over)
             else:
-                over = self._call(evaluation, [*first, given], seconds)
+                over = self._call(evaluation, [*first, call], seconds)
             first = []
             if request[:1] == b"l":
                 break
@@ -160,7 +160,7 @@ class Zygote:
         began, before = time.monotonic(), evaluation.cpu_seconds()
         meanwhile = self._ahead if self._spare is None else None
         answer, killed = evaluation.exchange(messages, seconds, meanwhile)
-        taken = time.monotonic() - began
+        elapsed = time.monotonic() - began
         if answer is not None and self.plan["cgroup"] is not None and evaluation.too_much():
             answer, killed = None, "memory"  # by those that are left, of which some were killed for it
         if answer is None:
@@ -170,8 +170,8 @@ class Zygote:
         meta = {
             "answered": answer is not None,
             "killed": killed,
-            "seconds": taken,
-            "cpu": max(0.0, evaluation.cpu_seconds(look=taken >= _WORTH_A_LOOK) - before),
+            "seconds": elapsed,
+            "cpu": max(0.0, evaluation.cpu_seconds(look=elapsed >= _WORTH_A_LOOK) - before),
             "printed": evaluation.tail(),
         }
         self._say(answer or b"", **meta)
@@ -197,7 +197,7 @@ def _take(descriptor: int) -> int:
 
 
 def _enter(cgroup: dict[str, Any]) -> dict[str, Any] | None:
-    """Enter the cgroup whose descriptors these are; what is left of them, None where it cannot be entered."""
+    """Enter the cgroup of these descriptors; those still open, None where it cannot be entered."""
     events = _take(cgroup["events"])
     os.close(cgroup["events"])
     if cgroup["enter"] is not None:
@@ -219,14 +219,14 @@ def main() -> None:
         os.dup2(nothing, standard)
     if plan["cgroup"] is not None:
         plan["cgroup"] = _enter(plan["cgroup"])
-    kept = {incoming, outgoing, *((plan["cgroup"] or {}).values())}
-    for descriptor in {*range(3, 256)} - kept:
+    needed = {incoming, outgoing, *((plan["cgroup"] or {}).values())}
+    for descriptor in {*range(3, 256)} - needed:
         with contextlib.suppress(OSError):
             os.close(descriptor)
     for standard in (3, 4):  # where an evaluation has its channel: no pipe of the zygote's is to be there
         os.dup2(0, standard, inheritable=False)
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    sys.path[:] = [*plan["path"], *(place for place in sys.path if place not in ("", plan["library"]))]
+    sys.path[:] = [*plan["path"], *(folder for folder in sys.path if folder not in ("", plan["library"]))]
     try:
         if plan["become"] is not None:
             kernel.become(plan["become"])
@@ -237,8 +237,8 @@ def main() -> None:
         for name in plan["modules"]:
             importlib.import_module(name)
     except BaseException as error:
-        said = {"ready": False, "error": f"{type(error).__name__}: {error}"}
-        frames.write(outgoing, b"r" + json.dumps(said).encode())
+        hello = {"ready": False, "error": f"{type(error).__name__}: {error}"}
+        frames.write(outgoing, b"r" + json.dumps(hello).encode())
         return
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]

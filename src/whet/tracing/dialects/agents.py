@@ -31,7 +31,7 @@ TOLD_BY = "agent_told_by"
 _HANDOFF = re.compile(r"(?:transfer|hand_?off|delegate)_(?:back_)?to_(.+)")
 _ROLE = re.compile(r"\s*you(?:'re| are) (?:an? |the )?([^.,;:\n]{2,60})", re.IGNORECASE)
 _TYPE = ("subagent_type", "agent_name", "agent", "recipient")
-"""Arguments in which a tool that starts sub-agents (deepagents' `task`) is told which."""
+"""Arguments that tell a tool that starts sub-agents (deepagents' `task`) which one to start."""
 _LONG = 16
 """Characters from which an argument that stands in a question is evidence; a city's name would stand in many."""
 _SHORTEST = 4
@@ -51,8 +51,8 @@ class _Call:
     @property
     def conversation(self) -> list[Message]:
         """Without the system prompt."""
-        asked = self.step.observation if isinstance(self.step.observation, list) else []
-        return [each for each in asked if each.get("role") not in ("system", "developer")]
+        messages = self.step.observation if isinstance(self.step.observation, list) else []
+        return [message for message in messages if message.get("role") not in ("system", "developer")]
 
     @property
     def asked_for(self) -> Sequence[Message]:
@@ -69,8 +69,8 @@ class _Turn:
     """The call that asked for it, its tool call, and `handoff` or `call`."""
 
 
-def wire_of(request: Mapping[str, Json], stated: str | None, asked: Sequence[Message]) -> Wire:
-    """What a request tells.
+def wire_of(request: Mapping[str, Json], stated: str | None, messages: Sequence[Message]) -> Wire:
+    """The signs of its agent in a request.
 
     Args:
         request: as the agent sent it.
@@ -80,14 +80,18 @@ def wire_of(request: Mapping[str, Json], stated: str | None, asked: Sequence[Mes
     metadata = request.get("metadata")
     held: Mapping[str, Json] = metadata if isinstance(metadata, dict) else {}
     named = (held.get(key) for key in ("gen_ai.agent.name", "agent_name", "agent"))
-    stated = stated or next((each for each in named if isinstance(each, str) and each), None)
+    stated = stated or next((agent for agent in named if isinstance(agent, str) and agent), None)
     speakers = []
-    given = request.get("messages", request.get("input"))
-    for each in given if isinstance(given, list) else ():
-        name = each.get("name") if isinstance(each, dict) and each.get("role") == "assistant" else None
+    sent_messages = request.get("messages", request.get("input"))
+    for message in sent_messages if isinstance(sent_messages, list) else ():
+        name = (
+            message.get("name") if isinstance(message, dict) and message.get("role") == "assistant" else None
+        )
         if isinstance(name, str) and name:
-            speakers.append((name, each))
-    system = "\n".join(each.get("text", "") for each in asked if each["role"] in ("system", "developer"))
+            speakers.append((name, message))
+    system = "\n".join(
+        message.get("text", "") for message in messages if message["role"] in ("system", "developer")
+    )
     return Wire(stated, speakers, system, tuple(sorted(_tool_names(request))))
 
 
@@ -118,21 +122,24 @@ def attribute(
         turn.opener = _opener(turn, turns[:number], calls)
     _name_turns(turns)
     _name_by_role(calls)
-    made: dict[str, Step] = {}
+    attributed: dict[str, Step] = {}
     inside: dict[str, list[Step]] = {}
     for turn in turns:
         if turn.opener is not None:
             step = _agent_step(turn, calls)
             inside[turn.calls[0].step.id] = [step]
         for call in turn.calls:
-            made[call.step.id] = _named(call, None if turn.opener is None else _id(turn))
+            attributed[call.step.id] = _named(call, None if turn.opener is None else _id(turn))
     nested = {
         call.step.id
         for turn in turns
         if turn.opener is not None and turn.opener[2] == "call"
         for call in turn.calls
     }
-    return [one for step in steps for one in (*inside.get(step.id, ()), made.get(step.id, step))], nested
+    ordered: list[Step] = []
+    for step in steps:
+        ordered += (*inside.get(step.id, ()), attributed.get(step.id, step))
+    return ordered, nested
 
 
 def _named(call: _Call, parent: str | None) -> Step:
@@ -151,9 +158,9 @@ def _name(calls: Sequence[_Call]) -> None:
         if call.wire.agent:
             call.name, call.how = call.wire.agent, "request"
         for speaker, message in call.wire.speakers:
-            said = _said(message)
+            signature = _signature(message)
             for earlier in reversed(calls[:number]):
-                if earlier.ended <= call.started and said == _said(earlier.step.action):
+                if earlier.ended <= call.started and signature == _signature(earlier.step.action):
                     if not earlier.name:
                         earlier.name, earlier.how = speaker, "message name"
                     break
@@ -167,27 +174,27 @@ def _share(calls: Sequence[_Call]) -> None:
         if call.name and call.wire.persona is not None:
             names.setdefault(call.wire.persona, set()).add((call.name, call.how))
     for call in calls:
-        known = names.get(call.wire.persona, set())
-        if not call.name and len({name for name, _ in known}) == 1:
-            call.name, call.how = min(known)
+        aliases = names.get(call.wire.persona, set())
+        if not call.name and len({name for name, _ in aliases}) == 1:
+            call.name, call.how = min(aliases)
 
 
-def _said(message: Json) -> bytes | None:
+def _signature(message: Json) -> bytes | None:
     """A message of an assistant for comparison: its text and its calls, in whatever API's form."""
     if not isinstance(message, dict):
         return None
     content = message.get("text", message.get("content"))
     if isinstance(content, list):
         content = "".join(str(part.get("text", "")) for part in content if isinstance(part, dict))
-    asked = []
+    calls = []
     for call in message.get("tool_calls") or ():
         held = call.get("function", call)
-        given = held.get("arguments")
-        if isinstance(given, str):
+        arguments = held.get("arguments")
+        if isinstance(arguments, str):
             with contextlib.suppress(msgspec.DecodeError):
-                given = msgspec.json.decode(given)
-        asked.append([call.get("id"), held.get("name"), given])
-    return canonical([content or "", asked])
+                arguments = msgspec.json.decode(arguments)
+        calls.append([call.get("id"), held.get("name"), arguments])
+    return canonical([content or "", calls])
 
 
 def _turns(calls: Sequence[_Call]) -> list[_Turn]:
@@ -208,7 +215,7 @@ def _turns(calls: Sequence[_Call]) -> list[_Turn]:
 
 
 def _goes_on(call: _Call, earlier: _Call) -> bool:
-    """Whether a conversation is an earlier one with more messages."""
+    """True if a conversation is an earlier one with more messages."""
     now, before = call.conversation, earlier.conversation
     return (
         earlier.ended <= call.started
@@ -222,81 +229,85 @@ def _opener(
     turn: _Turn, before: Sequence[_Turn], calls: Sequence[_Call]
 ) -> tuple[_Call, Message, str] | None:
     first = turn.calls[0]
-    taken = {id(other.opener[1]) for other in before if other.opener is not None}
-    for call in reversed([each for each in calls if each.ended <= first.started and each.turn is not turn]):
-        for asked in call.asked_for:
-            if call.wire.persona == first.wire.persona or id(asked) in taken:
+    opened = {id(earlier.opener[1]) for earlier in before if earlier.opener is not None}
+    for call in reversed(calls):
+        if call.ended > first.started or call.turn is turn:
+            continue
+        for tool_call in call.asked_for:
+            if call.wire.persona == first.wire.persona or id(tool_call) in opened:
                 continue
-            if _handed_over(asked, first):
-                return call, asked, "handoff"
-            apart = not _goes_on(first, call) and _open(asked, call, first, calls)
-            if apart and _evident(asked, turn, calls):
-                return call, asked, "call"
+            if _handed_over(tool_call, first):
+                return call, tool_call, "handoff"
+            apart = not _goes_on(first, call) and _open(tool_call, call, first, calls)
+            if apart and _evident(tool_call, turn, calls):
+                return call, tool_call, "call"
     return None
 
 
-def _handed_over(asked: Message, first: _Call) -> bool:
+def _handed_over(tool_call: Message, first: _Call) -> bool:
     """A handoff whose result is the newest that the conversation has."""
-    if _HANDOFF.fullmatch(asked.get("name") or "") is None:
+    if _HANDOFF.fullmatch(tool_call.get("name") or "") is None:
         return False
-    results = [each for each in first.conversation if each["role"] == "tool"]
-    return bool(results) and results[-1].get("tool_call_id") == asked.get("id") is not None
+    results = [message for message in first.conversation if message["role"] == "tool"]
+    return bool(results) and results[-1].get("tool_call_id") == tool_call.get("id") is not None
 
 
-def _result(asked: Message, call: _Call, calls: Sequence[_Call]) -> tuple[_Call, str] | None:
+def _result(tool_call: Message, call: _Call, calls: Sequence[_Call]) -> tuple[_Call, str] | None:
     """The first request that has the result of a tool call, and its text."""
-    place = len(call.conversation)
+    offset = len(call.conversation)
     for later in calls:
         if later.started < call.ended:
             continue
-        for each in later.conversation[place:]:
-            same = each.get("tool_call_id") == asked.get("id") and asked.get("id") is not None
-            if each["role"] == "tool" and same and later.wire.persona == call.wire.persona:
-                return later, each.get("text") or ""
+        for message in later.conversation[offset:]:
+            same = message.get("tool_call_id") == tool_call.get("id") and tool_call.get("id") is not None
+            if message["role"] == "tool" and same and later.wire.persona == call.wire.persona:
+                return later, message.get("text") or ""
     return None
 
 
-def _open(asked: Message, call: _Call, first: _Call, calls: Sequence[_Call]) -> bool:
-    answered = _result(asked, call, calls)
+def _open(tool_call: Message, call: _Call, first: _Call, calls: Sequence[_Call]) -> bool:
+    answered = _result(tool_call, call, calls)
     return answered is None or answered[0].started >= first.started
 
 
-def _evident(asked: Message, turn: _Turn, calls: Sequence[_Call]) -> bool:
-    questions = [each.get("text") or "" for each in turn.calls[0].conversation if each["role"] == "user"]
-    given = list(_texts(asked.get("arguments")))
+def _evident(tool_call: Message, turn: _Turn, calls: Sequence[_Call]) -> bool:
+    questions = [
+        message.get("text") or "" for message in turn.calls[0].conversation if message["role"] == "user"
+    ]
+    arguments = list(_texts(tool_call.get("arguments")))
     if any(
         text == question or (len(text) >= _LONG and text in question)
-        for text in given
+        for text in arguments
         for question in questions
     ):
         return True
-    opened = next(call for call in calls if any(each is asked for each in call.asked_for))
-    answered = _result(asked, opened, calls)
+    opened = next(call for call in calls if any(requested is tool_call for requested in call.asked_for))
+    answered = _result(tool_call, opened, calls)
     last = turn.calls[-1].step.action
-    said = last.get("text") or "" if isinstance(last, dict) else ""
-    return answered is not None and len(said) >= _SHORTEST and said in answered[1]
+    answer = last.get("text") or "" if isinstance(last, dict) else ""
+    return answered is not None and len(answer) >= _SHORTEST and answer in answered[1]
 
 
 def _texts(value: Json) -> Iterator[str]:
     if isinstance(value, str):
         yield value.strip()
     elif isinstance(value, dict | list):
-        for each in value.values() if isinstance(value, dict) else value:
-            yield from _texts(each)
+        for inner in value.values() if isinstance(value, dict) else value:
+            yield from _texts(inner)
 
 
 def _name_turns(turns: Sequence[_Turn]) -> None:
-    """What nobody named goes by the tool call that it works on."""
+    """Name an agent that nobody named by the tool call that it works on."""
     for turn in turns:
         if turn.opener is None:
             continue
-        _, asked, _ = turn.opener
-        tool = str(asked.get("name") or "")
+        _, tool_call, _ = turn.opener
+        tool = str(tool_call.get("name") or "")
         handoff = _HANDOFF.fullmatch(tool)
-        given = asked.get("arguments")
+        arguments = tool_call.get("arguments")
         typed = next(
-            (given[key] for key in _TYPE if isinstance(given.get(key), str))
-            if isinstance(given, dict)
+            (arguments[key] for key in _TYPE if isinstance(arguments.get(key), str))
+            if isinstance(arguments, dict)
             else iter(()),
             None,
         )
@@ -322,21 +333,21 @@ def _id(turn: _Turn) -> str:
 
 def _agent_step(turn: _Turn, calls: Sequence[_Call]) -> Step:
     assert turn.opener is not None
-    call, asked, how = turn.opener
+    call, tool_call, how = turn.opener
     first, last = turn.calls[0], turn.calls[-1]
-    answered = _result(asked, call, calls) if how == "call" else None
-    said = last.step.action if isinstance(last.step.action, dict) else {}
+    answered = _result(tool_call, call, calls) if how == "call" else None
+    answer = last.step.action if isinstance(last.step.action, dict) else {}
     outer = _around(turn)
     return Step(
-        observation=asked.get("arguments"),
-        action=answered[1] if answered is not None else said.get("text"),
+        observation=tool_call.get("arguments"),
+        action=answered[1] if answered is not None else answer.get("text"),
         kind=AGENT,
         name=first.name,
         agent=first.name,
         id=_id(turn),
         parent=None if outer is None else _id(outer),
         latency=max(0, last.ended - first.started) / 1e9,
-        info={SPAWNED: how, "tool_call_id": asked.get("id"), "trace_id": first.step.info.get("trace_id")},
+        info={SPAWNED: how, "tool_call_id": tool_call.get("id"), "trace_id": first.step.info.get("trace_id")},
     )
 
 

@@ -9,12 +9,12 @@ from .reading import AGENT, LLM
 
 
 def form(trajectory: Trajectory) -> dict[str, Json]:
-    """A Trajectory as `whet show trajectories` prints it: what was asked and done, and what was said of it.
+    """A Trajectory as `whet show trajectories` prints it: its task, its steps and its feedback.
 
     `parent` of a step is the index of the step it happened in.  Works for any Trajectory, traced by
     OpenTelemetry, by the gateway or by `whet.trace`.
     """
-    places = {step.id: place for place, step in enumerate(trajectory.steps) if step.id}
+    indices = {step.id: index for index, step in enumerate(trajectory.steps) if step.id}
     error = trajectory.error
     return {
         "id": trajectory.id,
@@ -34,12 +34,12 @@ def form(trajectory: Trajectory) -> dict[str, Json]:
         "seconds": trajectory.seconds,
         "scores": [msgspec.to_builtins(score) for score in trajectory.scores.values()],
         "feedback": msgspec.to_builtins(trajectory.feedback),
-        "steps": [step_form(step, place, places) for place, step in enumerate(trajectory.steps)],
+        "steps": [step_form(step, index, indices) for index, step in enumerate(trajectory.steps)],
         "meta": dict(trajectory.meta),
     }
 
 
-def step_form(step: Step, index: int, places: dict[str, int]) -> dict[str, Json]:
+def step_form(step: Step, index: int, indices: dict[str, int]) -> dict[str, Json]:
     """One step: kind, parent index, span_ids, name, model, input_messages, output, arguments, usage, error."""
     info = step.info
     spoken = step.kind in (AGENT, LLM)
@@ -51,7 +51,7 @@ def step_form(step: Step, index: int, places: dict[str, int]) -> dict[str, Json]
         "kind": step.kind,
         "name": step.name,
         "agent": step.agent,
-        "parent": None if step.parent is None else places.get(step.parent),
+        "parent": None if step.parent is None else indices.get(step.parent),
         "span_ids": info.get("span_ids", []),
         "trace_id": info.get("trace_id"),
         "model": info.get("model"),

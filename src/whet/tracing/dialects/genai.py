@@ -24,7 +24,9 @@ from .reading import (
     TOOL,
     Reading,
     Usage,
+    array,
     failure,
+    first,
     number,
     usage,
     word,
@@ -78,8 +80,8 @@ def of_kind(content: Content, kind: str) -> Reading:
     elif kind == TOOL:
         reading.name = word(held, "gen_ai.tool.name") or content.span.name.removeprefix("execute_tool ")
         reading.tool_call_id = word(held, "gen_ai.tool.call.id")
-        reading.arguments = parsed(_first(held, "gen_ai.tool.call.arguments", "tool_arguments"))
-        reading.result, _ = tool_result(_first(held, "gen_ai.tool.call.result", "tool_response"))
+        reading.arguments = parsed(first(held, "gen_ai.tool.call.arguments", "tool_arguments"))
+        reading.result, _ = tool_result(first(held, "gen_ai.tool.call.result", "tool_response"))
     elif kind == AGENT:
         name = word(held, "gen_ai.agent.name", "gen_ai.workflow.name")
         reading.named = name is not None
@@ -87,8 +89,8 @@ def of_kind(content: Content, kind: str) -> Reading:
         reading.model = word(held, "gen_ai.request.model")
         reading.aggregate = tokens(held, "gen_ai.aggregated_usage.") or tokens(held)
         spoken(content, reading)
-        if isinstance(whole := structure(held.get("gen_ai.output.messages")), list):
-            answers = [each for each in messages(whole) if each["role"] == "assistant"]
+        if isinstance(dialogue := structure(held.get("gen_ai.output.messages")), list):
+            answers = [turn for turn in messages(dialogue) if turn["role"] == "assistant"]
             reading.output, reading.others = (answers[-1] if answers else None), []
     elif kind == FUNCTION:
         reading.model = word(held, "gen_ai.request.model")
@@ -97,13 +99,12 @@ def of_kind(content: Content, kind: str) -> Reading:
 
 
 def model_call(content: Content, reading: Reading) -> None:
-    """What a model was asked and answered."""
+    """Read a model call: model, usage, messages."""
     held = content.attributes
     reading.response_model = word(held, "gen_ai.response.model")
     reading.model = word(held, "gen_ai.request.model") or reading.response_model
     reading.response_id = word(held, "gen_ai.response.id")
-    reasons = structure(held.get("gen_ai.response.finish_reasons"))
-    if isinstance(reasons, list) and reasons:
+    if reasons := array(held.get("gen_ai.response.finish_reasons")):
         reading.finish = reasons[0]
     reading.usage = tokens(held)
     spoken(content, reading)
@@ -131,57 +132,60 @@ def tokens(held: Mapping[str, Json], prefix: str = "gen_ai.usage.") -> Usage | N
 
 def spoken(content: Content, reading: Reading) -> None:
     """Input and output messages, from attributes, else from events or log records of the span."""
-    for held in (content.attributes, *(each.attributes for each in content.events if each.name == _DETAILS)):
-        said = [*_instructions(held), *messages(held.get("gen_ai.input.messages"))]
-        if said and reading.input is None:
-            reading.input = with_wire_ids(said)
-        answers = [message(each) for each in _list(held.get("gen_ai.output.messages"))]
-        whole = [each[-1] for each in answers if each]
-        if whole and reading.output is None:
-            reading.output, reading.others = whole[0], whole[1:]
+    for held in (
+        content.attributes,
+        *(event.attributes for event in content.events if event.name == _DETAILS),
+    ):
+        prompt = [*_instructions(held), *messages(held.get("gen_ai.input.messages"))]
+        if prompt and reading.input is None:
+            reading.input = with_wire_ids(prompt)
+        answers = [message(answer) for answer in array(held.get("gen_ai.output.messages"))]
+        finals = [answer[-1] for answer in answers if answer]
+        if finals and reading.output is None:
+            reading.output, reading.others = finals[0], finals[1:]
     if reading.input is None and reading.output is None:
         by_event(_events(content), reading)
 
 
 def by_event(events: Iterable[Event], reading: Reading) -> None:
     """Messages that came one by one, as events of the span or as log records."""
-    said: list[Message] = []
+    prompt: list[Message] = []
     answers: list[Message] = []
-    for event in sorted(events, key=lambda each: each.at):
+    for event in sorted(events, key=lambda event: event.at):
         body = event.body if isinstance(event.body, dict) else event.attributes
         if event.name == "gen_ai.choice":
             inner = structure(body.get("message"))
-            given = inner if isinstance(inner, dict) else {**body, "content": inner or body.get("content")}
-            answers += message(_with_calls({**given, "role": given.get("role") or "assistant"}))
+            choice = inner if isinstance(inner, dict) else {**body, "content": inner or body.get("content")}
+            answers += message(_with_calls({**choice, "role": choice.get("role") or "assistant"}))
             reading.finish = reading.finish or body.get("finish_reason")
         elif event.name in _ROLES:
-            said += message(_with_calls({**body, "role": body.get("role") or _ROLES[event.name]}))
+            prompt += message(_with_calls({**body, "role": body.get("role") or _ROLES[event.name]}))
         elif event.name == "gen_ai.content.prompt":
-            said += messages(body.get("gen_ai.prompt"))
+            prompt += messages(body.get("gen_ai.prompt"))
         elif event.name == "gen_ai.content.completion":
             answers += messages(body.get("gen_ai.completion"))
-    if said:
-        reading.input = with_wire_ids(said)
+    if prompt:
+        reading.input = with_wire_ids(prompt)
     if answers:
         reading.output, reading.others = answers[0], answers[1:]
 
 
 def _events(content: Content) -> list[Event]:
     """Events and log records, and those that an older PydanticAI writes as one attribute."""
-    found = list(content.events)
-    for each in _list(content.attributes.get("events")):
-        if isinstance(each, dict) and isinstance(name := each.get("event.name"), str):
-            found.append(Event(name, 0, each))
-    return found
+    events = list(content.events)
+    for record in array(content.attributes.get("events")):
+        if isinstance(record, dict) and isinstance(name := record.get("event.name"), str):
+            events.append(Event(name, 0, record))
+    return events
 
 
 def _instructions(held: Mapping[str, Json]) -> list[Message]:
     """The system prompt, which stands apart from the messages."""
-    given = held.get("gen_ai.system_instructions")
-    parts = structure(given)
+    instructions = held.get("gen_ai.system_instructions")
+    parts = structure(instructions)
     if isinstance(parts, list):
-        return [each for each in message({"role": "system", "parts": parts}) if each.get("text")]
-    return [{"role": "system", "text": plain(given)}] if given else []
+        return [turn for turn in message({"role": "system", "parts": parts}) if turn.get("text")]
+    return [{"role": "system", "text": plain(instructions)}] if instructions else []
 
 
 def _with_calls(body: dict[str, Json]) -> dict[str, Json]:
@@ -191,12 +195,3 @@ def _with_calls(body: dict[str, Json]) -> dict[str, Json]:
         if key == "tool_calls" or isinstance(inner, list):
             body[key] = inner
     return body
-
-
-def _list(value: Json) -> list[Json]:
-    found = structure(value)
-    return found if isinstance(found, list) else []
-
-
-def _first(held: Mapping[str, Json], *keys: str) -> Json:
-    return next((held[key] for key in keys if held.get(key) is not None), None)

@@ -1,7 +1,7 @@
 """Langfuse's SDK: OpenTelemetry spans with `langfuse.observation.type` and JSON in attributes of its own.
 
 A function decorated with `@observe()` alone is an observation of the type span: the run itself where nothing
-is around it, else a function.  Its input is what it was called with, `{"args": [...], "kwargs": {...}}`.
+is around it, else a function.  Its input is its arguments, `{"args": [...], "kwargs": {...}}`.
 
 Source: langfuse 3 to 5 (Python), `LangfuseOtelSpanAttributes`.
 """
@@ -51,60 +51,64 @@ def _generation(held: Mapping[str, Json], reading: Reading) -> None:
     reading.model = word(held, "langfuse.observation.model.name")
     reading.finish = parsed(held.get("langfuse.observation.metadata.finish_reason"))
     reading.usage = _tokens(structure(held.get("langfuse.observation.usage_details")))
-    reading.input = with_wire_ids(_asked(held.get(_INPUT))) or None
+    reading.input = with_wire_ids(_prompt(held.get(_INPUT))) or None
     if reading.error is None:
         answer = structure(held.get(_OUTPUT))
         spoken = messages(answer if isinstance(answer, list) else [answer])
         reading.output = joined(spoken) or _text("assistant", held.get(_OUTPUT))
 
 
-def _asked(value: Json) -> list[Message]:
+def _prompt(value: Json) -> list[Message]:
     """A list of messages, a request that has one, or a bare prompt."""
     body = structure(value)
     if isinstance(body, dict) and "messages" in body:
         body = body["messages"]
     if isinstance(body, list):
         return messages(body)
-    said = _text("user", value)
-    return [] if said is None else [said]
+    turn = _text("user", value)
+    return [] if turn is None else [turn]
 
 
-def _tokens(said: Json) -> Usage | None:
+def _tokens(details: Json) -> Usage | None:
     """Langfuse's own names, or those of the provider."""
-    if not isinstance(said, dict):
+    if not isinstance(details, dict):
         return None
     return usage(
-        number(said, "input", "prompt_tokens", "input_tokens"),
-        number(said, "output", "completion_tokens", "output_tokens"),
-        number(said, "input_cached_tokens", "cache_read_input_tokens")
-        or _detail(said, "prompt_tokens_details", "cached_tokens"),
-        number(said, "output_reasoning_tokens")
-        or _detail(said, "completion_tokens_details", "reasoning_tokens"),
+        number(details, "input", "prompt_tokens", "input_tokens"),
+        number(details, "output", "completion_tokens", "output_tokens"),
+        number(details, "input_cached_tokens", "cache_read_input_tokens")
+        or _detail(details, "prompt_tokens_details", "cached_tokens"),
+        number(details, "output_reasoning_tokens")
+        or _detail(details, "completion_tokens_details", "reasoning_tokens"),
     )
 
 
-def _detail(said: Mapping[str, Json], group: str, name: str) -> int | None:
-    held = said.get(group)
+def _detail(details: Mapping[str, Json], group: str, name: str) -> int | None:
+    held = details.get(group)
     return number(held, name) if isinstance(held, dict) else None
 
 
 def _agent(held: Mapping[str, Json], reading: Reading) -> None:
-    given = _called(held)
-    if isinstance(given, dict):
-        values = given.get("args") if set(given) == {"args"} else list(given.values())
-        given = values[0] if isinstance(values, list) and len(values) == 1 else given
-    asked = _text("user", given)
-    reading.input = None if asked is None else [asked]
+    arguments = _called(held)
+    if isinstance(arguments, dict):
+        values = arguments.get("args") if set(arguments) == {"args"} else list(arguments.values())
+        arguments = values[0] if isinstance(values, list) and len(values) == 1 else arguments
+    question = _text("user", arguments)
+    reading.input = None if question is None else [question]
     if reading.error is None:
         reading.output = _text("assistant", held.get(_OUTPUT))
 
 
 def _called(held: Mapping[str, Json]) -> Json:
-    """What it was called with: by name as far as it was, as a tool's arguments are."""
-    given = parsed(held.get(_INPUT))
-    if isinstance(given, dict) and set(given) == {"args", "kwargs"} and isinstance(given["kwargs"], dict):
-        return {**({"args": given["args"]} if given["args"] else {}), **given["kwargs"]}
-    return given
+    """The arguments of the call: by name as far as they were, as a tool's arguments are."""
+    arguments = parsed(held.get(_INPUT))
+    if (
+        isinstance(arguments, dict)
+        and set(arguments) == {"args", "kwargs"}
+        and isinstance(arguments["kwargs"], dict)
+    ):
+        return {**({"args": arguments["args"]} if arguments["args"] else {}), **arguments["kwargs"]}
+    return arguments
 
 
 def _text(role: str, value: Json) -> Message | None:

@@ -24,6 +24,7 @@ from .reading import (
     TOOL,
     Reading,
     Usage,
+    array,
     failure,
     indexed,
     number,
@@ -39,10 +40,10 @@ MARKS = frozenset({"openinference.span.kind"})
 
 def read(content: Content) -> Reading | None:
     """A span that says its OpenInference kind."""
-    said = word(content.attributes, "openinference.span.kind")
-    if said is None:
+    kind_name = word(content.attributes, "openinference.span.kind")
+    if kind_name is None:
         return None
-    kind = _KINDS.get(said.upper(), FUNCTION)
+    kind = _KINDS.get(kind_name.upper(), FUNCTION)
     reading = Reading(kind, content.span.name, error=failure(content))
     if kind == LLM:
         _model_call(content, reading)
@@ -61,24 +62,24 @@ def read(content: Content) -> Reading | None:
         )
         reading.named = name is not None and kind == AGENT
         reading.name = name or content.span.name.removesuffix(".run")
-        reading.calls = [each for each in _dicts(content.attributes.get("input.value")) if "args" in each]
-        reading.fill = lambda whole: _agent(content, whole)
+        reading.calls = [call for call in _dicts(content.attributes.get("input.value")) if "args" in call]
+        reading.fill = lambda agent: _agent(content, agent)
     return reading
 
 
 def _model_call(content: Content, reading: Reading) -> None:
     held = content.attributes
-    given = structure(held.get("llm.invocation_parameters"))
-    asked = word(given, "model", "model_name") if isinstance(given, dict) else None
+    parameters = structure(held.get("llm.invocation_parameters"))
+    requested = word(parameters, "model", "model_name") if isinstance(parameters, dict) else None
     body = structure(held.get("output.value"))
     stated = word(held, "llm.model_name")
     answer = body if isinstance(body, dict) else {}
-    reading.response_model = word(answer, "model") or (stated if asked and stated != asked else None)
+    reading.response_model = word(answer, "model") or (stated if requested and stated != requested else None)
     reading.response_id = word(answer, "id")
-    reading.model = asked or stated
+    reading.model = requested or stated
     reading.finish = held.get("llm.finish_reason")
     reading.usage = _tokens(held)
-    reading.input = _messages(held, "llm.input_messages.") or _asked(held.get("input.value"))
+    reading.input = _messages(held, "llm.input_messages.") or _prompt(held.get("input.value"))
     answers = _messages(held, "llm.output_messages.") or []
     choices = answer.get("choices")
     if isinstance(choices, list) and len(choices) > 1:
@@ -86,8 +87,8 @@ def _model_call(content: Content, reading: Reading) -> None:
     else:
         reading.output = joined(answers)
     if reading.output is None and body is None and reading.error is None:
-        said = word(held, "output.value")
-        reading.output = {"role": "assistant", "text": said} if said else None
+        text = word(held, "output.value")
+        reading.output = {"role": "assistant", "text": text} if text else None
 
 
 def _tokens(held: Mapping[str, Json]) -> Usage | None:
@@ -101,41 +102,41 @@ def _tokens(held: Mapping[str, Json]) -> Usage | None:
 
 def _messages(held: Mapping[str, Json], prefix: str) -> list[Message] | None:
     """Messages from flattened attributes, None if there are none."""
-    found: list[Message] = []
-    for each in indexed(under(held, prefix)):
-        inner = each.get("message")
+    turns: list[Message] = []
+    for branch in indexed(under(held, prefix)):
+        inner = branch.get("message")
         if isinstance(inner, dict):
-            found += message(_unflattened(inner))
-    return with_wire_ids(found) or None
+            turns += message(_unflattened(inner))
+    return with_wire_ids(turns) or None
 
 
 def _unflattened(flat: dict[str, Json]) -> Message:
     """One message in the form that the model's API has."""
     parts: list[Json] = []
-    for each in indexed(flat.get("contents")):
-        part = each.get("message_content")
+    for branch in indexed(flat.get("contents")):
+        part = branch.get("message_content")
         if isinstance(part, dict):
             parts.append(part)
     content = flat.get("content")
     if parts and (not content or any(part.get("type") != "text" for part in parts if isinstance(part, dict))):
         content = parts  # else the same text twice
     calls = []
-    for each in indexed(flat.get("tool_calls")):
-        call = each.get("tool_call")
+    for branch in indexed(flat.get("tool_calls")):
+        call = branch.get("tool_call")
         if isinstance(call, dict):
             calls.append(call)
-    whole = {"role": flat.get("role"), "content": content, "tool_calls": calls}
+    wire_message = {"role": flat.get("role"), "content": content, "tool_calls": calls}
     if "tool_call_id" in flat:
-        whole["tool_call_id"] = flat["tool_call_id"]
+        wire_message["tool_call_id"] = flat["tool_call_id"]
     if "function_call_name" in flat:
-        whole["function_call"] = {
+        wire_message["function_call"] = {
             "name": flat["function_call_name"],
             "arguments": flat.get("function_call_arguments_json"),
         }
-    return whole
+    return wire_message
 
 
-def _asked(value: Json) -> list[Message] | None:
+def _prompt(value: Json) -> list[Message] | None:
     """Messages of a request that stands as JSON in `input.value`."""
     body = structure(value)
     if isinstance(body, list):
@@ -145,21 +146,21 @@ def _asked(value: Json) -> list[Message] | None:
     first: list[Message] = []
     if isinstance(body.get("instructions"), str):
         first = [{"role": "system", "text": body["instructions"]}]
-    given = body.get("messages", body.get("input"))
-    if isinstance(given, str):
-        return [*first, {"role": "user", "text": given}]
-    if isinstance(given, list) and len(given) == 1 and isinstance(given[0], list) and given[0]:
-        given = given[0] if isinstance(given[0][0], dict | list) else given  # LangChain's batch of one
-    return [*first, *messages(given)] or None
+    prompt = body.get("messages", body.get("input"))
+    if isinstance(prompt, str):
+        return [*first, {"role": "user", "text": prompt}]
+    if isinstance(prompt, list) and len(prompt) == 1 and isinstance(prompt[0], list) and prompt[0]:
+        prompt = prompt[0] if isinstance(prompt[0][0], dict | list) else prompt  # LangChain's batch of one
+    return [*first, *messages(prompt)] or None
 
 
 def _tool(content: Content, reading: Reading) -> None:
     held = content.attributes
     reading.name = word(held, "tool.name", "tool_call.function.name") or content.span.name
-    given = parsed(held.get("tool_call.function.arguments") or held.get("input.value"))
-    if isinstance(given, dict) and isinstance(given.get("kwargs"), dict) and "args" in given:
-        given = given["kwargs"] or ({"args": given["args"]} if given["args"] else {})
-    reading.arguments = given
+    arguments = parsed(held.get("tool_call.function.arguments") or held.get("input.value"))
+    if isinstance(arguments, dict) and isinstance(arguments.get("kwargs"), dict) and "args" in arguments:
+        arguments = arguments["kwargs"] or ({"args": arguments["args"]} if arguments["args"] else {})
+    reading.arguments = arguments
     reading.result, id = tool_result(held.get("output.value"))
     reading.tool_call_id = word(held, "tool_call.id", "tool.id") or id
 
@@ -182,35 +183,35 @@ def _agent(content: Content, reading: Reading) -> None:
 
 
 def _task(held: Mapping[str, Json], answer: Message) -> list[Message] | None:
-    """What an agent was asked to do."""
+    """The task of an agent."""
     if "raw" in answer and "expected_output" in answer:  # CrewAI: the task is in what came of it
-        said = word(answer, "description")
-        return [{"role": "user", "text": said}] if said else None
+        question = word(answer, "description")
+        return [{"role": "user", "text": question}] if question else None
     value = held.get("input.value")
     body = structure(value)
-    found = _asked(body)
-    if found:
-        return found
+    prompt = _prompt(body)
+    if prompt:
+        return prompt
     if isinstance(body, dict):
-        said = word(body, "task", "input", "question", "query", "prompt")
-        return [{"role": "user", "text": said}] if said else None
-    said = _text(value)
-    return [{"role": "user", "text": said}] if said else None
+        question = word(body, "task", "input", "question", "query", "prompt")
+        return [{"role": "user", "text": question}] if question else None
+    question = _text(value)
+    return [{"role": "user", "text": question}] if question else None
 
 
 def _answer(held: Mapping[str, Json], body: Json) -> Message | None:
-    """What an agent said in the end."""
+    """The final answer of an agent."""
     if isinstance(body, dict):
         if isinstance(body.get("raw"), str):
             return {"role": "assistant", "text": body["raw"]}
-        answers = [each for each in messages(body.get("messages")) if each["role"] == "assistant"]
+        answers = [turn for turn in messages(body.get("messages")) if turn["role"] == "assistant"]
         if answers:
             return answers[-1]
-        said = word(body, "output", "answer", "result", "text")
-        if said:
-            return {"role": "assistant", "text": said}
-    said = _text(held.get("output.value"))
-    return {"role": "assistant", "text": said} if said else None
+        text = word(body, "output", "answer", "result", "text")
+        if text:
+            return {"role": "assistant", "text": text}
+    text = _text(held.get("output.value"))
+    return {"role": "assistant", "text": text} if text else None
 
 
 def _text(value: Json) -> str | None:
@@ -221,5 +222,4 @@ def _dicts(value: Json) -> list[Message]:
     """The objects of a list; `input.value` of a graph node that runs tools is one."""
     if not isinstance(value, str) or not value.startswith("[{"):
         return []
-    found = structure(value)
-    return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
+    return [call for call in array(value) if isinstance(call, dict)]

@@ -22,18 +22,18 @@ def read(content: Content) -> Reading | None:
     name = word(held, "gen_ai.agent.name", "agent_name")
     reading.name, reading.named = name or reading.name, name is not None
     reading.model = word(held, "gen_ai.request.model", "model_name")
-    whole = messages(held.get("pydantic_ai.all_messages") or held.get("all_messages_events"))
-    if whole:
+    dialogue = messages(held.get("pydantic_ai.all_messages") or held.get("all_messages_events"))
+    if dialogue:
         new = number(held, "pydantic_ai.new_message_index") or 0
-        asked: list[Message] = [{"role": "system", "text": each["text"]} for each in _system(content)]
-        asked += whole[:new]
-        for each in whole[new:]:
-            if each["role"] == "assistant":
+        prompt: list[Message] = [{"role": "system", "text": turn["text"]} for turn in _system(content)]
+        prompt += dialogue[:new]
+        for turn in dialogue[new:]:
+            if turn["role"] == "assistant":
                 break
-            asked.append(each)
-        reading.input = with_wire_ids(asked)
+            prompt.append(turn)
+        reading.input = with_wire_ids(prompt)
     result = held.get("final_result")
-    answers = [each for each in whole if each["role"] == "assistant"]
+    answers = [turn for turn in dialogue if turn["role"] == "assistant"]
     if result is not None:
         reading.output = {"role": "assistant", "text": plain(result)}
     elif answers and reading.error is None:
@@ -44,4 +44,4 @@ def read(content: Content) -> Reading | None:
 def _system(content: Content) -> list[Message]:
     reading = Reading(AGENT, "")
     genai.spoken(content, reading)
-    return [each for each in reading.input or () if each["role"] == "system" and "text" in each]
+    return [turn for turn in reading.input or () if turn["role"] == "system" and "text" in turn]

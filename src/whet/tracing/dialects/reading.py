@@ -1,4 +1,4 @@
-"""What one span turned out to be: the common result of every dialect.
+"""The reading of one span: the common result of every dialect.
 
 A dialect's module has one function, `read(content) -> Reading | None`: None says "not mine".  It
 looks at one span alone; what needs its neighbours (which agent is whose, which spans are one step)
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
+from typing import Any
 
 import msgspec
 
@@ -30,7 +31,7 @@ OTHER = "other"
 
 
 class Wire(msgspec.Struct):
-    """What one request tells of agents."""
+    """The signs of its agent in one request."""
 
     agent: str | None = None
     """Stated outright."""
@@ -41,7 +42,7 @@ class Wire(msgspec.Struct):
 
     @property
     def persona(self) -> tuple[str, tuple[str, ...]] | None:
-        """What calls of one agent have in common; None where there is nothing to tell it by."""
+        """The common traits of one agent's calls; None where there are none."""
         return (self.system, self.tools) if self.system or self.tools else None
 
 
@@ -51,11 +52,11 @@ class Reading(msgspec.Struct):
     kind: str
     name: str
     named: bool = False
-    """Whether an agent's name is stated, rather than taken from its span."""
+    """True if an agent's name is stated, rather than taken from its span."""
     model: str | None = None
     response_model: str | None = None
     response_id: str | None = None
-    """What the model server called its answer: what a gateway's record of the call has too."""
+    """The model server's id of its answer, which a gateway's record of the call has too."""
     input: list[Message] | None = None
     output: Message | None = None
     others: list[Message] = []
@@ -79,7 +80,7 @@ class Reading(msgspec.Struct):
     extra: dict[str, Json] = {}
     """More for Step.info."""
     wire: Wire | None = None
-    """What the request of a gateway's call tells of agents."""
+    """The signs of its agent in the request of a gateway's call."""
     fill: Callable[[Reading], None] | None = None
     """Reads what only matters if this is an agent: called once that is known."""
 
@@ -88,7 +89,7 @@ def failure(content: Content) -> tuple[str, str] | None:
     """Type and message of what went wrong in a span, None if nothing did.
 
     The exception's event is preferred: a status message may hold a whole traceback.  An exception
-    that was handled leaves an event and no status, and is no failure of the span.
+    that was handled leaves an event and no status, and is not a failure of the span.
     """
     stated = word(content.attributes, "error.type")
     if content.status != ERROR and not stated:
@@ -115,6 +116,21 @@ def word(attributes: Mapping[str, Json], *keys: str) -> str | None:
     return None
 
 
+def first(attributes: Mapping[str, Json], *keys: str) -> Json:
+    """The first of these attributes that is there."""
+    for key in keys:
+        value = attributes.get(key)
+        if value is not None:
+            return value
+    return None
+
+
+def array(value: Json) -> list[Any]:
+    """A list, or a text that holds one as JSON; an empty one of anything else."""
+    members = structure(value)
+    return members if isinstance(members, list) else []
+
+
 def number(attributes: Mapping[str, Json], *keys: str) -> int | None:
     """The first of these attributes that is a count."""
     for key in keys:
@@ -127,9 +143,9 @@ def number(attributes: Mapping[str, Json], *keys: str) -> int | None:
 
 
 def usage(input: int | None, output: int | None, cached: int | None, reasoning: int | None) -> Usage | None:
-    """None if the span says nothing of it: unknown is not 0."""
-    found = {"input": input, "output": output, "cached_input": cached, "reasoning": reasoning}
-    return found if any(value is not None for value in found.values()) else None
+    """None if the span does not state it: unknown is not 0."""
+    counts = {"input": input, "output": output, "cached_input": cached, "reasoning": reasoning}
+    return counts if any(value is not None for value in counts.values()) else None
 
 
 def under(attributes: Mapping[str, Json], prefix: str) -> dict[str, Json]:
@@ -139,14 +155,14 @@ def under(attributes: Mapping[str, Json], prefix: str) -> dict[str, Json]:
         if not key.startswith(prefix):
             continue
         *path, last = key[len(prefix) :].split(".")
-        place = tree
+        branch = tree
         for part in path:
-            inner = place.setdefault(part, {})
+            inner = branch.setdefault(part, {})
             if not isinstance(inner, dict):
                 break  # the same name as a value and as a prefix: the value came first
-            place = inner
+            branch = inner
         else:
-            place.setdefault(last, value)
+            branch.setdefault(last, value)
     return tree
 
 
@@ -154,8 +170,8 @@ def indexed(tree: Json) -> list[dict[str, Json]]:
     """The branches of `under` whose names are numbers, in their order; indices may be sparse."""
     if not isinstance(tree, dict):
         return []
-    found = [(int(key), each) for key, each in tree.items() if key.isdecimal() and len(key) < 10]
-    return [each for _, each in sorted(found, key=lambda pair: pair[0]) if isinstance(each, dict)]
+    branches = [(int(key), branch) for key, branch in tree.items() if key.isdecimal() and len(key) < 10]
+    return [branch for _, branch in sorted(branches, key=lambda pair: pair[0]) if isinstance(branch, dict)]
 
 
 _ASSOCIATED = "traceloop.association.properties."
@@ -177,12 +193,12 @@ def who(contents: Iterable[Content]) -> Who:
     session = subject = None
     metadata: dict[str, Json] = {}
     for content in contents:
-        said = (content.resource, content.attributes)
-        if all(map(_WHOSE.isdisjoint, said)) and _ASSOCIATED not in "\n".join(chain(*said)):
+        sources = (content.resource, content.attributes)
+        if all(map(_WHOSE.isdisjoint, sources)) and _ASSOCIATED not in "\n".join(chain(*sources)):
             continue  # most spans say nothing of it
         held = {**content.resource, **content.attributes}
-        given = structure(held.get("metadata"))
-        own = dict(given) if isinstance(given, dict) else {}
+        stated = structure(held.get("metadata"))
+        own = dict(stated) if isinstance(stated, dict) else {}
         for key, value in held.items():
             if key.startswith(_ASSOCIATED):
                 own[key.removeprefix(_ASSOCIATED)] = value

@@ -15,7 +15,7 @@ from ...types import Json
 from ..content import Content
 from . import genai
 from .messages import Message, joined, message, messages, parsed, plain, structure, tool_result, with_wire_ids
-from .reading import AGENT, FUNCTION, LLM, NODE, TOOL, Reading, failure, indexed, under, word
+from .reading import AGENT, FUNCTION, LLM, NODE, TOOL, Reading, failure, first, indexed, under, word
 
 _INPUT = ("traceloop.entity.input", "gen_ai.task.input")
 _OUTPUT = ("traceloop.entity.output", "gen_ai.task.output")
@@ -40,8 +40,8 @@ def read(content: Content) -> Reading | None:
     if word(held, "gen_ai.task.name", "traceloop.association.properties.langgraph_node"):
         return Reading(NODE, content.span.name, error=failure(content), calls=_calls(held))
     reading = Reading(FUNCTION, _name(content), error=failure(content))
-    reading.arguments = _unwrapped(_body(held, *_INPUT), "inputs")
-    result = _body(held, *_OUTPUT)
+    reading.arguments = _unwrapped(parsed(first(held, *_INPUT)), "inputs")
+    result = parsed(first(held, *_OUTPUT))
     reading.result = None if result is None else plain(_unwrapped(result, "outputs"))
     return reading
 
@@ -50,14 +50,14 @@ def _model_call(content: Content) -> Reading:
     held = content.attributes
     reading = genai.of_kind(content, LLM)
     if reading.input is None:
-        asked: list[Message] = []
-        for each in indexed(under(held, "gen_ai.prompt.")):
-            asked += message(_unflattened(each, "user"))
-        reading.input = with_wire_ids(asked) or None
+        prompt: list[Message] = []
+        for flat in indexed(under(held, "gen_ai.prompt.")):
+            prompt += message(_unflattened(flat, "user"))
+        reading.input = with_wire_ids(prompt) or None
     answers = indexed(under(held, "gen_ai.completion."))
     if reading.output is None and answers:
-        whole = [joined(message(_unflattened(each, "assistant"))) for each in answers]
-        spoken = [each for each in whole if each is not None]
+        joined_answers = (joined(message(_unflattened(flat, "assistant"))) for flat in answers)
+        spoken = [answer for answer in joined_answers if answer is not None]
         reading.output, reading.others = (spoken[0] if spoken else None), spoken[1:]
         reading.finish = reading.finish or answers[0].get("finish_reason")
     return reading
@@ -67,8 +67,8 @@ def _unflattened(flat: dict[str, Json], role: str) -> Message:
     content = flat.get("content")
     parts = structure(content)
     calls = [
-        {"id": each.get("id"), "name": each.get("name"), "arguments": each.get("arguments")}
-        for each in indexed(flat.get("tool_calls"))
+        {"id": call.get("id"), "name": call.get("name"), "arguments": call.get("arguments")}
+        for call in indexed(flat.get("tool_calls"))
     ]
     return {
         "role": flat.get("role") or role,
@@ -82,15 +82,17 @@ def _tool(content: Content) -> Reading:
     held = content.attributes
     reading = genai.of_kind(content, TOOL)
     reading.name = word(held, "gen_ai.tool.name") or _name(content)
-    given = reading.arguments if reading.arguments is not None else _body(held, *_INPUT)
-    if isinstance(given, dict) and "input_str" in given:
-        callback = given.get("kwargs")
+    arguments = reading.arguments if reading.arguments is not None else parsed(first(held, *_INPUT))
+    if isinstance(arguments, dict) and "input_str" in arguments:
+        callback = arguments.get("kwargs")
         if isinstance(callback, dict) and reading.tool_call_id is None:
             reading.tool_call_id = word(callback, "tool_call_id")
-        given = parsed(given["inputs"] if given.get("inputs") is not None else given["input_str"])
-    reading.arguments = given
+        arguments = parsed(
+            arguments["inputs"] if arguments.get("inputs") is not None else arguments["input_str"]
+        )
+    reading.arguments = arguments
     if reading.result is None:
-        reading.result, _ = tool_result(_body(held, *_OUTPUT))
+        reading.result, _ = tool_result(parsed(first(held, *_OUTPUT)))
     return reading
 
 
@@ -100,16 +102,16 @@ def _agent(content: Content, kind: str) -> Reading:
     reading.named = "gen_ai.agent.name" in held
     reading.name = word(held, "gen_ai.agent.name") or _name(content)
     reading.extra["workflow"] = kind == "workflow"
-    asked = _unwrapped(_body(held, *_INPUT), "inputs")
-    if reading.input is None and isinstance(asked, dict):
-        said = word(asked, "input", "question", "query", "task", "prompt")
-        reading.input = messages(asked.get("messages")) or (
-            [{"role": "user", "text": said}] if said else None
+    inputs = _unwrapped(parsed(first(held, *_INPUT)), "inputs")
+    if reading.input is None and isinstance(inputs, dict):
+        question = word(inputs, "input", "question", "query", "task", "prompt")
+        reading.input = messages(inputs.get("messages")) or (
+            [{"role": "user", "text": question}] if question else None
         )
-    answered = _unwrapped(_body(held, *_OUTPUT), "outputs")
+    answered = _unwrapped(parsed(first(held, *_OUTPUT)), "outputs")
     if reading.output is None and reading.error is None:
         spoken = messages(answered.get("messages")) if isinstance(answered, dict) else []
-        answers = [each for each in spoken if each["role"] == "assistant"]
+        answers = [turn for turn in spoken if turn["role"] == "assistant"]
         if answers:
             reading.output = answers[-1]
         elif isinstance(answered, str) and answered:
@@ -119,13 +121,9 @@ def _agent(content: Content, kind: str) -> Reading:
 
 def _calls(held: Mapping[str, Json]) -> list[Message]:
     """The tool calls that a node of a graph was given."""
-    given = _unwrapped(_body(held, *_INPUT), "inputs")
-    found = given if isinstance(given, list) else []
-    return [each for each in found if isinstance(each, dict) and "args" in each]
-
-
-def _body(held: Mapping[str, Json], *keys: str) -> Json:
-    return next((parsed(held[key]) for key in keys if held.get(key) is not None), None)
+    inputs = _unwrapped(parsed(first(held, *_INPUT)), "inputs")
+    array = inputs if isinstance(inputs, list) else []
+    return [call for call in array if isinstance(call, dict) and "args" in call]
 
 
 def _unwrapped(value: Json, key: str) -> Json:

@@ -1,7 +1,7 @@
 """Spans to Trajectories: reads each span with its dialect, grows the tree, writes down the steps.
 
 One trace is one run, and several traces that carry one run id are one run.  Every span is accounted
-for: it is in a step, named among those that are no step, or counted as unread.
+for: it is in a step, named among those outside of any step, or counted as unread.
 """
 
 from __future__ import annotations
@@ -18,52 +18,51 @@ from ..content import Content, Event, content
 from ..otlp import run_trace
 from ..record import outcome
 from ..redact import MARKED, why_untrainable
-from . import calls, genai, generic, langfuse, openinference, pydantic_ai, traceloop
+from . import calls, genai, langfuse, openinference, pydantic_ai, traceloop
 from .agents import attribute
-from .messages import Message, finish_reason, plain
-from .reading import AGENT, FUNCTION, LLM, TOOL, Reading, who
+from .messages import Message, finish_reason, parsed, plain
+from .reading import AGENT, FUNCTION, LLM, OTHER, TOOL, Reading, failure, first, who
 from .tree import Node, given_calls, grow, let_go, steps
 
 NO_MODEL_CALL = "no model call was recorded"
 _DIALECTS = (openinference.read, pydantic_ai.read, traceloop.read, langfuse.read, genai.read)
 _MARKS = openinference.MARKS | pydantic_ai.MARKS | traceloop.MARKS | langfuse.MARKS | genai.MARKS
+_INPUT = ("input.value", "input", "mlflow.spanInputs", "ai.prompt")
+_OUTPUT = ("output.value", "output", "mlflow.spanOutputs", "ai.response.text")
+_PLAIN = frozenset((*_INPUT, *_OUTPUT))
+"""Attributes in use for the input and output of a span that no dialect knows."""
 _REFUSED = ("BadRequest", "Unprocessable", "ContextLength", "InvalidRequest", "UnprocessableEntity")
-"""In the type of a model call's error: what was asked was at fault, not the model server."""
+"""In the type of a model call's error: the request was at fault, not the model server."""
 
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """What `read` makes of some spans, with what is part of no run."""
+    """The Trajectories of some spans, and the spans outside of any run."""
 
     trajectories: list[Trajectory]
     left_out: list[Span]
     """Spans of traces that hold no step: building an agent, a health check, an application's own logs."""
 
 
-def read(spans: Sequence[Span]) -> list[Trajectory]:
-    """The Trajectories that these spans are, in the order in which they began.
+def survey(spans: Iterable[Span]) -> Survey:
+    """The Trajectories that these spans are, in the order in which they began, and the spans of none.
 
     The spans of a run must all be given, in any order; repeated ones count once.  A Trajectory's id is
     its trace's in hex, or made of the run's id where there is one: the same spans give the same ids.
     """
-    return survey(spans).trajectories
-
-
-def survey(spans: Iterable[Span]) -> Survey:
-    """As `read`, and also which spans belong to no Trajectory."""
-    found: list[Trajectory] = []
-    left: list[Span] = []
+    trajectories: list[Trajectory] = []
+    left_out: list[Span] = []
     for (run, _), group in _runs(_once(spans)).items():
         try:
-            made = _trajectory(run, group)
+            trajectory = _trajectory(run, group)
         except Exception as exception:
             # The record must not stop at what some exporter wrote: the bytes are kept, and this says so.
-            made = _unreadable(run, group, exception)
-        if made is None:
-            left += group
+            trajectory = _unreadable(run, group, exception)
+        if trajectory is None:
+            left_out += group
         else:
-            found.append(made)
-    return Survey(sorted(found, key=lambda each: (each.started, each.id)), left)
+            trajectories.append(trajectory)
+    return Survey(sorted(trajectories, key=lambda trajectory: (trajectory.started, trajectory.id)), left_out)
 
 
 def source_of(spans: Iterable[Span]) -> str:
@@ -78,14 +77,14 @@ def trajectory_id(trace: bytes, run: str | None) -> str:
 
 def _once(spans: Iterable[Span]) -> list[Span]:
     """Each span once, by start; of one that came twice, what ended last."""
-    kept: dict[tuple[bytes, bytes, str], Span] = {}
+    latest: dict[tuple[bytes, bytes, str], Span] = {}
     for span in spans:
         key = (span.trace, span.id, span.encoding.partition("+")[0])
-        other = kept.get(key)
-        if other is None or (span.ended, span.body) > (other.ended, other.body):
-            kept[key] = span
+        earlier = latest.get(key)
+        if earlier is None or (span.ended, span.body) > (earlier.ended, earlier.body):
+            latest[key] = span
     # In one order whatever that of arrival: among equals, what lasted longer is around the other.
-    return sorted(kept.values(), key=lambda span: (span.started, -span.ended, span.trace, span.id))
+    return sorted(latest.values(), key=lambda span: (span.started, -span.ended, span.trace, span.id))
 
 
 def _runs(spans: list[Span]) -> dict[tuple[str | None, bytes], list[Span]]:
@@ -99,12 +98,12 @@ def _runs(spans: list[Span]) -> dict[tuple[str | None, bytes], list[Span]]:
     for span in spans:
         runs = stated.get(span.trace, set())
         run = span.run or (next(iter(runs)) if len(runs) == 1 else None)
-        place: Span | None = span
-        seen = set()
-        while run is None and place is not None and place.id not in seen:
-            run = place.run
-            seen.add(place.id)
-            place = parents.get((place.trace, place.parent))
+        ancestor: Span | None = span
+        visited = set()
+        while run is None and ancestor is not None and ancestor.id not in visited:
+            run = ancestor.run
+            visited.add(ancestor.id)
+            ancestor = parents.get((ancestor.trace, ancestor.parent))
         groups.setdefault((run, b"" if run is not None else span.trace), []).append(span)
     return groups
 
@@ -112,31 +111,31 @@ def _runs(spans: list[Span]) -> dict[tuple[str | None, bytes], list[Span]]:
 def _trajectory(run: str | None, spans: list[Span]) -> Trajectory | None:
     unread: list[Span] = []
     contents, pairs, loose = _contents(spans, unread)
-    for each in contents:
+    for span_content in contents:
         try:
-            pairs.append((each, _reading(each)))
+            pairs.append((span_content, _reading(span_content)))
         except Exception:  # a dialect's reader has met what it does not know: the bytes are kept
-            unread.append(each.span)
+            unread.append(span_content.span)
     nodes = grow(pairs)
-    found = steps(nodes)
-    if not found and not unread:
+    step_nodes = steps(nodes)
+    if not step_nodes and not unread:
         return None
-    for node in found:
+    for node in step_nodes:
         _complete(node)
-    called = any(node.reading.kind == LLM for node in found)
-    for node in found:
+    called = any(node.reading.kind == LLM for node in step_nodes)
+    for node in step_nodes:
         if called:
             node.reading.transcript = None  # the calls themselves are there
         elif node.reading.kind == AGENT:
             node.reading.usage = node.reading.aggregate  # nothing else tells what the run has cost
-    _name_arguments(found)
-    made = _steps(found)
+    _name_arguments(step_nodes)
+    run_steps = _steps(step_nodes)
     owner = who([node.content for node in nodes])
     versions, notes = _versions(nodes)
-    if not called and any(step.kind == AGENT for step in made):
+    if not called and any(step.kind == AGENT for step in run_steps):
         notes.append(NO_MODEL_CALL)
     source = source_of(spans)
-    told: dict[str, Json] = {
+    meta: dict[str, Json] = {
         "source": source,
         "run": run,
         "notes": notes,
@@ -144,21 +143,23 @@ def _trajectory(run: str | None, spans: list[Span]) -> Trajectory | None:
         "unread": len(unread),
         "unread_spans": [span.id.hex() for span in unread],
         "loose_logs": [span.id.hex() for span in loose],
-        **_shape(nodes, found),
+        **_shape(nodes, step_nodes),
         **_redacted(spans),
     }
-    failed = _run_error(made)
-    asked = _instruction(made)
-    whole, nested = _attributed(found, made)
+    failed = _run_error(run_steps)
+    instruction = _instruction(run_steps)
+    attributed, nested = _attributed(step_nodes, run_steps)
     started = min([span.started for span in spans if span.started], default=0)
     let_go(nodes)
     return Trajectory(
         task=Task(
-            id=_task_id(asked) if len(asked) < 1_000 else "", instruction=asked, meta={"source": source}
+            id=_task_id(instruction) if len(instruction) < 1_000 else "",
+            instruction=instruction,
+            meta={"source": source},
         ),
-        steps=tuple(whole),
+        steps=tuple(attributed),
         id=trajectory_id(spans[0].trace, run),
-        output=_output([step for step in made if step.id not in nested]),
+        output=_output([step for step in run_steps if step.id not in nested]),
         versions=versions,
         outcome=outcome(failed),
         error=failed,
@@ -167,50 +168,52 @@ def _trajectory(run: str | None, spans: list[Span]) -> Trajectory | None:
         subject=owner.subject,
         started=started / 1e9,
         seconds=max(0, max(span.ended for span in spans) - started) / 1e9,
-        meta={key: value for key, value in told.items() if value},
+        meta={key: value for key, value in meta.items() if value},
     )
 
 
-def _attributed(found: list[Node], made: list[Step]) -> tuple[list[Step], set[str]]:
+def _attributed(step_nodes: list[Node], run_steps: list[Step]) -> tuple[list[Step], set[str]]:
     """The steps with the agents that the calls themselves tell of, where no span tells of any."""
-    if any(step.kind == AGENT for step in made):
-        return made, set()
+    if any(step.kind == AGENT for step in run_steps):
+        return run_steps, set()
     wires = {
         step.id: (node.reading.wire, node.started, node.ended)
-        for step, node in zip(made, found, strict=True)
+        for step, node in zip(run_steps, step_nodes, strict=True)
         if node.reading.wire is not None and not step.agent
     }
-    return attribute(made, wires)
+    return attribute(run_steps, wires)
 
 
-def _shape(nodes: list[Node], found: list[Node]) -> dict[str, Json]:
-    """Which spans are no step, and which are one together."""
+def _shape(nodes: list[Node], step_nodes: list[Node]) -> dict[str, Json]:
+    """The spans outside of any step, and those that are one step together."""
     apart = [node.content.span for node in nodes if node.step is None]
     return {
         "spans_not_steps": [{"span_id": span.id.hex(), "name": span.name} for span in apart],
         "merged_spans": [
-            [each.content.span.id.hex() for each in node.members] for node in found if node.members[1:]
+            [member.content.span.id.hex() for member in node.members]
+            for node in step_nodes
+            if node.members[1:]
         ],
     }
 
 
 def _versions(nodes: list[Node]) -> tuple[dict[str, str], list[str]]:
     """Which Version of each resource served the run, and a note on each that changed while it ran."""
-    found: dict[str, str] = {}
+    versions: dict[str, str] = {}
     notes = []
     for node in sorted(nodes, key=lambda node: node.content.span.started):
         for name, version in node.reading.versions.items():
-            if found.get(name, version) != version:
-                notes.append(f"{name} was served as version {found[name]}, then as {version}")
-            found[name] = version
-    return found, notes
+            if versions.get(name, version) != version:
+                notes.append(f"{name} was served as version {versions[name]}, then as {version}")
+            versions[name] = version
+    return versions, notes
 
 
 def _contents(
     spans: list[Span], unread: list[Span]
 ) -> tuple[list[Content], list[tuple[Content, Reading]], list[Span]]:
-    """What spans say with their log records joined to them, the gateway's calls, and the records left over."""
-    found: dict[tuple[bytes, bytes], Content] = {}
+    """The contents of spans with their log records, the gateway's calls, and the records of no span here."""
+    contents: dict[tuple[bytes, bytes], Content] = {}
     called: list[tuple[Content, Reading]] = []
     logs: list[Content] = []
     for span in spans:
@@ -220,67 +223,82 @@ def _contents(
             elif span.encoding.startswith("log"):
                 logs.append(content(span))
             else:
-                found[(span.trace, span.id)] = content(span)
+                contents[(span.trace, span.id)] = content(span)
         except InputError:
             unread.append(span)
     loose: list[Span] = []
-    said: dict[tuple[bytes, bytes], list[Event]] = {}
+    records: dict[tuple[bytes, bytes], list[Event]] = {}
     for log in logs:
         key = (log.span.trace, log.span.parent)
-        if key not in found:
+        if key not in contents:
             loose.append(log.span)
             continue
         name = log.span.name or log.attributes.get("event.name")
         event = Event(name if isinstance(name, str) else "", log.span.started, log.attributes, log.body)
-        said.setdefault(key, []).append(event)
-    for key, events in said.items():
-        found[key] = msgspec.structs.replace(found[key], events=(*found[key].events, *events))
-    return list(found.values()), called, loose
+        records.setdefault(key, []).append(event)
+    for key, events in records.items():
+        contents[key] = msgspec.structs.replace(contents[key], events=(*contents[key].events, *events))
+    return list(contents.values()), called, loose
 
 
-def _reading(one: Content) -> Reading:
-    if _MARKS.isdisjoint(one.attributes):
-        return generic.read(one)
-    for dialect in _DIALECTS:
-        reading = dialect(one)
+def _reading(span_content: Content) -> Reading:
+    for dialect in () if _MARKS.isdisjoint(span_content.attributes) else _DIALECTS:
+        reading = dialect(span_content)
         if reading is not None:
             return reading
-    return generic.read(one)
+    return _unknown(span_content)
+
+
+def _unknown(span_content: Content) -> Reading:
+    """A span that no dialect knows: a function that somebody traced, or the plumbing around a model call.
+
+    Its neighbours decide: among spans that a dialect knows it is left out of the steps, in a trace that has none it
+    is a step of kind `function`.
+    """
+    held = span_content.attributes
+    reading = Reading(OTHER, span_content.span.name, error=failure(span_content))
+    if not _PLAIN.isdisjoint(held):
+        result = first(held, *_OUTPUT)
+        reading.arguments = parsed(first(held, *_INPUT))
+        reading.result = None if result is None else plain(result)
+    return reading
 
 
 def _complete(step: Node) -> None:
-    """Gather in a step's reading what its other spans say."""
-    whole = step.reading
+    """Complete a step's reading from its other spans."""
+    merged = step.reading
     for member in step.members:
-        if member.reading.fill is not None and whole.kind == AGENT:
+        if member.reading.fill is not None and merged.kind == AGENT:
             member.reading.fill(member.reading)
     attempts = [node for node in step.members if node.is_call]
     if attempts and not step.is_call:
         # One model call that the client tried several times: the last that was answered counts.
         attempts.sort(key=lambda node: (node.reading.error is None, node.content.span.ended))
-        _take_call(whole, attempts[-1].reading)
+        _take_call(merged, attempts[-1].reading)
         if len(attempts) > 1:
-            whole.extra["attempts"] = len(attempts)
+            merged.extra["attempts"] = len(attempts)
     for member in step.members[1:]:
         if not member.is_call:
-            _fill(whole, member.reading)
+            _fill(merged, member.reading)
 
 
-def _take_call(whole: Reading, call: Reading) -> None:
-    """Messages, tokens and what was served from the gateway, which saw the wire; names from the span."""
-    whole.input = call.input or whole.input
+def _take_call(target: Reading, call: Reading) -> None:
+    """Take messages, tokens and served Versions from the gateway, which saw the wire; names stay the span's."""
+    target.input = call.input or target.input
     if call.output is not None:
-        whole.output, whole.others = call.output, call.others
-    whole.tokens = call.tokens
-    whole.versions.update(call.versions)
-    whole.extra.update(call.extra)
-    whole.fault = call.fault or whole.fault
-    _fill(whole, call)
-    if whole.usage and call.usage:
-        whole.usage = {key: call.usage[key] if value is None else value for key, value in whole.usage.items()}
+        target.output, target.others = call.output, call.others
+    target.tokens = call.tokens
+    target.versions.update(call.versions)
+    target.extra.update(call.extra)
+    target.fault = call.fault or target.fault
+    _fill(target, call)
+    if target.usage and call.usage:
+        target.usage = {
+            key: call.usage[key] if value is None else value for key, value in target.usage.items()
+        }
 
 
-def _fill(whole: Reading, other: Reading) -> None:
+def _fill(target: Reading, source: Reading) -> None:
     for name in (
         "model",
         "response_model",
@@ -296,57 +314,61 @@ def _fill(whole: Reading, other: Reading) -> None:
         "error",
         "transcript",
     ):
-        if getattr(whole, name) is None:
-            setattr(whole, name, getattr(other, name))
+        if getattr(target, name) is None:
+            setattr(target, name, getattr(source, name))
 
 
-def _name_arguments(found: list[Node]) -> None:
-    """A tool whose span lost the names of its arguments, or has none: what the call to it said."""
-    asked: dict[str, Json] = {}  # by models so far: some servers number their calls anew in each answer
-    for node in found:
+def _name_arguments(step_nodes: list[Node]) -> None:
+    """Give a tool whose span lost its arguments, or their names, those of the model's call to it."""
+    requested: dict[str, Json] = {}  # by models so far: some servers number their calls anew in each answer
+    for node in step_nodes:
         for call in (node.reading.output or {}).get("tool_calls", ()):
-            asked[call["id"] or ""] = call["arguments"]
+            requested[call["id"] or ""] = call["arguments"]
         tool = node.reading
         if tool.kind != TOOL or (isinstance(tool.arguments, dict) and tool.tool_call_id):
             continue
-        given = [each for each in given_calls(node) if each.get("name") == tool.name]
+        node_calls = [node_call for node_call in given_calls(node) if node_call.get("name") == tool.name]
         if tool.tool_call_id:
-            given = [each for each in given if each.get("id") == tool.tool_call_id]
-        elif len(given) > 1 and tool.arguments is not None:
-            given = [each for each in given if _fits(tool.arguments, each.get("args"))]
-        if len(given) == 1:
-            id = given[0].get("id")
+            node_calls = [node_call for node_call in node_calls if node_call.get("id") == tool.tool_call_id]
+        elif len(node_calls) > 1 and tool.arguments is not None:
+            node_calls = [
+                node_call for node_call in node_calls if _fits(tool.arguments, node_call.get("args"))
+            ]
+        if len(node_calls) == 1:
+            id = node_calls[0].get("id")
             tool.tool_call_id = tool.tool_call_id or (id if isinstance(id, str) else None)
             if not isinstance(tool.arguments, dict):
-                tool.arguments = given[0]["args"]
-        if not isinstance(tool.arguments, dict) and tool.tool_call_id and tool.tool_call_id in asked:
-            tool.arguments = asked[tool.tool_call_id]
+                tool.arguments = node_calls[0]["args"]
+        if not isinstance(tool.arguments, dict) and tool.tool_call_id and tool.tool_call_id in requested:
+            tool.arguments = requested[tool.tool_call_id]
 
 
 def _fits(value: Json, arguments: Json) -> bool:
     return value == arguments or (isinstance(arguments, dict) and list(arguments.values()) == [value])
 
 
-def _steps(found: list[Node]) -> list[Step]:
+def _steps(step_nodes: list[Node]) -> list[Step]:
     ids: dict[int, str] = {}
-    taken: set[str] = set()
-    for node in found:
+    used_ids: set[str] = set()
+    for node in step_nodes:
         span = node.content.span
         short = span.id.hex()  # unique in its trace; a run may be several traces
-        ids[id(node)] = short if short not in taken else f"{span.trace.hex()}:{short}"
-        taken.add(short)
+        ids[id(node)] = short if short not in used_ids else f"{span.trace.hex()}:{short}"
+        used_ids.add(short)
     agents: dict[int, str] = {}
-    made: list[Step] = []
+    run_steps: list[Step] = []
     errors: dict[tuple[str, str], Fault] = {}
-    for node in found:
+    for node in step_nodes:
         if node.reading.kind != AGENT and node.reading.error is not None:
             errors.setdefault(node.reading.error, _fault(node.reading))
-    for node in found:
+    for node in step_nodes:
         above = node.inside
         agent = node.reading.name if node.reading.kind == AGENT else agents.get(id(above), "")
         agents[id(node)] = agent
-        made.append(_step(node, ids[id(node)], None if above is None else ids.get(id(above)), agent, errors))
-    return made
+        run_steps.append(
+            _step(node, ids[id(node)], None if above is None else ids.get(id(above)), agent, errors)
+        )
+    return run_steps
 
 
 def _step(
@@ -358,7 +380,7 @@ def _step(
         fault = errors.get(reading.error, Fault.AGENT) if reading.kind == AGENT else _fault(reading)
         failed = Failure(fault, reading.error[0], reading.error[1][:10_000])
     info: dict[str, Json] = {
-        "span_ids": [each.content.span.id.hex() for each in node.members],
+        "span_ids": [member.content.span.id.hex() for member in node.members],
         "trace_id": node.content.span.trace.hex(),
         "model": reading.model,
         "response_model": reading.response_model,
@@ -373,7 +395,7 @@ def _step(
         **{key: value for key, value in reading.extra.items() if key != "workflow"},
     }
     if reading.others and "choices" not in info:
-        info["choices"] = [{"output": each} for each in (reading.output, *reading.others)]
+        info["choices"] = [{"output": answer} for answer in (reading.output, *reading.others)]
     spoken = reading.kind in (AGENT, LLM)
     spent = reading.usage
     return Step(
@@ -395,7 +417,7 @@ def _step(
 
 
 def _fault(reading: Reading) -> Fault:
-    """Whose failure it was: the gateway's word, else by what kind of step failed."""
+    """The fault of a failure: the gateway's word, else by the kind of step that failed."""
     if reading.fault is not None:
         try:
             return Fault(reading.fault)
@@ -406,24 +428,24 @@ def _fault(reading: Reading) -> Fault:
     return Fault.TOOL if reading.kind == TOOL else Fault.AGENT
 
 
-def _run_error(made: Sequence[Step]) -> Failure | None:
+def _run_error(run_steps: Sequence[Step]) -> Failure | None:
     """The run failed if its agent did, or if what came last outside of any agent did."""
-    top = [step for step in made if step.parent is None]
+    top = [step for step in run_steps if step.parent is None]
     agents = [step for step in top if step.kind == AGENT]
     if agents:
         return next((step.error for step in reversed(agents) if step.error is not None), None)
     return top[-1].error if top else None
 
 
-def _instruction(made: Sequence[Step]) -> str:
-    """What the user asked: the last thing said by a user before the first step; else what the function was given."""
-    for step in made:
-        for each in reversed(step.observation or ()) if step.kind in (AGENT, LLM) else ():
-            if each["role"] == "user" and each.get("text"):
-                text: str = each["text"]
+def _instruction(run_steps: Sequence[Step]) -> str:
+    """The instruction: the last user's message before the first step, else the arguments of the function."""
+    for step in run_steps:
+        for message in reversed(step.observation or ()) if step.kind in (AGENT, LLM) else ():
+            if message["role"] == "user" and message.get("text"):
+                text: str = message["text"]
                 return text
-    given = next((step.observation for step in _functions(made)), None)
-    return plain(given)
+    arguments = next((step.observation for step in _functions(run_steps)), None)
+    return plain(arguments)
 
 
 @functools.lru_cache(maxsize=256)
@@ -432,25 +454,27 @@ def _task_id(instruction: str) -> str:
     return Task(instruction=instruction).id
 
 
-def _output(made: Sequence[Step]) -> Json:
-    """What the run came to: its agent's last word, else its last model call's, else what the function returned."""
-    top = [step for step in made if step.kind == AGENT and step.parent is None and step.action is not None]
-    spoken = top or [step for step in made if step.kind == LLM and step.action is not None]
+def _output(run_steps: Sequence[Step]) -> Json:
+    """The output of the run: its agent's last answer, else its last model call's, else the function's."""
+    top = [
+        step for step in run_steps if step.kind == AGENT and step.parent is None and step.action is not None
+    ]
+    spoken = top or [step for step in run_steps if step.kind == LLM and step.action is not None]
     if not spoken:
-        return next((step.action for step in reversed(_functions(made))), None)
+        return next((step.action for step in reversed(_functions(run_steps))), None)
     last: Message = spoken[-1].action
     return last["text"] if set(last) <= {"role", "text", "reasoning"} and "text" in last else last
 
 
-def _functions(made: Sequence[Step]) -> list[Step]:
+def _functions(run_steps: Sequence[Step]) -> list[Step]:
     """The outermost functions of a run in which no dialect knows anything: spans of somebody's own."""
-    if any(step.kind != FUNCTION for step in made):
+    if any(step.kind != FUNCTION for step in run_steps):
         return []
-    return [step for step in made if step.parent is None]
+    return [step for step in run_steps if step.parent is None]
 
 
 def _redacted(spans: Iterable[Span]) -> dict[str, Json]:
-    """Where something was redacted at ingest, what and how often; nothing may be trained on it."""
+    """Redactions at ingest by rule, and their count; nothing may be trained on the text."""
     counts: dict[str, int] = {}
     for span in spans:
         if b"[redacted:" in span.body:

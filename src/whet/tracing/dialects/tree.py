@@ -5,7 +5,7 @@ agents, tools or calls that merely follow each other are never made one:
 
 - a run's container (a workflow, a chain, an agent without a name) with one agent inside and nothing
   else is that agent; with several agents it is an agent of its own, around them;
-- the outermost chain that is no agent is the run: it becomes an agent; chains inside are nodes;
+- the outermost chain that is not an agent is the run: it becomes an agent; chains inside are nodes;
 - a tool in a tool of the same name, a model call in a model call: two instrumentors saw one thing;
 - a gateway's record belongs to the model call it happened in, or that has the same answer's id.
 
@@ -40,11 +40,11 @@ class Node(msgspec.Struct, eq=False):
     into: Node | None = None
     """The step that this span is part of, if it is not the one that names it."""
     members: list[Node] = []
-    """Of a step: itself first, then what was merged into it."""
+    """Of a step: itself first, then the spans merged into it."""
     holds: bool = False
-    """Whether a step is this span or lies below it."""
+    """True if a step is this span or lies below it."""
     inside: Node | None = None
-    """Of a step: the one that it happened in, once `steps` has said so."""
+    """Of a step: the one that it happened in, set by `steps`."""
 
     @property
     def is_call(self) -> bool:
@@ -61,20 +61,20 @@ class Node(msgspec.Struct, eq=False):
     def started(self) -> int:
         if len(self.members) < 2:
             return self.content.span.started
-        return min(each.content.span.started for each in self.members)
+        return min(member.content.span.started for member in self.members)
 
     @property
     def ended(self) -> int:
         if len(self.members) < 2:
             return self.content.span.ended
-        return max(each.content.span.ended for each in self.members)
+        return max(member.content.span.ended for member in self.members)
 
     def above(self) -> Iterator[Node]:
         """Its ancestors, nearest first."""
-        place = self.parent
-        while place is not None:
-            yield place
-            place = place.parent
+        ancestor = self.parent
+        while ancestor is not None:
+            yield ancestor
+            ancestor = ancestor.parent
 
 
 def grow(pairs: Iterable[tuple[Content, Reading]]) -> list[Node]:
@@ -103,14 +103,14 @@ def grow(pairs: Iterable[tuple[Content, Reading]]) -> list[Node]:
 
 def steps(nodes: Iterable[Node]) -> list[Node]:
     """The steps among `nodes`, in the order in which they began."""
-    found = [node for node in nodes if node.reading.kind in STEPS and node.into is None]
+    step_nodes = [node for node in nodes if node.reading.kind in STEPS and node.into is None]
     depth: dict[int, int] = {}
-    for node in found:  # parents come before children
+    for node in step_nodes:  # parents come before children
         above = node.inside = _enclosing(node)
         depth[id(node)] = 0 if above is None else depth.get(id(above), 0) + 1
     # A clock of milliseconds, as a browser's or Node's, lets a quick tool and the call after it begin at
     # once: what also ended then was first.
-    return sorted(found, key=lambda node: (node.started, depth[id(node)], node.ended, node.order))
+    return sorted(step_nodes, key=lambda node: (node.started, depth[id(node)], node.ended, node.order))
 
 
 def _enclosing(step: Node) -> Node | None:
@@ -118,12 +118,12 @@ def _enclosing(step: Node) -> Node | None:
     top = step
     if len(step.members) > 1:
         # A gateway's record that was matched by its answer's id stands nowhere in the tree.
-        places = [each for each in step.members if not each.is_call] or [step]
-        top = min(places, key=lambda each: each.depth)
+        places = [member for member in step.members if not member.is_call] or [step]
+        top = min(places, key=lambda member: member.depth)
     for node in top.above():
-        found = node.step
-        if found is not None and found is not step:
-            return found
+        enclosing = node.step
+        if enclosing is not None and enclosing is not step:
+            return enclosing
     return None
 
 
@@ -136,31 +136,31 @@ def let_go(nodes: Iterable[Node]) -> None:
 
 
 def given_calls(step: Node) -> list[Message]:
-    """What the graph nodes around a tool say about the calls they were given, nearest first."""
-    found: list[Message] = []
+    """The calls that the graph nodes around a tool were given, nearest first."""
+    calls: list[Message] = []
     for node in step.above():
         if node.step is not None:
             break
-        found += node.reading.calls
-    return found
+        calls += node.reading.calls
+    return calls
 
 
 def _link(nodes: list[Node]) -> None:
     """Find parents; where they form a circle, cut it."""
-    known = {(node.content.span.trace, node.content.span.id): node for node in nodes if not node.is_call}
+    by_id = {(node.content.span.trace, node.content.span.id): node for node in nodes if not node.is_call}
     for node in nodes:
         span = node.content.span
-        node.parent = known.get((span.trace, span.parent)) if span.parent else None
+        node.parent = by_id.get((span.trace, span.parent)) if span.parent else None
     done: set[int] = set()
     for node in nodes:
         path: dict[int, Node] = {}
-        place: Node | None = node
-        while place is not None and id(place) not in done:
-            if id(place) in path:
-                place.parent = None
+        ancestor: Node | None = node
+        while ancestor is not None and id(ancestor) not in done:
+            if id(ancestor) in path:
+                ancestor.parent = None
                 break
-            path[id(place)] = place
-            place = place.parent
+            path[id(ancestor)] = ancestor
+            ancestor = ancestor.parent
         done.update(path)
     for node in nodes:
         if node.parent is not None:
@@ -181,8 +181,8 @@ def _promote(node: Node) -> None:
     """A chain with no agent or chain around it is the run; so is one that runs inside a tool."""
     if node.reading.kind != NODE:
         return
-    for each in node.above():
-        kind = each.reading.kind
+    for ancestor in node.above():
+        kind = ancestor.reading.kind
         if kind == TOOL and any(child.holds for child in node.children):
             break
         if kind in (AGENT, NODE, LLM, TOOL):
@@ -207,13 +207,13 @@ def _merge_run(top: Node) -> None:
 
 
 def _same_run(outer: Node, inner: Node) -> bool:
-    one, two = outer.reading, inner.reading
-    if two.kind == NODE:
+    outer_reading, inner_reading = outer.reading, inner.reading
+    if inner_reading.kind == NODE:
         return inner.content.span.name == outer.content.span.name
-    if two.kind != AGENT:
+    if inner_reading.kind != AGENT:
         return False
-    container = bool(one.extra.get("workflow")) or bool(two.extra.get("workflow"))
-    return not one.named or (container and one.name == two.name)
+    container = bool(outer_reading.extra.get("workflow")) or bool(inner_reading.extra.get("workflow"))
+    return not outer_reading.named or (container and outer_reading.name == inner_reading.name)
 
 
 def _merge_calls(ordered: list[Node]) -> None:
@@ -270,14 +270,14 @@ def _same_answer(call: Node, others: Sequence[Node]) -> Node | None:
 
 
 def _inside(node: Node) -> bool:
-    return any(each.step is not None and each.step is not node for each in node.above())
+    return any(ancestor.step is not None and ancestor.step is not node for ancestor in node.above())
 
 
 def _contains(outer: Node, inner: Node) -> bool:
-    one, two = outer.content.span, inner.content.span
+    outer_span, inner_span = outer.content.span, inner.content.span
     if outer.members:
-        return outer.started <= two.started and two.ended <= outer.ended
-    return one.started <= two.started and two.ended <= one.ended
+        return outer.started <= inner_span.started and inner_span.ended <= outer.ended
+    return outer_span.started <= inner_span.started and inner_span.ended <= outer_span.ended
 
 
 def _merge_twins(ordered: list[Node]) -> None:
@@ -287,34 +287,34 @@ def _merge_twins(ordered: list[Node]) -> None:
     for node in ordered:
         if node.reading.kind not in (TOOL, LLM) or node.into is not None or node.is_call:
             continue
-        above = next((step for each in node.above() if (step := each.step) is not None), None)
+        above = next((step for ancestor in node.above() if (step := ancestor.step) is not None), None)
         if above is not None and above.reading.kind == node.reading.kind and _alike(above, node):
             inside.setdefault(id(above), []).append(node)
             around[id(above)] = above
-    for key, found in inside.items():
-        if len(found) == 1:
+    for key, twins in inside.items():
+        if len(twins) == 1:
             target = around[key].step or around[key]
-            _merge(target, found[0])
-    seen: dict[tuple[int, str, str], Node] = {}
+            _merge(target, twins[0])
+    by_call: dict[tuple[int, str, str], Node] = {}
     for node in ordered:
         id_ = node.reading.tool_call_id
         if node.reading.kind != TOOL or node.into is not None or not id_:
             continue
         key_ = (id(node.parent), node.reading.name, id_)
-        first = seen.setdefault(key_, node)
+        first = by_call.setdefault(key_, node)
         if first is not node and (_contains(first, node) or _contains(node, first)):
             _merge(first, node)
 
 
 def _merge(target: Node, node: Node) -> None:
     target.members = [*(target.members or [target]), *(node.members or [node])]
-    for each in node.members or [node]:
-        each.into = target
+    for member in node.members or [node]:
+        member.into = target
 
 
 def _alike(outer: Node, inner: Node) -> bool:
     if outer.reading.kind == LLM:
         return True
-    one, two = outer.reading, inner.reading
-    ids = {one.tool_call_id, two.tool_call_id} - {None}
-    return one.name == two.name and len(ids) < 2
+    outer_reading, inner_reading = outer.reading, inner.reading
+    ids = {outer_reading.tool_call_id, inner_reading.tool_call_id} - {None}
+    return outer_reading.name == inner_reading.name and len(ids) < 2
