@@ -13,23 +13,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from processes import whet
 
 from whet.cli import main
 from whet.store import Store
-
-
-def whet(
-    *words: str | Path, env: dict[str, str] | None = None, cwd: Path | None = None
-) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "whet", *map(str, words)],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        env={**os.environ, **(env or {})},
-        cwd=cwd,
-        check=False,
-    )
 
 
 @pytest.fixture
@@ -152,7 +139,7 @@ def test_torch_absent_names_the_extra(tmp_path: Path) -> None:
         "sys.meta_path.insert(0, Absent())\n"
     )
     paths = os.pathsep.join([str(blocker), *filter(None, [os.environ.get("PYTHONPATH")])])
-    done = whet("demo", "--output", tmp_path / "out", env={"PYTHONPATH": paths})
+    done = whet("demo", "--output", tmp_path / "out", PYTHONPATH=paths)
     refused(done, 3, "torch", "whet[train]")
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import random
 import subprocess
-import sys
 from pathlib import Path
 
 import msgspec
 import pytest
+from processes import whet as whet_command
 
 import whet
 
@@ -48,9 +48,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def command(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "whet", *words], cwd=folder, capture_output=True, text=True, timeout=300
-    )
+    return whet_command(*words, folder=folder)
 
 
 IMPROVE = (

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import random
 from collections import Counter
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from test_data_near import sentences
 
 from whet.data.near import normalised
 from whet.data.splits import leakage, split
@@ -87,27 +87,11 @@ def test_shares_that_do_not_sum_to_one_are_refused(fractions: dict[Split, float]
         split(rows(3), fractions=fractions)
 
 
-def sentence(rng: random.Random) -> str:
-    words = (
-        "invoice",
-        "meeting",
-        "flight",
-        "phone",
-        "office",
-        "gas",
-        "power",
-        "trade",
-        "desk",
-        "budget",
-        "report",
-    )
-    return " ".join(rng.choices(words, k=12)) + f" {rng.randrange(10_000)}"
-
-
 def test_planted_leaks_are_found_among_many_tasks_and_nothing_else() -> None:
-    rng = random.Random(0)
-    train = [Task(id=f"a{i}", instruction=sentence(rng), group=f"ga{i}") for i in range(400)]
-    gate = [Task(id=f"b{i}", instruction=sentence(rng), group=f"gb{i}") for i in range(400)]
+    train, gate = (
+        [Task(id=f"{side}{i}", instruction=text, group=f"g{side}{i}") for i, text in enumerate(texts)]
+        for side, texts in (("a", sentences(400, 0)), ("b", sentences(400, 1)))
+    )
     assert leakage(train, gate).clean
     near = train[7].instruction.split()
     near[5] = "rocket"

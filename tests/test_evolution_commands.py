@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from evolution_toys import LINE, search, write
+from processes import until
 
 from whet.errors import InputError, ModelError
 from whet.evolution.commands import Agent, Command, changed
@@ -139,10 +139,7 @@ time.sleep(600)
     with pytest.raises(ModelError, match="more than 2 s"):
         propose(Command(agent(tmp_path, source, seconds=2.0)))
     child = int((tmp_path / "pid").read_text())
-    deadline = time.monotonic() + 20
-    while _runs(child) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert not _runs(child)
+    until(lambda: not _runs(child))
 
 
 def _runs(pid: int) -> bool:

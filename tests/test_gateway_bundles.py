@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 import openai
 import pytest
 from gateway_world import HELLO, TOKEN, World, http, world
+from processes import until
 
 from whet.errors import InputError
 from whet.fakes import Reply, ScriptedServer
@@ -191,11 +191,8 @@ def test_a_release_by_another_process_is_followed(store: Store) -> None:
         world(upstream, store=store) as made,
     ):
         store.set_live(bundle(system_prompt="released"))
-        deadline = time.monotonic() + 20
-        while made.gateway.assignments.swaps < 1 and time.monotonic() < deadline:
-            time.sleep(0.02)
-        while not made.gateway.status().live and time.monotonic() < deadline:
-            time.sleep(0.02)
+        until(lambda: made.gateway.assignments.swaps)
+        until(lambda: made.gateway.status().live)
         assert ask(made) == "released"
 
 
@@ -271,9 +268,7 @@ def test_calls_under_way_during_a_swap_end_on_the_version_that_they_began_with(s
             futures = [pool.submit(work, made, number) for number in range(4)]
             for number in range(1, 5):
                 threshold = len(answers) + 6
-                deadline = time.monotonic() + 20
-                while len(answers) < threshold and time.monotonic() < deadline:
-                    time.sleep(0.005)
+                until(lambda: len(answers) >= threshold)  # noqa: B023
                 store.set_live(versions[number])
                 assert admin(made, "POST", "/swap")["live"] == versions[number].ids
             stop.set()
@@ -295,9 +290,7 @@ def test_paused_calls_wait_and_go_on_after_resume(store: Store) -> None:
         assert admin(made, "POST", "/pause")["paused"] is True
         with ThreadPoolExecutor(3) as pool:
             futures = [pool.submit(ask, made, f"r{number}") for number in range(3)]
-            deadline = time.monotonic() + 20
-            while admin(made, "GET", "")["held"] < 3 and time.monotonic() < deadline:
-                time.sleep(0.01)
+            until(lambda: admin(made, "GET", "")["held"] == 3)
             assert upstream.requests == []
             assert admin(made, "POST", "/resume")["paused"] is False
             assert [future.result(20) for future in futures] == ["fine"] * 3
@@ -328,9 +321,7 @@ def test_draining_waits_for_what_is_under_way(store: Store) -> None:
         ThreadPoolExecutor(2) as pool,
     ):
         running = pool.submit(ask, made)
-        deadline = time.monotonic() + 20
-        while not upstream.requests and time.monotonic() < deadline:
-            time.sleep(0.01)
+        until(lambda: upstream.requests)
         early = admin(made, "POST", "/drain", {"seconds": 0.05})
         assert (early["http"], early["in_flight"], early["paused"]) == (504, 1, True)
         drained = pool.submit(admin, made, "POST", "/drain")

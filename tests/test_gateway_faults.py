@@ -16,6 +16,7 @@ import httpx2
 import openai
 import pytest
 from gateway_world import HELLO, NO_TLS, TOKEN, World, http, world
+from processes import until
 
 from whet.fakes import Reply, ScriptedServer
 from whet.server.gateway import Upstream
@@ -240,7 +241,6 @@ def test_an_agent_that_hangs_up_cancels_the_upstream(streamed: bool) -> None:
     with ScriptedServer([reply]) as upstream, world(upstream) as served:
         body = {"model": "scripted", "messages": HELLO, "stream": streamed}
         url = f"{served.base()}/v1/chat/completions"
-        deadline = time.monotonic() + 20
         if streamed:
             with (
                 httpx2.Client(verify=NO_TLS, timeout=30) as client,
@@ -251,14 +251,10 @@ def test_an_agent_that_hangs_up_cancels_the_upstream(streamed: bool) -> None:
             port = int(served.url.rpartition(":")[2])
             connection = HTTPConnection("127.0.0.1", port, timeout=10)
             connection.request("POST", urlsplit(url).path, json.dumps(body))
-            while not upstream.requests and time.monotonic() < deadline:
-                time.sleep(0.01)
+            until(lambda: upstream.requests)
             connection.close()
-        while upstream.aborted == 0 and time.monotonic() < deadline:
-            time.sleep(0.01)
-        assert upstream.aborted == 1, "the upstream was not told"
-        while served.gateway.traffic.in_flight and time.monotonic() < deadline:
-            time.sleep(0.01)
+        until(lambda: upstream.aborted == 1, "the upstream was not told")
+        until(lambda: not served.gateway.traffic.in_flight)
         call = served.call()
     assert (call["status"], call["error"]["fault"], call["error"]["type"]) == (499, "agent", "client_gone")
 
@@ -316,9 +312,7 @@ def test_a_call_whose_record_cannot_be_written_is_answered_counted_and_said(
             served.gateway.recorder.patience = 0.2
             store.close()
             assert ask_chat(served).choices[0].message.content == "fine"
-            deadline = time.monotonic() + 10
-            while served.gateway.recorder.error is None and time.monotonic() < deadline:
-                time.sleep(0.01)
+            until(lambda: served.gateway.recorder.error)
             headers = {"authorization": f"Bearer {TOKEN}"}
             status = http("GET", f"{served.url}/api/gateway", headers=headers).json()
             assert (status["waiting"], status["recorded"]) == (1, 0)

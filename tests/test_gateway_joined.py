@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -11,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
+from processes import until, whet
 from server_world import TOKENS, world
 
 from whet.errors import StoreError
@@ -22,6 +22,12 @@ from whet.store.batch import Batch
 from whet.tracing.assemble import Assembler
 from whet.tracing.dialects import trajectory_id
 from whet.types import Outcome, Score, Span, Step, Task, Trajectory
+
+
+@pytest.fixture(autouse=True)
+def no_store_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("WHET_STORE", raising=False)
+
 
 PROGRAM = """
 import json, os, sys, urllib.request
@@ -56,14 +62,7 @@ def test_traced_calls_and_their_model_calls_are_one_trajectory_each(tmp_path: Pa
     (tmp_path / "program.py").write_text(PROGRAM)
     with ScriptedServer("fine", speaks=("chat",)) as upstream:
         words = ["run", "--store", "runs.db", "--upstream", upstream.base_url, "--run-id", "r1", "--"]
-        done = subprocess.run(
-            [sys.executable, "-m", "whet", *words, sys.executable, "program.py", "one", "two"],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            env={key: value for key, value in os.environ.items() if key != "WHET_STORE"},
-        )
+        done = whet(*words, sys.executable, "program.py", "one", "two", folder=tmp_path)
     assert done.returncode == 0, done.stderr
     with Store(tmp_path / "runs.db") as store:
         *traced, rest = store.trajectories(ids=["r1"])
@@ -94,22 +93,11 @@ def test_behind_a_server_that_runs_they_are_one_trajectory_each_too(tmp_path: Pa
         ) as here,
     ):
         words = ["run", "--url", here.url, "--token", TOKENS[Role.WRITE], "--run-id", "r1", "--"]
-        done = subprocess.run(
-            [sys.executable, "-m", "whet", *words, sys.executable, "program.py", "one"],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            env={**os.environ, "WHET_STORE": str(tmp_path / "elsewhere.db")},
-        )
+        program = (sys.executable, "program.py", "one")
+        done = whet(*words, *program, folder=tmp_path, WHET_STORE=str(tmp_path / "elsewhere.db"))
         assert done.returncode == 0, done.stderr
-        deadline = time.monotonic() + 30
-        while time.monotonic() < deadline:
-            found = list(here.store.trajectories(ids=["r1"]))
-            if [len(each.steps) for each in found] == [4]:
-                break
-            time.sleep(0.05)
-        (whole,) = found
+        until(lambda: [len(each.steps) for each in here.store.trajectories(ids=["r1"])] == [4])
+        (whole,) = here.store.trajectories(ids=["r1"])
         assert [step.name for step in whole.steps if step.kind == "tool"] == ["look"]
         assert sum(step.usage is not None for step in whole.steps) == 3
         assert [said.comment for said in whole.feedback] == ["well done"]
@@ -137,14 +125,7 @@ def test_runs_that_a_program_opens_itself_have_their_model_calls(tmp_path: Path)
     (tmp_path / "program.py").write_text(EXPLICIT)
     with ScriptedServer("fine", speaks=("chat",)) as upstream:
         words = ["run", "--store", "runs.db", "--upstream", upstream.base_url, "--run-id", "all", "--"]
-        done = subprocess.run(
-            [sys.executable, "-m", "whet", *words, sys.executable, "program.py"],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            env={key: value for key, value in os.environ.items() if key != "WHET_STORE"},
-        )
+        done = whet(*words, sys.executable, "program.py", folder=tmp_path)
     assert done.returncode == 0, done.stderr
     with Store(tmp_path / "runs.db") as store:
         found = list(store.trajectories(ids=["all"]))
@@ -203,20 +184,10 @@ def test_runs_that_overlap_have_the_calls_that_say_whose_they_are(tmp_path: Path
         ) as here,
     ):
         words = ["run", "--url", here.url, "--token", TOKENS[Role.WRITE], "--run-id", "all", "--"]
-        done = subprocess.run(
-            [sys.executable, "-m", "whet", *words, sys.executable, "program.py"],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            timeout=60,
-        )
+        done = whet(*words, sys.executable, "program.py", folder=tmp_path)
         assert done.returncode == 0, done.stderr
-        deadline = time.monotonic() + 30
-        while time.monotonic() < deadline:
-            found = list(here.store.trajectories())
-            if [len(each.steps) for each in found] == [1] * 4:
-                break
-            time.sleep(0.05)
+        until(lambda: [len(each.steps) for each in here.store.trajectories()] == [1] * 4)
+        found = list(here.store.trajectories())
         asked = {each.subject: each.steps[0].observation[-1]["text"] for each in found}
         assert asked == {f"p{number}": f"q{number}" for number in range(4)}
         assert {each.id for each in here.store.trajectories(ids=["all"])} == {each.id for each in found}

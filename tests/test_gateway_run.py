@@ -82,38 +82,6 @@ def test_a_program_is_recorded_and_its_output_and_exit_code_are_its_own(tmp_path
         assert not any(b"sk-mine" in span.body for span in spans)
 
 
-def test_a_traced_function_and_the_model_calls_of_its_program_have_one_run(tmp_path: Path) -> None:
-    agent, store = tmp_path / "agent.py", tmp_path / "runs.db"
-    agent.write_text(
-        "import json, os, urllib.request\n"
-        "import whet\n"
-        "@whet.trace\n"
-        "def answer(question):\n"
-        "    body = {'model': 'scripted', 'messages': [{'role': 'user', 'content': question}]}\n"
-        "    url = os.environ['OPENAI_BASE_URL'] + '/chat/completions'\n"
-        "    said = json.load(urllib.request.urlopen(urllib.request.Request(url, json.dumps(body).encode())))\n"
-        "    return said['choices'][0]['message']['content']\n"
-        "print(answer('hello'))\n"
-        "with whet.run() as run:\n"
-        "    answer('again')\n"
-    )
-    with ScriptedServer("fine", speaks=("chat",)) as upstream:
-        command = whet("run", "--store", str(store), "--upstream", upstream.base_url, "--run-id", "one")
-        done = subprocess.run(
-            [*command, "--", sys.executable, str(agent)], capture_output=True, text=True, timeout=60
-        )
-    assert (done.returncode, done.stdout) == (0, "fine\n"), done.stderr
-    with Store(store) as opened:
-        hello, again = opened.trajectories(ids=["one"])
-        assert (hello.task.instruction, hello.output, hello.meta["run"]) == ("hello", "fine", "one")
-        assert again.task.instruction == "again"
-        assert again.meta["run"] != "one", "a run that the program opened itself is its own"
-        for each in (hello, again):
-            (call,) = each.steps
-            assert call.kind == "llm", "the model call made in it is its step"
-            assert call.observation[-1]["text"] == each.task.instruction
-
-
 @pytest.mark.parametrize("own", ["runs.db", "others.db"])
 def test_a_program_that_traces_into_another_store_is_told(tmp_path: Path, own: str) -> None:
     (tmp_path / "agent.py").write_text(

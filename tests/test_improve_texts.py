@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from processes import python
 from server_world import TOKENS, world
 
 from whet.fakes import ScriptedServer
@@ -81,18 +79,11 @@ class Shop:
 
     def __init__(self, folder: Path, base_url: str) -> None:
         self.folder = folder
-        self.environment = {**os.environ, "WHET_STORE": "runs.db", "OPENAI_BASE_URL": base_url}
+        self.environment = {"WHET_STORE": "runs.db", "OPENAI_BASE_URL": base_url}
         (folder / "shop.py").write_text(SHOP)
 
     def __call__(self, *words: object, **environment: str) -> str:
-        done = subprocess.run(
-            [sys.executable, *map(str, words)],
-            cwd=self.folder,
-            env={**self.environment, **environment},
-            capture_output=True,
-            text=True,
-            timeout=300,
-        )
+        done = python(*words, folder=self.folder, **{**self.environment, **environment})
         assert done.returncode == 0, done.stderr + done.stdout
         return done.stdout
 

@@ -59,7 +59,7 @@ async def recorded(folder, seed, *, turns=1, count=40, n=8):
 
 @pytest.mark.parametrize(
     ("name", "seed"),
-    [("dpo", 0), ("dpo", 1), ("dpo", 2), ("kto", 1), ("step", 0), ("ipo", 0), ("awr", 0)],
+    [("dpo", 0), ("kto", 1), ("step", 0), ("ipo", 0), ("awr", 0)],
 )
 def test_a_method_improves_on_recorded_trajectories(name, seed, tmp_path):
     async def run(relabel):
@@ -192,24 +192,20 @@ def test_kto_learns_from_thumbs_and_needs_both_kinds(tmp_path):
     assert metrics["desirable_logprob_change"] > metrics["undesirable_logprob_change"]
 
 
-@pytest.mark.parametrize("seed", [0, 1])
-def test_star_climbs_round_after_round_and_without_its_filter_does_not(seed, tmp_path):
+def test_star_climbs_round_after_round_and_without_its_filter_does_not(tmp_path):
     async def run(filtered):
-        models, start = LocalModels(), beginning(tmp_path / f"{filtered}", seed)
+        models, start = LocalModels(), beginning(tmp_path / f"{filtered}")
         options = STaROptions(
             steps=4, filtered=filtered, accumulate=True, epochs=4, batch=16, optim=FAST, validation_share=0.0
         )
-        update, updates = await rounds(
-            STaR(options, models=models), start, tmp_path, models, count=4, n=8, seed=seed
-        )
+        update, updates = await rounds(STaR(options, models=models), start, tmp_path, models, count=4, n=8)
         return [u.metrics["success"] for u in updates], await measured(update.bundle, models)
 
     rates, after = asyncio.run(run(True))
     assert rates[0] < rates[1] < rates[2] < rates[3]
     assert after >= 0.9
-    if seed == 0:
-        _, broken = asyncio.run(run(False))
-        assert broken <= 0.4
+    _, broken = asyncio.run(run(False))
+    assert broken <= 0.4
 
 
 def test_star_starts_from_the_base_every_round_and_resumes_with_what_it_kept(tmp_path):

@@ -64,7 +64,7 @@ async def trained(name, folder, seed, **options):
 
 @pytest.mark.parametrize(
     ("name", "seed"),
-    [("grpo", 0), ("grpo", 1), ("grpo", 2), ("rloo", 0), ("reinforce", 1), ("ppo", 0), ("a2c", 0)],
+    [("grpo", 0), ("rloo", 0), ("reinforce", 1), ("ppo", 0), ("a2c", 0)],
 )
 def test_a_method_learns_what_each_digit_wants(name, seed, tmp_path):
     before, after, _ = asyncio.run(trained(name, tmp_path, seed))

@@ -8,13 +8,14 @@ import math
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from processes import until
+from processes import whet as whet_command
 from server_world import World, bearer, world
 from test_experiment import Climb, experiment
 from test_server_worker import work
@@ -47,17 +48,9 @@ AS_IT_CAME = "as it came"
 
 def shell(*words: object) -> str:
     """A command in a process of its own, which has declared nothing; what it printed."""
-    command = [sys.executable, "-m", "whet", *map(str, words)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    done = whet_command(*words)
     assert done.returncode == 0, done.stderr
     return done.stdout
-
-
-def until(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + 120
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.02)
 
 
 def system_prompt(request: Request) -> str:

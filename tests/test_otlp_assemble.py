@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from otlp_spans import TRACE, call, decoded, one
+from processes import until
 
 from whet.cli import main
 from whet.store import Store
@@ -224,10 +225,7 @@ def test_the_loop_runs_until_it_is_told_to_stop(store: Store) -> None:
     thread.start()
     try:
         arrive(store, *decoded(ROOT, FIRST))
-        deadline = time.monotonic() + 20
-        while not store.counts()["trajectories"]:
-            assert time.monotonic() < deadline, assembler.failure
-            stop.wait(0.01)
+        until(lambda: store.counts()["trajectories"])
         arrive(store, call(run="last", parent="elsewhere", trace=bytes(range(16, 32))))
     finally:
         stop.set()

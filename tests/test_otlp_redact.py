@@ -306,14 +306,11 @@ def test_no_surroundings_hide_a_secret(
             assert clean[key] == (Redactor().text(value) if isinstance(value, str) else value)
 
 
-@pytest.mark.parametrize("rule", SECRETS)
 @pytest.mark.parametrize("apart", [0, 30, 5_000])
-def test_letters_that_are_frequent_or_rare_before_a_secret_do_not_hide_it(rule: str, apart: int) -> None:
+def test_letters_that_are_frequent_or_rare_before_a_secret_do_not_hide_it(apart: int) -> None:
     letters = sorted({letter for each in RULES for hint in each.hints for letter in hint})
     before = "".join(f"{letter} {'.' * apart} " for letter in letters * 5)
-    body = protobuf_request(protobuf_span("a", {"prompt": f"{before} {sentence(rule)}"}))
-    found = decode(body, json=False, logs=False).spans
-    assert Redactor().spans(found, body, json=False)[0] is not found[0]
-    without = protobuf_request(protobuf_span("a", {"prompt": before}))
-    plain = decode(without, json=False, logs=False).spans
-    assert Redactor().spans(plain, without, json=False)[0] is plain[0]
+    for text in ("", *map(sentence, SECRETS)):
+        body = protobuf_request(protobuf_span("a", {"prompt": f"{before} {text}"}))
+        found = decode(body, json=False, logs=False).spans
+        assert (Redactor().spans(found, body, json=False)[0] is found[0]) == (not text), text

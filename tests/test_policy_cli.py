@@ -4,12 +4,12 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from contextlib import contextmanager
 from dataclasses import replace
 
 import openai
 import pytest
+from processes import until
 from training_toys import SMALL, VOCABULARY
 
 from whet.cli import app
@@ -85,10 +85,8 @@ def test_a_release_in_the_store_is_taken_up_while_serving(tmp_path):
             before = answer(url, token, extra_body={"return_token_ids": True})
             assert before.system_fingerprint == first.id
             store.set_live(Bundle([second]))
-            deadline = time.monotonic() + 30
-            while (after := answer(url, token)).system_fingerprint != second.id:
-                assert time.monotonic() < deadline, "the release was not taken up"
-                time.sleep(0.05)
+            until(lambda: answer(url, token).system_fingerprint == second.id, "the release was not taken up")
+            after = answer(url, token)
             store.set_live(Bundle([fresh("policy", tmp_path / "gone", options=SMALL, vocab_size=9, seed=2)]))
             (tmp_path / "gone" / "model.safetensors").unlink()
             assert "what was served stays" in process.stderr.readline()
@@ -112,14 +110,11 @@ def test_released_weights_are_rolled_back_to_the_model_as_it_came(tmp_path, base
     with started(*words) as (_, url, token):
 
         def served(version, policy_version):
-            deadline = time.monotonic() + 60
-            while True:
+            def told():
                 found = answer(url, token)
-                told = (found.system_fingerprint == version, found.model_extra["policy_version"])
-                if told == (True, policy_version):
-                    return
-                assert time.monotonic() < deadline, f"{found.system_fingerprint} is served, not {version}"
-                time.sleep(0.05)
+                return found.system_fingerprint, found.model_extra["policy_version"]
+
+            until(lambda: told() == (version, policy_version), f"{version} is not served")
 
         served(learned.id, "0")
         shell("rollback")

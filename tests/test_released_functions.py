@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from server_world import bearer, world
+from processes import whet as whet_command
+from server_world import TOKENS, world
 
 import whet
 from whet.errors import InputError
@@ -176,14 +177,8 @@ def test_what_a_server_sends_runs_in_the_sandbox_and_nowhere_else(
     with world(tmp_path / "runs.db") as here:
         bundle = Bundle([Version(resource="price", content=body, kind="function")])
         here.store.release(bundle, unproven=True, new_names=True)
-        done = subprocess.run(
-            [sys.executable, "-m", "whet", "run", "--url", here.url, "--", sys.executable, *program],
-            cwd=tmp_path,
-            env={**os.environ, "WHET_TOKEN": bearer(Role.WRITE)["authorization"].split()[1]},
-            capture_output=True,
-            text=True,
-            timeout=120,
-        )
+        words = ("run", "--url", here.url, "--", sys.executable, *program)
+        done = whet_command(*words, folder=tmp_path, WHET_TOKEN=TOKENS[Role.WRITE])
         assert done.stdout.startswith(printed), done.stderr + done.stdout
         assert "The function runs as it stands in the source" in done.stdout
         assert warned in done.stdout

@@ -7,11 +7,11 @@ gateway's. Two learners improve them on its record, the gate judges the two toge
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from processes import until
 from server_world import World, bearer, world
 from test_server_worker import work
 
@@ -84,11 +84,9 @@ class Desk:
         self.traced = whet.trace(here.store)(desk)
 
     def recorded(self, run: str, *names: str) -> dict[str, str]:
-        deadline = time.monotonic() + 120
-        while not (found := list(self.here.store.trajectories(ids=[run]))):
-            assert time.monotonic() < deadline, f"{run} was not recorded"
-            time.sleep(0.02)
-        return {name: id for name, id in found[0].versions.items() if name in names}
+        until(lambda: list(self.here.store.trajectories(ids=[run])), f"{run} was not recorded")
+        (found,) = self.here.store.trajectories(ids=[run])
+        return {name: id for name, id in found.versions.items() if name in names}
 
     def worker(self, run: str) -> tuple[list[str], dict[str, str]]:
         given = [Rollout(id=f"{run}-{each}", task=whet.Task(instruction=each)) for each in (CLAIM, NOTE)]

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from processes import whet
 
 from whet import Outcome, Score, Store, propagate, step, trace
 from whet.errors import InputError, ModelError
@@ -401,37 +402,31 @@ def test_the_command_replays_a_store_and_says_how_faithful_it_is(tmp_path: Path)
     (tmp_path / "touched").unlink()
     words = ["replay", "shop:agent", "--store", "runs.db"]
 
-    def whet(*more: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "whet", *words, *more],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            timeout=60,
-        )
+    def replayed(*more: str) -> subprocess.CompletedProcess[str]:
+        return whet(*words, *more, folder=tmp_path)
 
-    said = whet()
+    said = replayed()
     assert said.returncode == 0, said.stderr
     assert "recorded one in 2 of 2: 100.0%" in said.stdout
-    found = json.loads(whet("--json", "--reward", "shop:short").stdout)
+    found = json.loads(replayed("--json", "--reward", "shop:short").stdout)
     assert (found["rate"], found["exact"], found["diverged"]) == (1.0, 2, 0)
     assert not (tmp_path / "touched").exists()
     (tmp_path / "shop.py").write_text(AGENT.replace("lookup(name)}", "lookup(name.title())}"))
-    assert json.loads(whet("--json").stdout)["diverged"] == 2
+    assert json.loads(replayed("--json").stdout)["diverged"] == 2
     assert not (tmp_path / "touched").exists()
-    found = json.loads(whet("--json", "--live").stdout)
+    found = json.loads(replayed("--json", "--live").stdout)
     assert (found["live"], found["diverged"], found["compared"]) == (2, 0, 2)
     assert (tmp_path / "touched").exists(), "the read ran for real"
     (tmp_path / "touched").unlink()
-    found = json.loads(whet("--json", "--simulator", "shop:pretended").stdout)
+    found = json.loads(replayed("--json", "--simulator", "shop:pretended").stdout)
     assert (found["simulated"], found["live"], found["diverged"], found["compared"]) == (2, 0, 0, 2)
     assert not (tmp_path / "touched").exists()
-    two = whet("--live", "--simulator", "shop:pretended")
+    two = replayed("--live", "--simulator", "shop:pretended")
     assert two.returncode == 2
     assert "--simulator" in two.stderr
-    gone = whet("--run", "nobody")
+    gone = replayed("--run", "nobody")
     assert gone.returncode == 2
     assert "nobody" in gone.stderr
-    wrong = whet("--reward", "shop:nothing")
+    wrong = replayed("--reward", "shop:nothing")
     assert wrong.returncode == 2
     assert "shop:nothing" in wrong.stderr

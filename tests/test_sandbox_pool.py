@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-import time
 from collections.abc import Awaitable, Callable
 from datetime import date
 from pathlib import Path
 from typing import Any
 
 import pytest
+from processes import until
 
 from whet.cli.sandbox import run as run_script
 from whet.errors import InputError, SandboxError
@@ -391,10 +391,7 @@ def test_trusted_code_ends_with_its_pool_and_leaves_no_folder(tmp_path: Path) ->
     assert folders
     assert not any(os.path.exists(one) for one in folders)
     pid = int((tmp_path / "pid").read_text())
-    deadline = time.monotonic() + 20
-    while running(pid) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert not running(pid)
+    until(lambda: not running(pid))
 
 
 def running(pid: int) -> bool:

@@ -9,16 +9,11 @@ from typing import Any
 
 import httpx2
 import pytest
+from server_world import TOKENS, bearer
 from test_server_shell import Echo
 
 from whet.errors import InputError
 from whet.server import Access, Limits, Role, Route, Server, make_tokens, running, token_file, tokens_of
-
-TOKENS = {role: f"whet-test-{role.name.lower()}-0123456789" for role in Role}
-
-
-def bearer(role: Role | None) -> dict[str, str]:
-    return {} if role is None else {"authorization": f"Bearer {TOKENS[role]}"}
 
 
 def test_a_token_is_found_in_each_place_and_none_other_will_do() -> None:

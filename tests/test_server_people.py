@@ -11,6 +11,7 @@ from typing import Any
 
 import httpx2
 import pytest
+from processes import until
 from server_world import TOKENS, World, bearer, world
 
 from whet.cli import app
@@ -99,9 +100,7 @@ def test_model_calls_of_a_person_through_the_gateway_go_with_them(tmp_path: Path
             body = {"model": "scripted", "messages": [{"role": "user", "content": f"I am {subject}"}]}
             headers = {**bearer(Role.WRITE), "x-whet-subject": subject, "x-whet-session": f"{subject}-s"}
             assert here.http.post("/v1/chat/completions", json=body, headers=headers).status_code == 200
-        deadline = time.monotonic() + 30
-        while len(ids(here)) < 2 and time.monotonic() < deadline:
-            time.sleep(0.05)
+        until(lambda: len(ids(here)) == 2)
         assert len(ids(here, session="ann-s")) == 1
         said = here.post("/api/erase", {"subject": "ann"}, Role.ADMIN)
         assert (said["trajectories"], said["spans"]) == (1, 1)
@@ -122,22 +121,17 @@ def test_of_a_run_that_served_several_only_the_persons_own_calls_go_and_it_goes_
             headers = {**bearer(Role.WRITE), "x-whet-subject": subject, "x-whet-run": "program"}
             assert here.http.post("/v1/chat/completions", json=body, headers=headers).status_code == 200
 
-        def told(count: int) -> list[str]:
-            deadline, found = time.monotonic() + 30, list[str]()
-            while len(found) != count and time.monotonic() < deadline:
-                runs = here.store.trajectories()
-                found = [step.observation[-1]["text"] for run in runs for step in run.steps]
-                time.sleep(0.05)
-            return found
+        def told() -> list[str]:
+            return [step.observation[-1]["text"] for run in here.store.trajectories() for step in run.steps]
 
         call("ann")
         call("bob")
-        assert told(2) == ["I am ann", "I am bob"]
+        until(lambda: told() == ["I am ann", "I am bob"])
         said = here.post("/api/erase", {"subject": "bob"}, Role.ADMIN)
         assert (said["trajectories"], said["spans"]) == (1, 1)
         assert any("served several people" in line for line in said["remains"])
         call("cyd")
-        assert told(2) == ["I am ann", "I am cyd"]
+        until(lambda: told() == ["I am ann", "I am cyd"])
         assert here.post("/api/erase", {"subject": "ann"}, Role.ADMIN)["spans"] == 1
         assert [span.body.count(b"I am cyd") for span in here.store.spans.run("program")] == [1]
     assert b"I am bob" not in (tmp_path / "runs.db").read_bytes()
@@ -156,12 +150,12 @@ def test_retention_is_a_rule_of_the_server(tmp_path: Path) -> None:
         try:
             assert process.stdout is not None
             url = process.stdout.readline().split(" on ")[1].split(";")[0]
-            deadline, left = time.monotonic() + 30, ["old", "new"]
-            while left != ["new"] and time.monotonic() < deadline:
+
+            def left() -> list[str]:
                 answered = httpx2.get(f"{url}/api/trajectories", headers=bearer(Role.ADMIN))
-                left = [one["id"] for one in answered.json()["trajectories"]]
-                time.sleep(0.05)
-            assert left == ["new"]
+                return [one["id"] for one in answered.json()["trajectories"]]
+
+            until(lambda: left() == ["new"])
         finally:
             process.terminate()
             process.wait(30)

@@ -13,6 +13,7 @@ from typing import Any
 import httpx2
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from processes import until
 from server_world import World, bearer, world
 
 from whet.server import Role
@@ -34,10 +35,7 @@ def finish(here: World, lease: dict[str, Any], **given: Any) -> Any:
 
 
 def until_waiting(here: World, count: int) -> None:
-    deadline = time.monotonic() + 10
-    while here.get("/api/rollouts/counts")["waiting"] != count:
-        assert time.monotonic() < deadline, f"there were never {count} claims waiting"
-        threading.Event().wait(0.01)
+    until(lambda: here.get("/api/rollouts/counts")["waiting"] == count, f"never {count} claims waiting")
 
 
 def trajectory(id: str) -> dict[str, Any]:
@@ -220,7 +218,7 @@ def test_heartbeats_keep_a_lease_and_tell_of_one_that_is_lost() -> None:
     with world() as here:
         add(here, "a")
         (held,) = claim(here, lease=1.0)
-        deadline = time.monotonic() + 2.2
+        deadline = time.monotonic() + 1.3  # longer than the lease
         while time.monotonic() < deadline:
             body = {
                 "leases": [{"id": "a", "fence": held["fence"]}, {"id": "a", "fence": 1_000_000}],
@@ -235,29 +233,6 @@ def test_heartbeats_keep_a_lease_and_tell_of_one_that_is_lost() -> None:
             "/api/rollouts/a/heartbeat", json={"fence": 1_000_000}, headers=bearer(Role.WRITE)
         )
         assert one.status_code == 409
-
-
-def test_one_bad_finish_in_a_batch_does_not_spoil_the_others() -> None:
-    with world() as here:
-        add(here, "a", "b")
-        first, second = claim(here, n=2)
-        given = [
-            {"id": "a", "fence": first["fence"], "trajectory": trajectory("a")},
-            {"id": "nobody", "fence": 7, "trajectory": trajectory("x")},
-            {"id": "b", "fence": second["fence"], "trajectory": trajectory("b")},
-        ]
-        results = here.post("/api/rollouts/finish", {"finished": given})["results"]
-        assert [one["taken"] for one in results] == [True, False, True]
-
-
-def test_a_cancelled_rollout_is_not_given_out_and_its_worker_is_refused() -> None:
-    with world() as here:
-        add(here, "a", "b")
-        (lease,) = claim(here)
-        assert here.post("/api/rollouts/a/cancel", {})["status"] == "cancelled"
-        assert here.post("/api/rollouts/b/cancel", {})["status"] == "cancelled"
-        assert claim(here, n=9) == []
-        assert not finish(here, lease, trajectory=trajectory("a"))["taken"]
 
 
 def test_modes_are_kept_apart() -> None:

@@ -8,14 +8,14 @@ import signal
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
+from processes import until, whet
 
 from whet.server import Role, token_file, tokens_of
 from whet.store import Store
@@ -23,13 +23,6 @@ from whet.tracing import flush, trace
 from whet.types import Rollout, Task, Trajectory
 
 GIVEN = {"authorization": "Bearer t"}
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        threading.Event().wait(0.02)
 
 
 @contextmanager
@@ -96,17 +89,7 @@ def test_another_process_records_while_it_serves_and_a_port_in_use_is_an_error(t
             beside.put(Trajectory(task=Task(instruction="x"), id="beside"))
         assert httpx2.get(f"{url}/api/trajectories/beside", headers={"x-api-key": "t"}).status_code == 200
         port = url.rpartition(":")[2]
-        command = [
-            sys.executable,
-            "-m",
-            "whet",
-            "serve",
-            "--store",
-            str(tmp_path / "b.db"),
-            "--port",
-            port,
-        ]
-        second = subprocess.run(command, capture_output=True, text=True, timeout=30)
+        second = whet("serve", "--store", tmp_path / "b.db", "--port", port)
         assert second.returncode == 2
         assert port in second.stderr
         assert "Traceback" not in second.stderr
@@ -151,14 +134,8 @@ def test_a_server_that_starts_second_takes_the_record_over_and_the_commands_work
     (tmp_path / "tasks.jsonl").write_text('{"instruction": "one"}\n{"instruction": "two"}\n')
     (tmp_path / "prompt.txt").write_text("Be brief")
 
-    def whet(*words: str) -> str:
-        done = subprocess.run(
-            [sys.executable, "-m", "whet", *words],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            timeout=60,
-        )
+    def shell(*words: str) -> str:
+        done = whet(*words, folder=tmp_path)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
@@ -170,9 +147,9 @@ def test_a_server_that_starts_second_takes_the_record_over_and_the_commands_work
     assert flush()
     opened = Store(path)
     with serving(path, "--token", "t") as (_, url, _said), httpx2.Client(headers=GIVEN, timeout=30) as http:
-        whet("release", "prompt", "prompt.txt", "--store", "runs.db", "--unproven", "--new-name")
-        assert "2 runs queued" in whet("tasks", "add", "tasks.jsonl", "--store", "runs.db")
-        whet("work", "worker:agent", "--url", url, "--token", "t", "--limit", "2", "--concurrency", "1")
+        shell("release", "prompt", "prompt.txt", "--store", "runs.db", "--unproven", "--new-name")
+        assert "2 runs queued" in shell("tasks", "add", "tasks.jsonl", "--store", "runs.db")
+        shell("work", "worker:agent", "--url", url, "--token", "t", "--limit", "2", "--concurrency", "1")
         agent("after")  # the process that had the file goes on recording, through the server
         assert flush()
         assert http.get(f"{url}/api/rollouts/counts").json()["counts"]["succeeded"] == 2

@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from processes import until as until_so
 from server_world import TOKENS, World, world
 
 import whet
@@ -313,18 +314,11 @@ def started(here: World, folder: Path, agent: str, *options: str) -> Iterator[su
             process.kill()
 
 
-def wait_for(condition: Callable[[], bool], seconds: float = 20.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        threading.Event().wait(0.02)
-
-
 def test_the_command_works_and_ctrl_c_finishes_what_is_under_way(tmp_path: Path) -> None:
     with world() as here:
         add(here, 1)
         with started(here, tmp_path, "slow") as process:
-            wait_for((tmp_path / "begun").exists)
+            until_so((tmp_path / "begun").exists)
             process.send_signal(signal.SIGINT)
             out, err = process.communicate(timeout=20)
             assert process.returncode == 0, err
@@ -349,7 +343,7 @@ def test_a_second_ctrl_c_gives_the_rollout_back(tmp_path: Path) -> None:
     with world() as here:
         add(here, 1)
         with started(here, tmp_path, "endless") as process:
-            wait_for((tmp_path / "begun").exists)
+            until_so((tmp_path / "begun").exists)
             process.send_signal(signal.SIGINT)
             assert process.stderr is not None
             assert "Ctrl-C again" in process.stderr.readline()
@@ -363,7 +357,7 @@ def test_several_processes_share_the_work(tmp_path: Path) -> None:
     with world() as here:
         add(here, 20)
         with started(here, tmp_path, "pair", "--processes", "2", "--concurrency", "2") as process:
-            wait_for(lambda: counts(here).get("succeeded", 0) == 20)
+            until_so(lambda: counts(here).get("succeeded", 0) == 20)
             process.send_signal(signal.SIGINT)
             out, err = process.communicate(timeout=20)
             assert process.returncode == 0, err
@@ -378,12 +372,12 @@ def test_no_worker_is_left_when_the_parent_of_several_is_killed(tmp_path: Path) 
     with world() as here:
         add(here, 2)
         with started(here, tmp_path, "pair", "--processes", "2", "--concurrency", "1") as process:
-            wait_for(lambda: counts(here).get("succeeded", 0) == 2)
+            until_so(lambda: counts(here).get("succeeded", 0) == 2)
             process.kill()
             process.communicate(timeout=20)
         workers = [int(path.name.removeprefix("pid-")) for path in tmp_path.glob("pid-*")]
         assert len(workers) == 2
-        wait_for(lambda: not any(Path(f"/proc/{pid}").exists() for pid in workers))
+        until_so(lambda: not any(Path(f"/proc/{pid}").exists() for pid in workers))
 
 
 def test_a_server_that_comes_back_gets_the_results_of_what_ran_meanwhile(tmp_path: Path) -> None:

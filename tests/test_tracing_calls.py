@@ -435,13 +435,3 @@ def test_collecting_keeps_concurrent_rollouts_apart(store: Store) -> None:
 
     for number, records in enumerate(asyncio.run(main())):
         assert [each.output for each in records] == [f"q{number}"] * 2
-
-
-def test_a_bound_method_of_an_outside_program_can_be_traced_without_changing_it(store: Store) -> None:
-    class Agent:
-        def answer(self, question: str) -> str:
-            return question + "!"
-
-    answer = trace(store)(Agent().answer)
-    assert answer("q") == "q!"
-    assert recorded(store)[0].task.instruction == "q"

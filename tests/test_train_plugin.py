@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from processes import whet as whet_command
 
 pytest.importorskip("torch")
 
@@ -114,9 +115,7 @@ def site(tmp_path: Path) -> Path:
 
 
 def shell(site: Path, *words: object) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": str(site), "COLUMNS": "160"}
-    command = [sys.executable, "-m", "whet", *map(str, words)]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    return whet_command(*words, PYTHONPATH=str(site), COLUMNS="160")
 
 
 ONE_AFTER_THE_OTHER = """

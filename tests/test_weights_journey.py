@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from processes import python
 
 pytest.importorskip("torch")
 
@@ -69,14 +67,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def ran(folder: Path, *words: str, fails: bool = False, **environment: str) -> str:
-    done = subprocess.run(
-        [sys.executable, *words],
-        cwd=folder,
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+    done = python(*words, folder=folder, **environment)
     assert (done.returncode != 0) == fails, done.stdout + done.stderr
     return done.stdout + done.stderr
 

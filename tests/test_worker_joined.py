@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
+from processes import until
 from server_world import World, bearer, world
 from test_server_worker import work
 
@@ -47,13 +46,6 @@ def asked(here: World, question: str, *, run: str, stream: bool = False) -> str:
     lines = [line.removeprefix("data: ") for line in answered.text.splitlines() if line.startswith("data: {")]
     choices = [choice for line in lines for choice in json.loads(line)["choices"]]
     return "".join(choice["delta"].get("content") or "" for choice in choices)
-
-
-def until(condition: Callable[[], bool], missing: str) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline, missing
-        time.sleep(0.02)
 
 
 def called(trajectory: Trajectory) -> list[Any]:

@@ -10,6 +10,8 @@ import random
 from collections.abc import Sequence
 from pathlib import Path
 
+from methods_toys import nothing
+
 from whet.env import StepResult, rollout
 from whet.errors import EnvError
 from whet.loop import Context
@@ -112,15 +114,6 @@ async def collect(
     ]
     done = await asyncio.gather(*runs)
     return [Group(task, done[k * n : (k + 1) * n]) for k, task in enumerate(todo)]
-
-
-def success(groups: Sequence[Group]) -> float:
-    every = [trajectory.outcome is Outcome.SUCCESS for group in groups for trajectory in group.trajectories]
-    return sum(every) / len(every)
-
-
-async def nothing(*_: object, **__: object) -> list[Group]:
-    return []
 
 
 def context(folder: Path, *, baseline: dict[str, float] | None = None, state: object = None) -> Context:

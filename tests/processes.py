@@ -1,0 +1,35 @@
+"""What tests do with processes of their own: run a program or a command to its end, and wait for what it does."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+
+def python(*words: object, folder: Path | None = None, **environ: str) -> subprocess.CompletedProcess[str]:
+    """This Python with these arguments, in a folder."""
+    return subprocess.run(
+        [sys.executable, *map(str, words)],
+        cwd=folder,
+        env={**os.environ, **environ},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+
+
+def whet(*words: object, folder: Path | None = None, **environ: str) -> subprocess.CompletedProcess[str]:
+    """A command as a shell starts it."""
+    return python("-m", "whet", *words, folder=folder, **environ)
+
+
+def until(condition: Callable[[], object], missing: str = "it did not happen in time") -> None:
+    """Wait until it is so; a minute and a half is more than any of it takes on a busy machine."""
+    deadline = time.monotonic() + 90
+    while not condition():
+        assert time.monotonic() < deadline, missing
+        time.sleep(0.01)
