@@ -9,8 +9,6 @@ from __future__ import annotations
 import asyncio
 import functools
 import json
-import os
-import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -20,6 +18,7 @@ from typing import Any
 import entrances_spans
 import gateway_world
 import msgspec
+import processes
 import server_world
 from entrances_agent import (
     PLAN,
@@ -221,13 +220,8 @@ def run_as_a_program(path: Path) -> dict[str, str]:
     names = [plan.name for plan in PLANS]
     with ScriptedServer(model, speaks=("chat",)) as upstream:
         words = ["run", "--store", str(path), "--upstream", upstream.base_url, "--tokens", "--"]
-        done = subprocess.run(
-            [sys.executable, "-m", "whet", *words, sys.executable, str(program), *names],
-            env={**os.environ, "PYTHONPATH": str(Path(__file__).parent)},
-            capture_output=True,
-            text=True,
-            timeout=120,
-        )
+        here = str(Path(__file__).parent)
+        done = processes.whet(*words, sys.executable, program, *names, PYTHONPATH=here)
     assert done.returncode == 0, done.stderr
     return dict(zip(names, done.stdout.split(), strict=True))
 

@@ -33,3 +33,11 @@ def until(condition: Callable[[], object], missing: str = "it did not happen in 
     while not condition():
         assert time.monotonic() < deadline, missing
         time.sleep(0.01)
+
+
+def alive(pid: int) -> bool:
+    """Whether a process is there and no zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from evolution_toys import LINE, search, write
-from processes import until
+from processes import alive, until
 
 from whet.errors import InputError, ModelError
 from whet.evolution.commands import Agent, Command, changed
@@ -139,15 +139,7 @@ time.sleep(600)
     with pytest.raises(ModelError, match="more than 2 s"):
         propose(Command(agent(tmp_path, source, seconds=2.0)))
     child = int((tmp_path / "pid").read_text())
-    until(lambda: not _runs(child))
-
-
-def _runs(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return False
-    return state not in "ZX"
+    until(lambda: not alive(child))
 
 
 def test_a_recorded_command_is_not_started_twice_for_one_proposal(tmp_path: Path) -> None:

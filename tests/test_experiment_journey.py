@@ -14,7 +14,6 @@ import random
 import re
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -25,6 +24,7 @@ pytest.importorskip("lightgbm")
 
 import journey_desk
 from journey_desk import clerk, desk, furnish, models, prompt, sampling, truth
+from processes import until
 from server_world import World, bearer, world
 from test_server_worker import work
 
@@ -114,13 +114,10 @@ class Everywhere:
         self.here, self.process, self.questions, self.asked = here, process, questions, 0
 
     def recorded(self, runs: list[str]) -> dict[str, str]:
-        deadline, versions = time.monotonic() + 120, dict[str, str]()
-        for run in runs:
-            while not (found := list(self.here.store.trajectories(ids=[run]))):
-                assert time.monotonic() < deadline, f"{run} was not recorded"
-                time.sleep(0.02)
-            versions |= found[0].versions
-        return versions
+        store = self.here.store
+        until(lambda: all(list(store.trajectories(ids=[run])) for run in runs), f"not all of {runs} recorded")
+        found = [next(iter(store.trajectories(ids=[run]))).versions for run in runs]
+        return {name: id for versions in found for name, id in versions.items()}
 
     def worker(self) -> tuple[list[str], dict[str, str]]:
         ids = [f"{self.asked} {question}" for question in self.questions]
@@ -156,10 +153,7 @@ class Everywhere:
 
     def followed(self, answer: str) -> None:
         """Wait until the other process has looked again: it follows the record by itself."""
-        deadline = time.monotonic() + 120
-        while self.ask(self.questions[0])[0] != answer:
-            assert time.monotonic() < deadline, "the other process did not follow"
-            time.sleep(0.05)
+        until(lambda: self.ask(self.questions[0])[0] == answer, "the other process did not follow")
 
 
 @pytest.fixture

@@ -8,11 +8,12 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
+from typing import Any
 
 import httpx2
 import pytest
+from processes import python, until
 
 from whet.errors import InputError
 from whet.fakes import ScriptedServer
@@ -45,33 +46,29 @@ sys.exit(7)
 """
 
 
-def whet(*words: str, **environ: str) -> list[str]:
+KEYS = {"OPENAI_API_KEY": "sk-mine", "ANTHROPIC_API_KEY": "sk-mine"}
+
+
+def whet(*words: str) -> list[str]:
     return [sys.executable, "-W", "error", "-m", "whet", *words]
+
+
+def ran(*words: object, **given: Any) -> subprocess.CompletedProcess[str]:
+    return python("-W", "error", "-m", "whet", *words, **given)
 
 
 def test_a_program_is_recorded_and_its_output_and_exit_code_are_its_own(tmp_path: Path) -> None:
     agent, store = tmp_path / "agent.py", tmp_path / "runs.db"
     agent.write_text(AGENT)
     with ScriptedServer("fine", speaks=("chat",)) as upstream:
-        command = whet("run", "--store", str(store), "--upstream", upstream.base_url, "--run-id", "first")
-        done = subprocess.run(
-            [*command, "--", sys.executable, str(agent), "--hello"],
-            capture_output=True,
-            text=True,
-            timeout=60,
-            env=os.environ | {"OPENAI_API_KEY": "sk-mine", "ANTHROPIC_API_KEY": "sk-mine"},
-        )
+        command = ("run", "--store", store, "--upstream", upstream.base_url, "--run-id", "first")
+        done = ran(*command, "--", sys.executable, agent, "--hello", **KEYS)
     assert (done.returncode, done.stdout) == (7, "fine\nfine\n"), done.stderr
     assert done.stderr.startswith("bye\n")
     assert "2 model calls recorded" in done.stderr
     assert f"whet show trajectories --store {store} --run first" in done.stderr
     assert {received.headers["authorization"] for received in upstream.requests} == {"Bearer sk-mine"}
-    shown = subprocess.run(
-        whet("show", "trajectories", "--store", str(store), "--run", "first", "--json"),
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    shown = ran("show", "trajectories", "--store", store, "--run", "first", "--json")
     assert shown.returncode == 0, shown.stderr
     steps = [step for line in shown.stdout.splitlines() for step in json.loads(line)["steps"]]
     assert [step["output"]["text"] for step in steps if step["kind"] == "llm"] == ["fine", "fine"]
@@ -87,8 +84,7 @@ def test_a_program_that_traces_into_another_store_is_told(tmp_path: Path, own: s
     (tmp_path / "agent.py").write_text(
         f"import whet\n@whet.trace({own!r})\ndef answer(question):\n    return question\nanswer('hello')\n"
     )
-    command = whet("run", "--store", "runs.db", "--", sys.executable, "agent.py")
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    done = ran("run", "--store", "runs.db", "--", sys.executable, "agent.py", folder=tmp_path)
     assert done.returncode == 0, done.stderr
     assert ("they are not put together" in done.stderr) is (own == "others.db"), done.stderr
 
@@ -204,19 +200,8 @@ def test_a_running_server_can_be_used(tmp_path: Path) -> None:
     agent = tmp_path / "agent.py"
     agent.write_text(AGENT.replace('post(os.environ["OTEL', '0 and post(os.environ["OTEL'))
     with ScriptedServer("fine") as upstream, world(upstream) as made:
-        done = subprocess.run(
-            [
-                *whet("run", "--url", made.url, "--token", TOKEN, "--run-id", "far"),
-                "--",
-                sys.executable,
-                str(agent),
-                "hello",
-            ],
-            capture_output=True,
-            text=True,
-            timeout=60,
-            env=os.environ | {"OPENAI_API_KEY": "sk-mine", "ANTHROPIC_API_KEY": "sk-mine"},
-        )
+        command = ("run", "--url", made.url, "--token", TOKEN, "--run-id", "far")
+        done = ran(*command, "--", sys.executable, agent, "hello", **KEYS)
         assert done.returncode == 7, done.stderr
         assert sorted(call["api"] for call in made.calls("far")) == ["chat", "messages"]
     assert f"recorded by {made.url} as run far" in done.stderr
@@ -228,10 +213,9 @@ def test_a_program_is_not_started_where_nothing_would_record_it(tmp_path: Path) 
     mark = tmp_path / "began"
     program = ("--", sys.executable, "-c", f"open({str(mark)!r}, 'w')")
     with ScriptedServer("fine") as upstream, world(upstream) as made:
-        command = whet("run", "--url", made.url, "--token", "wrong", *program)
-        refused = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        refused = ran("run", "--url", made.url, "--token", "wrong", *program)
         given = ("--url", made.url, "--token", TOKEN)
-    away = subprocess.run(whet("run", *given, *program), capture_output=True, text=True, timeout=60)
+    away = ran("run", *given, *program)
     assert (refused.returncode, away.returncode) == (2, 4)
     assert "refused (401)" in refused.stderr
     assert "Is `whet serve` running there?" in away.stderr
@@ -255,11 +239,13 @@ def test_what_was_said_to_be_recorded_survives_a_kill(tmp_path: Path) -> None:
             for number in range(30):
                 url = f"{found[0]}/run/r{number % 3}/t/v1/chat/completions"
                 assert client.post(url, json=body).status_code == 200
-            deadline = time.monotonic() + 30
-            while time.monotonic() < deadline:
-                status = client.get(f"{found[0]}/api/gateway", headers={"x-whet-token": "t"}).json()
-                if not status["waiting"]:
-                    break
+
+            def gateway() -> dict[str, int]:
+                headers = {"x-whet-token": "t"}
+                return dict(client.get(f"{found[0]}/api/gateway", headers=headers).json())
+
+            until(lambda: not gateway()["waiting"])
+            status = gateway()
             assert (status["recorded"], status["lost"]) == (30, 0)
         finally:
             serving.kill()

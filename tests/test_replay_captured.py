@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from processes import python
 
 import whet
 from whet import Outcome, Step, Store, Task, Trajectory
@@ -93,14 +93,7 @@ def model(request: Request) -> Any:
 
 
 def whet_command(folder: Path, *words: str, **environ: str) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-m", "whet", *words],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        env=os.environ | environ,
-    )
+    done = python("-W", "error", "-m", "whet", *words, folder=folder, **environ)
     assert done.returncode == 0, done.stderr
     return done
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from processes import until
+from processes import alive, until
 
 from whet.cli.sandbox import run as run_script
 from whet.errors import InputError, SandboxError
@@ -391,15 +391,7 @@ def test_trusted_code_ends_with_its_pool_and_leaves_no_folder(tmp_path: Path) ->
     assert folders
     assert not any(os.path.exists(one) for one in folders)
     pid = int((tmp_path / "pid").read_text())
-    until(lambda: not running(pid))
-
-
-def running(pid: int) -> bool:
-    """Whether a process is there and no zombie."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
-        return False
+    until(lambda: not alive(pid))
 
 
 def test_further_paths_can_be_read_and_imported_and_not_written(tmp_path: Path) -> None:
