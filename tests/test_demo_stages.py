@@ -7,12 +7,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from processes import alive, until
 
 from whet.demo.stages import Lost, Place, Stage, behind, run_in_order
 
@@ -110,24 +109,6 @@ def test_the_stage_of_a_place_that_is_lost_runs_at_another() -> None:
         asyncio.run(run_in_order(NEEDS, [there], lost=never))
 
 
-def until(true: Callable[[], bool], seconds: float = 60.0) -> bool:
-    """Whether it comes true in this time."""
-    deadline = time.monotonic() + seconds
-    while not true():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.02)
-    return True
-
-
-def gone(pid: int) -> bool:
-    """Whether the process has ended; one that nobody has waited for yet has."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except OSError:
-        return True
-
-
 FIRST = """
 import asyncio, sys
 from pathlib import Path
@@ -154,9 +135,9 @@ def test_the_second_process_ends_with_the_first_however_that_ends(tmp_path: Path
     assert first.stdout is not None
     with first:
         second = int(first.stdout.readline())
-        assert not gone(second), "it is at work"
+        assert alive(second), "it is at work"
         first.kill()
-    assert until(lambda: gone(second))
+    until(lambda: not alive(second))
 
 
 def test_a_second_process_that_dies_is_lost_and_says_so(tmp_path: Path) -> None:
