@@ -9,7 +9,9 @@ from typing import Any
 
 import httpx2
 
+from whet.fakes import ScriptedServer
 from whet.server import Access, Limits, Role, Server, running, standard
+from whet.server.gateway import Upstream
 from whet.store import Store
 
 TOKENS = {role: f"whet-test-{role.name.lower()}-0123456789" for role in Role}
@@ -55,3 +57,13 @@ def world(
         with running(server) as url, httpx2.Client(base_url=url, timeout=20) as http:
             yield World(server, store, url, http)
         assert server.bugs == 0
+
+
+@contextmanager
+def before_a_model(path: Path) -> Iterator[World]:
+    """A server whose gateway leads to a model that always says "fine", and which reads runs at once."""
+    with (
+        ScriptedServer("fine", speaks=("chat",)) as upstream,
+        world(path, grace=0.0, upstreams={"default": Upstream(url=upstream.base_url)}) as here,
+    ):
+        yield here

@@ -148,14 +148,14 @@ def test_resume_without_a_job_and_ask_without_a_release(tmp_path: Path, here: Ru
     refused(here("demo", "--ask", "When?", "--output", tmp_path / "none"), 2, "whet demo")
 
 
-def test_outcome_files_that_cannot_be_compared(tmp_path: Path) -> None:
+def test_outcome_files_that_cannot_be_compared(tmp_path: Path, here: Run) -> None:
     good, bad = tmp_path / "a.jsonl", tmp_path / "b.jsonl"
     good.write_text('{"task": "1", "success": true}\n')
     bad.write_text('{"task": "1", "success": true}\n{"task": \n')
-    refused(whet("verdict", good, bad), 2, "b.jsonl", "2")
+    refused(here("verdict", good, bad), 2, "b.jsonl", "2")
     bad.write_text('{"task": "2", "success": true}\n')
-    refused(whet("verdict", good, bad), 8)
-    refused(whet("verdict", good, tmp_path / "none.jsonl"), 2, "none.jsonl")
+    refused(here("verdict", good, bad), 8)
+    refused(here("verdict", good, tmp_path / "none.jsonl"), 2, "none.jsonl")
 
 
 def test_ctrl_c_stops_without_a_traceback_and_says_how_to_go_on(tmp_path: Path) -> None:
@@ -189,15 +189,15 @@ def test_ctrl_c_stops_without_a_traceback_and_says_how_to_go_on(tmp_path: Path) 
     assert "--resume" in said
 
 
-def test_a_file_without_a_line_is_no_success(tmp_path: Path) -> None:
+def test_a_file_without_a_line_is_no_success(tmp_path: Path, here: Run) -> None:
     empty, store = tmp_path / "empty.jsonl", tmp_path / "runs.db"
     empty.write_text("\n")
-    refused(whet("import", empty, "--store", store), 2, "empty.jsonl", "no trajectory")
-    refused(whet("tasks", "add", empty, "--store", store), 2, "empty.jsonl", "no task")
+    refused(here("import", empty, "--store", store), 2, "empty.jsonl", "no trajectory")
+    refused(here("tasks", "add", empty, "--store", store), 2, "empty.jsonl", "no task")
     assert not store.exists()
 
 
-def test_fewer_than_one_is_refused_by_name(tmp_path: Path) -> None:
+def test_fewer_than_one_is_refused_by_name(tmp_path: Path, here: Run) -> None:
     store = tmp_path / "runs.db"
     Store(store).close()
     for words in (
@@ -206,15 +206,15 @@ def test_fewer_than_one_is_refused_by_name(tmp_path: Path) -> None:
         ["work", "a:b", "--url", "http://127.0.0.1:9", "--token", "x", "--limit", "-1"],
         ["tasks", "add", "a.jsonl", "--store", store, "--times", "0"],
     ):
-        done = whet(*words)
+        done = here(*words)
         assert done.returncode == 2
         assert f"{words[-2]}. Must be >= 1" in done.stderr
 
 
 @pytest.mark.parametrize("target", ["price.py", "price.py:price"])
-def test_a_program_is_no_answer_to_audit_by(target: str, tmp_path: Path) -> None:
+def test_a_program_is_no_answer_to_audit_by(target: str, tmp_path: Path, here: Run) -> None:
     (tmp_path / "price.py").write_text("def price(x):\n    return x\n")
     judge = tmp_path / "judge.py"
     judge.write_text("def evaluate(output, expected, input):\n    return float(output == expected)\n")
-    done = whet("audit", judge, "--target", tmp_path / target)
+    done = here("audit", judge, "--target", tmp_path / target)
     refused(done, 2, "is a program", "judges answers")

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from whet.data.calls import (
@@ -71,6 +71,7 @@ WEATHER = {
 FUNCTIONS = functions_of([WEATHER, Function("now").tool])
 
 
+@settings(max_examples=40, deadline=None)
 @given(CALLS)
 def test_both_forms_read_back_as_they_were_written(calls):
     assert same(read_calls(written(calls)), calls)

@@ -11,12 +11,11 @@ from typing import Any
 import msgspec
 import pytest
 from processes import until, whet
-from server_world import TOKENS, world
+from server_world import TOKENS, before_a_model
 
 from whet.errors import StoreError
 from whet.fakes import ScriptedServer
 from whet.server import Role
-from whet.server.gateway import Upstream
 from whet.store import Store
 from whet.store.batch import Batch
 from whet.tracing.assemble import Assembler
@@ -86,12 +85,7 @@ def test_traced_calls_and_their_model_calls_are_one_trajectory_each(tmp_path: Pa
 
 def test_behind_a_server_that_runs_they_are_one_trajectory_each_too(tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(PROGRAM + "whet.feedback('r1', 1.0, 'well done')\n")
-    with (
-        ScriptedServer("fine", speaks=("chat",)) as upstream,
-        world(
-            tmp_path / "served.db", grace=0.0, upstreams={"default": Upstream(url=upstream.base_url)}
-        ) as here,
-    ):
+    with before_a_model(tmp_path / "served.db") as here:
         words = ["run", "--url", here.url, "--token", TOKENS[Role.WRITE], "--run-id", "r1", "--"]
         program = (sys.executable, "program.py", "one")
         done = whet(*words, *program, folder=tmp_path, WHET_STORE=str(tmp_path / "elsewhere.db"))
@@ -177,12 +171,7 @@ for thread in threads:
 
 def test_runs_that_overlap_have_the_calls_that_say_whose_they_are(tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(OVERLAPPING)
-    with (
-        ScriptedServer("fine", speaks=("chat",)) as upstream,
-        world(
-            tmp_path / "served.db", grace=0.0, upstreams={"default": Upstream(url=upstream.base_url)}
-        ) as here,
-    ):
+    with before_a_model(tmp_path / "served.db") as here:
         words = ["run", "--url", here.url, "--token", TOKENS[Role.WRITE], "--run-id", "all", "--"]
         done = whet(*words, sys.executable, "program.py", folder=tmp_path)
         assert done.returncode == 0, done.stderr

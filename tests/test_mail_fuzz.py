@@ -147,9 +147,8 @@ def test_questions_about_any_text_are_sound(texts: list[tuple[str, str]]) -> Non
     sound(world, derive(world, mailboxes=world.mailboxes, seed=0))
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_the_fuzzer_finds_nothing(seed: int) -> None:
-    done = fuzz(made_up(), seed=seed, rounds=6)
+def test_the_fuzzer_finds_nothing() -> None:
+    done = fuzz(made_up(), seed=0, rounds=6)
     assert done["rounds"] == 6
     assert done["questions"] > 50
 

@@ -7,7 +7,6 @@ import random
 from pathlib import Path
 from typing import Any
 
-import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from otlp_fuzzer import KEYS, MEMBERS, WORDS, accounted, fuzz, recorded
@@ -98,6 +97,5 @@ def test_the_order_of_arrival_does_not_matter(
     ]
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_the_fuzzer_finds_nothing(data: Path, seed: int) -> None:
-    assert fuzz(recorded(data / "otel"), seed=seed, rounds=150) == 150
+def test_the_fuzzer_finds_nothing(data: Path) -> None:
+    assert fuzz(recorded(data / "otel"), seed=0, rounds=300) == 300

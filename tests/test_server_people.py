@@ -12,12 +12,10 @@ from typing import Any
 import httpx2
 import pytest
 from processes import until
-from server_world import TOKENS, World, bearer, world
+from server_world import TOKENS, World, bearer, before_a_model, world
 
 from whet.cli import app
-from whet.fakes import ScriptedServer
 from whet.server import Role
-from whet.server.gateway import Upstream
 from whet.store import Store
 from whet.types import Task, Trajectory
 
@@ -90,12 +88,7 @@ def test_what_cannot_be_meant_is_refused_and_nothing_goes(path: str, body: Any) 
 
 
 def test_model_calls_of_a_person_through_the_gateway_go_with_them(tmp_path: Path) -> None:
-    with (
-        ScriptedServer("fine", speaks=("chat",)) as upstream,
-        world(
-            tmp_path / "runs.db", grace=0.0, upstreams={"default": Upstream(url=upstream.base_url)}
-        ) as here,
-    ):
+    with before_a_model(tmp_path / "runs.db") as here:
         for subject in ("ann", "bob"):
             body = {"model": "scripted", "messages": [{"role": "user", "content": f"I am {subject}"}]}
             headers = {**bearer(Role.WRITE), "x-whet-subject": subject, "x-whet-session": f"{subject}-s"}
@@ -109,12 +102,7 @@ def test_model_calls_of_a_person_through_the_gateway_go_with_them(tmp_path: Path
 
 
 def test_of_a_run_that_served_several_only_the_persons_own_calls_go_and_it_goes_on(tmp_path: Path) -> None:
-    with (
-        ScriptedServer("fine", speaks=("chat",)) as upstream,
-        world(
-            tmp_path / "runs.db", grace=0.0, upstreams={"default": Upstream(url=upstream.base_url)}
-        ) as here,
-    ):
+    with before_a_model(tmp_path / "runs.db") as here:
 
         def call(subject: str) -> None:
             body = {"model": "scripted", "messages": [{"role": "user", "content": f"I am {subject}"}]}
