@@ -13,9 +13,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from commands import command
 from processes import whet
 
-from whet.cli import main
 from whet.store import Store
 
 
@@ -24,11 +24,7 @@ def here(capsys: pytest.CaptureFixture[str]) -> Callable[..., subprocess.Complet
     """`whet` in this process, for what would spend its time on importing torch."""
 
     def run(*words: str | Path) -> subprocess.CompletedProcess[str]:
-        with pytest.raises(SystemExit) as ended:
-            main([*map(str, words)])
-        said = capsys.readouterr()
-        code = ended.value.code
-        return subprocess.CompletedProcess(words, code if isinstance(code, int) else 0, said.out, said.err)
+        return command(capsys, *words)
 
     return run
 

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from commands import command as run_command
 from evolution_toys import CURVE, LINE, write
 
 from whet.cli import main
@@ -16,10 +17,8 @@ OFFLINE = ("--offline", "--iterations", "12", "--seed", "1", "--timeout", "20")
 
 
 def said(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[object, str, str]:
-    with pytest.raises(SystemExit) as done:
-        main(["evolve", *map(str, words)])
-    out, err = capsys.readouterr()
-    return done.value.code, out, err
+    done = run_command(capsys, "evolve", *words)
+    return done.returncode, done.stdout, done.stderr
 
 
 def refused(capsys: pytest.CaptureFixture[str], *words: object) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 
 import agent_toys
 import pytest
+from commands import command
 from evolution_toys import CURVE, LINE, Once
 
 from whet.cli import main
@@ -24,11 +25,9 @@ from whet.types import Budget, Bundle, Trajectory
 
 
 def call(capsys: pytest.CaptureFixture[str], *words: object) -> str:
-    with pytest.raises(SystemExit) as done:
-        main([str(word) for word in words])
-    said = capsys.readouterr()
-    assert done.value.code == 0, said.err
-    return said.out
+    done = command(capsys, *words)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 @pytest.fixture

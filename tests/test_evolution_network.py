@@ -13,8 +13,8 @@ from string import ascii_lowercase
 from typing import Any
 
 import pytest
+from commands import command as run_command
 
-from whet.cli import main
 from whet.fakes import Reply, ScriptedServer
 from whet.models import Completion, ToolCall
 from whet.models.base import Request
@@ -134,10 +134,8 @@ def outcome(capsys: pytest.CaptureFixture[str], folder: Path, *words: object) ->
         "--json",
         *words,
     ]
-    with pytest.raises(SystemExit) as done:
-        main([str(word) for word in command])
-    said = capsys.readouterr()
-    return done.value.code, said.out, said.err
+    done = run_command(capsys, *command)
+    return done.returncode, done.stdout, done.stderr
 
 
 def test_prompt_tool_and_description_of_a_networked_agent_become_a_patch_that_is_promoted(

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from commands import answered
 from evolution_toys import CURVE, LINE, write
 
 from whet.cli import main
@@ -21,12 +22,8 @@ OPTIONS = ["--timeout", "20", "--seed", "1", "--offline", "--unsafe-local", "--j
 
 
 def run(capsys: pytest.CaptureFixture[str], *words: object) -> dict[str, object]:
-    given = list(map(str, words))
-    with pytest.raises(SystemExit) as done:
-        main(["evolve", *given, *(() if "--iterations" in given else ("--iterations", "12"))])
-    said = capsys.readouterr()
-    assert done.value.code == 0, said.err
-    return json.loads(said.out)  # type: ignore[no-any-return]
+    few = () if "--iterations" in words else ("--iterations", 12)
+    return dict(answered(capsys, "evolve", *words, *few))
 
 
 def refused(capsys: pytest.CaptureFixture[str], *words: object) -> str:

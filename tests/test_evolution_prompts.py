@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from commands import answered
 
-from whet.cli import main
 from whet.data.examples import task_of
 from whet.evolution.demonstrations import Demonstrate, failing, pool_of, rated, set_aside
 from whet.evolution.mining import Mined, Written, contrasts, rules
@@ -42,11 +42,7 @@ messages, TOPICS = traffic.messages, traffic.TOPICS
 def evolve(capsys: pytest.CaptureFixture[str], folder: Path, *words: object) -> dict[str, Any]:
     command = ["evolve", "--target", "prompt", "--entry", "desk:sort", "--data", folder / "rows.jsonl"]
     command += ["--repository", folder, "--iterations", 40, "--seed", 3, "--json", *words]
-    with pytest.raises(SystemExit) as done:
-        main([str(word) for word in command])
-    said = capsys.readouterr()
-    assert done.value.code == 0, said.err
-    return json.loads(said.out)  # type: ignore[no-any-return]
+    return dict(answered(capsys, *command))
 
 
 def arms(output: Path) -> dict[str, dict[str, Any]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
@@ -11,16 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from whet.cli import main
+from commands import answered
 
 
 def run(capsys: pytest.CaptureFixture[str], words: str) -> Any:
-    with pytest.raises(SystemExit) as done:
-        main([*words.split(), "--json"])
-    said = capsys.readouterr()
-    assert done.value.code == 0, said.err
-    return json.loads(said.out)
+    return answered(capsys, *words.split(), "--json")
 
 
 def test_a_support_desk_gets_better_by_what_people_said_of_it(

@@ -9,6 +9,7 @@ from typing import Any
 
 import agent_toys
 import pytest
+from commands import answered
 
 from whet.cli import main
 from whet.evolution.agent import Agent
@@ -28,11 +29,7 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def run(capsys: pytest.CaptureFixture[str], *words: object) -> dict[str, Any]:
-    with pytest.raises(SystemExit) as done:
-        main(["evolve", *map(str, words), *FAST])
-    said = capsys.readouterr()
-    assert done.value.code == 0, said.err
-    return json.loads(said.out)  # type: ignore[no-any-return]
+    return dict(answered(capsys, "evolve", *words, *FAST))
 
 
 def refused(capsys: pytest.CaptureFixture[str], *words: object) -> str:

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from commands import command
 from msgspec import UNSET
 
-from whet.cli import main
 from whet.data.examples import load, write
 from whet.data.formats import task_from_json, task_to_json
 from whet.data.tasks import from_jsonl, to_jsonl
@@ -47,11 +47,9 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def evolved(capsys: pytest.CaptureFixture[str], data: Path, *more: str) -> tuple[dict[str, Any], str]:
     words = ["evolve", "--target", "limit", "--entry", "shop:fee", "--data", str(data), "--iterations", "40"]
-    with pytest.raises(SystemExit) as done:
-        main([*words, "--seed", "1", "--output", str(data.parent / "out"), *more])
-    said = capsys.readouterr()
-    assert done.value.code == 0, said.err
-    return (json.loads(said.out) if "--json" in more else {"text": said.out}), said.err
+    done = command(capsys, *words, "--seed", 1, "--output", data.parent / "out", *more)
+    assert done.returncode == 0, done.stderr
+    return (json.loads(done.stdout) if "--json" in more else {"text": done.stdout}), done.stderr
 
 
 def test_null_is_a_right_answer_that_the_gate_judges(

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from commands import command
 from otlp_spans import TRACE, call, decoded, one
 from processes import until
 
-from whet.cli import main
 from whet.store import Store
 from whet.tracing.assemble import NO_ROOT, TOGETHER, Assembler
 from whet.tracing.dialects import trajectory_id
@@ -241,10 +241,9 @@ def test_the_loop_runs_until_it_is_told_to_stop(store: Store) -> None:
 
 
 def shown(capsys: pytest.CaptureFixture[str], *words: str) -> list[dict[str, Any]]:
-    with pytest.raises(SystemExit) as ended:
-        main(["show", "trajectories", *words, "--json"])
-    assert ended.value.code == 0
-    return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    done = command(capsys, "show", "trajectories", *words, "--json")
+    assert done.returncode == 0
+    return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 def test_show_prints_what_was_captured_line_by_line(
@@ -302,21 +301,16 @@ def test_show_gives_token_ids_and_reads_beside_a_process_that_writes(store: Stor
 def test_show_without_json_is_a_line_for_people(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
     arrive(store, call(run="mine"))
     Assembler(store).flush()
-    with pytest.raises(SystemExit):
-        main(["show", "trajectories", "--store", store.path])
-    out = capsys.readouterr().out
+    out = command(capsys, "show", "trajectories", "--store", store.path).stdout
     assert "1 step " in out
     assert "weather?" in out
-    with pytest.raises(SystemExit):
-        main(["show", "--store", store.path])
-    assert "trajectories" in capsys.readouterr().out
+    assert "trajectories" in command(capsys, "show", "--store", store.path).stdout
 
 
 @pytest.mark.parametrize("words", [["--run", "nobody"], ["--since", "yesterday"]])
 def test_show_says_what_it_cannot_find(
     store: Store, capsys: pytest.CaptureFixture[str], words: list[str]
 ) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(["show", "trajectories", "--store", store.path, *words])
-    assert ended.value.code == 2
-    assert words[1] in capsys.readouterr().err
+    done = command(capsys, "show", "trajectories", "--store", store.path, *words)
+    assert done.returncode == 2
+    assert words[1] in done.stderr

@@ -6,8 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
+from commands import command
 
-from whet.cli import app, main
+from whet.cli import app
 from whet.errors import InputError, NotFoundError
 from whet.store import Store, bundle_of, write_bundle
 from whet.types import Bundle, Failure, Fault, Outcome, Split, Task, Trajectory, Version
@@ -192,12 +193,10 @@ def test_what_cannot_be_used_is_refused_in_one_line(
     (tmp_path / "bad.jsonl").write_text("{\n")
     (tmp_path / "bad.json").write_text("{\n")
     (tmp_path / "good.jsonl").write_text(TASKS)
-    with pytest.raises(SystemExit) as stopped:
-        main(
-            [word.replace("{tmp}", str(tmp_path)) for word in words] + ["--store", str(tmp_path / "runs.db")]
-        )
-    assert stopped.value.code == 2
-    error = capsys.readouterr().err
+    given = [word.replace("{tmp}", str(tmp_path)) for word in words]
+    done = command(capsys, *given, "--store", tmp_path / "runs.db")
+    assert done.returncode == 2
+    error = done.stderr
     assert error.startswith("error: ")
     assert error.count("\n") == 1
     assert said in error
