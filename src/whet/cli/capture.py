@@ -1,24 +1,25 @@
-"""`whet capture check`: whether what was captured can be trained on."""
+"""`whet show --trainable`, which is `whet capture check`, too: which recorded runs can be trained on."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated
 
 import cyclopts
 import msgspec
 from cyclopts import Parameter
 
 from ..errors import InputError
-from .app import app
+from .app import Print, Reward, app, print_json
 from .named import judged
 from .train_input import read_trajectories
 
-_capture = cyclopts.App(
-    name="capture",
-    help="Look at what was captured, before training on it.",
-    help_format="plaintext",
-    default_parameter=Parameter(negative=()),
-)
+Score = Annotated[
+    str | None,
+    Parameter(help="The score that is the reward. If omitted, the rewards of the steps, else the outcome."),
+]
+
+_capture = cyclopts.App(name="capture", help="An earlier name of whet show --trainable.", show=False)
 app.command(_capture)
 
 
@@ -27,45 +28,41 @@ def check(
     *,
     data: Path | None = None,
     store: Path | None = None,
-    score: str | None = None,
-    reward_function: str | None = None,
-    json: bool = False,
+    score: Score = None,
+    reward_function: Reward = None,
+    json: Print = False,
 ) -> int:
-    """Say of each trajectory whether it can be trained on, and if not why.
+    """Say of each recorded run whether it can be trained on, and if not, why.
 
-    Calls seen, token ids present, reward present, each prompt an extension of the last, masks that fit.
-    Exits with 1 if not one can be trained on.
+    The same as whet show --trainable. Checks that calls, token ids and a reward were recorded, that each prompt extends
+    the last one, and that the masks fit. Exits 1 if no run can be trained on.
 
     Parameters
     ----------
     data
-        Trajectories, one JSON object a line.
+        Trajectories, one JSON object per line.
     store
         Trajectories of this store instead.
-    score
-        The score that is the reward; the step rewards or else the outcome if left out.
-    reward_function
-        A reward to give now instead, as module:function; whet.reward:rated is the last value that people gave.
-    json
-        Print one JSON object a line: first the survey, then each trajectory.
     """
     from ..training import capture
 
     if score is not None and reward_function is not None:
-        raise InputError("give --score for one that was recorded, or --reward-function for one to give now")
+        raise InputError(
+            "give --score for a recorded score, or --reward-function for a reward to compute now"
+        )
     trajectories = read_trajectories(data, store)
     if reward_function is not None:
         trajectories, score, _ = judged(trajectories, reward_function)
-    found = capture.survey(trajectories, score=score)
-    each = [capture.check(trajectory, score=score) for trajectory in trajectories]
+    survey = capture.survey(trajectories, score=score)
+    checks = [capture.check(trajectory, score=score) for trajectory in trajectories]
     if json:
-        print(msgspec.json.encode(found).decode())
-        for one in each:
-            row = msgspec.to_builtins(one) | {"trainable": one.trainable, "clonable": one.clonable}
-            print(msgspec.json.encode(row).decode())
+        print_json(survey)
+        for run in checks:
+            row = msgspec.to_builtins(run) | {"trainable": run.trainable, "clonable": run.clonable}
+            print_json(row)
     else:
-        print("\n".join(found.lines()))
-        for one in each:
-            if one.reasons:
-                print(f"{one.id}  {', '.join(one.reasons)}")
-    return 0 if found.trainable or found.clonable else 1
+        print("\n".join(survey.lines()))
+        for run in checks:
+            if run.reasons:
+                print(f"{run.id}  {', '.join(run.reasons)}")
+    return 0 if survey.trainable or survey.clonable else 1

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from .app import Record, app, counted, existing
+from .app import NewRecord, Print, Record, Reward, command, counted, existing, print_json
 from .named import judged
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 Format = Literal["whet", "published", "trl-sft", "trl-kto", "trl-dpo", "trl-prompts", "verl"]
 
 
-@app.command(name="export")
+@command("export")
 def export(
     format: Format,
     /,
@@ -27,33 +27,26 @@ def export(
     store: Record,
     output: Path,
     score: str | None = None,
-    reward_function: str | None = None,
+    reward_function: Reward = None,
     source: str = "whet",
-    json: bool = False,
+    json: Print = False,
 ) -> int:
-    """Write trajectories as a dataset that another program reads, one JSON object a line.
+    """Write recorded runs as a dataset for another program, one JSON object per line.
 
-    whet and published give back whole trajectories, in our own and in the published form. The others are datasets
-    of TRL (conversational) and verl; a run goes into trl-sft if it went well, into trl-kto with its verdict, and
-    into trl-dpo beside another run of the same task that went the other way. Exits with 1 and writes no file
-    if nothing was left.
+    whet and published write whole trajectories, in whet's own and in the published format. The others are datasets for
+    TRL (conversational) and verl: trl-sft takes the runs that went well, trl-kto all runs with their verdict, and
+    trl-dpo pairs of runs of one task, one good and one bad. If no run fits, no file is written and the exit code is 1.
 
     Parameters
     ----------
     format
-        What to write.
-    store
-        The file to read.
+        Format of the dataset.
     output
         The file to write: .jsonl, or .parquet for verl (needs the extra parquet).
     score
-        The score that says whether a run went well, from 0.5; by default its outcome, else its thumbs.
-    reward_function
-        A reward to say so instead, as module:function; whet.reward:rated is the last value that people gave.
+        The score that decides: a run with 0.5 or more went well. If omitted, its outcome, else its thumbs.
     source
-        For verl: the data_source by which its reward function is found.
-    json
-        Print one JSON object instead of sentences.
+        For verl: the data_source by which verl finds its reward function.
     """
     from ..errors import InputError
     from ..store import Store
@@ -63,7 +56,9 @@ def export(
     if output.exists():
         raise InputError(f"{output} exists; name a file that does not")
     if score is not None and reward_function is not None:
-        raise InputError("give --score for one that was recorded, or --reward-function for one to give now")
+        raise InputError(
+            "give --score for a recorded score, or --reward-function for a reward to compute now"
+        )
     with Store(store) as opened:
         hear(opened)
         runs: Iterable[Trajectory] = opened.trajectories()
@@ -76,9 +71,9 @@ def export(
     if json:
         file = str(output) if made.rows else None
         result = {"rows": len(made.rows), "left_out": dict(made.left_out), "file": file}
-        print(msgspec.json.encode(result).decode())
+        print_json(result)
     else:
-        print(f"{output}: {counted(len(made.rows), 'row')}{'' if made.rows else ', so it was not written'}")
+        print(f"{output}: {counted(len(made.rows), 'row')}{'' if made.rows else ', so no file was written'}")
         for reason, count in made.left_out.most_common():
             print(f"left out: {count} x {reason}")
     return 0 if made.rows else 1
@@ -135,25 +130,24 @@ def _parquet(rows: Sequence[Any], output: Path) -> None:
         pyarrow.parquet.write_table(table, output)
     except (pyarrow.ArrowException, TypeError) as error:
         output.unlink(missing_ok=True)
-        raise InputError(f"these rows have no common columns, so {output.name} cannot be: {error}") from error
+        raise InputError(
+            f"these rows have no common columns, so {output.name} cannot be written: {error}"
+        ) from error
 
 
-@app.command(name="import")
-def import_(files: Sequence[Path], /, *, store: Record, json: bool = False) -> int:
-    """Record the trajectories of files, one JSON object a line, in our own or in the published form.
+@command("import")
+def import_(files: Sequence[Path], /, *, store: NewRecord, json: Print = False) -> int:
+    """Record the trajectories of files, one JSON object per line.
 
-    One whose id is stored already is left as it is, so importing a file twice changes nothing. Secrets are taken
-    out before anything is stored, as with all that is recorded; what held one is marked untrainable. A run in the
-    published form names its task; of one that the store knows (whet tasks add) it gets question and answer.
+    Files may be in whet's own format or in the published one. A trajectory whose id is already stored is left as it
+    is, so importing a file twice changes nothing. Secrets are removed before anything is stored, and a trajectory that
+    held one is marked untrainable. A run in the published format takes question and answer from the stored task that
+    it names (whet tasks add).
 
     Parameters
     ----------
     files
-        What to read.
-    store
-        The record; made if it does not exist.
-    json
-        Print one JSON object.
+        The files to read.
     """
     from ..data.files import read
     from ..errors import InputError
@@ -175,9 +169,9 @@ def import_(files: Sequence[Path], /, *, store: Record, json: bool = False) -> i
         new = opened.count("trajectories") - before
     if json:
         result = {"read": len(found), "recorded": new, "redacted": redactor.counts}
-        print(msgspec.json.encode(result).decode())
+        print_json(result)
     else:
-        known = f", {len(found) - new} known already" if new < len(found) else ""
+        known = f", {len(found) - new} already stored" if new < len(found) else ""
         print(f"{store}: {counted(new, 'trajectory')} recorded{known}", file=sys.stdout)
         for rule, count in redactor.counts.items():
             print(f"redacted: {count} x {rule}")

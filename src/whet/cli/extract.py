@@ -4,29 +4,25 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import msgspec
-
-from .app import app, counted
+from .app import Print, command, counted, print_json
 
 HERE = Path()
 
 
-@app.command(alias="extract_targets")
-def extract_targets(path: Path = HERE, /, *, output: Path | None = None, json: bool = False) -> int:
-    """List what can be improved in a repository, and stage each target so that it runs alone.
+@command("extract-targets")
+def extract_targets(path: Path = HERE, /, *, output: Path | None = None, json: Print = False) -> int:
+    """List the parts of a repository that can be improved, and optionally stage each one so that it runs alone.
 
     Finds functions marked with @whet.evolve, constants marked with a comment (# whet: evolve kind=prompt),
-    whet.resource texts, tool descriptions, MCP tool schemas and skill files. Nothing is imported or run.
-    What a target needs is followed through the repository; what cannot be followed is said.
+    whet.resource texts, tool descriptions, MCP tool schemas and skill files. Nothing is imported or run. The names
+    that a target uses are followed through the repository; those that cannot be followed are listed.
 
     Parameters
     ----------
     path
         The repository.
     output
-        Stage every target into a folder of its own below this one.
-    json
-        Print one JSON object.
+        Stage every target in a folder of its own inside this one.
     """
     from ..evolution.extract import described, extract, stage
 
@@ -40,7 +36,7 @@ def extract_targets(path: Path = HERE, /, *, output: Path | None = None, json: b
         row = described(found) if found else plain | {"line": mark.line, "how": mark.how}
         rows.append(row | ({"staged": staged[mark]} if mark in staged else {}))
     if json:
-        print(msgspec.json.encode({"targets": rows, "not_read": problems}).decode())
+        print_json({"targets": rows, "not_read": problems})
         return 0
     for mark in marks:
         found = by_mark.get(mark)

@@ -1,4 +1,4 @@
-"""`whet export mlflow` and `whet export wandb`: what training measured, to where people watch runs."""
+"""`whet export mlflow` and `whet export wandb`: the metrics of training, for tools that show them."""
 
 from __future__ import annotations
 
@@ -6,10 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from . import exchange as exchange  # adds `export`, which these are commands of
-from .app import app, counted, existing
+from .app import Print, app, counted, existing, print_json
 
 if TYPE_CHECKING:
     from ..data.tracking import TrackedRun
@@ -23,31 +21,28 @@ def mlflow(
     store: Path | None = None,
     output: Path,
     experiment: str = "whet",
-    json: bool = False,
+    json: Print = False,
 ) -> int:
-    """Write the metrics of training as MLflow keeps them: mlflow ui --backend-store-uri OUTPUT shows them.
+    """Write the metrics of training as MLflow's files; mlflow ui --backend-store-uri OUTPUT shows them.
 
-    MLflow is not needed. Exporting a run again, while it trains too, brings it up to date. MLflow 3 reads such
-    files with MLFLOW_ALLOW_FILE_STORE=true in its environment, or moves them into its database once with
-    mlflow migrate-filestore.
+    MLflow need not be installed. Exporting a run again updates it, also while it trains. MLflow 3 reads such files with
+    MLFLOW_ALLOW_FILE_STORE=true in its environment, or moves them into its database once with mlflow migrate-filestore.
 
     Parameters
     ----------
     runs
         Output folders of whet train.
     store
-        Export every Experiment.improve that is recorded here.
+        Export every run of Experiment.improve in this store.
     output
-        MLflow's folder, such as mlruns; made if it does not exist.
+        MLflow's folder, such as mlruns; created if it does not exist.
     experiment
-        Name of the experiment that the runs belong to.
-    json
-        Print one JSON object.
+        Name of MLflow's experiment for the runs.
     """
     from ..data.tracking import write_mlflow
 
-    return _said(
-        [(run, write_mlflow(run, output, experiment=experiment)) for run in _found(runs, store)], json
+    return _report(
+        [(run, write_mlflow(run, output, experiment=experiment)) for run in _tracked(runs, store)], json
     )
 
 
@@ -59,50 +54,50 @@ def wandb(
     store: Path | None = None,
     output: Path,
     project: str = "whet",
-    json: bool = False,
+    json: Print = False,
 ) -> int:
-    """Write the metrics of training as offline runs of W&B; wandb sync uploads them. Needs the extra wandb.
+    """Write the metrics of training as offline runs of W&B, which wandb sync uploads.
+
+    Needs the extra wandb.
 
     Parameters
     ----------
     runs
         Output folders of whet train.
     store
-        Export every Experiment.improve that is recorded here.
+        Export every run of Experiment.improve in this store.
     output
-        Folder in which W&B's folder wandb is, or is made.
+        Folder that holds W&B's folder wandb, which is created if it does not exist.
     project
-        W&B's project.
-    json
-        Print one JSON object.
+        Name of the W&B project.
     """
     from ..data.tracking import write_wandb
 
-    return _said([(run, write_wandb(run, output, project=project)) for run in _found(runs, store)], json)
+    return _report([(run, write_wandb(run, output, project=project)) for run in _tracked(runs, store)], json)
 
 
-def _found(folders: Sequence[Path], store: Path | None) -> list[TrackedRun]:
+def _tracked(folders: Sequence[Path], store: Path | None) -> list[TrackedRun]:
     from ..data.tracking import of_folder, of_store
     from ..errors import InputError
     from ..store import Store
 
     if not folders and store is None:
         raise InputError("name the output folders of whet train, or a record with --store")
-    found = [of_folder(folder) for folder in folders]
+    runs = [of_folder(folder) for folder in folders]
     if store is not None:
         existing(store)
         with Store(store) as opened:
-            found += of_store(opened)
-    return found
+            runs += of_store(opened)
+    return runs
 
 
-def _said(written: Sequence[tuple[TrackedRun, Path]], json: bool) -> int:
+def _report(written: Sequence[tuple[TrackedRun, Path]], json: bool) -> int:
     if json:
         rows = [
             {"run": run.id, "name": run.name, "points": len(run.points), "folder": str(folder)}
             for run, folder in written
         ]
-        print(msgspec.json.encode({"runs": rows}).decode())
+        print_json({"runs": rows})
     else:
         for run, folder in written:
             print(f"{folder}: {run.name}, {counted(len(run.points), 'point')}, {run.status}")

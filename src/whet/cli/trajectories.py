@@ -1,4 +1,4 @@
-"""`whet show trajectories`: what was captured, one JSON object a line."""
+"""`whet show trajectories`: the recorded runs, one per line."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 
 from ..types import Trajectory
 from . import record  # noqa: F401 - `whet show`, which this is a part of
-from .app import AtLeastOne, Record, app, counted, existing
+from .app import AtLeastOne, Print, Record, app, counted, existing
 
 
 @app["show"].command
@@ -22,27 +22,24 @@ def trajectories(
     session: str | None = None,
     subject: str | None = None,
     limit: AtLeastOne | None = None,
-    json: bool = False,
+    json: Print = False,
 ) -> int:
-    """Print the trajectories of a store, in the order in which they were recorded.
+    """List the recorded runs of a store, in the order of recording.
 
     Parameters
     ----------
-    store
-        The file.
     run
         Only this run, trajectory or trace.
     since
-        Only what began then or later: Unix seconds, a date, or a date with a time (ISO 8601).
+        Only runs that began then or later: Unix seconds, a date, or a date with a time (ISO 8601).
     session
-        Only those of this conversation.
+        Only runs of this conversation.
     subject
-        Only those of this person.
+        Only runs of this person.
     limit
-        At most this many.
+        At most this many runs.
     json
-        Print one JSON object a line: what was asked, outcome, error, feedback and steps, with everything
-        that was captured.
+        Print one JSON object per line: task, outcome, error, feedback and steps, with everything that was captured.
     """
     from ..errors import NotFoundError
     from ..store import Store
@@ -53,20 +50,18 @@ def trajectories(
     with Store(store) as opened:
         hear(opened)
         ids = None if run is None else [run]
-        found = 0
-        for each in opened.trajectories(
+        count = 0
+        for trajectory in opened.trajectories(
             ids=ids, since=_moment(since), session=session, subject=subject, limit=limit
         ):
-            found += 1
+            count += 1
             if json:
-                sys.stdout.buffer.write(msgspec.json.encode(form(each)) + b"\n")
+                sys.stdout.buffer.write(msgspec.json.encode(form(trajectory)) + b"\n")
             else:
-                print(_line(each))
+                print(_line(trajectory))
         sys.stdout.flush()
-    if run is not None and not found:
-        raise NotFoundError(
-            f"{store} holds no trajectory, run or trace {run!r}. Leave out --run to list all."
-        )
+    if run is not None and not count:
+        raise NotFoundError(f"{store} holds no trajectory, run or trace {run!r}. Omit --run to list all.")
     return 0
 
 
@@ -83,15 +78,15 @@ def _moment(text: str | None) -> float | None:
         return datetime.fromisoformat(text).timestamp()
     except ValueError:
         raise InputError(
-            f"--since {text!r} is no time. Give Unix seconds, 2026-01-31 or 2026-01-31T12:00:00."
+            f"--since {text!r} is not a time. Give Unix seconds, 2026-01-31 or 2026-01-31T12:00:00."
         ) from None
 
 
 def _line(trajectory: Trajectory) -> str:
-    begun = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(trajectory.started))
-    asked = " ".join(trajectory.task.instruction.split()) or trajectory.task.id
-    shown = asked if len(asked) <= 50 else asked[:47] + "..."
+    started = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(trajectory.started))
+    task = " ".join(trajectory.task.instruction.split()) or trajectory.task.id
+    shown = task if len(task) <= 50 else task[:47] + "..."
     steps = counted(len(trajectory.steps), "step")
     error = trajectory.error
     why = "" if error is None else f"  ({' '.join(f'{error.type}: {error.message}'.split())[:80]})"
-    return f"{begun}  {trajectory.id:32}  {trajectory.outcome:20}  {steps:>9}  {shown}{why}"
+    return f"{started}  {trajectory.id:32}  {trajectory.outcome:20}  {steps:>9}  {shown}{why}"

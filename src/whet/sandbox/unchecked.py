@@ -66,7 +66,7 @@ class Session:
         self, inputs: Sequence[bytes], seconds: float | None, kind: bytes, stream: Any = None
     ) -> list[Result]:
         if self._ended:
-            raise InputError("the program was let go of with the call before: open it again")
+            raise InputError("this session was closed by the previous call; open a new one")
         limits = self._pool.sandbox.limits
         allowed = limits.wall_seconds if seconds is None else min(seconds, limits.wall_seconds)
         if not allowed > 0:

@@ -1,9 +1,9 @@
-"""What keeps the queue's memory and the record in step.
+"""Keeps the queue's memory and the record consistent.
 
-A change of entries is written, and brought into the memory once it is durable, or undone if it could
-not be.  The writer's thread brings the news and may not wait for the queue's lock, because whoever
-holds it may be waiting for the writer: so news lies in a line, and is applied by whoever has the
-lock or takes it next, before anything else is looked at.
+A change of entries is written first, and applied to the memory once it is durable, or undone if the write
+failed.  The writer's thread reports this and must not wait for the queue's lock, because its holder may be
+waiting for the writer: so reports are queued, and applied by the lock's holder, or by whoever takes it
+next, before anything else is read.
 """
 
 from __future__ import annotations

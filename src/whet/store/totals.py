@@ -1,4 +1,4 @@
-"""How many rows a table has, without counting them and without a cost to those who write.
+"""The number of rows of each table, kept without counting them and without slowing writers down.
 
 A new row's `seq` is the highest so far and one.  So a table has the rows that it had up to some place,
 which `totals` keeps, and as many more as the numbers since: nothing is written when rows come.  Where
