@@ -144,7 +144,7 @@ def test_an_evaluator_that_rolls_dice_is_told_how_far_it_differs_from_itself(
     words = (*OFFLINE, "--unsafe-local", "--output", tmp_path / "out")
     code, out, _ = said(capsys, program, evaluator, *words)
     assert code == 0
-    assert "what is gained by less is luck" in out
+    assert "a smaller gain is luck" in out
     _, out, _ = said(capsys, program, evaluator, *words, "--json")
     first, again = json.loads(out)["start_repeated"]
     assert first != again

@@ -52,6 +52,7 @@ LOOP = {
 """The commands as `whet --help` lists them: along the loop, and in each part those first that one needs first."""
 
 _GROUPS = {title: Group(title, sort_key=part) for part, title in enumerate(LOOP)}
+app["--help"].group = app["--version"].group = Group("Help", sort_key=len(LOOP))
 _PLACES = {
     name: {"group": _GROUPS[title], "sort_key": place}
     for title, names in LOOP.items()

@@ -138,7 +138,7 @@ def _say(store: Path, live: Bundle, json: bool) -> int:
     if json:
         print_json(live.ids)
         return 0
-    print(f"{store}: {'live now' if live.ids else 'nothing is live now: the agent runs as it came'}")
+    print(f"{store}: {'live now' if live.ids else 'nothing is live now: the agent is as it came'}")
     for name, id in live.ids.items():
         print(f"live {name:27} {id}")
     return 0

@@ -247,7 +247,7 @@ def read_trajectories(data: Path | None, store: Path | None) -> Sequence[Any]:
     from ..tracing.signals import hear
 
     if (data is None) == (store is None):
-        raise InputError("give the trajectories as either --data FILE or --store FILE")
+        raise InputError("give the trajectories either as --data FILE or as --store FILE")
     if data is not None:
         return read(data)
     assert store is not None
