@@ -62,11 +62,11 @@ async def rounds_of(
             if not source.more(number):
                 course.reason = source.ended
                 break
-            given = context(number)
+            round_context = context(number)
             try:
-                groups = await source.groups(number, course.live, given)
-                given.last = number + 1 == rounds or source.last(number, given)
-                update = await source.step(optimizer, course.live, groups, given)
+                groups = await source.groups(number, course.live, round_context)
+                round_context.last = number + 1 == rounds or source.last(number, round_context)
+                update = await source.step(optimizer, course.live, groups, round_context)
             except BudgetExceeded as exceeded:
                 if rounds is not None or not number:
                     raise

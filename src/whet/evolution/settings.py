@@ -165,10 +165,10 @@ class Settings:
         return Local(limits=limits) if self.unsafe_local else Sandbox(limits=limits)
 
 
-def lineage_of(found: Found, form: Form) -> list[Version]:
+def lineage_of(search: Found, form: Form) -> list[Version]:
     """The Versions from the start to what was found."""
     versions = list(form.baseline.values())
-    for record in reversed(found.lineage()):
+    for record in reversed(search.lineage()):
         parts = record.parts or {}
         versions += form.bundle(Program(parts, next(iter(parts)))).values()
     return versions

@@ -206,13 +206,13 @@ class Head:
         actions = [step.action for step in steps]
         words = {action for action in actions if action in ("more", "unknown")}
         looked = (seen(step.observation, self.options.key, self.options.remaining) for step in steps)
-        if any(each is not None and each.told for each in looked):
+        if any(looks is not None and looks.told for looks in looked):
             words.add("more")
-        other = [action for action in actions if action not in words and not _index(action)]
-        if other and "unknown" not in words:
+        unreadable = [action for action in actions if action not in words and not _index(action)]
+        if unreadable and "unknown" not in words:
             raise TrainingRefused(
-                f"head: {resource!r} was recorded to answer {other[0]!r:.40}; a head stands in for a function that "
-                "answers with the index of a candidate, 'more' or 'unknown'"
+                f"head: {resource!r} was recorded to answer {unreadable[0]!r:.40}; a head stands in for a function "
+                "that answers with the index of a candidate, 'more' or 'unknown'"
             )
         return words
 
@@ -263,7 +263,7 @@ class Head:
                 groups = await context.rollout(bundle.put(trial), context.validation, 1, seed=seed)
             except BudgetExceeded:
                 break
-            every = [each for group in groups for each in group.trajectories]
+            every = [run for group in groups for run in group.trajectories]
             mean = mean_value(every, self.options.tune_score)[0]
             if mean is not None:
                 tried.append((mean, trial))
@@ -292,7 +292,11 @@ def rated(groups: Sequence[Group], resource: str, options: HeadOptions) -> list[
 
 
 def _label(trajectory: Trajectory, label: str) -> bool | None:
-    thumbs = [each.value for each in trajectory.feedback if each.kind == label and each.value is not None]
+    thumbs = [
+        feedback.value
+        for feedback in trajectory.feedback
+        if feedback.kind == label and feedback.value is not None
+    ]
     if thumbs:
         total = sum(thumbs)
         return total > 0 if total else None  # people who disagree say nothing
@@ -407,12 +411,12 @@ class _Learned:
                 rights.append(run.right)
             else:
                 wrong += not run.right
-        given = self.options.unanswerable
+        share = self.options.unanswerable
         if len(rights) < 10:
-            return {"rate": given, "prior": given}
+            return {"rate": share, "prior": share}
         right = self._true((sum(rights) + 1.0) / (len(rights) + 2.0))
         least = right * len(rights) / len(self.runs)
-        prior = min(max(given, least), least + wrong / len(self.runs))
+        prior = min(max(share, least), least + wrong / len(self.runs))
         return {"rate": right / max(0.05, sum(doubts) / len(doubts)), "prior": prior}
 
     def thresholds(self, words: set[str]) -> tuple[float, float, float, float]:
@@ -430,8 +434,10 @@ class _Learned:
         for accept in (0.5, 0.6, 0.7, 0.8, 0.9) if "more" in words else (1.0,):
             for settle in (0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6, 0.65, 0.7) if "unknown" in words else (0.0,):
                 if settle <= accept:
-                    each = [self._replayed(place, accept, settle, unknown) for place in range(len(self.runs))]
-                    earned[accept, settle] = np.array(each)
+                    earnings = [
+                        self._replayed(index, accept, settle, unknown) for index in range(len(self.runs))
+                    ]
+                    earned[accept, settle] = np.array(earnings)
         best = max(sorted(earned), key=lambda pair: float(earned[pair].mean()))
         close = []
         for pair, values in earned.items():
@@ -439,41 +445,41 @@ class _Learned:
             if lost.mean() <= lost.std() / math.sqrt(len(lost)):
                 close.append(pair)
         chosen = min(close, key=lambda pair: (abs(pair[0] - 0.7) + abs(pair[1] - 0.5), pair))
-        before = np.array([self._recorded(place, unknown) for place in range(len(self.runs))])
+        before = np.array([self._recorded(index, unknown) for index in range(len(self.runs))])
         return (*chosen, float(earned[chosen].mean()), float(before.mean()))
 
-    def _replayed(self, place: int, accept: float, settle: float, unknown: float) -> float:
-        probabilities = self.held_out[place]
+    def _replayed(self, position: int, accept: float, settle: float, unknown: float) -> float:
+        probabilities = self.held_out[position]
         best = 0
         for index, probability in enumerate(probabilities):
             if probability > probabilities[best]:
                 best = index
             if probabilities[best] >= accept:
-                return self._accepted(place, best) + self.options.turn * (index + 1)
+                return self._accepted(position, best) + self.options.turn * (index + 1)
         turns = self.options.turn * len(probabilities)
         if probabilities and probabilities[best] >= settle:
-            return self._accepted(place, best) + turns
-        return self._refused(place, unknown) + turns
+            return self._accepted(position, best) + turns
+        return self._refused(position, unknown) + turns
 
-    def _recorded(self, place: int, unknown: float) -> float:
-        choice = self.runs[place].decided.choice
-        worth = self._refused(place, unknown) if choice is None else self._accepted(place, choice)
-        return worth + self.options.turn * len(self.held_out[place])
+    def _recorded(self, position: int, unknown: float) -> float:
+        choice = self.runs[position].decided.choice
+        worth = self._refused(position, unknown) if choice is None else self._accepted(position, choice)
+        return worth + self.options.turn * len(self.held_out[position])
 
-    def _accepted(self, place: int, index: int) -> float:
-        options, run = self.options, self.runs[place]
-        right = float(run.right) if index == run.decided.choice else self.held_out[place][index]
+    def _accepted(self, position: int, index: int) -> float:
+        options, run = self.options, self.runs[position]
+        right = float(run.right) if index == run.decided.choice else self.held_out[position][index]
         if index == run.decided.choice and options.noise:
             # Unbiased for the true label, and so not held inside 0 and 1.
             right = (right - options.noise) / (1.0 - 2.0 * options.noise)
         return right * options.correct + (1.0 - right) * options.wrong
 
-    def _refused(self, place: int, unknown: float) -> float:
-        options, run = self.options, self.runs[place]
+    def _refused(self, position: int, unknown: float) -> float:
+        options, run = self.options, self.runs[position]
         if run.decided.choice is None:
             right = float(run.right)
         else:
-            right = min(1.0, unknown * (1.0 - max(self.held_out[place], default=0.0)))
+            right = min(1.0, unknown * (1.0 - max(self.held_out[position], default=0.0)))
         return right * options.unknown_right + (1.0 - right) * options.unknown_wrong
 
     def metrics(self) -> dict[str, float]:
