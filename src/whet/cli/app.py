@@ -10,6 +10,8 @@ import cyclopts
 import msgspec
 from cyclopts import Group, Parameter, validators
 
+from ..errors import InputError, NotFoundError
+
 if TYPE_CHECKING:
     from ..types import Json
 
@@ -165,7 +167,6 @@ def refuse_half_a_model(model: str | None, base_url: str | None) -> None:
     Raises:
         InputError: one of the two is missing.
     """
-    from ..errors import InputError
 
     if (model is None) != (base_url is None):
         raise InputError("a model needs both --model and --base-url")
@@ -177,7 +178,6 @@ def needed_token(token: str | None) -> str:
     Raises:
         InputError: there is none.
     """
-    from ..errors import InputError
 
     if token is None:
         raise InputError("no token: give --token, or set WHET_TOKEN; whet serve prints where its tokens are")
@@ -197,7 +197,6 @@ def existing(store: Path) -> Path:
     Raises:
         NotFoundError: there is no file, or it is empty.
     """
-    from ..errors import NotFoundError
 
     if not store.exists():
         raise NotFoundError(f"there is no store at {store}")
@@ -212,7 +211,6 @@ def named_store(store: Path | None) -> Path:
     Raises:
         InputError: neither does.
     """
-    from ..errors import InputError
 
     if store is None:
         raise InputError("no store was named: give --store FILE, or set WHET_STORE")
@@ -225,7 +223,6 @@ def content_of(file: Path) -> Json:
     Raises:
         InputError: it cannot be read, or is neither.
     """
-    from ..errors import InputError
 
     try:
         body = file.read_bytes()

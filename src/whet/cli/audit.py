@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from ..errors import InputError
 from .app import BaseUrl, KeyVariable, ModelName, Print, command, existing, print_json, refuse_half_a_model
 
 if TYPE_CHECKING:
@@ -53,7 +54,6 @@ def audit(
     seconds
         Time limit of one evaluation, in seconds.
     """
-    from ..errors import InputError
     from ..reward import evaluator as evaluators
     from ..reward.proof import prove
     from ..reward.rows import read_rows
@@ -177,7 +177,6 @@ def _refitted(folder: Folder, store: Path, name: str, json: bool) -> Generated:
 def _rows(data: Path | None, target: str | None) -> list[Row]:
     """Known answers of a file or folder, without those of the gate."""
     from ..data import examples
-    from ..errors import InputError
     from ..reward.rows import read_rows
     from ..types import Split
 

@@ -10,6 +10,7 @@ from typing import Literal
 
 import msgspec
 
+from ..errors import InputError, NotFoundError
 from .app import Print, print_json
 
 How = Literal["copies", "fsdp", "deepspeed"]
@@ -68,7 +69,6 @@ def parallel(
     model
         Folder of the model, to estimate the memory that each process needs.
     """
-    from ..errors import InputError
 
     if processes < 2:
         raise InputError(f"processes must be 2 or more, got {processes}; one process needs no launcher")
@@ -146,7 +146,6 @@ def _weights(model: Path) -> tuple[int, int]:
         NotFoundError: there are none.
         InputError: one cannot be read.
     """
-    from ..errors import InputError, NotFoundError
 
     files = sorted(model.glob("*.safetensors")) if model.is_dir() else []
     if not files:

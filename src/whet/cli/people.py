@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
+from ..errors import InputError, NotFoundError
 from .app import Print, Record, command, content_of, counted, existing, print_json
 
 if TYPE_CHECKING:
@@ -56,7 +57,6 @@ def feedback(
     """
     from msgspec import UNSET
 
-    from ..errors import InputError
     from ..store import Store
     from ..tracing.labels import check_feedback, feedback_kind
     from ..types import Feedback
@@ -107,7 +107,6 @@ def erase(subject: str, /, *, store: Path, data: tuple[Path, ...] = (), json: Pr
         from a run that is or was erased are deleted from it. May be repeated.
     """
     from ..data.erased import forget
-    from ..errors import NotFoundError
     from ..store import Store
 
     existing(store)

@@ -8,6 +8,7 @@ from typing import Literal
 
 import cyclopts
 
+from ..errors import InputError
 from .app import AtLeastOne, NewRecord, Print, app, counted, listed, print_json
 
 app.command(cyclopts.App(help="Queue tasks for workers.", **listed("tasks")))
@@ -43,7 +44,6 @@ def add_tasks(
         Most attempts at a run that fails or whose worker dies.
     """
     from ..data.tasks import from_jsonl
-    from ..errors import InputError
     from ..store import Store
     from ..types import Rollout, Split, digest
 

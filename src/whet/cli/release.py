@@ -1,15 +1,14 @@
-"""`whet release`, `whet rollback`, `whet show versions` and `whet show verdicts`: the live Bundle, and its proof."""
+"""`whet release` and `whet rollback`: what is live."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import msgspec
 from cyclopts import Parameter
 
-from . import record  # noqa: F401 - `whet show`, which a command here is a part of
-from .app import Print, Record, app, command, content_of, existing, named_store, print_json
+from ..errors import NotFoundError
+from .app import Print, Record, command, content_of, existing, named_store, print_json
 
 if TYPE_CHECKING:
     from ..store import Store, Written
@@ -122,7 +121,6 @@ def _written(path: Path) -> Written | None:
         NotFoundError: the folder has no Bundle in it.
         InputError: the file holds something else.
     """
-    from ..errors import NotFoundError
     from ..store import read_bundle
     from ..store.bundles import BUNDLE_FILE
 
@@ -141,76 +139,4 @@ def _say(store: Path, live: Bundle, json: bool) -> int:
     print(f"{store}: {'live now' if live.ids else 'nothing is live now: the agent is as it came'}")
     for name, id in live.ids.items():
         print(f"live {name:27} {id}")
-    return 0
-
-
-@app["show"].command
-def verdicts(*, store: Record, candidate: str | None = None, json: Print = False) -> int:
-    """List the gate's verdicts, the newest last.
-
-    Parameters
-    ----------
-    candidate
-        Only verdicts on the Bundle with this id.
-    """
-    from ..store import Store
-
-    existing(store)
-    with Store(store) as opened:
-        for verdict in opened.verdicts(candidate=candidate):
-            if json:
-                print_json({"id": verdict.id, **msgspec.to_builtins(verdict)})
-                continue
-            low, high = verdict.interval
-            print(
-                f"{verdict.id} {'promote' if verdict.promote else 'keep   '} Bundle {verdict.candidate} over "
-                f"{verdict.baseline or verdict.against}: {verdict.effect:+.3f} [{low:+.3f}, {high:+.3f}], "
-                f"e-value {verdict.e_value:.3g}, {verdict.n} pairs"
-            )
-    return 0
-
-
-@app["show"].command
-def versions(
-    version: str | None = None, /, *, store: Record, resource: str | None = None, json: Print = False
-) -> int:
-    """List the Versions of a store in the order of recording, or print one as a diff against its parent.
-
-    Parameters
-    ----------
-    version
-        The id of one Version, to print its diff.
-    resource
-        Only Versions of the resource of this name.
-    """
-    from ..errors import InputError
-    from ..improvement import diff
-    from ..store import Store
-    from ..types import Bundle
-
-    existing(store)
-    if version is not None and resource is not None:
-        raise InputError("an id names one Version: omit --resource")
-    with Store(store) as opened:
-        listed = [opened.version(version)] if version is not None else opened.versions(resource)
-        live = opened.live()
-        ids = set(live.ids.values()) if live is not None else set()
-        for version_shown in listed:
-            if json:
-                print_json({**msgspec.to_builtins(version_shown), "live": version_shown.id in ids})
-                continue
-            mark = "live" if version_shown.id in ids else ""
-            above = f"from {version_shown.parent}" if version_shown.parent else ""
-            print(
-                f"{version_shown.id} {mark:4} {version_shown.kind:8} {version_shown.resource:27} {above}".rstrip()
-            )
-            if version is not None:
-                print(
-                    diff(
-                        Bundle(opened.versions(ids=[version_shown.parent]))
-                        if version_shown.parent
-                        else Bundle(),
-                        Bundle([version_shown]),
-                    )
-                )
     return 0

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from ..errors import InputError, NotFoundError
 from .app import AtLeastOne, Print, Record, command, counted, existing, print_json
 from .named import named
 
@@ -52,7 +53,6 @@ def replay(
     simulator
         A function of (tool, arguments), as module:function, that answers every unrecorded call, whatever its effect.
     """
-    from ..errors import InputError, NotFoundError
     from ..replay import UNRECORDED, fidelity, runs_of
     from ..store import Store
     from ..tracing.signals import hear

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import cyclopts
 from cyclopts import Parameter
 
+from ..errors import InputError, NotFoundError
 from .app import Print, app, listed, print_json
 
 if TYPE_CHECKING:
@@ -96,7 +97,6 @@ def run(
     unsafe_local
         Run it unsandboxed, with your user's permissions. Only for code that you trust.
     """
-    from ..errors import InputError, NotFoundError
     from ..sandbox import Limits, Local, Sandbox
 
     if not file.is_file():
