@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from ..errors import InputError
-from .app import AtLeastOne, BaseUrl, ModelName, NewRecord, Print, command, counted, existing, print_json
+from .app import AtLeastOne, BaseUrl, ModelName, NewRecord, Print, app, counted, existing, listed, print_json
 from .flags import with_options
 from .named import named
 
@@ -189,22 +189,26 @@ def gate(
     return 0
 
 
-_SHARED = {"setup": Setup, "comparison": Comparison}
-command("improve")(
-    with_options(
+_COMMANDS: dict[str, tuple[Callable[..., int], tuple[str, ...]]] = {
+    "improve": (
         improve,
-        _SHARED,
-        topics={
-            "": (
-                *("store", "reward", "data", "with_", "model", "base_url", "rollouts"),
-                *("dry_run", "release", "json"),
-            )
-        },
-    )
-)
-command("gate")(
-    with_options(gate, _SHARED, topics={"": ("entry", "store", "reward", "data", "margin", "metric", "json")})
-)
+        ("store", "reward", "data", "with_", "model", "base_url", "rollouts", "dry_run", "release"),
+    ),
+    "gate": (gate, ("entry", "store", "reward", "data", "margin", "metric")),
+}
+"""Command → its function, and the options that its help lists first."""
+
+# Resolved when they are asked for: reading the options' docstrings costs milliseconds.
+for _name, (_function, _) in _COMMANDS.items():
+    app.command(f"{__name__}:{_name}_command", help=_function.__doc__, **listed(_name))
+
+
+def __getattr__(name: str) -> Any:
+    if not name.endswith("_command"):
+        raise AttributeError(name)
+    function, first = _COMMANDS[name.removesuffix("_command")]
+    options = {"setup": Setup, "comparison": Comparison}
+    return with_options(function, options, topics={"": (*first, "json")})
 
 
 @contextmanager
