@@ -92,10 +92,10 @@ def test_an_option_of_the_wrong_kind_is_refused_by_its_name(
     ("stored", "expected"),
     [
         (None, "holds no program"),
-        ("{", "a.json is no program"),
-        ('{"code": 5}', "a.json is no program"),
-        ("[1]", "a.json is no program"),
-        ('{"code": "x", "metadata": {"parts": {"../y": "z"}}}', "a.json is no program"),
+        ("{", "a.json is not a program"),
+        ('{"code": 5}', "a.json is not a program"),
+        ("[1]", "a.json is not a program"),
+        ('{"code": "x", "metadata": {"parts": {"../y": "z"}}}', "a.json is not a program"),
     ],
 )
 def test_a_checkpoint_that_is_damaged_is_refused_by_the_file(

@@ -253,7 +253,7 @@ def test_what_cannot_be_trained_on_is_refused_with_the_reason(groups, tmp_path):
     refused(TrainingRefused, "no trajectories", [])
     refused(TrainingRefused, "no reward: nothing judged it", [without_rewards(t) for t in every])
     refused(TrainingRefused, "of one trajectory", [group.trajectories[0] for group in groups])
-    refused(InputError, "round-tasks out", every, "sft", "--round-tasks", 3)
+    refused(InputError, "omit --round-tasks", every, "sft", "--round-tasks", 3)
     refused(InputError, "not both", every, "grpo", "--env", "somewhere:env", "--tasks-file", tmp_path / "x")
     same = [replace(t, steps=[replace(s, reward=0.5) for s in t.steps]) for t in every if len(t.steps) == 1]
     refused(TrainingRefused, "the runs of each task are all worth the same", same)

@@ -173,6 +173,7 @@ class CrossFit:
             self.base[test] = (self.y[rest].sum() + 1.0) / (len(rest) + 2.0)
             for leaves in self.options.leaves:
                 booster = self.train(leaves, max(self.options.trees), without=fold)
+                # The first trees of a booster are the booster of so many trees: one training serves all sizes.
                 for trees in self.options.trees:
                     held_out[leaves, trees][test] = booster.predict(
                         self.X[test], num_iteration=trees, num_threads=1
@@ -218,12 +219,13 @@ def grow(
         "objective": "binary",
         "num_leaves": leaves,
         "learning_rate": options.learning_rate,
+        # a few dozen rows would otherwise never be split
         "min_data_in_leaf": min(options.min_leaf, max(2, len(right) // 8)),
         "min_data_in_bin": 3,
         "lambda_l2": options.l2,
         "feature_fraction": options.columns,
         "monotone_constraints": [options.monotone.get(name, 0) for name in features],
-        "deterministic": True,
+        "deterministic": True,  # holds only with one thread and a fixed histogram layout, below
         "force_row_wise": True,
         "num_threads": 1,
         "seed": seed,

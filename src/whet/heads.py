@@ -22,7 +22,7 @@ from .errors import InputError
 from .types import Json, Outcome, Score, Trajectory, Version
 
 Candidate = Mapping[str, Json]
-"""What is known of one candidate: name → number; what is not a number is not looked at."""
+"""One candidate: name → number; entries that are not numbers are ignored."""
 
 _ZERO = 1e-35  # LightGBM's kZeroThreshold
 _CATEGORICAL, _DEFAULT_LEFT = 1, 2
@@ -202,13 +202,13 @@ def _sigmoid(header: Mapping[str, str]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What one decision looked at."""
+    """The candidates that one decision saw."""
 
     candidates: Sequence[Candidate]
     remaining: bool
-    """True while there is something left to look at, or where that is not said."""
+    """True while there are more candidates to look at, or where that is not recorded."""
     told: bool = False
-    """Whether it is said."""
+    """True if it is recorded."""
 
 
 def seen(observation: Json, key: str | None = None, remaining: str = "remaining") -> Seen | None:
@@ -270,7 +270,7 @@ class HeadDecision:
         original: the function that it stands in for; its signature names the arguments.
 
     Raises:
-        InputError: the Version is no head, or its model cannot be read.
+        InputError: the Version is not a head, or its model cannot be read.
     """
 
     def __init__(self, version: Version, original: Callable[..., Any] | None = None) -> None:
@@ -295,7 +295,7 @@ class HeadDecision:
             self._names = list(inspect.signature(original).parameters)
 
     def probability(self, candidate: Candidate) -> float:
-        """That accepting this candidate is right; 0 if it may not be accepted."""
+        """Probability that accepting this candidate is right; 0 if it may not be accepted."""
         for name, least in self.at_least.items():
             value = candidate.get(name)
             if not isinstance(value, (int, float)) or value < least:
@@ -339,7 +339,7 @@ def load_head(version: Version, original: Callable[..., Any] | None = None) -> H
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """How the decisions of one trajectory ended."""
+    """The last decision of one trajectory."""
 
     candidates: Sequence[Candidate]
     choice: int | None
@@ -349,7 +349,7 @@ class Decided:
 def decided(
     trajectory: Trajectory, resource: str, key: str | None = None, remaining: str = "remaining"
 ) -> Decided | None:
-    """The last decision that `resource` took in a trajectory, None if it took none that can be read."""
+    """The last decision that `resource` took in a trajectory; None if none can be read."""
     for step in reversed(trajectory.steps):
         if step.kind != "function" or step.name != resource or step.error is not None:
             continue
@@ -357,6 +357,7 @@ def decided(
         if looked is None:
             continue
         action = step.action
+        # True is an int, and not an index
         indexed = isinstance(action, int) and not isinstance(action, bool)
         if indexed and 0 <= action < len(looked.candidates):
             return Decided(looked.candidates, action)
@@ -406,7 +407,7 @@ def judge(
 
 
 class RouterTable:
-    """Which policy takes which task, as a table that one can read.
+    """A readable table from the features of a task to the policy that takes it.
 
     Args:
         content: of a Version of kind `router`, as `optimizers.route.Route` makes it.

@@ -25,7 +25,7 @@ def told(
 
 
 async def once(log: Log, key: str, measure: Callable[[], Awaitable[Json]]) -> Json:
-    """What the log has under `key`, measured and entered if there is nothing yet."""
+    """The log's entry under `key`, measured and entered if there is none yet."""
     if key not in log:
         await asyncio.wrap_future(log.put(key, await measure()))
     return log.get(key)
@@ -42,7 +42,7 @@ async def rounds_of(
     checkpoint: Callable[[Course], None],
     watch: Watch,
 ) -> None:
-    """Let an optimizer learn from a source's groups; `course` says how far it has come.
+    """Let an optimizer learn from a source's groups; `course` keeps its progress.
 
     Args:
         rounds: in all, those of earlier processes included; None until the optimizer is done, the source
@@ -81,6 +81,7 @@ async def rounds_of(
             clock.stop(course)
             if _resumable(course.state) or course.done:
                 checkpoint(course)
+                # only after the checkpoint: a crash in between resumes from the one before
                 written = (course.live, course.state, len(course.metrics))
     clock.stop(course)
 
@@ -90,7 +91,7 @@ def _resumable(state: Json) -> bool:
 
 
 def _back_to(written: tuple[Bundle, Json, int], course: Course) -> None:
-    """Leave a course where it was last written: what came since lives in this process alone."""
+    """Take a course back to where it was last written: everything since then lives in this process only."""
     if _resumable(course.state):
         return
     course.live, course.state, rounds = written

@@ -42,8 +42,8 @@ class Setup:
     store: NewRecord
     """The record: runs to learn from, and where everything new is recorded."""
     reward: tuple[str, ...]
-    """How a run is scored: the name of a built-in reward, such as exact, or module:function. May be repeated; the
-    first one decides."""
+    """Reward of a run: the name of a built-in one, such as exact, or module:function. May be repeated; the first one
+    decides."""
     data: Path | None = None
     """Tasks to run the agent on, JSON Lines. If omitted, the tasks of the recorded runs, which are replayed."""
     seed: int = 0

@@ -174,6 +174,7 @@ def work(
 
     token = needed_token(token)
     if processes != 1:
+        # The token goes through the environment: arguments can be read by every user of the machine.
         words = [agent, "--url", url, "--concurrency", str(concurrency), "--lease", str(lease)]
         words += [word for name in mode for word in ("--mode", name)]
         words += [] if limit is None else ["--limit", str(limit)]

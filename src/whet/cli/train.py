@@ -247,7 +247,7 @@ def _run(name: str, method: Method, options: Any, common: Given) -> int:
     make = partial(learner, name) if method.plugin else _maker(method, module, training, common.model)
     settings = {"lora_rank": common.lora_rank, "reward_function": training.rewarded, "env": common.env or ""}
     with processes.joined(common.output) as folder:
-        first = processes.place().first
+        first = processes.place().first  # of several processes, only this one prints and records
         job = running.Job(
             name=name,
             trajectories=training.trajectories,
@@ -304,7 +304,7 @@ def _maker(method: Method, module: Any, training: Asked, model: str) -> Any:
 
 
 def _world(method: Method, module: Any, training: Asked, common: Given) -> World | None:
-    """Where the method samples; None for one that learns from the record only."""
+    """Environment and tasks that the method samples from; None if it learns from the record only."""
     from ..data.tasks import from_jsonl
     from ..reward import name_of
     from ..training.dataset import grouped

@@ -25,7 +25,7 @@ AT_LEAST_ONE = validators.Number(gte=1)
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """Where a method is, and a line about it."""
+    """A method's module and optimizer, a line about it, and its needs."""
 
     module: str
     """Below `whet`."""

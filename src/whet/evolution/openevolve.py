@@ -2,7 +2,7 @@
 
 Names and defaults are those of openevolve 0.4.0.  What has no meaning here (prompt templates, log
 files, limits that it declares and does not implement) is accepted and listed in `Config.ignored`, so
-its examples run unchanged and nobody believes that an option counts which does not.
+its examples run unchanged and nobody is misled about options without effect.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class ModelConfig:
     settings: Mapping[str, Json] = field(default_factory=dict)
     """temperature, top_p and max_tokens, where they are given."""
     retry: Retry = field(default_factory=Retry)
-    """How long an answer is waited for: their `timeout` and `retries`."""
+    """Timeout and attempts of a call: their `timeout` and `retries`."""
 
     def __repr__(self) -> str:
         return f"ModelConfig({self.name!r}, {self.api_base!r})"  # never the key
@@ -78,7 +78,7 @@ class ModelConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """What a config.yaml says, in our terms."""
+    """A config.yaml in our terms."""
 
     iterations: int = 10000
     seed: int = 42
@@ -94,7 +94,7 @@ class Config:
     islands: IslandOptions = field(default_factory=IslandOptions)
     models: tuple[ModelConfig, ...] = ()
     ignored: tuple[str, ...] = ()
-    """Options that were given and change nothing, as `section.name`."""
+    """Options in the file that have no effect here, as `section.name`."""
 
 
 def read_config(path: Path) -> Config:
@@ -146,6 +146,7 @@ class _Section:
         if value is None:
             return default
         kinds = kind if isinstance(kind, tuple) else (kind,)
+        # bool is a subclass of int
         if (isinstance(value, bool) and bool not in kinds) or not isinstance(value, kinds):
             kind_names = " or ".join(allowed.__name__ for allowed in kinds)
             label = f"{self.name}.{name}" if self.name else name
@@ -258,7 +259,7 @@ def _models(llm: _Section, where: str) -> tuple[ModelConfig, ...]:
 
 
 def _ignored_of_models(llm: _Section) -> list[str]:
-    """What is said of single models, and changes nothing; each once."""
+    """Options of single models that have no effect, each once."""
     listed = [section for section in llm.get("models", list, []) if isinstance(section, Mapping)]
     names = {str(name): None for section in listed for name in section if name not in _MODEL}
     return [f"llm.models[].{name}" for name in names]
@@ -302,7 +303,7 @@ def _resolved(value: Any, where: str) -> str | None:
 def write_checkpoint(
     folder: Path, records: Sequence[Record], members: Sequence[Judged], islands: int, main: str
 ) -> Path:
-    """Write what `openevolve --checkpoint` reads: `checkpoint_N` with metadata.json and programs/*.json.
+    """Write a checkpoint for `openevolve --checkpoint`: `checkpoint_N` with metadata.json and programs/*.json.
 
     Args:
         folder: in which `checkpoints/checkpoint_N` is made; N is the last proposal.
@@ -411,7 +412,7 @@ def _language(main: str) -> str:
 
 
 class _Stored(msgspec.Struct):
-    """What is read of a program in a checkpoint."""
+    """The fields that are read of a program in a checkpoint."""
 
     code: str
     metadata: dict[str, Any] | None = None
@@ -427,7 +428,7 @@ def read_checkpoint(folder: Path, main: str) -> list[Program]:
         InputError: not a checkpoint, or a program in it that cannot be read.
     """
     if not (folder / "metadata.json").is_file():
-        raise InputError(f"{folder} is no OpenEvolve checkpoint: it has no metadata.json")
+        raise InputError(f"{folder} is not an OpenEvolve checkpoint: it has no metadata.json")
     scored: list[tuple[float, str, Program]] = []
     for path in sorted((folder / "programs").glob("*.json")):
         try:
@@ -435,9 +436,9 @@ def read_checkpoint(folder: Path, main: str) -> list[Program]:
             program = Program({main: data.code, **((data.metadata or {}).get("parts") or {})}, main)
             score = float((data.metrics or {}).get("combined_score", 0.0))
         except (msgspec.MsgspecError, UnicodeDecodeError, InputError, TypeError, ValueError) as error:
-            raise InputError(f"{path} is no program of an OpenEvolve checkpoint: {error}") from error
+            raise InputError(f"{path} is not a program of an OpenEvolve checkpoint: {error}") from error
         scored.append((-score, path.name, program))
     if not scored:
-        raise InputError(f"{folder} holds no program: there is nothing in {folder / 'programs'}")
+        raise InputError(f"{folder} holds no program: {folder / 'programs'} is empty")
     scored.sort(key=lambda row: row[:2])
     return [program for _, _, program in scored]

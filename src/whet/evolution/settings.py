@@ -52,7 +52,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """How to search; None leaves it to the config, which has OpenEvolve's defaults."""
+    """Options of the search; None leaves one to the config, which has OpenEvolve's defaults."""
 
     config: Config = field(default_factory=lambda: Config(iterations=100))
     store: Path | None = None
@@ -83,16 +83,16 @@ class Settings:
     models_only: bool = False
     """Leave all proposals to models: no built-in edits."""
     ask: Literal["changes", "apo", "gepa"] = "changes"
-    """How models are asked: changes asks for an edit of the program; apo for a criticism of the failures, then for a
-    rewrite; gepa uses GEPA's own request (needs the extra gepa)."""
+    """Request to the models: changes asks for an edit of the program; apo for a criticism of the failures, then for a
+    rewrite; gepa is GEPA's own (needs the extra gepa)."""
     command: str = ""
     """A command that also proposes, a coding agent for instance. It starts in a folder with program/, evidence.json
     and budget.json, and edits program/ or prints a patch. It runs unsandboxed, with your user's permissions."""
     command_seconds: float = 600.0
     """Time limit of one run of the command, in seconds."""
     population: Literal["auto", "islands", "best", "front"] = "auto"
-    """Which candidates are developed further: islands, the best few, or the front over the rows. auto chooses the
-    front for targets without Python, otherwise islands."""
+    """Candidates to develop further: those on islands, the best few, or the front over the rows. auto chooses the front
+    for targets without Python, otherwise islands."""
     workers: int | None = None
     """Candidates judged in parallel. The result does not depend on it."""
     timeout: float | None = None
@@ -109,11 +109,11 @@ class Settings:
         return Budget(calls=self.calls, tokens=self.tokens, dollars=self.dollars, seconds=self.seconds)
 
     def search(self, *, code: bool, text: bool, length: int, in_flight: int = 8) -> SearchOptions:
-        """How it is searched.
+        """Options of the engine.
 
         Args:
-            code, text: which there is of both.
-            length: characters of all that may change.
+            code, text: true if Python, or other text, may change.
+            length: characters of everything that may change.
 
         Raises:
             InputError: fewer than one proposal.

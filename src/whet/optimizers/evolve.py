@@ -315,7 +315,7 @@ class _Run:
         return True
 
     def _effects(self, places: Sequence[Knob], more: Sequence[Trial] = ()) -> Effects:
-        """What each setting is worth by the trials so far and `more`."""
+        """The estimated effect of each setting, by the trials so far and `more`."""
         search = self.search
         return Effects(
             places, self.start.candidate, [*search.trials, *more], generation=search.generation + bool(more)
@@ -363,7 +363,7 @@ class _Run:
         return await self._raced(max(ahead, key=lambda member: paired(member, best, probe)[0]), order)
 
     async def _closed(self, places: Sequence[Knob], rng: random.Random) -> bool:
-        """Where nothing new is within reach, the most promising of what was probed runs on all tasks.
+        """If nothing new is within reach, the most promising probed candidate runs on all tasks.
 
         Returns:
             Whether it leads now: from there other candidates are within reach.
@@ -410,7 +410,7 @@ class _Run:
             search.validated[id] = member
 
     def update(self, reason: str) -> Update:
-        """What the step returns: the winner so far, the state and the figures."""
+        """The step's Update: the winner so far, the state and the figures."""
         search, archive = self.search, self.search.archive
         if not search.start:
             return Update(bundle=self.base, state=None, metrics={"rollouts": 0.0}, done=True, reason=reason)

@@ -44,7 +44,7 @@ class HeadOptions:
     """Kind of Feedback whose value above or below zero is the label, or else the name of a Score (right
     from one half)."""
     features: tuple[str, ...] | None = None
-    """Which entries of a candidate to look at; every number in the record if None."""
+    """Entries of a candidate to use; every number in the record if None."""
     key: str | None = None
     """Argument of the decision that holds the candidates; the first list of mappings if None."""
     remaining: str = "remaining"
@@ -55,7 +55,7 @@ class HeadOptions:
     monotone: Mapping[str, int] = field(default_factory=dict)
     """Feature → 1 or -1: the probability may only rise or fall with it."""
     unknowns: str = "both"
-    """What thumbs for `unknown` say of the best candidate seen: nothing (`ignore`); that it was wrong, if
+    """Meaning of thumbs on `unknown` for the best candidate seen: nothing (`ignore`); that it was wrong, if
     they were up (`up`); also that it was right, if they were down (`both`). They are the only labels of
     what was passed over; `up` alone biases towards refusing. Against `ignore`, `both` was worth -.01 to
     +.04 success in four trials on real mail, more where the recorded agent was picky."""
@@ -75,14 +75,14 @@ class HeadOptions:
     unknown_right: float = 0.5
     unknown_wrong: float = -0.2
     turn: float = -0.02
-    """Worth of each candidate looked at."""
+    """Value of each look at a candidate."""
     noise: float = 0.0
     """Share of the labels known to be wrong, below one half."""
     unanswerable: float = 0.35
     """Share of tasks with nothing to find, as far as one knows: what the judge gives a refusal without
     looking, and any refusal where fewer than 10 rated runs ended so."""
     tune_score: str | None = None
-    """Score by which the thresholds are tried again on `context.validation`, if rollouts are left."""
+    """Score by which the thresholds are tuned on `context.validation`, if rollouts are left."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +191,7 @@ class Head:
         return sorted(numbers)
 
     def _words(self, resource: str, groups: Sequence[Group]) -> set[str]:
-        """Which of `more` and `unknown` the agent understands, as far as the record shows.
+        """The words among `more` and `unknown` that the agent understands, as far as the record shows.
 
         Raises:
             TrainingRefused: its decisions refuse with another word.
@@ -399,7 +399,7 @@ class _Learned:
         return min(1.0, max(0.0, (probability - self.options.noise) / (1.0 - 2.0 * self.options.noise)))
 
     def unknown(self) -> dict[str, float]:
-        """How often `unknown` is right: `rate` per unit of `1 - p`, `prior` where nothing was looked at.
+        """Frequency with which `unknown` is right: `rate` per unit of `1 - p`, `prior` where nothing was looked at.
 
         The prior is the share of tasks with nothing to find: `options.unanswerable`, as far as the
         record allows it. At least the liked refusals had no answer, at most the wrong answers too.

@@ -32,7 +32,7 @@ class CloneOptions:
     seed: int = 0
     """Random seed, of the order of the trajectories."""
     optim: OptimOptions = field(default_factory=lambda: OptimOptions(learning_rate=3e-3))
-    """How weights are updated."""
+    """Options of the optimizer of weights."""
 
     def __post_init__(self) -> None:
         one_or_more(self, "epochs", "batch", "patience", "per_task", "part_tokens")
@@ -64,11 +64,9 @@ class AWROptions(CloneOptions):
     max_weight: float = 20.0
     """Largest weight of a token."""
     assignment: Assignment = "broadcast"
-    """Which step gets the credit: `broadcast`, `to_go` or `agent`."""
+    """Steps that get the credit: `broadcast`, `to_go` or `agent`."""
     gamma: float = 1.0
     """Discount of the rewards to come, for `to_go`."""
-    optim: OptimOptions = field(default_factory=lambda: OptimOptions(learning_rate=3e-3))
-    """How weights are updated."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -96,8 +94,6 @@ class STaROptions(CloneOptions):
     """Clone the successes of all rounds, not only of the last one."""
     filtered: bool = True
     """Clone only successes; switched off, failures too, as a negative control."""
-    optim: OptimOptions = field(default_factory=lambda: OptimOptions(learning_rate=3e-3))
-    """How weights are updated."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -112,8 +108,6 @@ class DAggerOptions(CloneOptions):
     """Rounds of acting and cloning."""
     group_size: int = 1
     """Trajectories per task whose states the expert is shown."""
-    optim: OptimOptions = field(default_factory=lambda: OptimOptions(learning_rate=3e-3))
-    """How weights are updated."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -139,7 +133,7 @@ class DPOOptions(CloneOptions):
     label_smoothing: float = 0.0
     """Probability that a preference is the wrong way round (conservative DPO)."""
     optim: OptimOptions = field(default_factory=lambda: OptimOptions(learning_rate=1e-3))
-    """How weights are updated."""
+    """Options of the optimizer of weights."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -165,7 +159,7 @@ class KTOOptions(CloneOptions):
     undesirable_weight: float = 1.0
     """Weight λ of bad answers."""
     optim: OptimOptions = field(default_factory=lambda: OptimOptions(learning_rate=1e-3))
-    """How weights are updated."""
+    """Options of the optimizer of weights."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -197,7 +191,7 @@ class RewardModelOptions(CloneOptions):
     validation_share: float = 0.2
     """Share of the tasks that are held out, for early stopping and the accuracy."""
     optim: OptimOptions = field(default_factory=lambda: OptimOptions(learning_rate=2e-3))
-    """How weights are updated."""
+    """Options of the optimizer of weights."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -219,7 +213,7 @@ class PRMOptions(CloneOptions):
     validation_share: float = 0.2
     """Share of the tasks that are held out."""
     optim: OptimOptions = field(default_factory=lambda: OptimOptions(learning_rate=2e-3))
-    """How weights are updated."""
+    """Options of the optimizer of weights."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -249,7 +243,7 @@ class WebRLOptions(CloneOptions):
     replay_band: tuple[float, float] = (0.5, 0.95)
     """Range of the mean token likelihood, under the current policy, of the earlier successes to replay."""
     optim: OptimOptions = field(default_factory=lambda: OptimOptions(learning_rate=2e-3))
-    """How weights are updated, the critic's too."""
+    """Options of the optimizer of weights, the critic's too."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -31,7 +31,7 @@ class RoundOptions:
     floor: float = 0.05
     """Lowest baseline to start from: a policy that never succeeds has nothing to reinforce."""
     aggregation: Aggregation = "dapo"
-    """How token losses are averaged: `grpo`, `bnpo`, `dr_grpo` or `dapo`."""
+    """Averaging of the token losses: `grpo`, `bnpo`, `dr_grpo` or `dapo`."""
     completion_length: int | None = None
     """Constant of `dr_grpo`: the longest output in tokens."""
     ratio: Ratio = "token"
@@ -69,7 +69,7 @@ class RoundOptions:
     seed: int = 0
     """Random seed, of the order of minibatches."""
     optim: OptimOptions = field(default_factory=OptimOptions)
-    """How weights are updated."""
+    """Options of the optimizer of weights."""
 
     def __post_init__(self) -> None:
         one_or_more(self, "steps", "group_size", "passes", "minibatch", "checkpoint_every", "kl_every")
@@ -138,7 +138,7 @@ class RLOOOptions(RoundOptions):
     ratio: Ratio = "trajectory"
     """Unit of the importance ratio; `trajectory` is the paper's."""
     aggregation: Aggregation = "grpo"
-    """How token losses are averaged; `grpo` is the mean over trajectories."""
+    """Averaging of the token losses; `grpo` is the mean over trajectories."""
     scale: Scale = "none"
     """`group` divides advantages by the group's deviation."""
     clip_high: float = 0.2
