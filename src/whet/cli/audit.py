@@ -165,8 +165,7 @@ def _refitted(folder: Folder, store: Path, name: str, json: bool) -> Generated:
     from ..reward.refit import refit
     from ..store import Store
 
-    existing(store)
-    with Store(store) as opened:
+    with Store(existing(store)) as opened:
         preferences = list(opened.preferences())
     fitted = asyncio.run(refit(folder, preferences, name=name))
     if not json:

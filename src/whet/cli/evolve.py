@@ -251,8 +251,8 @@ def _print_targets(report: Report) -> None:
         shown = {finding["sentence"] for finding in report.findings}
         reasons = [reason for reason in verdict.reasons if reason not in shown]
         print(f"\n{'promote' if verdict.promote else 'do not promote'}: " + "\n  ".join(reasons))
-    if asked := _asked(report):
-        print(f"\n{asked}")
+    if models := _asked(report):
+        print(f"\n{models}")
     if report.agent_calls:
         print(f"\nthe agent was called {report.agent_calls} times")
     print(f"\n{report.patch}" if report.patch else "\nnothing changed")

@@ -11,7 +11,7 @@ import msgspec
 
 from ..errors import InputError, MissingExtra
 from .app import NewRecord, Print, Record, Reward, app, command, counted, existing, print_json
-from .named import judged
+from .named import judged, refuse_two_rewards
 
 if TYPE_CHECKING:
     from ..data.exports import Exported
@@ -56,28 +56,27 @@ def export(
     existing(store)
     if output.exists():
         raise InputError(f"{output} exists; name a file that does not")
-    if score is not None and reward_function is not None:
-        raise InputError(
-            "give --score for a recorded score, or --reward-function for a reward to compute now"
-        )
+    refuse_two_rewards(score, reward_function)
     with Store(store) as opened:
         hear(opened)
         runs: Iterable[Trajectory] = opened.trajectories()
         if reward_function is not None:
             runs, score, _ = judged(list(runs), reward_function)
-        made = _made(format, runs, opened.preferences(), score=score, source=source)
-    if made.rows:  # else the next attempt, with a reward perhaps, would find a file in its way
+        dataset = _made(format, runs, opened.preferences(), score=score, source=source)
+    if dataset.rows:  # else the next attempt, with a reward perhaps, would find a file in its way
         output.parent.mkdir(parents=True, exist_ok=True)
-        _write(made.rows, output)
+        _write(dataset.rows, output)
     if json:
-        file = str(output) if made.rows else None
-        result = {"rows": len(made.rows), "left_out": dict(made.left_out), "file": file}
+        file = str(output) if dataset.rows else None
+        result = {"rows": len(dataset.rows), "left_out": dict(dataset.left_out), "file": file}
         print_json(result)
     else:
-        print(f"{output}: {counted(len(made.rows), 'row')}{'' if made.rows else ', so no file was written'}")
-        for reason, count in made.left_out.most_common():
+        print(
+            f"{output}: {counted(len(dataset.rows), 'row')}{'' if dataset.rows else ', so no file was written'}"
+        )
+        for reason, count in dataset.left_out.most_common():
             print(f"left out: {count} x {reason}")
-    return 0 if made.rows else 1
+    return 0 if dataset.rows else 1
 
 
 def _made(
@@ -119,7 +118,6 @@ def _write(rows: Sequence[Any], output: Path) -> None:
 
 
 def _parquet(rows: Sequence[Any], output: Path) -> None:
-
     try:
         import pyarrow
         import pyarrow.parquet
@@ -158,20 +156,20 @@ def import_(files: Sequence[Path], /, *, store: NewRecord, json: Print = False) 
     # All of them first: a bad line records nothing.
     redactor = Redactor()
     tasks = _tasks(store)
-    found = [redactor.trajectory(run) for file in files for run in read(file, tasks)]
-    if not found:
+    runs = [redactor.trajectory(run) for file in files for run in read(file, tasks)]
+    if not runs:
         named = ", ".join(map(str, files))
         raise InputError(f"{named}: no trajectory; give one as JSON on each line")
     with Store(store) as opened:
         before = opened.count("trajectories")
-        opened.put(*found)
+        opened.put(*runs)
         new = opened.count("trajectories") - before
     if json:
-        result = {"read": len(found), "recorded": new, "redacted": redactor.counts}
+        result = {"read": len(runs), "recorded": new, "redacted": redactor.counts}
         print_json(result)
     else:
-        known = f", {len(found) - new} already stored" if new < len(found) else ""
-        print(f"{store}: {counted(new, 'trajectory')} recorded{known}", file=sys.stdout)
+        stored = f", {len(runs) - new} already stored" if new < len(runs) else ""
+        print(f"{store}: {counted(new, 'trajectory')} recorded{stored}", file=sys.stdout)
         for rule, count in redactor.counts.items():
             print(f"redacted: {count} x {rule}")
     return 0
@@ -258,8 +256,7 @@ def _tracked(folders: Sequence[Path], store: Path | None) -> list[TrackedRun]:
         raise InputError("name the output folders of whet train, or a record with --store")
     runs = [of_folder(folder) for folder in folders]
     if store is not None:
-        existing(store)
-        with Store(store) as opened:
+        with Store(existing(store)) as opened:
             runs += of_store(opened)
     return runs
 

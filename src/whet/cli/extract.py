@@ -27,27 +27,27 @@ def extract_targets(path: Path = HERE, /, *, output: Path | None = None, json: P
     from ..evolution.extract import described, extract, stage
 
     slices, marks, problems = extract(path)
-    staged = {each.mark: str(stage(each, output)) for each in slices} if output else {}
-    by_mark = {each.mark: each for each in slices}
+    staged = {piece.mark: str(stage(piece, output)) for piece in slices} if output else {}
+    by_mark = {piece.mark: piece for piece in slices}
     rows = []
     for mark in marks:
-        found = by_mark.get(mark)
+        target = by_mark.get(mark)
         plain = {"name": mark.name, "kind": mark.kind, "metric": mark.metric, "path": mark.path}
-        row = described(found) if found else plain | {"line": mark.line, "how": mark.how}
+        row = described(target) if target else plain | {"line": mark.line, "how": mark.how}
         rows.append(row | ({"staged": staged[mark]} if mark in staged else {}))
     if json:
         print_json({"targets": rows, "not_read": problems})
         return 0
     for mark in marks:
-        found = by_mark.get(mark)
+        target = by_mark.get(mark)
         metric = f", metric {mark.metric}" if mark.metric else ""
         print(f"{mark.path}:{mark.line}: {mark.name} ({mark.kind}{metric}; {mark.how})")
-        if found is not None:
+        if target is not None:
             print(
-                f"    {counted(len(found.dependencies), 'name')} in {counted(len(found.files), 'file')}, "
-                f"entry {found.entry}"
+                f"    {counted(len(target.dependencies), 'name')} in {counted(len(target.files), 'file')}, "
+                f"entry {target.entry}"
             )
-            for reason in found.unsure:
+            for reason in target.unsure:
                 print(f"    not followed: {reason}")
     for name, reason in problems.items():
         print(f"{name}: {reason}")

@@ -119,11 +119,11 @@ def with_options(
         names: field → name of its option, where that is not the field's.
     """
     own = [
-        one
-        for one in inspect.signature(function).parameters.values()
-        if one.name not in options and one.kind is not inspect.Parameter.VAR_KEYWORD
+        argument
+        for argument in inspect.signature(function).parameters.values()
+        if argument.name not in options and argument.kind is not inspect.Parameter.VAR_KEYWORD
     ]
-    own_names = {one.name for one in own}
+    own_names = {argument.name for argument in own}
     flat = {
         word: {key: option for key, option in flattened(kind).items() if option.path[0] not in own_names}
         for word, kind in options.items()
@@ -136,10 +136,10 @@ def with_options(
         return function(*arguments, **words)
 
     # The dataclasses' own annotations may stand under TYPE_CHECKING.
-    written = SimpleNamespace(__annotations__={one.name: one.annotation for one in own})
+    written = SimpleNamespace(__annotations__={argument.name: argument.annotation for argument in own})
     hints = get_type_hints(written, function.__globals__, include_extras=True)
-    own = [one.replace(annotation=hints[one.name]) for one in own]
-    keyed = {one.name: one for one in own if one.kind is inspect.Parameter.KEYWORD_ONLY}
+    own = [argument.replace(annotation=hints[argument.name]) for argument in own]
+    keyed = {argument.name: argument for argument in own if argument.kind is inspect.Parameter.KEYWORD_ONLY}
     for option_by_key in flat.values():
         for key, option in option_by_key.items():
             keyed[key] = _parameter(key, option, (names or {}).get(key, option.shown))
@@ -157,8 +157,8 @@ def with_options(
         if title:
             parameter = parameter.replace(annotation=_annotated(parameter.annotation, groups[title]))
         grouped.append(parameter)
-    positional = [one for one in own if one.name not in keyed]
+    positional = [argument for argument in own if argument.name not in keyed]
     command.__signature__ = inspect.Signature([*positional, *grouped], return_annotation=int)  # type: ignore[attr-defined]
-    command.__annotations__ = {one.name: one.annotation for one in (*positional, *grouped)}
+    command.__annotations__ = {argument.name: argument.annotation for argument in (*positional, *grouped)}
     command.__name__, command.__doc__ = function.__name__, function.__doc__
     return command

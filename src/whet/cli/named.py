@@ -29,6 +29,18 @@ def named(name: str) -> Callable[..., Any]:
     return cast("Callable[..., Any]", function)
 
 
+def refuse_two_rewards(score: str | None, reward_function: str | None) -> None:
+    """Refuse a recorded score beside a reward function.
+
+    Raises:
+        InputError: both are given.
+    """
+    if score is not None and reward_function is not None:
+        raise InputError(
+            "give --score for a recorded score, or --reward-function for a reward to compute now"
+        )
+
+
 def judged(trajectories: Sequence[Trajectory], name: str) -> tuple[list[Trajectory], str, str]:
     """The trajectories scored by a reward, the score's name, and the reward's version.
 

@@ -77,8 +77,7 @@ def feedback(
         session=session,
     )
     check_feedback(entry)
-    existing(store)
-    with Store(store) as opened:
+    with Store(existing(store)) as opened:
         opened.add_feedback(entry)
         recorded = run is None or bool(next(opened.trajectories(ids=[run], limit=1), None))
     if json:
@@ -149,8 +148,7 @@ def retain(
     """
     from ..store import Store
 
-    existing(store)
-    with Store(store) as opened:
+    with Store(existing(store)) as opened:
         erased = opened.retain(days=days, keep=[word for word in keep.split(",") if word])
     if json:
         print_json(erased)

@@ -93,8 +93,7 @@ def rollback(*, store: Record, reason: str = "rollback", json: Print = False) ->
     """
     from ..store import Store
 
-    existing(store)
-    with Store(store) as opened:
+    with Store(existing(store)) as opened:
         live = opened.rollback(reason=reason)
     return _say(store, live, json)
 

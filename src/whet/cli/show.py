@@ -15,7 +15,7 @@ from cyclopts import Parameter
 from ..errors import InputError, NotFoundError
 from ..types import Bundle, Trajectory
 from .app import AtLeastOne, Print, Record, Reward, app, command, counted, existing, named_store, print_json
-from .named import judged
+from .named import judged, refuse_two_rewards
 from .train_input import read_trajectories
 
 Score = Annotated[
@@ -50,10 +50,7 @@ def check(
     """
     from ..training import capture
 
-    if score is not None and reward_function is not None:
-        raise InputError(
-            "give --score for a recorded score, or --reward-function for a reward to compute now"
-        )
+    refuse_two_rewards(score, reward_function)
     trajectories = read_trajectories(data, store)
     if reward_function is not None:
         trajectories, score, _ = judged(trajectories, reward_function)
@@ -167,8 +164,7 @@ def trajectories(
     from ..tracing.dialects import form
     from ..tracing.signals import hear
 
-    existing(store)
-    with Store(store) as opened:
+    with Store(existing(store)) as opened:
         hear(opened)
         ids = None if run is None else [run]
         count = 0
@@ -223,8 +219,7 @@ def verdicts(*, store: Record, candidate: str | None = None, json: Print = False
     """
     from ..store import Store
 
-    existing(store)
-    with Store(store) as opened:
+    with Store(existing(store)) as opened:
         for verdict in opened.verdicts(candidate=candidate):
             if json:
                 print_json({"id": verdict.id, **msgspec.to_builtins(verdict)})

@@ -14,7 +14,7 @@ from cyclopts import Parameter, validators
 from ..errors import InputError
 from ..types import Split
 from .app import Print, counted, existing
-from .named import judged, named
+from .named import judged, named, refuse_two_rewards
 
 LEARN_PREFERENCES = ("dpo", "reward-model")
 """Methods that also learn from preferences."""
@@ -218,10 +218,7 @@ def _learning_from(options: Any, score: str, trajectories: Sequence[Any]) -> Any
 
     The competence floor is applied to it as well where nothing else says what went well.
     """
-    if getattr(options, "score", None) is not None:
-        raise InputError(
-            "give --score for a recorded score, or --reward-function for a reward to compute now"
-        )
+    refuse_two_rewards(getattr(options, "score", None), score)
     if getattr(options, "judged_by", "outcome") == "thumbs":
         raise InputError("give either --judged-by thumbs, or --reward-function, which judges instead of them")
     has_success = any(run.outcome.counts or "success" in run.scores for run in trajectories)
@@ -251,7 +248,6 @@ def read_trajectories(data: Path | None, store: Path | None) -> Sequence[Any]:
     if data is not None:
         return read(data)
     assert store is not None
-    existing(store)
-    with Store(store) as opened:
+    with Store(existing(store)) as opened:
         hear(opened)
         return list(opened.trajectories())
