@@ -106,7 +106,6 @@ def with_options(
     options: Mapping[str, Any],
     *,
     topics: Mapping[str, Sequence[str]],
-    rest: str = "Advanced",
     names: Mapping[str, str] | None = None,
 ) -> Callable[..., int]:
     """A command that takes every field of some dataclasses as an option, and hands over the dataclasses.
@@ -114,8 +113,8 @@ def with_options(
     Args:
         function: takes the dataclasses by keyword, and options of its own, which go before fields of the same name.
         options: keyword → a dataclass, or an instance whose values are the defaults.
-        topics: title → its options in order, by parameter or field; "" for those at the top.
-        rest: title of the options that no topic has.
+        topics: title → its options in order, by parameter or field; those under "" come first and need no title, those
+            in no topic are Advanced.
         names: field → name of its option, where that is not the field's.
     """
     own = [
@@ -143,22 +142,25 @@ def with_options(
     for option_by_key in flat.values():
         for key, option in option_by_key.items():
             keyed[key] = _parameter(key, option, (names or {}).get(key, option.shown))
-    placed = [key for keys in topics.values() for key in keys if key in keyed]
-    titles = {key: title for title, keys in topics.items() for key in keys}
-    # cyclopts refuses two groups of one name, so each is made once.
-    groups = {
-        title: Parameter(group=Group(title, sort_key=position))
-        for position, title in enumerate(dict.fromkeys((*topics, rest)))
-    }
-    grouped = []
-    for key in (*placed, *(key for key in keyed if key not in placed)):
-        title = titles.get(key, rest)
-        parameter = keyed[key]
-        if title:
-            parameter = parameter.replace(annotation=_annotated(parameter.annotation, groups[title]))
-        grouped.append(parameter)
+    grouped = _grouped(keyed, topics)
     positional = [argument for argument in own if argument.name not in keyed]
     command.__signature__ = inspect.Signature([*positional, *grouped], return_annotation=int)  # type: ignore[attr-defined]
     command.__annotations__ = {argument.name: argument.annotation for argument in (*positional, *grouped)}
     command.__name__, command.__doc__ = function.__name__, function.__doc__
     return command
+
+
+def _grouped(
+    parameters: Mapping[str, inspect.Parameter], topics: Mapping[str, Sequence[str]]
+) -> list[inspect.Parameter]:
+    """The parameters, in the order of their topics and marked with them."""
+    placed = {key for keys in topics.values() for key in keys}
+    others = [key for key in parameters if key not in placed]
+    grouped = []
+    topics = {**topics, "Advanced": (*topics.get("Advanced", ()), *others)}
+    for position, (title, keys) in enumerate(topics.items()):
+        # One object for all options of a topic: cyclopts refuses a second group of the same name.
+        group = Parameter(group=Group(title, sort_key=position)) if title else Parameter()
+        for parameter in (parameters[key] for key in keys if key in parameters):
+            grouped.append(parameter.replace(annotation=_annotated(parameter.annotation, group)))
+    return grouped
