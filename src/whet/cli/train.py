@@ -181,7 +181,12 @@ def _train_app() -> cyclopts.App:
 def _plugged_app(name: str) -> cyclopts.App:
     """A plug-in's command, with the learner's own description below its options."""
     command = _command(name, plugin=True)
-    single = cyclopts.App(name=name, help_epilogue=command.__doc__, default_parameter=app.default_parameter)
+    single = cyclopts.App(
+        name=name,
+        help_epilogue=command.__doc__,
+        help_format="plaintext",  # somebody else's text, whose stars and indents are not Markdown
+        default_parameter=app.default_parameter,
+    )
     single.default(command)
     return single
 
