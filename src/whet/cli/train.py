@@ -233,9 +233,9 @@ def _advanced(defaults: Any) -> dict[str, list[str]]:
 
 def _run(name: str, method: Method, options: Any, common: Given) -> int:
     if common.lora_rank and common.model in ("tiny", ""):
-        raise InputError("--lora-rank trains factors beside a pretrained model: give one with --model")
+        raise InputError("--lora-rank trains factors beside a pretrained model; give one with --model")
     if common.output.is_file():
-        raise InputError(f"{common.output} is a file: give a folder for the weights with --output")
+        raise InputError(f"{common.output} is a file; give a folder for the weights with --output")
     refuse_mixed(name, common, {**METHODS, name: method})
     training = asked(name, method, options, common)
 

@@ -112,7 +112,7 @@ def refuse_mixed(name: str, common: Given, methods: Mapping[str, Method]) -> Non
         able = ", ".join(method for method, about in methods.items() if about.own)
         raise InputError(f"{name} learns from a record; --env works with {able}")
     if common.data is not None or common.store is not None:
-        raise InputError("give either a record (--data or --store) or an environment (--env)")
+        raise InputError("give a record (--data or --store) or an environment (--env), not both")
     if common.tasks_file is None:
         raise InputError("--env needs tasks: give --tasks-file, with one JSON object per line")
 
