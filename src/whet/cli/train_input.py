@@ -110,7 +110,7 @@ def refuse_mixed(name: str, common: Given, methods: Mapping[str, Method]) -> Non
         return
     if not own:
         able = ", ".join(method for method, about in methods.items() if about.own)
-        raise InputError(f"{name} learns from a record; --env works with {able}")
+        raise InputError(f"{name} learns from a record; --env is for {able}")
     if common.data is not None or common.store is not None:
         raise InputError("give a record (--data or --store) or an environment (--env), not both")
     if common.tasks_file is None:
