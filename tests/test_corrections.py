@@ -115,4 +115,4 @@ def test_the_shell_says_what_it_recorded_and_of_what(
         "correction",
         "comment",
     ]
-    assert "no such run is recorded yet" in told
+    assert "not recorded yet" in told

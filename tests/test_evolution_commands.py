@@ -178,7 +178,7 @@ def test_whet_evolve_takes_a_command_and_does_not_start_it_again_when_it_goes_on
     script.write_text(f"open({str(tmp_path / 'count')!r}, 'a').write('x')\n{MEND}", encoding="utf-8")
     settings = Settings(
         iterations=3,
-        edits=False,
+        models_only=True,
         command=f"'{sys.executable}' '{script}'",
         output=tmp_path / "out",
         unsafe_local=True,

@@ -92,10 +92,10 @@ def test_an_option_of_the_wrong_kind_is_refused_by_its_name(
     ("stored", "expected"),
     [
         (None, "holds no program"),
-        ("{", "a.json is no program"),
-        ('{"code": 5}', "a.json is no program"),
-        ("[1]", "a.json is no program"),
-        ('{"code": "x", "metadata": {"parts": {"../y": "z"}}}', "a.json is no program"),
+        ("{", "a.json is not a program"),
+        ('{"code": 5}', "a.json is not a program"),
+        ("[1]", "a.json is not a program"),
+        ('{"code": "x", "metadata": {"parts": {"../y": "z"}}}', "a.json is not a program"),
     ],
 )
 def test_a_checkpoint_that_is_damaged_is_refused_by_the_file(
@@ -144,7 +144,7 @@ def test_an_evaluator_that_rolls_dice_is_told_how_far_it_differs_from_itself(
     words = (*OFFLINE, "--unsafe-local", "--output", tmp_path / "out")
     code, out, _ = said(capsys, program, evaluator, *words)
     assert code == 0
-    assert "what is gained by less is luck" in out
+    assert "a smaller gain is luck" in out
     _, out, _ = said(capsys, program, evaluator, *words, "--json")
     first, again = json.loads(out)["start_repeated"]
     assert first != again

@@ -320,7 +320,7 @@ def test_what_an_evaluator_imports_is_loaded_once_for_all_candidates(
         (["program.py", "evaluator.py", "--config", "none.yaml"], "no config"),
         (["program.py", "evaluator.py", "--iterations", "0"], "at least 1"),
         (["program.py", "evaluator.py", "--models-only", "--offline"], "no model is configured"),
-        (["program.py", "evaluator.py", "--checkpoint", "."], "no OpenEvolve checkpoint"),
+        (["program.py", "evaluator.py", "--checkpoint", "."], "not an OpenEvolve checkpoint"),
         (["program.py", "constant.py"], "cannot tell"),
     ],
 )

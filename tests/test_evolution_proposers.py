@@ -114,7 +114,7 @@ def test_whet_evolve_asks_as_it_is_told(tmp_path: Path) -> None:
     (tmp_path / "prompt.txt").write_text(PROMPT, encoding="utf-8")
     (tmp_path / "e.py").write_text(EVALUATOR, encoding="utf-8")
     files = tmp_path / "prompt.txt", tmp_path / "e.py"
-    settings = Settings(iterations=20, edits=False, ask="apo", unsafe_local=True)
+    settings = Settings(iterations=20, models_only=True, ask="apo", unsafe_local=True)
     report = asyncio.run(evolve_program(*files, settings, models=[ScriptedModel(critic)]))
     assert report.found.best.score > report.found.start.score
     assert list(report.models) == ["gradient scripted"]

@@ -1,4 +1,4 @@
-"""`whet train` and `whet capture check`, from files and a store, with kill -9 and every error that one meets."""
+"""`whet train` and `whet show --trainable`, from files and a store, with kill -9 and every error that one meets."""
 
 import asyncio
 import json
@@ -253,7 +253,7 @@ def test_what_cannot_be_trained_on_is_refused_with_the_reason(groups, tmp_path):
     refused(TrainingRefused, "no trajectories", [])
     refused(TrainingRefused, "no reward: nothing judged it", [without_rewards(t) for t in every])
     refused(TrainingRefused, "of one trajectory", [group.trajectories[0] for group in groups])
-    refused(InputError, "round-tasks out", every, "sft", "--round-tasks", 3)
+    refused(InputError, "omit --round-tasks", every, "sft", "--round-tasks", 3)
     refused(InputError, "not both", every, "grpo", "--env", "somewhere:env", "--tasks-file", tmp_path / "x")
     same = [replace(t, steps=[replace(s, reward=0.5) for s in t.steps]) for t in every if len(t.steps) == 1]
     refused(TrainingRefused, "the runs of each task are all worth the same", same)
@@ -381,11 +381,15 @@ def test_the_capture_check_says_what_is_there(groups, tmp_path, capsys):
         ("machine failed",),
     ]
     path = written(tmp_path / "some.jsonl", [whole, forked, masked])
-    assert run("capture", "check", "--data", path) == 0
+    assert run("show", "--trainable", "--data", path) == 0
     said = capsys.readouterr().out
+    assert run("capture", "check", "--data", path) == 0  # its earlier name
+    assert capsys.readouterr().out == said
+    with pytest.raises(InputError, match="need --trainable"):
+        run("show", "--data", path)
     assert "3 trajectories: 2 can be trained on by RL" in said
     assert "masked  nothing chosen" in said
-    assert run("capture", "check", "--json", "--data", written(tmp_path / "no.jsonl", [silent])) == 1
+    assert run("show", "--trainable", "--json", "--data", written(tmp_path / "no.jsonl", [silent])) == 1
     survey, row = map(json.loads, capsys.readouterr().out.splitlines())
     assert survey["reasons"] == {"no calls": 1}
     assert row["trainable"] is False
@@ -421,7 +425,7 @@ def test_what_people_said_can_be_the_reward(groups, start, tmp_path, capsys):
     with pytest.raises(TrainingRefused, match="no reward"):
         run("train", "grpo", *words, "--steps", 1, "--output", tmp_path / "refused")
     rated = ["--reward-function", "whet.reward:rated"]
-    assert run("capture", "check", *words, *rated) == 0
+    assert run("show", "--trainable", *words, *rated) == 0
     assert json.loads(capsys.readouterr().out.splitlines()[0])["trainable"] == sum(
         len(group.trajectories) for group in groups
     )

@@ -241,7 +241,7 @@ class Trajectory:
 
     @property
     def usage(self) -> Usage:
-        """Sum of the usage of its steps; one that reports usage speaks for the steps inside it too."""
+        """Sum of the usage of its steps; a step's own usage already includes that of the steps inside it."""
         known = {step.id: step for step in self.steps if step.id}
 
         def covered(step: Step) -> bool:

@@ -43,25 +43,7 @@ from .outside import Compared, Comparer, Inside, Targets, Way
 from .pieces import patch
 from .records import Record
 from .reports import Pairs, Report, findings_of
-from .settings import Settings, folder_in_git, lineage_of, modules_of
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
-    """What of a repository is to be improved, and on what."""
-
-    targets: Sequence[str]
-    repository: Path = Path()
-    entry: str | None = None
-    """The function that everything is judged through."""
-    data: Path | None = None
-    """A folder with one for each function, or a file with rows of the entry."""
-    evaluators: Path | None = None
-    """A folder with one for each function, or one evaluator, which is proven first."""
-    network: bool = False
-    """The entry runs outside, with its network and environment; what evolves of it stays inside (`networked.py`)."""
-    agent_calls: int | None = None
-    """Calls of an entry that runs outside, at most."""
+from .settings import Settings, Source, folder_in_git, lineage_of, modules_of
 
 
 async def evolve_targets(

@@ -80,8 +80,10 @@ class AWR:
         ]
         rewards = [reward for group in kept for _, reward in group]
         if len(set(rewards)) < 2:
-            what = "no trajectory has a reward" if not rewards else f"every reward is {rewards[0]:g}"
-            raise TrainingRefused(f"{what}: none is better than another, and AWR would be plain cloning")
+            rewarded = "no trajectory has a reward" if not rewards else f"all rewards are {rewards[0]:g}"
+            raise TrainingRefused(
+                f"{rewarded}, so AWR has nothing to weight: use SFT, or collect runs with different rewards"
+            )
         mean = fmean(rewards)
         sequences: list[Merged] = []
         tasks: list[str] = []

@@ -98,7 +98,10 @@ class Evolve:
     def identity(self) -> str:
         """Digest of what decides its results."""
         domains = [[name, *map(str, self.domains[name].items())] for name in sorted(self.domains)]
-        who = [self.model.name if self.model is not None else "", *(each.identity for each in self.proposers)]
+        who = [
+            self.model.name if self.model is not None else "",
+            *(proposer.identity for proposer in self.proposers),
+        ]
         return digest([self.named, self.score, asdict(self.options), domains, who])
 
     async def step(self, bundle: Bundle, groups: Sequence[Group], context: Context) -> Update:
@@ -231,9 +234,11 @@ class Evolve:
         rng = random.Random(f"{seed}:tasks")
         tasks = rng.sample([task.id for task in context.train], min(options.tasks, len(context.train)))
         room = len(context.validation)
-        left = context.meter.left("rollouts")
-        if left is not None:
-            room = min(room, int(options.validation_share * left / ((options.finalists + 1) * options.n)))
+        rollouts_left = context.meter.left("rollouts")
+        if rollouts_left is not None:
+            room = min(
+                room, int(options.validation_share * rollouts_left / ((options.finalists + 1) * options.n))
+            )
         validation = rng.sample([task.id for task in context.validation], room)
         return SearchState(seed=seed, tasks=tasks, validation=validation, bundle=bundle.id)
 
@@ -273,7 +278,7 @@ class _Run:
         """Propose, probe, learn the effects and admit; False if there was nothing new to propose."""
         search, options = self.search, self.options
         rng = random.Random(f"{search.seed}:{search.generation}")
-        seen, before = set(search.archive.seen), search.duplicates
+        seen_before, before = set(search.archive.seen), search.duplicates
         start = self.start.candidate
         children = proposed(search, start, places, self._effects(places), options, rng)
         if not children:
@@ -291,7 +296,7 @@ class _Run:
                 finished = await self._finished(novel, order, effects)
         except BudgetExceeded:
             # As if never proposed: with a larger budget the generation is run again, and the same.
-            search.archive.seen, search.duplicates = seen, before
+            search.archive.seen, search.duplicates = seen_before, before
             raise
         search.trials += trials
         search.archive.admit(finished, self.start, options.parents)
@@ -310,7 +315,7 @@ class _Run:
         return True
 
     def _effects(self, places: Sequence[Knob], more: Sequence[Trial] = ()) -> Effects:
-        """What each setting is worth by the trials so far and `more`."""
+        """The estimated effect of each setting, by the trials so far and `more`."""
         search = self.search
         return Effects(
             places, self.start.candidate, [*search.trials, *more], generation=search.generation + bool(more)
@@ -323,7 +328,7 @@ class _Run:
         novel: list[Member] = []
         for child in children:
             await self._extend(child, probe)
-            shown = any(self._alike(child, other, probe) for other in novel)
+            shown = any(self._alike(child, rival, probe) for rival in novel)
             if shown or self.search.archive.twin(child, probe):
                 self.search.duplicates += 1
             else:
@@ -358,7 +363,7 @@ class _Run:
         return await self._raced(max(ahead, key=lambda member: paired(member, best, probe)[0]), order)
 
     async def _closed(self, places: Sequence[Knob], rng: random.Random) -> bool:
-        """Where nothing new is within reach, the most promising of what was probed runs on all tasks.
+        """If nothing new is within reach, the most promising probed candidate runs on all tasks.
 
         Returns:
             Whether it leads now: from there other candidates are within reach.
@@ -405,7 +410,7 @@ class _Run:
             search.validated[id] = member
 
     def update(self, reason: str) -> Update:
-        """What the step returns: the winner so far, the state and the figures."""
+        """The step's Update: the winner so far, the state and the figures."""
         search, archive = self.search, self.search.archive
         if not search.start:
             return Update(bundle=self.base, state=None, metrics={"rollouts": 0.0}, done=True, reason=reason)
@@ -439,23 +444,23 @@ class _Run:
         )
 
     @staticmethod
-    def _alike(one: Member, other: Member, tasks: Sequence[str]) -> bool:
-        return all(one.record[task].behaviour == other.record[task].behaviour for task in tasks)
+    def _alike(first: Member, second: Member, tasks: Sequence[str]) -> bool:
+        return all(first.record[task].behaviour == second.record[task].behaviour for task in tasks)
 
     def _versions(self, member: Member, lift: float) -> list[Version]:
-        made = []
+        versions = []
         for name in self.resources:
             old = self.base[name]
             content = member.candidate[name]
             if content != old.content:
                 meta = {"optimizer": "evolve", "score": self.score, "seed": self.search.seed}
                 figures = {"born": member.born, "move": member.move, "validation_lift": lift}
-                made.append(
+                versions.append(
                     Version(
                         resource=name, content=content, kind=old.kind, parent=old.id, meta={**meta, **figures}
                     )
                 )
-        return made
+        return versions
 
     def _winner(self) -> tuple[Member, float, float]:
         """The best member, with its paired lift over the incumbent on validation and its standard error.
@@ -473,9 +478,9 @@ class _Run:
             if not n or mean <= 1e-12:  # a tie keeps what is there
                 continue
             searched, _, tasks = paired(search.archive.members[id], self.start)
-            whole = mean if not search.validation else (n * mean + tasks * searched) / (n + tasks)
-            if whole > most + 1e-12:
-                best, most = search.archive.members[id], whole
+            overall = mean if not search.validation else (n * mean + tasks * searched) / (n + tasks)
+            if overall > most + 1e-12:
+                best, most = search.archive.members[id], overall
                 lift, error = mean, deviation if n > 1 else 0.0
         return best, lift, error
 
@@ -487,11 +492,11 @@ class _Run:
         if not tasks:
             return
         cost = len(tasks) * options.n
-        left = self.context.meter.left("rollouts")
-        kept = 0 if final else self._reserve()
-        if left is not None and left - kept < cost:
+        rollouts_left = self.context.meter.left("rollouts")
+        reserve = 0 if final else self._reserve()
+        if rollouts_left is not None and rollouts_left - reserve < cost:
             raise BudgetExceeded(
-                f"rollouts: {left:g} left, {kept} kept for validation, {cost} more asked for by one candidate"
+                f"rollouts: {rollouts_left:g} left, {reserve} reserved for validation, and one candidate needs {cost}"
             )
         source = self.held if held else self.train
         chosen: list[Task] = [source[task] for task in tasks]

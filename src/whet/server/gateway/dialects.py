@@ -103,7 +103,7 @@ class _Through:
 
 
 def stream_as(api: str, spoken: str, request: Mapping[str, Any]) -> StreamTranslator | None:
-    """What tells the upstream's stream in the API that the agent asked in; None where they are one."""
+    """Translator from the upstream's stream format to the caller's; None if both use the same API."""
     if api == spoken:
         return None
     if spoken == "chat":

@@ -1,4 +1,4 @@
-"""What can be chosen of every weight method, as dataclasses whose docstrings are the help of `whet train`.
+"""The options of every weight method, as dataclasses whose docstrings are the help of `whet train`.
 
 They stand apart from the methods because these import torch, which takes seconds: what a
 method can be told is said, and a value that it cannot take refused, without it.  A method's

@@ -1,4 +1,4 @@
-"""What a number among the options may be; anything else is refused where it is given."""
+"""Bounds of numbers among the options; a number outside is refused when the options are made."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How weights are updated, whatever is learned."""
+"""Options of the optimizer of weights, for every method."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ Schedule = Literal["constant", "linear", "cosine"]
 
 @dataclass(frozen=True, kw_only=True)
 class OptimOptions:
-    """How weights are updated."""
+    """Options of the optimizer of weights."""
 
     learning_rate: float = 1e-3
-    """Of the first step, for Muon and AdamW alike."""
+    """Learning rate of the first step, for Muon and AdamW alike."""
     schedule: Schedule = "linear"
-    """How the learning rate falls over the planned steps."""
+    """Shape in which the learning rate falls over the planned steps."""
     final_share: float = 0.1
-    """Share of the learning rate left at the end."""
+    """Share of the learning rate that is left at the end."""
     warmup: int = 0
     """Steps over which the learning rate rises from 0."""
     muon: bool = True
-    """Muon for the hidden matrices; False for AdamW everywhere, as pretrained weights were made with."""
+    """Muon for the hidden matrices; switched off, AdamW for all weights, as pretrained models used."""
     momentum: float = 0.95
-    """Muon's; Nesterov."""
+    """Nesterov momentum of Muon."""
     betas: tuple[float, float] = (0.9, 0.95)
-    """AdamW's."""
+    """Betas of AdamW."""
     weight_decay: float = 0.0
-    """Decoupled, on matrices only."""
+    """Decoupled weight decay, on matrices only."""
     max_norm: float = 1.0
-    """Gradients longer than this are scaled down to it."""
+    """Largest norm of the gradient; longer ones are scaled down to it."""
 
     def __post_init__(self) -> None:
         Bound("above 0 and at most 1e6", lambda value: 0 < value <= 1e6)(self, "learning_rate")
@@ -44,7 +44,7 @@ class OptimOptions:
         if not all(0 <= beta < 1 for beta in self.betas):
             raise InputError(f"betas must be at least 0 and below 1; got {self.betas}")
         if self.schedule not in ("constant", "linear", "cosine"):
-            raise InputError(f"{self.schedule!r} is no schedule; choose constant, linear or cosine")
+            raise InputError(f"{self.schedule!r} is not a schedule; choose constant, linear or cosine")
 
     def rate(self, step: int, steps: int) -> float:
         """Learning rate of step number `step` (from 0) of `steps`."""
@@ -53,5 +53,5 @@ class OptimOptions:
         done = min(1.0, (step - self.warmup) / max(1, steps - self.warmup))
         if self.schedule == "constant":
             return self.learning_rate
-        left = 1.0 - done if self.schedule == "linear" else 0.5 * (1.0 + math.cos(math.pi * done))
-        return self.learning_rate * (self.final_share + (1.0 - self.final_share) * left)
+        remaining = 1.0 - done if self.schedule == "linear" else 0.5 * (1.0 + math.cos(math.pi * done))
+        return self.learning_rate * (self.final_share + (1.0 - self.final_share) * remaining)

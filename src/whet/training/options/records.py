@@ -13,26 +13,26 @@ from .variants import Assignment
 
 @dataclass(frozen=True, kw_only=True)
 class CloneOptions:
-    """How to train on trajectories as they are."""
+    """Options of every method that learns from trajectories as they are."""
 
     resource: str = "policy"
     """Name of the weights in the Bundle."""
     per_task: int | None = None
-    """Trajectories of one task at most; None for all."""
+    """Most trajectories of one task; all if omitted."""
     epochs: int = 4
     """Passes over the trajectories."""
     batch: int = 64
-    """Trajectories in one update."""
+    """Trajectories per update."""
     validation_share: float = 0.1
-    """Share of the tasks whose trajectories are kept aside for early stopping."""
+    """Share of the tasks whose trajectories are held out for early stopping."""
     patience: int = 2
-    """Epochs without a lower validation loss before it stops; the best weights are kept."""
+    """Stop after this many epochs without a lower validation loss; the best weights are kept."""
     part_tokens: int = 4096
-    """Padded tokens computed at once; changes speed and memory only."""
+    """Padded tokens computed together; affects speed and memory only."""
     seed: int = 0
-    """Of the order of the trajectories."""
+    """Random seed, of the order of the trajectories."""
     optim: OptimOptions = field(default_factory=lambda: OptimOptions(learning_rate=3e-3))
-    """How weights are updated."""
+    """Options of the optimizer of weights."""
 
     def __post_init__(self) -> None:
         one_or_more(self, "epochs", "batch", "patience", "per_task", "part_tokens")
@@ -41,34 +41,32 @@ class CloneOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class SFTOptions(CloneOptions):
-    """How to clone."""
+    """Options of SFT."""
 
     keep: Literal["good", "all"] = "good"
-    """`good` keeps what passes the reward filter, `all` keeps everything that was judged."""
+    """`good` keeps the trajectories that pass the reward filter, `all` keeps all judged ones."""
     score: str | None = None
-    """Score that the filter looks at; None for the outcome."""
+    """Score that the filter uses; the outcome if omitted."""
     threshold: float = 0.5
-    """Lowest score that passes."""
+    """Lowest score that passes the filter."""
     invert: bool = False
-    """Keep what fails the filter instead: the negative control."""
+    """Negative control: keep the trajectories that fail the filter instead."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class AWROptions(CloneOptions):
-    """How to learn from recorded rewards."""
+    """Options of AWR."""
 
     score: str | None = None
-    """Score to learn from; None for the sum of the step rewards."""
+    """Score to learn from; the sum of the step rewards if omitted."""
     beta: float = 0.3
-    """Temperature of the weights, in the unit of the reward."""
+    """Temperature of the weights, in units of the reward."""
     max_weight: float = 20.0
     """Largest weight of a token."""
     assignment: Assignment = "broadcast"
-    """Which step gets the credit: `broadcast`, `to_go` or `agent`."""
+    """Steps that get the credit: `broadcast`, `to_go` or `agent`."""
     gamma: float = 1.0
     """Discount of the rewards to come, for `to_go`."""
-    optim: OptimOptions = field(default_factory=lambda: OptimOptions(learning_rate=3e-3))
-    """How weights are updated."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -80,24 +78,22 @@ class AWROptions(CloneOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class STaROptions(CloneOptions):
-    """How to learn from one's own successes."""
+    """Options of STaR."""
 
     steps: int = 5
     """Rounds of sampling and cloning."""
     group_size: int = 8
-    """Trajectories sampled of each task."""
+    """Trajectories sampled per task."""
     score: str | None = None
-    """Score that says success; None for the outcome."""
+    """Score that decides success; the outcome if omitted."""
     threshold: float = 0.5
-    """Lowest score that is a success."""
+    """Lowest score that counts as success."""
     per_task: int | None = 4
-    """Successes of one task at most; None for all."""
+    """Most successes of one task."""
     accumulate: bool = False
-    """Clone the successes of all rounds, not of the last alone."""
+    """Clone the successes of all rounds, not only of the last one."""
     filtered: bool = True
-    """False clones failures too: the negative control."""
-    optim: OptimOptions = field(default_factory=lambda: OptimOptions(learning_rate=3e-3))
-    """How weights are updated."""
+    """Clone only successes; switched off, failures too, as a negative control."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -106,14 +102,12 @@ class STaROptions(CloneOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class DAggerOptions(CloneOptions):
-    """How to learn from corrections."""
+    """Options of DAgger."""
 
     steps: int = 5
     """Rounds of acting and cloning."""
     group_size: int = 1
-    """Trajectories of each task whose states the expert is shown."""
-    optim: OptimOptions = field(default_factory=lambda: OptimOptions(learning_rate=3e-3))
-    """How weights are updated."""
+    """Trajectories per task whose states the expert is shown."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -122,24 +116,24 @@ class DAggerOptions(CloneOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class DPOOptions(CloneOptions):
-    """How to learn from pairs."""
+    """Options of DPO."""
 
     loss: Literal["dpo", "ipo"] = "dpo"
     """`dpo` (sigmoid) or `ipo` (squared distance from a margin of 1 / 2β per token)."""
     pairs: Literal["trajectory", "step"] = "trajectory"
     """`trajectory` compares whole trajectories of a task, `step` two answers to the same prompt."""
     score: str | None = None
-    """Score that makes the pairs; None for the sum of the step rewards."""
+    """Score that ranks the pairs; the sum of the step rewards if omitted."""
     margin: float = 0.0
-    """Rewards must differ by more than this."""
+    """Least difference of the rewards of a pair."""
     per_task: int | None = 8
-    """Pairs of one task at most; None for all."""
+    """Most pairs of one task."""
     beta: float = 0.1
     """How closely the policy is held to the reference."""
     label_smoothing: float = 0.0
-    """Chance that a preference is the wrong way round (conservative DPO)."""
+    """Probability that a preference is the wrong way round (conservative DPO)."""
     optim: OptimOptions = field(default_factory=lambda: OptimOptions(learning_rate=1e-3))
-    """How weights are updated."""
+    """Options of the optimizer of weights."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -150,22 +144,22 @@ class DPOOptions(CloneOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class KTOOptions(CloneOptions):
-    """How to learn from good and bad answers."""
+    """Options of KTO."""
 
     judged_by: Literal["outcome", "score", "thumbs"] = "outcome"
-    """What says good or bad; `thumbs` is the sign of the latest feedback that has a value."""
+    """Source of the judgement; `thumbs` takes the sign of the latest feedback with a value."""
     score: str | None = None
-    """The score's name, for `score`."""
+    """Name of the score, for `score`."""
     threshold: float = 0.5
-    """Lowest score that is good."""
+    """Lowest score that counts as good."""
     beta: float = 0.1
     """How closely the policy is held to the reference."""
     desirable_weight: float = 1.0
-    """λ of good answers; raise it where they are rare."""
+    """Weight λ of good answers; raise it if they are rare."""
     undesirable_weight: float = 1.0
-    """λ of bad answers."""
+    """Weight λ of bad answers."""
     optim: OptimOptions = field(default_factory=lambda: OptimOptions(learning_rate=1e-3))
-    """How weights are updated."""
+    """Options of the optimizer of weights."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -178,26 +172,26 @@ class KTOOptions(CloneOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class RewardModelOptions(CloneOptions):
-    """How to learn a reward."""
+    """Options of the reward model."""
 
     reward: str = "reward_model"
     """Name of the learned reward in the Bundle."""
     objective: Literal["pairs", "outcome"] = "pairs"
     """`pairs` ranks (Bradley–Terry), `outcome` predicts success (ORM)."""
     score: str | None = None
-    """Score that makes the pairs, or says success; None for the rewards, or the outcome."""
+    """Score that ranks the pairs or decides success; the rewards or the outcome if omitted."""
     threshold: float = 0.5
-    """Lowest score that is a success."""
+    """Lowest score that counts as success."""
     margin: float = 0.0
-    """Rewards of a pair must differ by more than this."""
+    """Least difference of the rewards of a pair."""
     centring: float = 0.01
-    """Weight of the term that keeps scores around 0."""
+    """Weight of the term that keeps scores near 0."""
     per_task: int | None = 8
-    """Pairs of one task at most; None for all."""
+    """Most pairs of one task."""
     validation_share: float = 0.2
-    """Share of the tasks that are kept aside, for early stopping and for the accuracy."""
+    """Share of the tasks that are held out, for early stopping and the accuracy."""
     optim: OptimOptions = field(default_factory=lambda: OptimOptions(learning_rate=2e-3))
-    """How weights are updated."""
+    """Options of the optimizer of weights."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -206,20 +200,20 @@ class RewardModelOptions(CloneOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class PRMOptions(CloneOptions):
-    """How to learn what a step is worth."""
+    """Options of the process reward model."""
 
     reward: str = "process_reward"
     """Name of the learned reward in the Bundle."""
     completions: int = 8
     """Rollouts from each prefix, where there are no labels."""
     hard: bool = False
-    """Label 1 where any completion succeeds, instead of the share that does."""
+    """Label a step 1 if any completion succeeds, instead of with the share that does."""
     trajectories: int = 200
-    """Trajectories that are labelled, at most; each costs completions × (steps − 1) rollouts."""
+    """Most trajectories to label; each costs completions × (steps − 1) rollouts."""
     validation_share: float = 0.2
-    """Share of the tasks that are kept aside."""
+    """Share of the tasks that are held out."""
     optim: OptimOptions = field(default_factory=lambda: OptimOptions(learning_rate=2e-3))
-    """How weights are updated."""
+    """Options of the optimizer of weights."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -228,28 +222,28 @@ class PRMOptions(CloneOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class WebRLOptions(CloneOptions):
-    """How to learn from phases of trajectories."""
+    """Options of WebRL."""
 
     steps: int = 5
-    """Phases."""
+    """Number of phases."""
     group_size: int = 4
-    """Trajectories of each task in a phase."""
+    """Trajectories per task and phase."""
     loss: Literal["paper", "released"] = "paper"
-    """`paper` regresses on the advantage, `released` clones what was better than expected."""
+    """`paper` regresses on the advantage; `released`, as the released code, clones what was better than expected."""
     score: str | None = None
-    """Score to learn from; None for the sum of the step rewards."""
+    """Score to learn from; the sum of the step rewards if omitted."""
     beta: float = 0.5
-    """How closely the policy is held to that of the phase before."""
+    """How closely the policy is held to that of the previous phase."""
     gamma: float = 0.9
     """Discount of the outcome, for the critic."""
     lam: float = 0.5
-    """Share of the one-step estimate in the advantage; the rest is the outcome's."""
+    """Share of the one-step estimate in the advantage; the rest is the outcome."""
     replay_ratio: float = 2.0
-    """Earlier successes at most, as a multiple of this phase's trajectories; 0 for none."""
+    """Most earlier successes, as a multiple of this phase's trajectories; 0 for none."""
     replay_band: tuple[float, float] = (0.5, 0.95)
-    """Mean likelihood of a token under the current actor that an earlier success must have."""
+    """Range of the mean token likelihood, under the current policy, of the earlier successes to replay."""
     optim: OptimOptions = field(default_factory=lambda: OptimOptions(learning_rate=2e-3))
-    """How weights are updated, the critic's too."""
+    """Options of the optimizer of weights, the critic's too."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -14,62 +14,62 @@ from .variants import Aggregation, Assignment, Baseline, Ratio, Scale
 
 @dataclass(frozen=True, kw_only=True)
 class RoundOptions:
-    """How to train from rewards, whatever the method."""
+    """Options of every method that learns round by round."""
 
     resource: str = "policy"
     """Name of the weights in the Bundle."""
     score: str | None = None
-    """Score to learn from; None for the sum of the step rewards."""
+    """Score to learn from; the sum of the step rewards if omitted."""
     steps: int = 100
-    """Rounds in all; learning rate and entropy bonus fall over them."""
+    """Number of rounds; the learning rate and the entropy bonus fall over them."""
     group_size: int = 8
     """Trajectories per task."""
     curriculum: bool = False
-    """Where only some tasks are drawn for a round, prefer those of which a group can hold a success and a failure."""
+    """If a round draws only some of the tasks, prefer those whose group may hold both a success and a failure."""
     success: str = "success"
-    """Name in the recorded baseline that the competence floor is for."""
+    """Score of the recorded baseline to which the competence floor applies."""
     floor: float = 0.05
     """Lowest baseline to start from: a policy that never succeeds has nothing to reinforce."""
     aggregation: Aggregation = "dapo"
-    """How token losses are averaged: `grpo`, `bnpo`, `dr_grpo` or `dapo`."""
+    """Averaging of the token losses: `grpo`, `bnpo`, `dr_grpo` or `dapo`."""
     completion_length: int | None = None
     """Constant of `dr_grpo`: the longest output in tokens."""
     ratio: Ratio = "token"
-    """What the importance ratio is taken of: a `token`, a `sequence`'s mean (GSPO), a `trajectory`'s sum."""
+    """Unit of the importance ratio: each `token`, the mean of a `sequence` (GSPO), or the sum of a `trajectory`."""
     clip_low: float = 0.2
     """How far a probability ratio may fall below 1."""
     clip_high: float = 0.28
-    """How far it may rise above 1."""
+    """How far a probability ratio may rise above 1."""
     entropy_bonus: float = 0.02
-    """Weight of the mean token entropy at first; falls to zero over the steps."""
+    """Initial weight of the mean token entropy; it falls to zero over the rounds."""
     kl_coefficient: float = 0.0
-    """Weight of the divergence from the first weights."""
+    """Weight of the KL divergence from the initial weights."""
     kl_every: int = 10
-    """Steps between measurements of that divergence, where it is no part of the loss."""
+    """Rounds between measurements of that divergence, where it is not part of the loss."""
     passes: int = 1
-    """Times each batch of trajectories is learned from."""
+    """Times that each batch of trajectories is learned from."""
     minibatch: int | None = None
-    """Trajectories in one update; None for all."""
+    """Trajectories per update; all if omitted."""
     max_staleness: int | None = None
-    """Updates that may lie between sampling and learning; older trajectories are left out and counted."""
+    """Most updates between sampling and learning; older trajectories are left out and counted."""
     temperature: float = 1.0
-    """What the trajectories were sampled at."""
+    """Temperature at which the trajectories were sampled."""
     off_policy: bool = False
-    """Learn from tokens that other weights sampled too, corrected by clipped importance ratios; else refuse."""
+    """Also learn from tokens that other weights sampled, corrected by clipped importance ratios; otherwise refuse."""
     checkpoint_every: int = 10
-    """Rounds between checkpoints: weights on disk, a Version, a state that resumes."""
+    """Rounds between checkpoints: weights on disk, a Version, and the state that resuming needs."""
     patience: int | None = None
-    """Checkpoints without better validation before it stops; None goes on to the end."""
+    """Stop after this many checkpoints without better validation; never if omitted."""
     unknown: str | None = None
-    """Score that says whether the policy gave up on an answerable task, for the alarm."""
+    """Score that tells if the policy gave up on an answerable task, for the alarm."""
     alarms: AlarmOptions = field(default_factory=AlarmOptions)
-    """When to stop because the policy collapses."""
+    """Signs of collapse at which training stops."""
     part_tokens: int = 4096
-    """Padded tokens computed at once; changes speed and memory only."""
+    """Padded tokens computed together; affects speed and memory only."""
     seed: int = 0
-    """Of the order of minibatches."""
+    """Random seed, of the order of minibatches."""
     optim: OptimOptions = field(default_factory=OptimOptions)
-    """How weights are updated."""
+    """Options of the optimizer of weights."""
 
     def __post_init__(self) -> None:
         one_or_more(self, "steps", "group_size", "passes", "minibatch", "checkpoint_every", "kl_every")
@@ -88,16 +88,16 @@ class RoundOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class GRPOOptions(RoundOptions):
-    """How to train from rewards, relative to the group."""
+    """Options of GRPO."""
 
     baseline: Baseline = "group"
     """`group` (GRPO), `leave_one_out` (RLOO) or `none` (REINFORCE)."""
     scale: Scale = "none"
     """`group` divides advantages by the group's deviation, as the paper does."""
     assignment: Assignment = "broadcast"
-    """Which step gets the credit: `broadcast`, `to_go`, `agent` or `decomposition`."""
+    """Steps that get the credit: `broadcast`, `to_go`, `agent` or `decomposition`."""
     gamma: float = 1.0
-    """Discount of the rewards to come, where the credit is each step's own."""
+    """Discount of later rewards, where each step gets credit of its own."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -133,20 +133,20 @@ class GRPOOptions(RoundOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class RLOOOptions(RoundOptions):
-    """How to train from rewards, relative to the rest of the group."""
+    """Options of RLOO."""
 
     ratio: Ratio = "trajectory"
-    """What the importance ratio is taken of; `trajectory` is the paper's."""
+    """Unit of the importance ratio; `trajectory` is the paper's."""
     aggregation: Aggregation = "grpo"
-    """How token losses are averaged; `grpo` is the mean over trajectories."""
+    """Averaging of the token losses; `grpo` is the mean over trajectories."""
     scale: Scale = "none"
     """`group` divides advantages by the group's deviation."""
     clip_high: float = 0.2
     """How far a probability ratio may rise above 1."""
     entropy_bonus: float = 0.0
-    """Weight of the mean token entropy at first; falls to zero over the steps."""
+    """Initial weight of the mean token entropy; it falls to zero over the rounds."""
     kl_coefficient: float = 0.0
-    """Times log π − log π_ref of the trajectory, taken off its reward (TRL's default is 0.05)."""
+    """Weight of log π − log π_ref of the trajectory, subtracted from its reward (TRL's default is 0.05)."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -158,20 +158,20 @@ class RLOOOptions(RoundOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class REINFORCEOptions(RoundOptions):
-    """How to train from returns."""
+    """Options of REINFORCE."""
 
     group_size: int = 4
     """Trajectories per task; one is enough without a group baseline."""
     baseline: Literal["none", "mean", "group"] = "mean"
-    """`mean` takes off the round's mean credit, `group` the task's, `none` nothing."""
+    """`mean` subtracts the mean credit of the round, `group` that of the task, `none` nothing."""
     assignment: Assignment = "to_go"
-    """Which step gets the credit: `to_go`, `broadcast`, `agent` or `decomposition`."""
+    """Steps that get the credit: `to_go`, `broadcast`, `agent` or `decomposition`."""
     gamma: float = 1.0
-    """Discount of the rewards to come."""
+    """Discount of later rewards."""
     whiten: bool = True
-    """Divide the advantages by the round's deviation."""
+    """Divide the advantages by their standard deviation over the round."""
     entropy_bonus: float = 0.01
-    """Weight of the mean token entropy at first; falls to zero over the steps."""
+    """Initial weight of the mean token entropy; it falls to zero over the rounds."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -182,10 +182,10 @@ class REINFORCEOptions(RoundOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class ActorCriticOptions(RoundOptions):
-    """How to train from rewards against a value head, whatever is decided."""
+    """Options of every method with a value head."""
 
     group_size: int = 1
-    """Trajectories per task; the baseline is the value head's, so one is enough."""
+    """Trajectories per task; one is enough, as the value head gives the baseline."""
     gamma: float = 1.0
     """Discount from one decision to the next."""
     lam: float = 0.95
@@ -193,15 +193,15 @@ class ActorCriticOptions(RoundOptions):
     clip_high: float = 0.2
     """How far a probability ratio may rise above 1."""
     value_clip: float | None = 0.2
-    """How far a value may move from the old one in one round; None for no limit."""
+    """How far a value may move from the old one in one round; none for no limit."""
     value_coefficient: float = 0.1
     """Weight of the value loss."""
     value_width: int | None = None
-    """Units of a layer between states and value; None for a linear head."""
+    """Units of a layer between states and value; a linear head if omitted."""
     whiten: bool = True
-    """Advantages with mean 0 and deviation 1 over the round."""
+    """Normalise the advantages to mean 0 and deviation 1 over the round."""
     passes: int = 4
-    """Times each round's trajectories are learned from."""
+    """Times that each round's trajectories are learned from."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -213,16 +213,16 @@ class ActorCriticOptions(RoundOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class PPOOptions(ActorCriticOptions):
-    """How to train from rewards against a value head."""
+    """Options of PPO."""
 
     gamma: float = 1.0
     """Discount from token to token."""
     value_trains_trunk: bool = True
-    """Whether the value loss reaches the policy's own layers."""
+    """Let the value loss train the policy's own layers, too."""
     kl_coefficient: float = 0.0
-    """Times log π − log π_ref, taken off the reward of each token (TRL's default is 0.05)."""
+    """Weight of log π − log π_ref, subtracted from the reward of each token (TRL's default is 0.05)."""
     entropy_bonus: float = 0.0
-    """Weight of the mean token entropy at first; falls to zero over the steps."""
+    """Initial weight of the mean token entropy; it falls to zero over the rounds."""
 
     @classmethod
     def a2c(cls, **changes: Any) -> PPOOptions:
@@ -233,7 +233,7 @@ class PPOOptions(ActorCriticOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class CandidateOptions(ActorCriticOptions):
-    """How to train a policy over admissible actions."""
+    """Options of PPO over admissible actions."""
 
     gamma: float = 0.99
     """Discount from step to step."""
@@ -242,11 +242,11 @@ class CandidateOptions(ActorCriticOptions):
     value_coefficient: float = 0.5
     """Weight of the value loss."""
     value_width: int | None = 32
-    """Units of the layer between state and value; None for a linear head."""
+    """Units of the layer between state and value; none for a linear head."""
     entropy_bonus: float = 0.01
-    """Weight of the mean entropy of the choices; falls to zero over the steps."""
+    """Initial weight of the mean entropy of the choices; it falls to zero over the rounds."""
     minibatch: int | None = 256
-    """Steps in one update; None for all."""
+    """Steps per update; none for all."""
     normalised: bool = False
     """Score actions by the mean of their tokens' log-likelihoods, as a `Chooser(normalised=True)` samples them.
 

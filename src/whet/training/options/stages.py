@@ -1,4 +1,4 @@
-"""Options of RLHF: those of its three stages, and what holds them together."""
+"""Options of RLHF: those of its three stages, and of the whole."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ class StageOptions:
     resource: str = "policy"
     """Name of the weights in the Bundle."""
     seed: int = 0
-    """Of the order of trajectories and of what is sampled."""
+    """Random seed, of the order of trajectories and of sampling."""
     skip_clone: bool = False
-    """Begin with the reward: the policy can follow instructions already."""
+    """Skip the first stage, for a policy that already follows instructions."""
     tasks: int = 32
-    """Prompts answered in each round of the third stage."""
+    """Prompts per round of the third stage."""
     clip_reward: float = 5.0
-    """Learned rewards are cut to ± this."""
+    """Learned rewards are clipped to ± this."""
     stop_id: int | None = None
-    """Token that ends an answer; by default the one that most recorded answers end with."""
+    """Token that ends an answer; if omitted, the one that most recorded answers end with."""
     max_new_tokens: int | None = None
-    """Tokens of an answer at most; by default those of the longest recorded one."""
+    """Most tokens of an answer; if omitted, as many as the longest recorded one has."""
     clone: SFTOptions = field(default_factory=SFTOptions)
     """The first stage."""
     reward: RewardModelOptions = field(default_factory=RewardModelOptions)
