@@ -15,10 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from whet.fakes import Reply, ScriptedServer
-from whet.server.gateway.chat import ChatReader
-from whet.server.gateway.dialects import RESPONSES, answer_as, request_as, stream_as
+from whet.models.wire import messages
+from whet.models.wire.messages import LIMIT
+from whet.server.gateway.dialects import DIALECTS, answer_as, request_as
 from whet.server.gateway.failures import CallFailed
-from whet.server.gateway.to_messages import LIMIT, to_chat_answer, to_messages
 from whet.types import Bundle, Version
 
 ONLY = {"speaks": frozenset({"messages"})}
@@ -80,11 +80,18 @@ def events(answer: Mapping[str, Any], cuts: st.DataObject) -> list[dict[str, Any
 
 
 def told(api: str, stream: list[dict[str, Any]]) -> Any:
-    translator = stream_as(api, "messages", {"model": "claude"})
-    assert translator is not None
-    reader = ChatReader() if api == "chat" else RESPONSES.reader()
-    for event in [one for each in stream for one in translator.feed(each)] + translator.end():
-        reader.read(event)
+    writer, reader, upstream = (
+        DIALECTS[api].Writer({"model": "claude"}),
+        DIALECTS[api].Reader(),
+        messages.Reader(),
+    )
+    for event in stream:
+        upstream.read(event)
+        for piece in upstream.pieces(event):
+            for chunk in writer.write(piece):
+                reader.read(chunk)
+    for chunk in writer.end():
+        reader.read(chunk)
     assert reader.finished
     return reader.response()
 
@@ -107,7 +114,7 @@ def same(found: Any) -> Any:
 def test_a_stream_says_what_the_plain_answer_says(content: list[Any], stop: str, cuts: st.DataObject) -> None:
     answer = whole(content, stop)
     stream = events(answer, cuts)
-    assert same(told("chat", stream)) == same(to_chat_answer(answer, {}))
+    assert same(told("chat", stream)) == same(answer_as(answer, "chat", "messages", {}))
     streamed = told("responses", stream)
     plain = answer_as(answer, "responses", "messages", {"model": "claude"})
     assert sorted(map(str, same(streamed)["output"])) == sorted(map(str, same(plain)["output"]))
@@ -117,8 +124,8 @@ def test_a_stream_says_what_the_plain_answer_says(content: list[Any], stop: str,
 @settings(max_examples=60, deadline=None)
 @given(st.lists(BLOCK.filter(lambda block: block["type"] != "thinking"), min_size=1, max_size=4))
 def test_an_answer_that_goes_back_into_the_conversation_is_what_the_model_said(content: list[Any]) -> None:
-    answer = to_chat_answer(whole(content, "tool_use"), {})
-    again = to_messages({"model": "claude", "messages": [*HELLO, answer["choices"][0]["message"]]})
+    answer = answer_as(whole(content, "tool_use"), "chat", "messages", {})
+    again = messages.write_request({"model": "claude", "messages": [*HELLO, answer["choices"][0]["message"]]})
     said = again["messages"][1]["content"]
     assert "".join(block["text"] for block in said if block["type"] == "text") == "".join(
         block["text"] for block in content if block["type"] == "text"
@@ -132,7 +139,7 @@ def test_a_chat_request_with_tools_and_pictures_is_put_as_messages() -> None:
     call = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": '{"city": "Rome"}'}}
     other = {"id": "c2", "type": "function", "function": {"name": "look", "arguments": ""}}
     picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}
-    wanted = to_messages(
+    wanted = messages.write_request(
         {
             "model": "claude",
             "messages": [

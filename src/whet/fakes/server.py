@@ -26,7 +26,8 @@ from ..escapes import read_json
 from ..models.base import Completion, Request
 from ..models.scripted import Answer, Script, as_completion
 from ..types import Json
-from . import chat, completions, messages, responses
+from . import answers
+from .weights import Weights
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +99,7 @@ class ScriptedServer:
         self.requests: list[Received] = []
         self._script: Script[Answer | Reply] = Script(script)
         self._key = api_key
-        self.weights = completions.Weights() if "vllm" in speaks else None
+        self.weights = Weights() if "vllm" in speaks else None
         self._apis = {path: api for path, api in _APIS.items() if api in speaks}
         self._http: _HTTP | None = None
         self._thread: threading.Thread | None = None
@@ -137,33 +138,33 @@ class ScriptedServer:
         return self._apis.get(path.partition("?")[0], "")
 
     def reply(self, received: Received) -> tuple[Reply, list[Completion]]:
-        """The script's reply to a request, and the answers that it stands for, if it is no failure."""
+        """The script's reply to a request, and the answers that it stands for, unless it is a failure."""
         api = self.api(received.path)
         model = received.body["model"]
         try:
-            request = _REQUESTS[api](received.body)
-            found = self._next(request)
-            reply = found if isinstance(found, Reply) else Reply(answer=found)
+            request = answers.request(api, received.body)
+            scripted = self._next(request)
+            reply = scripted if isinstance(scripted, Reply) else Reply(answer=scripted)
             if isinstance(reply.answer, Exception):
                 return Reply(status=500, body=_error(str(reply.answer))), []
-            answers = [reply.answer, *reply.samples]
-            while not isinstance(found, Reply) and len(answers) < (received.body.get("n") or 1):
+            samples = [reply.answer, *reply.samples]
+            while not isinstance(scripted, Reply) and len(samples) < (received.body.get("n") or 1):
                 further = self._next(request)
-                answers.append(further.answer if isinstance(further, Reply) else further)
-            return reply, [as_completion(each, request, model) for each in answers]
+                samples.append(further.answer if isinstance(further, Reply) else further)
+            return reply, [as_completion(sample, request, model) for sample in samples]
         except Exception as error:
             # 400, not 500: a client that retries would hide that the script ran out or is broken.
-            what = str(error) if isinstance(error, ModelError) else f"the script raised {error!r}"
-            return Reply(status=400, body=_error(what)), []
+            problem = str(error) if isinstance(error, ModelError) else f"the script raised {error!r}"
+            return Reply(status=400, body=_error(problem)), []
 
     def _next(self, request: Request) -> Answer | Reply:
         """The script's next answer; an event loop costs more than most, and only some need one."""
-        found: Any = self._script.take(request)
-        if not inspect.isawaitable(found):
-            return found  # type: ignore[no-any-return]
+        scripted: Any = self._script.take(request)
+        if not inspect.isawaitable(scripted):
+            return scripted  # type: ignore[no-any-return]
 
         async def come() -> Any:
-            return await found
+            return await scripted
 
         return asyncio.run(come())  # type: ignore[no-any-return]
 
@@ -200,12 +201,6 @@ _APIS = {
     "/v1/responses": "responses",
     "/v1/messages": "messages",
     "/v1/completions": "completions",
-}
-_REQUESTS = {
-    "chat": chat.request,
-    "responses": responses.request,
-    "messages": messages.request,
-    "completions": completions.request,
 }
 
 
@@ -279,16 +274,17 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _model(self, received: Received) -> None:
         owner = self.server.owner
-        reply, answers = owner.reply(received)
+        api = owner.api(received.path)
+        reply, completions = owner.reply(received)
         if reply.delay and self._gone(reply.delay):
             return
         if reply.status != 200 or reply.body is not None:
             body = _error(f"scripted status {reply.status}") if reply.body is None else reply.body
             self._send(reply, body)
-        elif received.body.get("stream") and owner.api(received.path) in _STREAMED:
-            self._stream(reply, _STREAMED[owner.api(received.path)](answers, received.body))
+        elif received.body.get("stream") and api != "completions":
+            self._stream(reply, answers.events(api, completions, received.body))
         else:
-            self._send(reply, msgspec.json.encode(_PLAIN[owner.api(received.path)](answers, received.body)))
+            self._send(reply, msgspec.json.encode(answers.answer(api, completions, received.body)))
 
     def _gone(self, seconds: float) -> bool:
         """Wait; True as soon as the client has hung up."""
@@ -326,17 +322,3 @@ class _Handler(BaseHTTPRequestHandler):
         if whole:
             self.wfile.write(b"0\r\n\r\n")
         self.close_connection = not whole
-
-
-_PLAIN: Mapping[str, Callable[..., Json]] = {
-    "chat": chat.answer,
-    "completions": completions.answer,
-    "responses": lambda answers, body: responses.answer(answers[0], body),
-    "messages": lambda answers, body: messages.answer(answers[0], body),
-}
-_STREAMED: Mapping[str, Callable[..., list[bytes]]] = {
-    "chat": chat.events,
-    "responses": lambda answers, body: responses.events(answers[0], body),
-    "messages": lambda answers, body: messages.events(answers[0], body),
-}
-"""API → what it makes of the completions and the body of a request; only chat has several choices."""

@@ -136,6 +136,30 @@ class Request:
         return digest([[dict(message) for message in self.messages], self.settings, *more], 32)
 
 
+class Refusal(Exception):
+    """One attempt that brought no answer; an Endpoint retries it or makes a ModelError of it."""
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        status: int | None = None,
+        retryable: bool = True,
+        retry_after: float | None = None,
+        billed: bool = False,
+        body: str = "",
+        advice: str = "",
+    ) -> None:
+        super().__init__(what)
+        self.status = status
+        self.retryable = retryable
+        self.retry_after = retry_after
+        self.billed = billed
+        """True where the endpoint may have done, and may charge for, the work."""
+        self.body = body
+        self.advice = advice
+
+
 def text_of(message: Mapping[str, Json]) -> str:
     """The text of a message, whose content may be a string, a list of parts, or missing."""
     content = message.get("content")

@@ -4,7 +4,7 @@ Whatever speaks HTTP to a model (a chat API, a server of the policy under traini
 `Endpoint`.  Retries follow the usual rule: exponential backoff with jitter, an endpoint's own
 Retry-After first, and one deadline for the whole call.  It follows no redirect, reads no key from the
 environment, and never shows the key.  It knows nothing of what is asked: `transport.py` holds the HTTP
-client, `wire.py` reads what a chat API says.
+client, `wire/` reads what a model API says.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import urlsplit
 
 from ..errors import InputError, ModelError
-from .wire import Refusal
+from .base import Refusal
 
 if TYPE_CHECKING:
     from .transport import Transport

@@ -15,7 +15,6 @@ log-probabilities of the untempered model unless it was started with
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -27,6 +26,7 @@ from ..errors import InputError, ModelError
 from ..types import Json, digest
 from .endpoint import Endpoint, Retry
 from .sampling import Sampled
+from .wire.neutral import trainable
 
 
 class _Logprobs(msgspec.Struct):
@@ -228,7 +228,7 @@ def _read(answer: Any, sampler: RemoteSampler) -> tuple[tuple[int, ...], tuple[f
         raise ModelError(f"{where} answered with no completion: {error}") from error
     ids = choice.token_ids or []
     logprobs = [value for value in (choice.logprobs or _Logprobs()).token_logprobs if value is not None]
-    if not ids or len(ids) != len(logprobs) or not all(map(math.isfinite, logprobs)):
+    if not trainable(ids, logprobs):
         raise ModelError(
             f"{where} gave {len(ids)} token_ids and {len(logprobs)} log-probabilities, which cannot be trained "
             "on. Serve the model with vLLM 0.10.2 or newer, or with whet serve-policy."

@@ -14,23 +14,19 @@ from typing import Any
 
 import msgspec
 
-from ...escapes import read_json
+from ...models.wire import chat, messages
+from ...models.wire.neutral import MISSHAPEN, AnswerReader, AnswerWriter, decode
+from ...models.wire.sse import DONE, Splitter, data_of
 from ...types import Fault, Json
 from ..asgi import Request, Response, Stream, deeper
-from .chat import Asked, ask, samples, version_of
-from .dialects import Dialect, Reader, StreamTranslator, answer_as, request_as, stream_as
+from .dialects import Asked, Dialect, answer_as, encode, request_as
 from .failures import CallFailed, ClientGone, fault_of
 from .record import Call
 from .serving import Served
-from .sse import DONE, Splitter, data_event, data_of, named_event
 from .upstream import Opened, Upstream, Upstreams, forwarded, returned
 
-encode = msgspec.json.Encoder().encode
-_read = msgspec.json.Decoder().decode
 NESTING = 200
 """Levels of lists and objects in a request."""
-MISSHAPEN = (KeyError, TypeError, AttributeError, IndexError, ValueError)
-"""What reading JSON of an unexpected shape raises; told from a bug by where it is caught."""
 _EXCERPT = 500
 """Characters of an upstream's own words that an error repeats."""
 _POLICY = "x-whet-policy-version"
@@ -70,7 +66,7 @@ class Exchange:
         """The upstream's own error was passed on in the stream already."""
         self.complete = False
         """All of a streamed answer was sent; many agents hang up then, without waiting for its end."""
-        self.reader: Reader = dialect.reader()
+        self.reader: AnswerReader = dialect.Reader()
         """What the agent has been told so far."""
 
     async def run(self, raw: bytes, headers: Mapping[str, str], client: Upstreams) -> Response | None:
@@ -131,7 +127,7 @@ class Exchange:
             if self._spoken.api != "chat":
                 return encode(sent) if self._translated else call.request
             self._asked = Asked(sent)
-            wanted = ask(sent, tokens=self._upstream.tokens, usage=self._upstream.usage)
+            wanted = chat.asking(sent, tokens=self._upstream.tokens, usage=self._upstream.usage)
         except MISSHAPEN as exception:
             raise _invalid(f"it is no {self._dialect.api} request ({exception!r})") from exception
         return call.request if wanted == body else encode(wanted)
@@ -185,11 +181,11 @@ class Exchange:
     def _noted(self, raw: bytes, answer: dict[str, Any]) -> bytes:
         """Note token ids and the policy's version, and take out what was not asked for."""
         call = self._call
-        call.policy_version = version_of(answer) or call.policy_version
+        call.policy_version = chat.version_of(answer) or call.policy_version
         self._check_version()
         if self._asked is None:
             return raw
-        call.samples = samples(answer)
+        call.samples = chat.samples(answer)
         return self._asked.stripped(raw, answer, whole=True) or raw
 
     def _check_version(self) -> None:
@@ -215,21 +211,20 @@ class Exchange:
             raw = await opened.body()
             message, _ = _words(_json(raw))
             raise _malformed(f"is no event stream{f': {message}' if message else ''}", raw)
-        spoken = self._spoken.reader() if self._translated else self.reader
-        translator = stream_as(self._dialect.api, self._spoken.api, self._body)
+        spoken = self._spoken.Reader() if self._translated else self.reader
+        writer = self._dialect.Writer(self._body) if self._translated else None
         splitter, done = Splitter(), False
         try:
             async for chunk in opened.chunks():
                 self._call.bulk += len(chunk)
-                done = await self._pass(splitter.feed(chunk), spoken, translator) or done
-            if splitter.rest.strip():
-                done = await self._pass(splitter.feed(b"\n\n"), spoken, translator) or done
+                done = await self._pass(splitter.feed(chunk), spoken, writer) or done
+            done = await self._pass(splitter.end(), spoken, writer) or done
             if not spoken.finished and not (done and spoken.response() is not None):
                 raise CallFailed(
                     Fault.MODEL, "upstream_cut", "the upstream's stream ended before its answer was complete"
                 )
-            if translator is not None:
-                last = self._told(translator.end())
+            if writer is not None:
+                last = self._told(writer.end())
                 last += [DONE] if self._dialect.api == "chat" else []
                 self.complete = True
                 await self._write(last)
@@ -238,7 +233,7 @@ class Exchange:
         if self.stream is not None:
             await self.stream.close()
 
-    async def _pass(self, events: list[bytes], spoken: Reader, translator: StreamTranslator | None) -> bool:
+    async def _pass(self, events: list[bytes], spoken: AnswerReader, writer: AnswerWriter | None) -> bool:
         """Pass whole events on; True if the last of the stream is among them."""
         out: list[bytes] = []
         done = False
@@ -246,13 +241,13 @@ class Exchange:
             for event in events:
                 data = data_of(event)
                 if data and data != b"[DONE]":
-                    self._pass_one(event, data, spoken, translator, out)
+                    self._pass_one(event, data, spoken, writer, out)
                 else:
                     done = done or bool(data)
-                    out += [event] if translator is None else []
+                    out += [event] if writer is None else []
         finally:  # what came before a broken event is the agent's all the same
             # Before it is sent: the agent may be gone when that returns.
-            self.complete = translator is None and spoken.finished
+            self.complete = writer is None and spoken.finished
             await self._write(out)
         return done
 
@@ -260,8 +255,8 @@ class Exchange:
         self,
         event: bytes,
         data: bytes,
-        spoken: Reader,
-        translator: StreamTranslator | None,
+        spoken: AnswerReader,
+        writer: AnswerWriter | None,
         out: list[bytes],
     ) -> None:
         """Read one event and add to `out` what the agent is told of it."""
@@ -272,15 +267,17 @@ class Exchange:
         self._call.begun()
         try:
             spoken.read(value)
-            if translator is None:
+            if writer is None:
                 kept = event if self._asked is None else self._asked.stripped(event, value, whole=False)
                 out += [] if kept is None else [kept if kept is event else b"data: " + kept + b"\n\n"]
             elif spoken.failure is None:
-                out += self._told(translator.feed(value))
+                assert isinstance(spoken, chat.Reader | messages.Reader)
+                for piece in spoken.pieces(value):
+                    out += self._told(writer.write(piece))
         except MISSHAPEN as exception:
             raise _malformed(f"has an event that cannot be read ({exception!r})", data) from exception
         if spoken.failure is not None:
-            self.told = translator is None
+            self.told = writer is None
             message, kind = _words({"error": spoken.failure})
             raise CallFailed(Fault.MODEL, kind or "upstream_error", message or "the upstream failed")
         self._call.policy_version = spoken.policy_version or self._call.policy_version
@@ -295,10 +292,9 @@ class Exchange:
         """Events of a translated stream, as they are sent."""
         for event in events:
             self.reader.read(event)
-        if self._dialect.api != "chat":
-            return [named_event(event) for event in events]
-        usage = Asked(self._body).usage
-        return [data_event(event) for event in events if event["choices"] or usage]
+        if self._dialect.api == "chat" and not Asked(self._body).usage:
+            events = [event for event in events if event["choices"]]
+        return [self._dialect.frame(event) for event in events]
 
     async def _write(self, events: list[bytes]) -> None:
         if not events:
@@ -308,23 +304,18 @@ class Exchange:
             self.stream = await self._request.stream(200, headers=headers)
         await self.stream.write(b"".join(events))
 
-    def _note_stream(self, spoken: Reader) -> None:
+    def _note_stream(self, spoken: AnswerReader) -> None:
         """Put the answer together, whole or cut, for the record."""
         call = self._call
         try:
             answer = spoken.response()
             if self._asked is not None and answer is not None:
-                call.samples = samples(answer)
+                call.samples = chat.samples(answer)
                 self._asked.take_out(answer, whole=True)
             call.response = self.reader.response() if self._translated else answer
             call.usage = self._dialect.usage(call.response) if isinstance(call.response, dict) else None
         except MISSHAPEN as exception:
             raise _malformed(f"cannot be put together ({exception!r})", b"") from exception
-
-
-def decode(raw: bytes) -> Any:
-    """JSON of an agent or an upstream; what is passed on of it stays as they wrote it."""
-    return read_json(_read, raw)
 
 
 def read_request(raw: bytes) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from ...store.release import written
 from ...types import Bundle, Failure, Fault, Span, Version
 from ..asgi import Handler, Refused, Request, Response, Role, Route, answer
 from .assignment import Assignments, Reassigned
-from .dialects import CHAT, DIALECTS, MESSAGES, RESPONSES, Dialect
+from .dialects import DIALECTS, Dialect
 from .exchange import Exchange, query_of, watched
 from .failures import CLIENT_GONE, CallFailed, ClientGone
 from .identity import Identity, identify, readable
@@ -150,7 +150,7 @@ class Gateway:
                     open_stream=path in _RECORDED,
                 )
 
-            routes += [route("POST", dialect.path, self._handler(dialect)) for dialect in _DIALECTS]
+            routes += [route("POST", dialect.path, self._handler(dialect)) for dialect in DIALECTS.values()]
             for method, path, api in _UNRECORDED:
                 routes.append(route(method, path, self._pass_on(path, api)))
         return routes
@@ -219,7 +219,9 @@ class Gateway:
             failed.headers.update(_own_headers(call))
             return _error(dialect, failed)
         if not exchange.told:
-            await exchange.stream.write(dialect.error_events(failed.kind, str(failed), exchange.reader))
+            await exchange.stream.write(
+                dialect.error_events(failed.kind, str(failed), exchange.reader.sequence)
+            )
         await exchange.stream.close()
         return None
 
@@ -248,7 +250,7 @@ class Gateway:
                 async with watched(request):
                     return await self._passed(request, asked, wanted, body)
             except CallFailed as failed:
-                return _error(MESSAGES if asked == "messages" else CHAT, failed)
+                return _error(DIALECTS["messages" if asked == "messages" else "chat"], failed)
             except ClientGone:
                 raise Refused(408, "client_gone", "the client went away") from None
 
@@ -432,8 +434,7 @@ class Gateway:
         return [self._store.version(id) for id in ids]
 
 
-_DIALECTS: Sequence[Dialect] = (CHAT, RESPONSES, MESSAGES)
-_RECORDED = {dialect.path for dialect in _DIALECTS}
+_RECORDED = {dialect.path for dialect in DIALECTS.values()}
 _UNRECORDED = (
     ("POST", "/embeddings", "chat"),
     ("POST", "/messages/count_tokens", "messages"),

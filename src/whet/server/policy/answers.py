@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 
+from ...models.wire import chat
 from ...training.serving.host import Served, Ticket
 from ...training.serving.sampling import Generation
 from ...training.serving.text import Text, Writer
@@ -78,17 +79,12 @@ class Choice:
         """Content, tool calls and finish reason of the whole answer, remembered for the next turn."""
         generation, asked = self.generation, self._asked
         content, calls = self._text.read(self.words.text, asked.tools)
-        made: list[Json] = [
-            {
-                "id": f"call_{new_id()}",
-                "type": "function",
-                "function": {"name": call["name"], "arguments": call["arguments"]},
-            }
-            for call in calls
+        tool_calls: list[Json] = [
+            chat.tool_call(f"call_{new_id()}", call["name"], call["arguments"]) for call in calls
         ]
         if asked.prompt is not None and self.words.stop is None:
-            self._text.remember(asked.prompt, generation.output, content, made)
-        return content, made, "tool_calls" if made else (generation.finish or "stop")
+            self._text.remember(asked.prompt, generation.output, content, tool_calls)
+        return content, tool_calls, "tool_calls" if tool_calls else (generation.finish or "stop")
 
     def whole(self) -> dict[str, Json]:
         """The choice of a plain answer."""
@@ -195,6 +191,5 @@ def head(asked: Asked, served: Served, *, chunk: bool) -> dict[str, Json]:
 
 def used(choices: Sequence[Choice]) -> dict[str, Json]:
     """What a request has used."""
-    read = len(choices[0].generation.prompt)
-    written = sum(len(choice.generation.output) for choice in choices)
-    return {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written}
+    output = sum(len(choice.generation.output) for choice in choices)
+    return chat.usage_of({"input": len(choices[0].generation.prompt), "output": output})

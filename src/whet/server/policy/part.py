@@ -8,17 +8,16 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
-import msgspec
-
 from ...errors import InputError, ModelError
+from ...models.wire import chat
+from ...models.wire.sse import DONE
 from ...training.serving.host import Host, Served
 from ...types import Json
-from ..asgi import Refused, Request, Response, Role, Route, Stream, answer
+from ..asgi import Refused, Request, Response, Role, Route, answer
 from .answers import Choice, Words, head, used
 from .requests import Asked, ChatRequest, CompletionRequest, read_chat, read_completion
 from .weights import LoRA, Reload, Unload, Weights
 
-_encode = msgspec.json.Encoder().encode
 _TAG = "x-whet-policy-version"
 Reads = Callable[[dict[str, Any], Any, int], Asked]
 
@@ -164,15 +163,17 @@ class PolicyPart:
             if asked.chat:
                 if asked.token_ids:
                     first["prompt_token_ids"] = list(asked.ids)
-                await _send(stream, {**common, "choices": [one.opening() for one in choices], **first})
+                await stream.write(
+                    chat.frame({**common, "choices": [one.opening() for one in choices], **first})
+                )
             async for events in _merged(choices):
                 for event in events:
-                    await _send(stream, {**common, "choices": [event]})
+                    await stream.write(chat.frame({**common, "choices": [event]}))
             if asked.usage:
-                await _send(stream, {**common, "choices": [], "usage": used(choices)})
+                await stream.write(chat.frame({**common, "choices": [], "usage": used(choices)}))
         except ModelError as error:  # the head is out, so the error is an event
-            await _send(stream, {"error": {"type": "model_error", "message": str(error)}})
-        await stream.write(b"data: [DONE]\n\n")
+            await stream.write(chat.frame({"error": {"type": "model_error", "message": str(error)}}))
+        await stream.write(DONE)
         await stream.close()
 
     # -- what is served -----------------------------------------------------------------------
@@ -210,10 +211,6 @@ class PolicyPart:
 
     async def _nothing(self, request: Request) -> Response:
         return answer({})
-
-
-async def _send(stream: Stream, event: Json) -> None:
-    await stream.write(b"data: %s\n\n" % _encode(event))
 
 
 async def _merged(choices: Sequence[Choice]) -> AsyncIterator[list[dict[str, Json]]]:
