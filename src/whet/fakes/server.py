@@ -188,9 +188,10 @@ class ScriptedServer:
                 return Reply(status=503, body=_error("the engine is asleep"))
             return None
         if received.method == "POST" and self.weights is not None:
-            found = self.weights.post(received.path, received.body)
-            if found is not None:
-                return Reply(status=found[0], body=b"" if found[1] is None else msgspec.json.encode(found[1]))
+            reply = self.weights.post(received.path, received.body)
+            if reply is not None:
+                status, answer = reply
+                return Reply(status=status, body=b"" if answer is None else msgspec.json.encode(answer))
         if received.method == "GET" and received.path == "/v1/models":
             return None
         return Reply(status=404, body=_error(f"no {received.method} {received.path} here"))
@@ -290,13 +291,13 @@ class _Handler(BaseHTTPRequestHandler):
         """Wait; True as soon as the client has hung up."""
         readable, _, _ = select.select([self.connection], [], [], seconds)
         try:
-            left = bool(readable) and not self.connection.recv(1, socket.MSG_PEEK)
+            hung_up = bool(readable) and not self.connection.recv(1, socket.MSG_PEEK)
         except OSError:
-            left = True
-        if left:
+            hung_up = True
+        if hung_up:
             self.server.owner.aborted += 1
             self.close_connection = True
-        return left
+        return hung_up
 
     def _head(self, reply: Reply, **headers: str) -> None:
         self.send_response(reply.status)

@@ -21,7 +21,7 @@ class Weights:
     def post(self, path: str, body: Json) -> tuple[int, Json] | None:
         """Status and answer of one of the routes, None if it is none of them."""
         route, _, query = path.partition("?")
-        given = parse_qs(query)
+        parameters = parse_qs(query)
         if route == "/v1/load_lora_adapter":
             if body["lora_name"] in self.adapters and not body.get("load_inplace"):
                 return 400, _error(f"The lora adapter '{body['lora_name']}' has already been loaded.")
@@ -42,7 +42,7 @@ class Weights:
             self.asleep = {"weights", "kv_cache"}
             return 200, None
         if route == "/wake_up":
-            self.asleep -= set(given.get("tags") or self.asleep)
+            self.asleep -= set(parameters.get("tags") or self.asleep)
             return 200, None
         return (200, None) if route == "/reset_prefix_cache" else None
 

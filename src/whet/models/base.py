@@ -141,7 +141,7 @@ class Refusal(Exception):
 
     def __init__(
         self,
-        what: str,
+        problem: str,
         *,
         status: int | None = None,
         retryable: bool = True,
@@ -150,7 +150,7 @@ class Refusal(Exception):
         body: str = "",
         advice: str = "",
     ) -> None:
-        super().__init__(what)
+        super().__init__(problem)
         self.status = status
         self.retryable = retryable
         self.retry_after = retry_after

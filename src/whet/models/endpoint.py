@@ -92,7 +92,7 @@ class Endpoint:
             await self._made.aclose()
 
     async def insist(
-        self, what: str, attempt: Callable[[], Awaitable[_Found]], *, seconds: float | None = None
+        self, subject: str, attempt: Callable[[], Awaitable[_Found]], *, seconds: float | None = None
     ) -> _Found:
         """What `attempt` finds, retried where it raises a Refusal that says so.
 
@@ -117,12 +117,12 @@ class Endpoint:
                         refusal = error
                     await self._pause(refusal, tried, deadline)
         except Refusal as error:
-            raise self.error(what, error, tried) from error
+            raise self.error(subject, error, tried) from error
         except TimeoutError:
-            said = f"no answer within {seconds:g} s" + (f"; last: {refusal}" if refusal else "")
+            lateness = f"no answer within {seconds:g} s" + (f"; last: {refusal}" if refusal else "")
             limit = "Retry.total_seconds" if seconds == total else "Budget(seconds=...)"
-            late = Refusal(said, status=refusal.status if refusal else None, advice=f"Raise {limit}.")
-            raise self.error(what, late, tried) from refusal
+            late = Refusal(lateness, status=refusal.status if refusal else None, advice=f"Raise {limit}.")
+            raise self.error(subject, late, tried) from refusal
 
     async def _pause(self, refusal: Refusal, tried: int, deadline: float) -> None:
         """Wait before the next attempt, or raise the refusal if there should be none."""
@@ -135,14 +135,14 @@ class Endpoint:
             raise refusal
         await asyncio.sleep(wait)
 
-    def error(self, what: str, refusal: Refusal, tried: int = 1) -> ModelError:
+    def error(self, subject: str, refusal: Refusal, tried: int = 1) -> ModelError:
         """The refusal as an error that says what was asked, how often, and what the endpoint said."""
-        asked = f", asked to wait {refusal.retry_after:g} s" if refusal.retry_after else ""
-        message = f"{what} at {self.base_url}: {refusal} (attempt {tried} of {self.retry.attempts}{asked})."
+        wait = f", asked to wait {refusal.retry_after:g} s" if refusal.retry_after else ""
+        message = f"{subject} at {self.base_url}: {refusal} (attempt {tried} of {self.retry.attempts}{wait})."
         if refusal.body:
             # Endpoints quote a wrong key back; cut after hiding it, or a part of it would be left.
-            said = self._hidden(refusal.body)
-            message += f" It said: {said[:_EXCERPT]}{'...' if len(said) > _EXCERPT else ''}"
+            excerpt = self._hidden(refusal.body)
+            message += f" It said: {excerpt[:_EXCERPT]}{'...' if len(excerpt) > _EXCERPT else ''}"
         if refusal.advice:
             message += f" {refusal.advice}"
         return ModelError(self._hidden(message), status=refusal.status, retryable=refusal.retryable)

@@ -36,8 +36,8 @@ def estimate(request: Request) -> Usage:
     size = len(canonical([dict(message) for message in request.messages]))
     if request.tools:
         size += len(canonical([dict(tool) for tool in request.tools]))
-    asked = UNSAID_OUTPUT if request.max_tokens is None else request.max_tokens
-    return Usage(prompt_tokens=size // 3 + 1, output_tokens=asked, calls=1)
+    output_tokens = UNSAID_OUTPUT if request.max_tokens is None else request.max_tokens
+    return Usage(prompt_tokens=size // 3 + 1, output_tokens=output_tokens, calls=1)
 
 
 class Reservation:

@@ -144,11 +144,11 @@ class VLLM:
         content = b"" if body is None else msgspec.json.encode(body)
 
         async def attempt() -> Json:
-            found = await self._endpoint.transport.post(path, content)
+            answer = await self._endpoint.transport.post(path, content)
             try:
-                return msgspec.json.decode(found) if found else None
+                return msgspec.json.decode(answer) if answer else None
             except msgspec.DecodeError:
-                return found.decode(errors="replace")  # vLLM says in words that an adapter was loaded
+                return answer.decode(errors="replace")  # vLLM says in words that an adapter was loaded
 
         return await self._endpoint.insist(path.partition("?")[0], attempt)
 
@@ -213,17 +213,17 @@ class RemoteSession:
             "ignore_eos": True,
             "stop_token_ids": [] if stop_id is None else [stop_id],
         }
-        found = _read(await sampler.server.complete(body), sampler)
+        sampled = _read(await sampler.server.complete(body), sampler)
         self._calls += 1
-        self.context = [*prompt, *found[0]]
-        return Sampled(tuple(prompt), *found)
+        self.context = [*prompt, *sampled[0]]
+        return Sampled(tuple(prompt), *sampled)
 
 
 def _read(answer: Any, sampler: RemoteSampler) -> tuple[tuple[int, ...], tuple[float, ...], str | None]:
     where = sampler.server.base_url
     try:
-        found = msgspec.convert(answer, _Answer)
-        choice = found.choices[0]
+        completion = msgspec.convert(answer, _Answer)
+        choice = completion.choices[0]
     except (msgspec.ValidationError, IndexError) as error:
         raise ModelError(f"{where} answered with no completion: {error}") from error
     ids = choice.token_ids or []
@@ -233,4 +233,4 @@ def _read(answer: Any, sampler: RemoteSampler) -> tuple[tuple[int, ...], tuple[f
             f"{where} gave {len(ids)} token_ids and {len(logprobs)} log-probabilities, which cannot be trained "
             "on. Serve the model with vLLM 0.10.2 or newer, or with whet serve-policy."
         )
-    return tuple(ids), tuple(logprobs), found.policy_version or sampler.policy_version
+    return tuple(ids), tuple(logprobs), completion.policy_version or sampler.policy_version

@@ -83,7 +83,7 @@ def answer_as(answer: Mapping[str, Any], api: str, spoken: str, request: Mapping
 
 
 class Asked:
-    """What the agent asked for itself, so that the rest of what we ask for can be taken out again."""
+    """The extras that the agent asked for itself; those that only the gateway asked for are taken out again."""
 
     __slots__ = ("ids", "logprobs", "usage")
 
@@ -93,19 +93,19 @@ class Asked:
         self.logprobs = bool(request.get("logprobs"))
         self.usage = isinstance(options, dict) and bool(options.get("include_usage"))
 
-    def stripped(self, raw: bytes, answer: dict[str, Any], *, whole: bool) -> bytes | None:
-        """An answer or a chunk without what was not asked for; None if nothing is left of a chunk.
+    def stripped(self, raw: bytes, answer: dict[str, Any], *, streamed: bool) -> bytes | None:
+        """An answer or a chunk without the extras that the agent did not ask for; None if nothing is left.
 
         Args:
             raw: the answer as it came, given back where there is nothing to take out.
         """
         if _MARKS.search(raw) is None:
             return raw
-        removed = self.take_out(answer, whole=whole)
+        removed = self.take_out(answer, streamed=streamed)
         return None if removed is None else encode(answer) if removed else raw
 
-    def take_out(self, answer: dict[str, Any], *, whole: bool) -> bool | None:
-        """Take out of `answer` what was not asked for; whether there was any, None if nothing is left."""
+    def take_out(self, answer: dict[str, Any], *, streamed: bool) -> bool | None:
+        """Take such extras out of `answer`; True if there were any, None if nothing is left of a chunk."""
         unasked = () if self.ids else ("token_ids", "prompt_token_ids", "token_mask")
         removed = [_removed(answer, name) for name in ("policy_version", *unasked)]
         choices = answer.get("choices") or ()
@@ -113,7 +113,7 @@ class Asked:
             removed += [_removed(choice, name) for name in unasked]
             if not self.logprobs:
                 removed.append(_removed(choice, "logprobs"))
-        if not whole and not self.usage and "usage" in answer:
+        if streamed and not self.usage and "usage" in answer:
             used = answer.pop("usage")
             removed.append(True)
             if used is not None and not choices:
@@ -121,6 +121,6 @@ class Asked:
         return any(removed)
 
 
-def _removed(found: dict[str, Any], name: str) -> bool:
+def _removed(fields: dict[str, Any], name: str) -> bool:
     """Take a field out; False if it was not there, or said nothing."""
-    return found.get(name) is not None and found.pop(name) is not None
+    return fields.get(name) is not None and fields.pop(name) is not None

@@ -21,15 +21,16 @@ from urllib.parse import quote
 import msgspec
 
 from ...errors import InputError, NotFoundError, StoreError, WhetError
+from ...store import Store
 from ...store.release import written
 from ...types import Bundle, Failure, Fault, Span, Version
-from ..asgi import Handler, Refused, Request, Response, Role, Route, answer
+from ..asgi import Handler, Refused, Request, Response, Role, Route, answer, reads, writes
 from .assignment import Assignments, Reassigned
 from .dialects import DIALECTS, Dialect
 from .exchange import Exchange, query_of, watched
 from .failures import CLIENT_GONE, CallFailed, ClientGone
 from .identity import Identity, identify, readable
-from .record import ENCODING, Call, Record, Recorder
+from .record import ENCODING, Call, Recorder
 from .serving import Served
 from .traffic import Traffic
 from .upstream import Upstream, Upstreams, choose, forwarded, returned
@@ -92,7 +93,7 @@ class Gateway:
 
     def __init__(
         self,
-        store: Record,
+        store: Store,
         upstreams: Mapping[str, Upstream],
         *,
         live: str = "live",
@@ -218,7 +219,7 @@ class Gateway:
             call.status = failed.status
             failed.headers.update(_own_headers(call))
             return _error(dialect, failed)
-        if not exchange.told:
+        if not exchange.error_sent:
             await exchange.stream.write(
                 dialect.error_events(failed.kind, str(failed), exchange.reader.sequence)
             )
@@ -239,18 +240,18 @@ class Gateway:
         """A handler for what is not a model's answer: passed on as it is and not recorded."""
 
         async def handle(request: Request) -> Response:
-            asked = "messages" if request.header("anthropic-version") else api
+            caller_api = "messages" if request.header("anthropic-version") else api
             model = request.params.get("model", "")
             if model in (".", ".."):
                 raise NotFoundError(f"no model is called {model!r}")
             # The name is quoted again: one that holds `../` must not become another path of the upstream.
-            wanted = path.replace("{model}", quote(model, safe="")) + query_of(request)
+            target = path.replace("{model}", quote(model, safe="")) + query_of(request)
             try:
                 body = await request.body() if request.method == "POST" else None
                 async with watched(request):
-                    return await self._passed(request, asked, wanted, body)
+                    return await self._passed(request, caller_api, target, body)
             except CallFailed as failed:
-                return _error(DIALECTS["messages" if asked == "messages" else "chat"], failed)
+                return _error(DIALECTS["messages" if caller_api == "messages" else "chat"], failed)
             except ClientGone:
                 raise Refused(408, "client_gone", "the client went away") from None
 
@@ -268,21 +269,21 @@ class Gateway:
             translated=spoken != api,
         )
         opened = await self._client.open(upstream, request.method, path, headers=headers, body=body)
-        whole = False
+        reusable = False
         try:
-            found = await opened.body()
-            whole = True
+            content = await opened.body()
+            reusable = True
         finally:
-            opened.close(whole=whole)
+            opened.close(reusable=reusable)
         kind = opened.content_type or "application/json"
-        return Response(opened.status, found, content_type=kind, headers=returned(opened.headers))
+        return Response(opened.status, content, content_type=kind, headers=returned(opened.headers))
 
     # -- Bundles ------------------------------------------------------------------------------
 
     async def _assigned(self, identity: Identity) -> Served:
-        found = self.assignments.known(identity.key)
-        if found is not None:
-            return found
+        served = self.assignments.known(identity.key)
+        if served is not None:
+            return served
         if written() != self._written:
             await self._catch_up()  # this process has released or rolled back: new runs have it at once
         recorded = None
@@ -298,8 +299,8 @@ class Gateway:
     def _recorded(self, identity: Identity) -> Bundle | None:
         """What the record says that this run was served before, or its rollout runs under; None if neither."""
         spans = self._store.spans
-        found = spans.trace(identity.trace) if identity.run is None else spans.run(identity.run)
-        calls = [span for span in found if span.encoding == ENCODING]
+        run_spans = spans.trace(identity.trace) if identity.run is None else spans.run(identity.run)
+        calls = [span for span in run_spans if span.encoding == ENCODING]
         if not calls:
             named = None if identity.run is None else self._store.rollouts.bundle(identity.run)
             return None if named is None else self._store.bundle(named)
@@ -334,43 +335,17 @@ class Gateway:
 
     def _admin_routes(self) -> Sequence[Route]:
         base = "/api/gateway"
+        changes = (
+            ("pause", self._pause, "Hold calls that arrive", None),
+            ("resume", self._resume, "Release held calls", None),
+            ("drain", self._drain, "Pause, and wait until no call is under way", Drain),
+            ("swap", self._swap, "Serve the live release to new runs at once", None),
+        )
         return (
-            Route(
-                method="GET",
-                path=base,
-                handler=self._status,
-                role=Role.READ,
-                summary="What the gateway is doing",
-                response=Status,
-            ),
-            Route(
-                method="POST",
-                path=f"{base}/pause",
-                handler=self._pause,
-                summary="Hold calls that arrive",
-                response=Status,
-            ),
-            Route(
-                method="POST",
-                path=f"{base}/resume",
-                handler=self._resume,
-                summary="Let go of held calls",
-                response=Status,
-            ),
-            Route(
-                method="POST",
-                path=f"{base}/drain",
-                handler=self._drain,
-                summary="Pause, and wait until no call is under way",
-                request=Drain,
-                response=Status,
-            ),
-            Route(
-                method="POST",
-                path=f"{base}/swap",
-                handler=self._swap,
-                summary="Serve the live release to new runs at once",
-                response=Status,
+            reads(base, self._status, "What the gateway is doing", Status),
+            *(
+                writes(f"{base}/{name}", handler, summary, body, Status, role=Role.ADMIN)
+                for name, handler, summary, body in changes
             ),
             Route(
                 method="PUT",
@@ -413,17 +388,17 @@ class Gateway:
     async def _drain(self, request: Request) -> Response:
         raw = await request.body()
         seconds = request.parsed(raw, Drain).seconds if raw else Drain().seconds
-        left = await self.traffic.drain(seconds)
-        return answer(self.status(), 200 if not left else 504)
+        in_flight = await self.traffic.drain(seconds)
+        return answer(self.status(), 200 if not in_flight else 504)
 
     async def _swap(self, request: Request) -> Response:
         await self.reload()
         return answer(self.status())
 
     async def _assign(self, request: Request) -> Response:
-        wanted = await request.json(Assign)
+        assignment = await request.json(Assign)
         run = readable("run", request.params["run"])
-        bundle = Bundle(await asyncio.to_thread(self._versions, wanted.versions))
+        bundle = Bundle(await asyncio.to_thread(self._versions, assignment.versions))
         try:
             served = self.assignments.assign(run, bundle)
         except Reassigned as error:
@@ -446,10 +421,10 @@ _UNRECORDED = (
 
 def _own_headers(call: Call) -> dict[str, str]:
     """What the agent is told of the record: the run that feedback can refer to, and the call."""
-    found = {"x-whet-call": call.id.hex(), "x-whet-trace": call.identity.trace.hex()}
+    headers = {"x-whet-call": call.id.hex(), "x-whet-trace": call.identity.trace.hex()}
     if call.identity.run is not None:
-        found["x-whet-run"] = call.identity.run
-    return found
+        headers["x-whet-run"] = call.identity.run
+    return headers
 
 
 def _error(dialect: Dialect, failed: CallFailed) -> Response:

@@ -56,17 +56,17 @@ def identify(request: Request) -> Identity:
         InputError: an id is empty, too long or has control characters.
     """
     run, session, subject, agent = (
-        None if given is None else readable(what, given)
-        for what, given in (
+        None if id is None else readable(kind, id)
+        for kind, id in (
             ("run", request.header("x-whet-run") or request.params.get("run")),
             ("session", request.header("x-whet-session")),
             ("subject", request.header("x-whet-subject")),
             ("agent", request.header("x-whet-agent") or _agent_in(request.header("baggage"))),
         )
     )
-    found = _TRACEPARENT.fullmatch((request.header("traceparent") or "").strip().lower())
-    if found is not None:
-        trace, parent = bytes.fromhex(found[1]), bytes.fromhex(found[2])
+    traceparent = _TRACEPARENT.fullmatch((request.header("traceparent") or "").strip().lower())
+    if traceparent is not None:
+        trace, parent = bytes.fromhex(traceparent[1]), bytes.fromhex(traceparent[2])
         if trace != _NONE[0] and parent != _NONE[1]:
             return Identity(run, trace, parent, session, subject, agent)
     fresh = run is None
@@ -94,15 +94,15 @@ def new_span_id() -> bytes:
     return os.urandom(8)
 
 
-def readable(what: str, given: str) -> str:
+def readable(kind: str, id: str) -> str:
     """An id as it was given.
 
     Raises:
         InputError: it is empty, too long or has control characters.
     """
-    if not given.strip() or len(given) > LONGEST or not given.isprintable():
+    if not id.strip() or len(id) > LONGEST or not id.isprintable():
         raise InputError(
-            f"the {what} id is {given[:40]!r}: it must be 1 to {LONGEST} printable characters. "
-            f"Send another in x-whet-{what}."
+            f"the {kind} id is {id[:40]!r}: it must be 1 to {LONGEST} printable characters. "
+            f"Send another in x-whet-{kind}."
         )
-    return given
+    return id

@@ -100,11 +100,13 @@ def child_environment(
     }
     if store is not None:
         changed["WHET_STORE"] = store
-    kept = {name: text for name, text in environ.items() if name != KEY and not name.startswith(_SIGNALS)}
+    inherited = {
+        name: text for name, text in environ.items() if name != KEY and not name.startswith(_SIGNALS)
+    }
     if own_key:
         for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY"):
-            kept.setdefault(name, "none-needed")
-    return {**kept, **changed}
+            inherited.setdefault(name, "none-needed")
+    return {**inherited, **changed}
 
 
 _SIGNALS = ("OTEL_EXPORTER_OTLP_TRACES_", "OTEL_EXPORTER_OTLP_LOGS_")
@@ -151,15 +153,15 @@ def _ended(child: subprocess.Popen[bytes]) -> int:
     One that comes just before a call that blocks is heeded after it.  So this waits for a byte, which the
     interpreter sends for each signal, and a thread for the program's end.
     """
-    awaited, told = socket.socketpair()
-    with awaited, told:
-        told.setblocking(False)
-        before = signal.set_wakeup_fd(told.fileno(), warn_on_full_buffer=False)
+    awaited, waker = socket.socketpair()
+    with awaited, waker:
+        waker.setblocking(False)
+        before = signal.set_wakeup_fd(waker.fileno(), warn_on_full_buffer=False)
 
         def wait() -> None:
             child.wait()
             with contextlib.suppress(OSError):  # it is full, and wakes who waits, or nobody waits any more
-                told.send(b"\0")
+                waker.send(b"\0")
 
         thread = threading.Thread(target=wait, name="whet-run", daemon=True)
         thread.start()

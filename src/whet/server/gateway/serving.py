@@ -164,8 +164,8 @@ def _chat_prompt(body: dict[str, Any], change: Any) -> None:
 
 
 def _responses_prompt(body: dict[str, Any], change: Any) -> None:
-    given = body.get("input")
-    items = given if isinstance(given, list) else []
+    conversation = body.get("input")
+    items = conversation if isinstance(conversation, list) else []
     first = items[0] if items and isinstance(items[0], dict) else {}
     if body.get("instructions") is None and first.get("role") in ("system", "developer"):
         old = _text(first.get("content"))
@@ -179,8 +179,8 @@ def _responses_prompt(body: dict[str, Any], change: Any) -> None:
 
 
 def _messages_prompt(body: dict[str, Any], change: Any) -> None:
-    given = body.get("system")
-    old = None if given is None else _text(given)
+    system = body.get("system")
+    old = None if system is None else _text(system)
     new = change(old)
     if new is not None and new != old:  # an unchanged one keeps its blocks and their cache marks
         body["system"] = new
@@ -198,12 +198,12 @@ def served(bundle: Bundle, upstreams: Mapping[str, object]) -> Served:
     Raises:
         InputError: one of the gateway's resources is not as the module's text describes it.
     """
-    found = {name: bundle[name] for name in GATEWAY if name in bundle}
-    content = {name: version.content for name, version in found.items()}
+    versions = {name: bundle[name] for name in GATEWAY if name in bundle}
+    content = {name: version.content for name, version in versions.items()}
     model, policy = _model(content.get(MODEL))
     prompt, mode, rewrites = _system_prompt(content.get(SYSTEM_PROMPT))
     return Served(
-        versions={name: version.id for name, version in found.items()},
+        versions={name: version.id for name, version in versions.items()},
         model=model,
         policy_version=policy,
         parameters=_parameters(content.get(PARAMETERS)),

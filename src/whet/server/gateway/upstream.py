@@ -126,12 +126,12 @@ def choose(upstreams: Mapping[str, Upstream], api: str, name: str | None) -> tup
         for candidate, upstream in candidates.items():
             if spoken in upstream.speaks:
                 return candidate, spoken
-    known = {given: sorted(upstream.speaks) for given, upstream in upstreams.items()}
+    apis = {label: sorted(upstream.speaks) for label, upstream in upstreams.items()}
     raise CallFailed(
         Fault.ENVIRONMENT,
         "no_upstream",
         f"no upstream speaks the {api} API, chat or Messages"
-        f"{f' ({name} was assigned)' if name else ''}; there are {known}.",
+        f"{f' ({name} was assigned)' if name else ''}; there are {apis}.",
         status=501,
     )
 
@@ -151,26 +151,26 @@ def forwarded(
         credential: the header that held our own token, which stays here.
         translated: the agent speaks another API than that, and sends its key as that one has it.
     """
-    kept = {
+    outgoing = {
         name: text
         for name, text in headers
         if name not in _DROPPED and not name.startswith("x-whet-") and name != credential
     }
     if upstream.key is not None:
-        kept.pop("x-api-key", None)
-        kept["authorization"] = f"Bearer {upstream.key}"
+        outgoing.pop("x-api-key", None)
+        outgoing["authorization"] = f"Bearer {upstream.key}"
         if api == "messages":
-            kept["x-api-key"] = kept.pop("authorization").removeprefix("Bearer ")
-    elif api == "messages" and translated and "authorization" in kept:
-        kept["x-api-key"] = kept.pop("authorization").removeprefix("Bearer ")
-    elif api != "messages" and "x-api-key" in kept:
-        kept.setdefault("authorization", f"Bearer {kept.pop('x-api-key')}")
-        kept.pop("x-api-key", None)
+            outgoing["x-api-key"] = outgoing.pop("authorization").removeprefix("Bearer ")
+    elif api == "messages" and translated and "authorization" in outgoing:
+        outgoing["x-api-key"] = outgoing.pop("authorization").removeprefix("Bearer ")
+    elif api != "messages" and "x-api-key" in outgoing:
+        outgoing.setdefault("authorization", f"Bearer {outgoing.pop('x-api-key')}")
+        outgoing.pop("x-api-key", None)
     if api == "messages":
-        kept.setdefault("anthropic-version", _ANTHROPIC_VERSION)
-    kept["content-type"] = "application/json"
-    kept["accept-encoding"] = "identity"
-    return kept
+        outgoing.setdefault("anthropic-version", _ANTHROPIC_VERSION)
+    outgoing["content-type"] = "application/json"
+    outgoing["accept-encoding"] = "identity"
+    return outgoing
 
 
 def returned(headers: Mapping[str, str]) -> dict[str, str]:
@@ -231,9 +231,9 @@ class Opened:
         """The whole body; raises as `chunks` does."""
         return b"".join([chunk async for chunk in self.chunks()])
 
-    def close(self, *, whole: bool) -> None:
+    def close(self, *, reusable: bool) -> None:
         """Give the connection back; one whose answer was not read to its end is closed, which cancels it."""
-        if whole:
+        if reusable:
             self._response.release()
         else:
             self._response.close()
@@ -279,12 +279,12 @@ class Upstreams:
                     timeout=aiohttp.ClientTimeout(total=None, sock_connect=upstream.connect_seconds),
                 )
         except (aiohttp.ConnectionTimeoutError, aiohttp.ClientConnectorError) as exception:
-            what = f"{where} cannot be reached ({type(exception).__name__})"
-            raise CallFailed(Fault.MODEL, "upstream_unreachable", what) from exception
+            problem = f"{where} cannot be reached ({type(exception).__name__})"
+            raise CallFailed(Fault.MODEL, "upstream_unreachable", problem) from exception
         except TimeoutError:
-            what = f"{where} did not answer within {upstream.first_seconds:g} seconds"
-            raise CallFailed(Fault.MODEL, "upstream_timeout", what, status=504) from None
+            problem = f"{where} did not answer within {upstream.first_seconds:g} seconds"
+            raise CallFailed(Fault.MODEL, "upstream_timeout", problem, status=504) from None
         except (aiohttp.ClientError, OSError, ValueError) as exception:
-            what = f"{where} gave no answer ({type(exception).__name__})"
-            raise CallFailed(Fault.MODEL, "upstream_failed", what) from exception
+            problem = f"{where} gave no answer ({type(exception).__name__})"
+            raise CallFailed(Fault.MODEL, "upstream_failed", problem) from exception
         return Opened(response, upstream)
