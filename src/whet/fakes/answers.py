@@ -96,14 +96,14 @@ def events(api: str, completions: Sequence[Completion], body: Mapping[str, Any])
 
 
 def _stream(writer: AnswerWriter, completion: Completion, body: Mapping[str, Any]) -> list[Json]:
-    whole = _whole(completion, body)
-    parts = [Piece(id=whole.id, model=whole.model, created=whole.created, usage=whole.usage)]
+    piece = _whole(completion, body)
+    parts = [Piece(id=piece.id, model=piece.model, created=piece.created, usage=piece.usage)]
     parts += [Piece(text=word) for word in pieces(completion.text)]
-    for call in whole.calls:
+    for call in piece.calls:
         half = len(call.arguments) // 2
         parts.append(Piece(calls=[CallPiece(call.index, call.id, call.name, call.arguments[:half])]))
         parts.append(Piece(calls=[CallPiece(call.index, arguments=call.arguments[half:])]))
-    parts.append(Piece(finish=whole.finish))
+    parts.append(Piece(finish=piece.finish))
     return [event for part in parts for event in writer.write(part)] + writer.end()
 
 

@@ -106,7 +106,7 @@ class ScriptedServer:
 
     @property
     def base_url(self) -> str:
-        """What OpenAIModel takes as base_url.
+        """The base_url of an OpenAIModel that asks this server.
 
         Raises:
             RuntimeError: the server is not running.
@@ -314,12 +314,12 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _stream(self, reply: Reply, events: list[bytes]) -> None:
         self._head(reply, Content_Type="text/event-stream", Transfer_Encoding="chunked")
-        whole = reply.cut_after is None
+        complete = reply.cut_after is None
         for line in islice(events if reply.events is None else reply.events, reply.cut_after):
             if self._gone(reply.event_delay):
                 return
             self.wfile.write(b"%x\r\n%s\r\n" % (len(line), line))
             self.wfile.flush()
-        if whole:
+        if complete:
             self.wfile.write(b"0\r\n\r\n")
-        self.close_connection = not whole
+        self.close_connection = not complete

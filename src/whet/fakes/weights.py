@@ -8,7 +8,7 @@ from ..types import Json
 
 
 class Weights:
-    """What a scripted vLLM has loaded, and whether it sleeps."""
+    """The adapters and weights that a scripted vLLM has loaded, and its sleep."""
 
     def __init__(self) -> None:
         self.adapters: dict[str, str] = {}
@@ -19,7 +19,7 @@ class Weights:
         """Of `weights` and `kv_cache`, what has no memory now."""
 
     def post(self, path: str, body: Json) -> tuple[int, Json] | None:
-        """Status and answer of one of the routes, None if it is none of them."""
+        """Status and answer of one of the routes, None for any other path."""
         route, _, query = path.partition("?")
         parameters = parse_qs(query)
         if route == "/v1/load_lora_adapter":

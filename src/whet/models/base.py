@@ -1,4 +1,4 @@
-"""What a model is asked and what it answers: Request, Completion, and the Model protocol.
+"""The nouns of a model call: Request, Completion, and the Model protocol.
 
 Messages and tools keep the OpenAI chat shape, because every endpoint and framework
 speaks it; nothing here validates them, the endpoint does.
@@ -68,9 +68,9 @@ class Completion:
     tool_calls: Sequence[ToolCall] = ()
     usage: Usage = field(default_factory=Usage)
     model: str = ""
-    """What answered, as the endpoint names it."""
+    """The model that answered, as the endpoint names it."""
     finish: str | None = None
-    """Why it stopped: `stop`, `length`, `tool_calls`, ...; None if the endpoint did not say."""
+    """The reason it stopped: `stop`, `length`, `tool_calls`, ...; None if the endpoint did not say."""
     tokens: Tokens | None = None
     """Ids and log-probabilities as sampled, where the endpoint gives both."""
     raw: Json = None
@@ -173,7 +173,7 @@ class Model(Protocol):
     """Anything that completes a chat."""
 
     name: str
-    """What it is called in a record; two Models that may answer differently should differ here."""
+    """Its name in a record; two Models that may answer differently should differ here."""
 
     async def complete(
         self,

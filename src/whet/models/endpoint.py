@@ -1,4 +1,4 @@
-"""An address that answers questions: its key, its connections, and how long one insists.
+"""An address that answers requests: its key, its connections, and the limits on retries.
 
 Whatever speaks HTTP to a model (a chat API, a server of the policy under training) does it through an
 `Endpoint`.  Retries follow the usual rule: exponential backoff with jitter, an endpoint's own
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
 _EXCERPT = 300
 """Characters of an endpoint's own words that an error shows."""
-_Found = TypeVar("_Found")
+_Answer = TypeVar("_Answer")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retry:
-    """How long to insist."""
+    """Limits on retries."""
 
     attempts: int = 6
     """Requests sent at most, the first included."""
@@ -49,12 +49,12 @@ class Retry:
 
 
 class Endpoint:
-    """Where requests go.
+    """The address of a server, its key and its connections.
 
     Args:
         base_url: what every path is put behind; a slash at its end is dropped.
         api_key: sent as a bearer token; None sends none.
-        retry: how long to insist.
+        retry: limits on retries.
 
     Raises:
         InputError: base_url is not a plain http(s) URL, or api_key cannot be one.
@@ -92,16 +92,16 @@ class Endpoint:
             await self._made.aclose()
 
     async def insist(
-        self, subject: str, attempt: Callable[[], Awaitable[_Found]], *, seconds: float | None = None
-    ) -> _Found:
-        """What `attempt` finds, retried where it raises a Refusal that says so.
+        self, subject: str, attempt: Callable[[], Awaitable[_Answer]], *, seconds: float | None = None
+    ) -> _Answer:
+        """The answer of `attempt`, retried where it raises a retryable Refusal.
 
         Args:
             what: is asked, as an error names it.
             seconds: what a budget has left, where that may be less than `Retry.total_seconds`.
 
         Raises:
-            ModelError: nothing was found; whatever else `attempt` raises.
+            ModelError: no answer; whatever else `attempt` raises.
         """
         total = self.retry.total_seconds
         seconds = total if seconds is None else min(seconds, total)
@@ -136,7 +136,7 @@ class Endpoint:
         await asyncio.sleep(wait)
 
     def error(self, subject: str, refusal: Refusal, tried: int = 1) -> ModelError:
-        """The refusal as an error that says what was asked, how often, and what the endpoint said."""
+        """The refusal as an error that names the subject, the attempts, and the endpoint's own words."""
         wait = f", asked to wait {refusal.retry_after:g} s" if refusal.retry_after else ""
         message = f"{subject} at {self.base_url}: {refusal} (attempt {tried} of {self.retry.attempts}{wait})."
         if refusal.body:

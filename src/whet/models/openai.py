@@ -35,7 +35,7 @@ class OpenAIModel:
         base_url: up to and including `/v1`, as the OpenAI SDK takes it.
         model: the name the endpoint knows it by.
         api_key: sent as a bearer token; None sends none.
-        retry: how long to insist.
+        retry: limits on retries.
         meter: budget that every call is reserved on before it is made.
         prices: model name → Price; needed where the meter limits dollars.
         tokens: ask for token ids and log-probabilities (vLLM's `return_token_ids`) and fail
@@ -91,7 +91,7 @@ class OpenAIModel:
         async def attempt() -> Completion:
             reader = _Reader()
             reader.read(await self._endpoint.transport.post(chat.path, body))
-            return reader.completion(request, tokens=self._tokens, whole=True)
+            return reader.completion(request, tokens=self._tokens)
 
         reservation = Reservation(self._meter, self._price, request, self.name)
         return reservation.settled(await self._insist(attempt, reservation))
@@ -120,7 +120,7 @@ class OpenAIModel:
             while text is not None:
                 yield Chunk(text)
                 text = await reader.next_text(opened)
-            completion = reader.completion(request, tokens=self._tokens, whole=False)
+            completion = reader.completion(request, tokens=self._tokens, streamed=True)
         except Refusal as refusal:
             raise self._endpoint.error(self._subject, refusal) from refusal
         finally:
@@ -163,7 +163,7 @@ class OpenAIModel:
 
 
 class _Reader:
-    """Reads one answer and says what is wrong with it as a Refusal."""
+    """Reads one answer; an unusable one is a Refusal."""
 
     def __init__(self) -> None:
         self._reader = chat.Reader()
@@ -204,21 +204,21 @@ class _Reader:
             raise Refusal("the stream was cut before the answer was finished", billed=True)
         return None
 
-    def completion(self, request: Request, *, tokens: bool, whole: bool) -> Completion:
+    def completion(self, request: Request, *, tokens: bool, streamed: bool = False) -> Completion:
         """The answer.
 
         Args:
             tokens: token ids and log-probabilities were asked for.
-            whole: it came in one piece.
+            streamed: it came as events.
 
         Raises:
             Refusal: it has no message; or tokens were asked for and it cannot be trained on.
         """
         answer, expected = self._reader.response(), estimate(request)
-        if answer is None or (whole and not chat.first_choice(self._event).get("message")):
+        if answer is None or not (streamed or chat.first_choice(self._event).get("message")):
             raise _malformed(self._data, "the answer has no message")
         try:
-            completion = chat.completion(answer, expected=expected, raw=self._event if whole else None)
+            completion = chat.completion(answer, expected=expected, raw=None if streamed else self._event)
         except MISSHAPEN as error:
             raise _malformed(self._data, f"the answer is not a chat completion ({error!r})") from error
         if tokens and completion.tokens is None:

@@ -1,4 +1,4 @@
-"""What a model call costs: reserved on a Meter before it is made, settled with the real usage after.
+"""The cost of a model call: reserved on a Meter before it is made, settled with the real usage after.
 
 The estimate before the call is a third of the prompt's UTF-8 bytes (English is near four
 bytes a token) plus `max_tokens`, so that calls in flight together cannot overshoot a budget
@@ -41,7 +41,7 @@ def estimate(request: Request) -> Usage:
 
 
 class Reservation:
-    """What one call has set aside on a Meter, until `settled` or `release`."""
+    """The tokens and dollars that one call has set aside on a Meter, until `settled` or `release`."""
 
     def __init__(self, meter: Meter | None, price: Price | None, request: Request, model: str) -> None:
         """Set tokens and dollars aside; calls are taken one per attempt, by `attempt`.

@@ -1,6 +1,6 @@
 """A sampler behind a URL: vLLM, or `whet serve-policy`, which speaks its routes.
 
-`VLLM.sampler()` gives what `training.sampler.Sampler` is in process: a session per rollout, token
+`VLLM.sampler()` gives the same as `training.sampler.Sampler` in process: a session per rollout, token
 ids and log-probabilities as sampled.  New weights go in between rounds as vLLM documents it:
 
 - LoRA factors by `/v1/load_lora_adapter`, each version under a name of its own, so that what is under
@@ -50,10 +50,10 @@ class VLLM:
         base_url: up to and including `/v1`, as the OpenAI SDK takes it.
         model: the name that the policy is served under.
         api_key: sent as a bearer token; None sends none.
-        retry: how long to insist, for each request.
+        retry: limits on the retries of each request.
 
     Raises:
-        InputError: base_url is no plain http(s) URL that ends in /v1, or api_key cannot be one.
+        InputError: base_url is not a plain http(s) URL that ends in /v1, or api_key cannot be one.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class VLLM:
         return RemoteSampler(self, greedy=greedy, temperature=temperature)
 
     async def complete(self, body: Mapping[str, Json]) -> Json:
-        """What `/v1/completions` answers.
+        """The answer of `/v1/completions`.
 
         Raises:
             ModelError: no answer, after retries.
@@ -105,7 +105,7 @@ class VLLM:
         self.model, self.policy_version = name, policy_version or name
 
     async def unload_adapter(self, name: str) -> None:
-        """Have an adapter served no longer.
+        """Unload an adapter.
 
         Raises:
             ModelError: it was not served.
@@ -125,7 +125,7 @@ class VLLM:
         self.policy_version = policy_version or folder.name
 
     async def sleep(self, level: int = 2) -> None:
-        """Let the server's GPU memory go; level 2 forgets the weights, 1 keeps them in main memory."""
+        """Free the server's GPU memory; level 2 forgets the weights, 1 keeps them in main memory."""
         await self._post(f"/sleep?{urlencode({'level': level})}", None)
 
     async def wake_up(self, *tags: str) -> None:
@@ -165,7 +165,7 @@ class RemoteSampler:
         self.greedy = greedy
         self.temperature = temperature
         self.model: str | None = None
-        """What is asked for, where it is not the server's own name."""
+        """The model asked for, where it is not the server's own name."""
         self.policy_version = server.policy_version
 
     def session(self, seed: int) -> RemoteSession:

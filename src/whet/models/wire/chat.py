@@ -200,7 +200,7 @@ class Reader:
                 self.finished = False
             state.read(choice)
             if state.finish is not None:
-                self.finished = all(begun.finish is not None for begun in self._choices.values())
+                self.finished = all(choice.finish is not None for choice in self._choices.values())
 
     def response(self) -> dict[str, Json] | None:
         """The answer so far as a whole chat completion, None if nothing came."""
@@ -215,7 +215,7 @@ class Reader:
         return answer
 
     def pieces(self, event: Mapping[str, Any]) -> list[Piece]:
-        """What a chunk adds to the first choice; the other APIs have no second."""
+        """The part of a chunk that is of the first choice; the other APIs have no second."""
         choice = first_choice(event)
         delta = choice.get("delta") or {}
         calls = []
@@ -233,7 +233,7 @@ class Reader:
 
 
 def first_choice(event: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What a chunk or an answer says of its first choice, empty if nothing."""
+    """The first choice of a chunk or an answer, empty if it has none."""
     choices = (choice for choice in event.get("choices") or () if not choice.get("index"))
     return next(choices, {})
 

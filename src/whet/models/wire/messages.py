@@ -453,7 +453,7 @@ class Reader:
         return self._message
 
     def pieces(self, event: Mapping[str, Any]) -> list[Piece]:
-        """What an event adds to the answer; called after `read` took it in."""
+        """The additions of one event; call it after `read`, which merges the usage."""
         kind, index = event.get("type"), event.get("index", 0)
         if kind == "message_start":
             message = event["message"]
@@ -524,7 +524,7 @@ class Writer:
         self._open: str | int | None = None
         """`text`, `thinking`, or the index of a tool call."""
         self._held: dict[str | int, Any] = {}
-        """What waits for its block, in order of appearance: `text`, `thinking`, or a call's index."""
+        """Texts and calls that wait for their blocks, in order of appearance: `text`, `thinking`, or a call's index."""
         self._last = Piece()
 
     def write(self, piece: Piece) -> list[Json]:

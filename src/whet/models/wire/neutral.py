@@ -17,7 +17,7 @@ from ...escapes import read_json
 from ...types import Json
 
 MISSHAPEN = (KeyError, TypeError, AttributeError, IndexError, ValueError)
-"""What reading JSON of an unexpected shape raises; told from a bug by where it is caught."""
+"""Raised by reading JSON of an unexpected shape; the place that catches them tells them from a bug."""
 Counts = Mapping[str, int]
 _decode = msgspec.json.Decoder().decode
 
@@ -36,7 +36,7 @@ class Untranslatable(Exception):
 
 
 class CallPiece(msgspec.Struct):
-    """What one Piece adds to a tool call."""
+    """A Piece's addition to one tool call."""
 
     index: int
     """Position among the tool calls of the answer."""
@@ -46,7 +46,7 @@ class CallPiece(msgspec.Struct):
 
 
 class Piece(msgspec.Struct):
-    """What one event adds to an answer, or all of it."""
+    """An event's addition to an answer, or all of the answer."""
 
     id: str | None = None
     model: str | None = None

@@ -1,4 +1,4 @@
-"""Which Bundle a run is served: decided at its first call, and kept.
+"""The Bundle that a run is served: assigned at its first call, and never changed.
 
 A rollout of the queue gets the Bundle that it runs under, another new run what is live; a swap changes what is
 live and nothing that has begun.  A run that is not remembered here (the server was started again, or very many came
@@ -26,7 +26,7 @@ class Reassigned(InputError):
 
 @dataclass(frozen=True, slots=True)
 class Live:
-    """What new runs get."""
+    """The Bundle of new runs."""
 
     bundle: Bundle
     served: Served
@@ -62,7 +62,7 @@ class Assignments:
 
     @property
     def live(self) -> Live:
-        """What new runs get."""
+        """The Bundle of new runs."""
         return self._live
 
     def swap(self, bundle: Bundle) -> bool:
@@ -79,7 +79,7 @@ class Assignments:
         return True
 
     def known(self, key: str) -> Served | None:
-        """What the run was assigned, None if it is not remembered."""
+        """The run's assignment, None if it is not remembered."""
         with self._lock:
             assigned = self._runs.get(key)
             if assigned is not None:
@@ -87,10 +87,10 @@ class Assignments:
             return assigned
 
     def of(self, key: str, recorded: Bundle | None = None) -> Served:
-        """What the run is served from now on; the first call decides.
+        """The run's assignment, made now if it has none.
 
         Args:
-            recorded: what the record says that it was served before, or that its rollout runs under.
+            recorded: the Bundle that it was served before or that its rollout runs under, as the record has it.
         """
         assigned = self.known(key)
         if assigned is not None:

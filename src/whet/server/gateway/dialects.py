@@ -19,11 +19,11 @@ from .failures import CallFailed
 
 encode = msgspec.json.Encoder().encode
 _MARKS = re.compile(rb'"(?:usage|(?:prompt_)?token_ids|token_mask|logprobs|policy_version)"')
-"""What an answer that has something to be taken out contains: looking for it costs a fraction of taking."""
+"""Names in every answer that has something to be taken out: searching costs a fraction of taking out."""
 
 
 class Dialect(Protocol):
-    """What the gateway needs of an API; each is a module of `models.wire`."""
+    """One API, as the gateway uses it; each is a module of `models.wire`."""
 
     @property
     def api(self) -> str: ...

@@ -147,7 +147,7 @@ class Exchange:
         except (msgspec.DecodeError, UnicodeDecodeError):
             error = None
         message, kind = _error_words(error)
-        # A redirect or a 204 is no answer to a model call; sent on, it would confuse the agent's client.
+        # A redirect or a 204 does not answer a model call; sent on, it would confuse the agent's client.
         status = opened.status if opened.status >= 400 else 502
         text = message or body[:_EXCERPT].decode(errors="replace") or "nothing"
         own = body if message is not None and not self._translated and status == opened.status else None
@@ -328,7 +328,7 @@ def read_request(raw: bytes) -> dict[str, Any]:
     """The agent's body as JSON.
 
     Raises:
-        CallFailed: it is no JSON object, or is nested too deeply.
+        CallFailed: it is not a JSON object, or is nested too deeply.
     """
     try:
         body = decode(raw)
@@ -358,7 +358,7 @@ def _json(raw: bytes) -> Json:
 
 
 def _error_words(answer: Json) -> tuple[str | None, str | None]:
-    """Message and kind of an error object, whoever wrote it; (None, None) if it is none."""
+    """Message and kind of an error object, whoever wrote it; (None, None) of anything else."""
     error = answer.get("error") if isinstance(answer, dict) else None
     if isinstance(error, str):
         return error, None
@@ -370,7 +370,7 @@ def _error_words(answer: Json) -> tuple[str | None, str | None]:
 
 
 def query_of(request: Request) -> str:
-    """What stands after the path, `?` included; empty where nothing does."""
+    """The query string, `?` included; empty if there is none."""
     query: bytes = request.scope.get("query_string") or b""
     return f"?{query.decode('latin-1')}" if query else ""
 

@@ -38,7 +38,7 @@ from .upstream import Upstream, Upstreams, choose, forwarded, returned
 BODY = 64 * 1024 * 1024
 """Bytes of a request: pictures are sent inside it."""
 WATCH_SECONDS = 1.0
-"""How often the record is asked whether another release is live."""
+"""Interval of looking in the record for another live release."""
 _PREFIXES = (("", None), ("/run/{run}", None), ("/run/{run}/{token}", "token"))
 
 
@@ -50,13 +50,13 @@ class Assign(msgspec.Struct):
 
 
 class Drain(msgspec.Struct):
-    """How long to wait for calls under way."""
+    """The wait for calls under way."""
 
     seconds: Annotated[float, msgspec.Meta(ge=0, le=3_600)] = 60.0
 
 
 class Status(msgspec.Struct):
-    """What the gateway is doing."""
+    """The gateway's state."""
 
     paused: bool
     in_flight: int
@@ -71,7 +71,7 @@ class Status(msgspec.Struct):
     lost: int
     """Calls whose record could not be written."""
     error: str | None
-    """Why the record could not be written, or the live release not be served; None if all is well."""
+    """The reason that the record cannot be written or the live release cannot be served."""
     upstreams: dict[str, list[str]]
     """Name → the APIs that it speaks."""
 
@@ -297,7 +297,7 @@ class Gateway:
             raise CallFailed(Fault.ENVIRONMENT, "bad_bundle", str(error), status=500) from error
 
     def _recorded(self, identity: Identity) -> Bundle | None:
-        """What the record says that this run was served before, or its rollout runs under; None if neither."""
+        """The Bundle that this run was served before or that its rollout runs under; None if neither is recorded."""
         spans = self._store.spans
         run_spans = spans.trace(identity.trace) if identity.run is None else spans.run(identity.run)
         calls = [span for span in run_spans if span.encoding == ENCODING]
@@ -342,7 +342,7 @@ class Gateway:
             ("swap", self._swap, "Serve the live release to new runs at once", None),
         )
         return (
-            reads(base, self._status, "What the gateway is doing", Status),
+            reads(base, self._status, "The state of the gateway", Status),
             *(
                 writes(f"{base}/{name}", handler, summary, body, Status, role=Role.ADMIN)
                 for name, handler, summary, body in changes
@@ -358,7 +358,7 @@ class Gateway:
         )
 
     def status(self) -> Status:
-        """What the gateway is doing."""
+        """The gateway's state."""
         recorder, live = self.recorder, self.assignments.live
         return Status(
             paused=self.traffic.paused,
@@ -420,7 +420,7 @@ _UNRECORDED = (
 
 
 def _own_headers(call: Call) -> dict[str, str]:
-    """What the agent is told of the record: the run that feedback can refer to, and the call."""
+    """Headers by which the agent can name the record: the run that feedback refers to, and the call."""
     headers = {"x-whet-call": call.id.hex(), "x-whet-trace": call.identity.trace.hex()}
     if call.identity.run is not None:
         headers["x-whet-run"] = call.identity.run

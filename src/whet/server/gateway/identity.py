@@ -1,4 +1,4 @@
-"""Whose call it is: the run, the trace, the session and the person, as the request says them.
+"""The identity of a call: the run, the trace, the session and the person, as the request says them.
 
 A call belongs to the run that its `x-whet-run` header or else its path (`/run/ID/v1/...`) names,
 and to the span that its `traceparent` names.  The path is one for a whole program, the header is of
@@ -28,7 +28,7 @@ AGENT = "gen_ai.agent.name"
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Where a call belongs."""
+    """The run, trace and people that a call belongs to."""
 
     run: str | None
     """As given; None where a traceparent alone says where the call belongs."""
@@ -45,7 +45,7 @@ class Identity:
 
     @property
     def key(self) -> str:
-        """What an assignment sticks to."""
+        """The key of the run's assignment."""
         return self.run or self.trace.hex()
 
 

@@ -176,7 +176,7 @@ def _ended(child: subprocess.Popen[bytes]) -> int:
 
 
 def _in_foreground() -> bool:
-    """Whether the terminal's Ctrl-C was sent to the program too."""
+    """True if the terminal's Ctrl-C reaches the program too."""
     try:
         terminal = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY | os.O_CLOEXEC)
     except OSError:

@@ -36,7 +36,7 @@ _NULL = msgspec.Raw(b"null")
 
 @dataclass(slots=True)
 class Call:
-    """What is known of one call; filled in as it goes on."""
+    """One call; filled in as it goes on."""
 
     api: str
     identity: Identity
@@ -48,7 +48,7 @@ class Call:
     request: bytes | None = None
     """As it was answered: the agent's own bytes, or what the Bundle made of them, in its dialect."""
     original: bytes | None = None
-    """What the agent sent, where the Bundle changed it."""
+    """The agent's own bytes, where the Bundle changed them."""
     response: bytes | Json = None
     status: int = 0
     failure: Failure | None = None
@@ -139,7 +139,7 @@ class Recorder:
         self.recorded = 0
         self.lost = 0
         self.error: str | None = None
-        """Why the last attempt to write failed; None once one has succeeded."""
+        """The reason that the last attempt to write failed; None once one has succeeded."""
         self._thread = threading.Thread(target=self._run, name="whet-gateway-recorder", daemon=True)
         self._thread.start()
 

@@ -1,4 +1,4 @@
-"""What a Bundle says about model calls, and how a request is made to say it.
+"""A Bundle's model, parameters, prompt and route, and their application to a request.
 
 Four resources of a Bundle speak to the gateway; one that is absent changes nothing:
 
@@ -47,7 +47,7 @@ DECODING = frozenset(
         "parallel_tool_calls",
     }
 )
-"""What `gateway.parameters` may set: how an answer is sampled, never what is asked."""
+"""The fields that `gateway.parameters` may set: how an answer is sampled, never the question."""
 _WORDS: Mapping[str, Mapping[str, str]] = {
     "responses": {
         "temperature": "temperature",
@@ -86,7 +86,7 @@ class Served:
 
     @property
     def changes(self) -> bool:
-        """Whether a request is altered at all."""
+        """True if requests are altered at all."""
         return bool(self.model or self.parameters or self.prompt is not None or self.rewrites)
 
     def upstream(self, key: str) -> str | None:
@@ -190,7 +190,7 @@ _PROMPTS = {"chat": _chat_prompt, "responses": _responses_prompt, "messages": _m
 
 
 def served(bundle: Bundle, upstreams: Mapping[str, object]) -> Served:
-    """What a Bundle says about model calls.
+    """A Bundle, compiled for the gateway.
 
     Args:
         upstreams: the names that its route may use.

@@ -68,7 +68,7 @@ class Upstream:
     """An endpoint that speaks one or more of the model APIs.
 
     Raises:
-        InputError: the url is no plain http(s) address, or it speaks an API that nobody knows.
+        InputError: the url is not a plain http(s) address, or it speaks an unknown API.
     """
 
     url: str
@@ -262,7 +262,7 @@ class Upstreams:
         """Send a request and wait for the head of its answer.
 
         Raises:
-            CallFailed: there is none.
+            CallFailed: it does not come.
         """
         if upstream.url not in self._proxies:
             self._proxies[upstream.url] = upstream.proxy()

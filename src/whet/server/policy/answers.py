@@ -1,4 +1,4 @@
-"""What came, as the chat and completions APIs write it, with vLLM's token fields where asked for.
+"""Generations as the chat and completions APIs write them, with vLLM's token fields where asked for.
 
 Every answer carries `policy_version` in the body and in the header `x-whet-policy-version`.
 Where budget forcing put tokens in, `token_mask` says which of the others the policy chose.
@@ -45,7 +45,7 @@ class Words:
         return False
 
     def shown(self, *, done: bool) -> str:
-        """What a stream may show by now."""
+        """The text that a stream may show by now."""
         text = self.text
         if not done and self._hold and self.stop is None:
             text = text[: max(0, len(text) - self._hold)]
@@ -62,7 +62,7 @@ class Words:
 
 
 class Choice:
-    """One choice of an answer: the ticket, its words, and what a stream has shown of it."""
+    """One choice of an answer: the ticket, its words, and the part that a stream has shown."""
 
     def __init__(self, index: int, ticket: Ticket, words: Words, query: Asked) -> None:
         self.index, self.ticket, self.words, self._query = index, ticket, words, query
@@ -72,7 +72,7 @@ class Choice:
 
     @property
     def generation(self) -> Generation:
-        """What was generated."""
+        """The tokens so far."""
         return self.ticket.generation
 
     def settle(self) -> tuple[str, list[Json], str]:
@@ -109,7 +109,7 @@ class Choice:
         return {"index": self.index, "delta": {"role": "assistant", "content": ""}, "finish_reason": None}
 
     def piece(self) -> dict[str, Json] | None:
-        """What is new since the last event, None if nothing is to be shown yet."""
+        """The event for the text since the last one, None if nothing is to be shown yet."""
         text, tokens = self.words.shown(done=False), len(self.generation.output)
         new, first = text[self._shown :], self._tokens
         if not new:
@@ -140,7 +140,7 @@ class Choice:
         """The token fields that were asked for, of the tokens from `first` to `last`."""
         query, generation = self._query, self.generation
         fields: dict[str, Json] = {}
-        if query.token_ids:
+        if query.request.return_token_ids:
             fields["token_ids"] = generation.output[first:last]
             if not query.chat and first == 0:
                 fields["prompt_token_ids"] = list(generation.prompt)
@@ -179,20 +179,20 @@ def _legacy(entries: Sequence[Mapping[str, Json]]) -> Json:
 
 
 def head(query: Asked, served: Served, *, chunk: bool) -> dict[str, Json]:
-    """What every answer or event of one request begins with."""
+    """The fields that every answer or event of one request begins with."""
     kind = ("chat.completion.chunk" if chunk else "chat.completion") if query.chat else "text_completion"
     prefix = "chatcmpl" if query.chat else "cmpl"
     return {
         "id": f"{prefix}-{new_id()}",
         "object": kind,
         "created": int(time.time()),
-        "model": query.model,
+        "model": query.request.model,
         "system_fingerprint": served.version or served.policy_version,
         "policy_version": served.policy_version,
     }
 
 
 def used(choices: Sequence[Choice]) -> dict[str, Json]:
-    """What a request has used."""
+    """The tokens that a request has used."""
     output = sum(len(choice.generation.output) for choice in choices)
     return chat.usage_of({"input": len(choices[0].generation.prompt), "output": output})

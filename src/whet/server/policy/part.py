@@ -26,7 +26,7 @@ class PolicyPart:
     """Answers for the policies of a host.
 
     Args:
-        weights: how versions come in by request; None takes none.
+        weights: takes up the versions that a request names; None refuses such requests.
     """
 
     def __init__(self, host: Host, weights: Weights | None = None) -> None:
@@ -85,7 +85,7 @@ class PolicyPart:
             gone = asyncio.ensure_future(request.disconnected())
             work = asyncio.ensure_future(
                 self._stream(request, query, served, choices)
-                if query.stream
+                if query.request.stream
                 else self._whole(query, served, choices)
             )
             try:
@@ -106,7 +106,7 @@ class PolicyPart:
             for index, sampling in enumerate(query.samplings):
                 words = Words(served.text, query.stops, bool(query.tools))
                 ticket = self.host.ask(
-                    query.model, query.ids, sampling, form=query.form, stopped=words.push, on=served
+                    query.request.model, query.ids, sampling, form=query.form, stopped=words.push, on=served
                 )
                 choices.append(Choice(index, ticket, words, query))
         except ModelError as error:
@@ -121,7 +121,7 @@ class PolicyPart:
         body = head(query, served, chunk=False)
         body["choices"] = [choice.whole() for choice in choices]
         body["usage"] = used(choices)
-        if query.chat and query.token_ids:
+        if query.chat and query.request.return_token_ids:
             body["prompt_token_ids"] = list(query.ids)
         return answer(body, x_whet_policy_version=served.policy_version)
 
@@ -133,7 +133,7 @@ class PolicyPart:
         try:
             first: dict[str, Json] = {}
             if query.chat:
-                if query.token_ids:
+                if query.request.return_token_ids:
                     first["prompt_token_ids"] = list(query.ids)
                 await stream.write(
                     chat.frame({**common, "choices": [choice.opening() for choice in choices], **first})
@@ -141,7 +141,7 @@ class PolicyPart:
             async for events in _merged(choices):
                 for event in events:
                     await stream.write(chat.frame({**common, "choices": [event]}))
-            if query.usage:
+            if (query.request.stream_options or {}).get("include_usage"):
                 await stream.write(chat.frame({**common, "choices": [], "usage": used(choices)}))
         except ModelError as error:  # the head is out, so the error is an event
             await stream.write(chat.frame({"error": {"type": "model_error", "message": str(error)}}))
@@ -187,7 +187,7 @@ class PolicyPart:
 
 async def _merged(choices: Sequence[Choice]) -> AsyncIterator[list[dict[str, Json]]]:
     """The events of all choices as they come, each choice's own in order."""
-    waiting = {asyncio.ensure_future(one.ticket.changed()): one for one in choices}
+    waiting = {asyncio.ensure_future(choice.ticket.changed()): choice for choice in choices}
     try:
         while waiting:
             done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)

@@ -1,4 +1,4 @@
-"""What a request asks: chat or completion, in OpenAI's words and vLLM's.
+"""Requests for chats and completions, in OpenAI's words and vLLM's.
 
 A field that would change the answer and is not offered is refused, never passed over in silence.
 """
@@ -51,7 +51,7 @@ class Thinking(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Common(msgspec.Struct):
-    """What both kinds of request have."""
+    """The fields of both kinds of request."""
 
     model: str
     max_tokens: int | None = None
@@ -92,7 +92,7 @@ class CompletionRequest(Common, kw_only=True):
 class Asked:
     """A request that can be served."""
 
-    model: str
+    request: Common
     prompt: Prompt | None
     """Of a chat."""
     ids: Sequence[int]
@@ -101,15 +101,11 @@ class Asked:
     stops: Sequence[str]
     form: Form | None
     tools: Sequence[Json]
-    stream: bool
-    usage: bool
-    """Whether a stream ends with what was used."""
-    token_ids: bool
     logprobs: bool
 
     @property
     def chat(self) -> bool:
-        """Whether it is a chat, no completion."""
+        """True for a chat, False for a completion."""
         return self.prompt is not None
 
 
@@ -131,21 +127,12 @@ def read_chat(body: dict[str, Any], text: Text, max_length: int) -> Asked:
             raise InputError("tool_choice asks for a call, and response_format for something else")
         form = call_form(required, text)
     limit = request.max_completion_tokens if request.max_tokens is None else request.max_tokens
+    if limit is None:
+        limit = max(1, min(DEFAULT_TOKENS, max_length - len(prompt.ids)))
     top = (request.top_logprobs or 0) if request.logprobs else 0
-    samplings = _samplings(request, text, _limit(limit, max_length, len(prompt.ids)), top)
-    return Asked(
-        request.model,
-        prompt,
-        prompt.ids,
-        samplings,
-        _stops(request.stop),
-        form,
-        tools,
-        bool(request.stream),
-        bool((request.stream_options or {}).get("include_usage")),
-        bool(request.return_token_ids),
-        bool(request.logprobs),
-    )
+    samplings = _samplings(request, text, limit, top)
+    stops, logprobs = _stops(request.stop), bool(request.logprobs)
+    return Asked(request, prompt, prompt.ids, samplings, stops, form, tools, logprobs)
 
 
 def read_completion(body: dict[str, Any], text: Text, max_length: int) -> Asked:
@@ -157,19 +144,9 @@ def read_completion(body: dict[str, Any], text: Text, max_length: int) -> Asked:
     request = _converted(body, CompletionRequest)
     ids = text.encode(request.prompt) if isinstance(request.prompt, str) else request.prompt
     limit = 16 if request.max_tokens is None else request.max_tokens  # the API's own default
-    return Asked(
-        request.model,
-        None,
-        ids,
-        _samplings(request, text, limit, request.logprobs or 0),
-        _stops(request.stop),
-        form_of(body),
-        (),
-        bool(request.stream),
-        bool((request.stream_options or {}).get("include_usage")),
-        bool(request.return_token_ids),
-        request.logprobs is not None,
-    )
+    samplings = _samplings(request, text, limit, request.logprobs or 0)
+    stops, logprobs = _stops(request.stop), request.logprobs is not None
+    return Asked(request, None, ids, samplings, stops, form_of(body), (), logprobs)
 
 
 def _converted(body: dict[str, Any], kind: type[Any]) -> Any:
@@ -181,10 +158,6 @@ def _converted(body: dict[str, Any], kind: type[Any]) -> Any:
         return msgspec.convert(body, kind)
     except msgspec.ValidationError as error:
         raise InputError(f"the request cannot be used: {error}") from error
-
-
-def _limit(max_tokens: int | None, max_length: int, prompt: int) -> int:
-    return max(1, min(DEFAULT_TOKENS, max_length - prompt)) if max_tokens is None else max_tokens
 
 
 def _samplings(request: Common, text: Text, limit: int, top: int) -> list[Sampling]:

@@ -1,4 +1,4 @@
-"""How versions come in: by vLLM's routes, from folders that were allowed, or from a store.
+"""The ways in which versions come in: by vLLM's routes, from folders that were allowed, or from a store.
 
 A request may name a folder only below those that were allowed when the server was started; with
 none, it may name none.  What comes in is loaded beside what is served and then takes its name over.
@@ -29,7 +29,7 @@ class LoRA(msgspec.Struct):
     lora_name: str
     lora_path: str
     load_inplace: bool = False
-    """Whether a name that is served may be taken over."""
+    """True to replace what is served under that name."""
 
 
 class Unload(msgspec.Struct):
@@ -80,7 +80,7 @@ class Weights:
             return self._publish(adapter.lora_name, loaded)
 
     def unload(self, name: str) -> None:
-        """Serve an adapter no longer.
+        """Stop serving an adapter.
 
         Raises:
             NotFoundError: it is not served.
@@ -127,7 +127,7 @@ class Weights:
 
 
 def as_it_came(store: Store, version: Version) -> Loaded | None:
-    """What the weights of a Version were learned from; None where neither it nor the record says.
+    """The weights that a Version was learned from; None where neither it nor the record names them.
 
     That is the model below its factors, else the first of its ancestors that the record has.
 

@@ -70,7 +70,7 @@ def plain(value: Json) -> str:
 
 
 def messages(value: Json) -> list[Message]:
-    """A list of messages in any form, as text or as values; what is no message is left out."""
+    """A list of messages in any form, as text or as values; anything else is left out."""
     value = structure(value)
     if isinstance(value, dict):
         value = [value]
