@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 import json
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import openai
 import pytest
-from gateway_world import HELLO, World, world
+from gateway_world import HELLO, World, pieces, world
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -48,11 +46,6 @@ def whole(content: list[Any], stop: str) -> dict[str, Any]:
         "stop_sequence": "END" if stop == "stop_sequence" else None,
         "usage": usage,
     }
-
-
-def pieces(text: str, cuts: st.DataObject) -> list[str]:
-    at = sorted(cuts.draw(st.sets(st.integers(0, len(text)), max_size=4)) | {0, len(text)})
-    return [text[start:end] for start, end in itertools.pairwise(at)]
 
 
 def events(answer: Mapping[str, Any], cuts: st.DataObject) -> list[dict[str, Any]]:
@@ -294,23 +287,20 @@ def ask(request: pytest.FixtureRequest) -> Callable[..., None]:
 
 
 @pytest.mark.parametrize(
-    ("reply", "options", "status", "kind"),
+    ("reply", "status", "kind"),
     [
-        (Reply(answer="late", delay=30), {"first_seconds": 0.2}, 504, "upstream_timeout"),
-        (Reply(body=b"<html>oops</html>"), {}, 502, "malformed_answer"),
-        (Reply(body=b'{"content": [{"type": "text"}], "id": 1}'), {}, 502, "malformed_answer"),
-        (Reply(answer="a whole answer", cut_after=20), {}, 502, "upstream_cut"),
-        (Reply(status=529), {}, 529, "scripted"),
-        (Reply(status=429, headers={"retry-after": "7"}), {}, 429, "scripted"),
+        (Reply(body=b'{"content": [{"type": "text"}], "id": 1}'), 502, "malformed_answer"),
+        (Reply(status=529), 529, "scripted"),
+        (Reply(status=429, headers={"retry-after": "7"}), 429, "scripted"),
     ],
-    ids=["slow", "no JSON", "misshapen", "cut", "overloaded", "rate limit"],
+    ids=["misshapen", "overloaded", "rate limit"],
 )
 def test_a_plain_call_that_fails_is_told_in_the_agents_dialect(
-    ask: Callable[..., None], reply: Reply, options: dict[str, Any], status: int, kind: str
+    ask: Callable[..., None], reply: Reply, status: int, kind: str
 ) -> None:
     with (
         ScriptedServer(lambda _: reply, speaks=("messages",)) as upstream,
-        world(upstream, options={**ONLY, **options}) as served,
+        world(upstream, options=ONLY) as served,
     ):
         with pytest.raises(openai.APIStatusError) as caught:
             ask(served)
@@ -322,12 +312,6 @@ def test_a_plain_call_that_fails_is_told_in_the_agents_dialect(
     assert caught.value.response.headers.get("retry-after") == reply.headers.get("retry-after")
 
 
-def _stalled() -> Iterator[bytes]:
-    yield START
-    time.sleep(1)
-    yield b'data: {"type": "ping"}\n\n'
-
-
 START = b'event: message_start\ndata: {"type": "message_start", "message": {"id": "m", "content": []}}\n\n'
 FAILED = (
     b'event: error\ndata: {"type": "error", "error": {"type": "overloaded_error", "message": "full"}}\n\n'
@@ -337,23 +321,21 @@ FAILED = (
 @pytest.mark.parametrize(
     ("events_", "kind"),
     [
-        (lambda: [START, FAILED], "overloaded_error"),
-        (lambda: [START, b"data: {oops}\n\n"], "malformed_answer"),
+        ([START, FAILED], "overloaded_error"),
         (
-            lambda: [START, b'data: {"type": "content_block_delta", "index": 5, "delta": {}}\n\n'],
+            [START, b'data: {"type": "content_block_delta", "index": 5, "delta": {}}\n\n'],
             "malformed_answer",
         ),
-        (lambda: [START], "upstream_cut"),
-        (_stalled, "upstream_stalled"),
+        ([START], "upstream_cut"),
     ],
-    ids=["error event", "no JSON", "misshapen", "cut", "stalled"],
+    ids=["error event", "misshapen", "cut"],
 )
 def test_a_stream_that_fails_is_told_in_the_agents_dialect(
-    ask: Callable[..., None], events_: Callable[[], Any], kind: str
+    ask: Callable[..., None], events_: list[bytes], kind: str
 ) -> None:
     with (
-        ScriptedServer(lambda _: Reply(events=events_()), speaks=("messages",)) as upstream,
-        world(upstream, options={**ONLY, "idle_seconds": 0.2}) as served,
+        ScriptedServer(lambda _: Reply(events=events_), speaks=("messages",)) as upstream,
+        world(upstream, options=ONLY) as served,
     ):
         with pytest.raises(openai.APIError):
             ask(served, stream=True)

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from gateway_world import pieces
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -68,15 +69,10 @@ def chunks(answer: Mapping[str, Any], cuts: st.DataObject, *, mixed: bool) -> li
     return [*found, {**common, "choices": [last]}, {**common, "choices": [], "usage": answer["usage"]}]
 
 
-def pieces(text: str, cuts: st.DataObject) -> list[str]:
-    at = sorted(cuts.draw(st.sets(st.integers(0, len(text)), max_size=4)) | {0, len(text)})
-    return [text[start:end] for start, end in itertools.pairwise(at)]
-
-
 def told(api: str, answer: Mapping[str, Any], stream: list[dict[str, Any]]) -> tuple[Any, list[Any]]:
     writer, reader = DIALECTS[api].Writer({"model": "m"}), DIALECTS[api].Reader()
-    pieces = [piece for chunk in stream for piece in chat.Reader().pieces(chunk)]
-    events = [event for piece in pieces for event in writer.write(piece)] + writer.end()
+    added = [piece for chunk in stream for piece in chat.Reader().pieces(chunk)]
+    events = [event for piece in added for event in writer.write(piece)] + writer.end()
     for event in events:
         reader.read(event)
     assert reader.finished

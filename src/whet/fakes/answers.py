@@ -13,7 +13,7 @@ from typing import Any
 from ..models.base import Completion, Request
 from ..models.scripted import pieces
 from ..models.wire import chat, messages, responses
-from ..models.wire.neutral import AnswerWriter, CallPiece, Piece, put_together
+from ..models.wire.neutral import AnswerWriter, CallPiece, Piece
 from ..models.wire.sse import DONE, named_event
 from ..types import Json
 
@@ -62,7 +62,7 @@ def answer(api: str, completions: Sequence[Completion], body: Mapping[str, Any])
     if api == "messages":
         return messages.write_answer(piece, body)
     if api == "responses":
-        return put_together(responses.Reader(), _responses_writer(body), piece)
+        return _responses_writer(body).whole(piece)
     choices = []
     for index, completion in enumerate(completions):
         choice = chat.write_answer(_whole(completion, body), body)["choices"][0]

@@ -289,6 +289,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _gone(self, seconds: float) -> bool:
         """Wait; True as soon as the client has hung up."""
+        # A socket that is readable while an answer is written has been closed by its client.
         readable, _, _ = select.select([self.connection], [], [], seconds)
         try:
             hung_up = bool(readable) and not self.connection.recv(1, socket.MSG_PEEK)

@@ -114,7 +114,7 @@ class Endpoint:
                     try:
                         return await attempt()
                     except Refusal as error:
-                        refusal = error
+                        refusal = error  # the name of an except clause is deleted at its end
                     await self._pause(refusal, tried, deadline)
         except Refusal as error:
             raise self.error(subject, error, tried) from error

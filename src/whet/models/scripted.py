@@ -64,6 +64,7 @@ class Script(Generic[Entry]):
         with self._lock:
             answer = self._look_up(request)
             self._asked += 1
+        # Outside the lock: a script's function may wait, or ask the same script again.
         return self._source(request) if answer is _END else answer
 
     def _look_up(self, request: Request) -> Any:

@@ -41,6 +41,7 @@ class Transport:
         self._headers = {"content-type": "application/json"}
         if api_key is not None:
             self._headers["authorization"] = f"Bearer {api_key}"
+        # pool=None: hundreds of calls may wait for a connection, which is not the endpoint's lateness.
         self._timeout = httpx2.Timeout(seconds, connect=min(seconds, 10.0), pool=None)
         # Connections belong to the loop they were opened on, and users call asyncio.run more than once.
         self._clients: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, httpx2.AsyncClient]

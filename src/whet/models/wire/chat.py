@@ -182,7 +182,8 @@ class Reader:
             self.failure = event["error"]
             return
         choices = event.get("choices")
-        if not self._head or not choices:  # the first chunk, and those about the whole answer
+        # The first chunk, and those about the whole answer; the same fields in each of the others are skipped.
+        if not self._head or not choices:
             for name, value in event.items():
                 if name not in _NOT_HEAD and value is not None:
                     self._head[name] = value
@@ -221,21 +222,18 @@ class Reader:
         calls = []
         for position, call in enumerate(delta.get("tool_calls") or ()):
             function = call.get("function") or {}
-            calls.append(
-                CallPiece(
-                    _index(call, position),
-                    call.get("id") or "",
-                    function.get("name") or "",
-                    function.get("arguments") or "",
-                )
-            )
+            name, arguments = function.get("name") or "", function.get("arguments") or ""
+            calls.append(CallPiece(_index(call, position), call.get("id") or "", name, arguments))
         return [_piece(event, choice, delta, calls)]
 
 
-def first_choice(event: Mapping[str, Any]) -> Mapping[str, Any]:
+def first_choice(event: Mapping[str, Any]) -> dict[str, Any]:
     """The first choice of a chunk or an answer, empty if it has none."""
-    choices = (choice for choice in event.get("choices") or () if not choice.get("index"))
-    return next(choices, {})
+    choice: dict[str, Any]
+    for choice in event.get("choices") or ():
+        if not choice.get("index"):
+            return choice
+    return {}
 
 
 def read_answer(answer: Mapping[str, Any]) -> Piece:
@@ -252,18 +250,19 @@ def read_answer(answer: Mapping[str, Any]) -> Piece:
 def _piece(
     event: Mapping[str, Any], choice: Mapping[str, Any], message: Mapping[str, Any], calls: list[CallPiece]
 ) -> Piece:
+    # By position: one is made for every chunk, and keywords take 0.42 in place of 0.24 µs.
     return Piece(
-        id=event.get("id"),
-        model=event.get("model"),
-        created=event.get("created"),
-        text=message.get("content") or "",
+        event.get("id"),
+        event.get("model"),
+        event.get("created"),
+        message.get("content") or "",
         # Some versions of vLLM send a thought under both names.
-        reasoning=message.get("reasoning_content") or message.get("reasoning") or "",
-        refusal=message.get("refusal") or "",
-        calls=calls,
-        finish=choice.get("finish_reason"),
-        sequence=choice.get("stop_reason"),
-        usage=usage(event),
+        message.get("reasoning_content") or message.get("reasoning") or "",
+        message.get("refusal") or "",
+        calls,
+        choice.get("finish_reason"),
+        choice.get("stop_reason"),
+        usage(event) if event.get("usage") else None,
     )
 
 

@@ -23,7 +23,6 @@ from .neutral import (
     arguments_object,
     arguments_text,
     count,
-    put_together,
 )
 from .sse import named_event
 
@@ -415,7 +414,7 @@ class Reader:
         elif kind == "message_start":
             self._message = {**event["message"], "content": []}
         elif self._message is None:
-            return
+            return  # a ping may come before the start
         elif kind == "content_block_start":
             self._message["content"].append(dict(event["content_block"]))
         elif kind == "content_block_delta":
@@ -471,6 +470,7 @@ class Reader:
                 return self._arguments_piece(index, delta["partial_json"])
             return [Piece(text=delta.get("text") or "", reasoning=delta.get("thinking") or "")]
         if kind == "content_block_stop" and index in self._silent:
+            # A call without arguments streams none, and chat clients parse the empty text as JSON.
             return self._arguments_piece(index, "{}")
         if kind == "message_delta" and self._message is not None:
             return [Piece(usage=usage(self._message), **_finish(self._message))]
@@ -530,7 +530,8 @@ class Writer:
     def write(self, piece: Piece) -> list[Json]:
         """The events that a Piece becomes."""
         events: list[Json] = [] if self._started else [self._start(piece)]
-        self._last.usage = piece.usage or self._last.usage
+        if piece.usage:
+            self._last.usage = piece.usage
         if piece.finish:
             self._last.finish, self._last.sequence = piece.finish, piece.sequence
         if piece.reasoning:
@@ -618,4 +619,7 @@ class Writer:
 
 def write_answer(piece: Piece, request: Mapping[str, Any]) -> dict[str, Json]:
     """A whole answer to `request`: its stream, put together."""
-    return put_together(Reader(), Writer(request), piece)
+    reader, writer = Reader(), Writer(request)
+    for event in [*writer.write(piece), *writer.end()]:
+        reader.read(event)
+    return reader.response() or {}

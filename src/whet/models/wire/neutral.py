@@ -86,13 +86,6 @@ class AnswerWriter(Protocol):
     def end(self) -> list[Json]: ...
 
 
-def put_together(reader: AnswerReader, writer: AnswerWriter, piece: Piece) -> dict[str, Json]:
-    """The whole answer that a stream of `piece` comes to."""
-    for event in [*writer.write(piece), *writer.end()]:
-        reader.read(event)
-    return reader.response() or {}
-
-
 def decode(raw: bytes) -> Any:
     """JSON from another program; a lone surrogate in it is read as U+FFFD.
 

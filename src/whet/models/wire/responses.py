@@ -15,7 +15,7 @@ from ...types import Json, new_id
 from .chat import error as error
 from .chat import tool_call
 from .messages import EXTENSIONS
-from .neutral import CallPiece, Counts, Piece, Untranslatable, count, put_together
+from .neutral import CallPiece, Counts, Piece, Untranslatable, count
 from .sse import named_event
 
 api = "responses"
@@ -243,6 +243,10 @@ class _Item:
         self.kind, self.index, self.id = kind, index, id
         self.call = call
         self.text = ""
+        self.position: dict[str, Json] = {"item_id": id, "output_index": index}
+        """The fields by which an event names the item, and its one content part."""
+        if call is None:
+            self.position["content_index"] = 0
 
     def value(self, status: str, *, empty: bool = False) -> dict[str, Json]:
         """The item as JSON; `empty` as it is announced."""
@@ -287,7 +291,7 @@ class Writer:
 
     def __init__(self, request: Mapping[str, Any], item_id: Callable[[], str] = new_id) -> None:
         self._request, self._item_id = request, item_id
-        self._response: dict[str, Any] | None = None
+        self._response: dict[str, Any] = {}
         self._sequence = -1
         self._items: dict[str | int, _Item] = {}
         self._finish: str | None = None
@@ -295,31 +299,46 @@ class Writer:
 
     def write(self, piece: Piece) -> list[Json]:
         """The events that a Piece becomes."""
-        events: list[Json] = [] if self._response is not None else self._start(piece)
-        self._usage = piece.usage or self._usage
-        self._finish = piece.finish or self._finish
-        for kind, text in (("reasoning", piece.reasoning), ("text", piece.text), ("refusal", piece.refusal)):
-            if text:
-                events += self._write(kind, kind, text)
-        for call in piece.calls:
-            events += self._write(call.index, "call", call.arguments, call)
+        events = [] if self._response else self._start(piece)
+        self._usage, self._finish = piece.usage or self._usage, piece.finish or self._finish
+        for key, text, call in _contents(piece):
+            events += self._write(key, text, call)
         return events
 
     def end(self) -> list[Json]:
         """The events after the last Piece of a whole answer."""
-        assert self._response is not None
+        response = self._ended()
+        status = str(response["status"])
+        events = [event for item in self._items.values() for event in self._done(item, status)]
+        return [*events, self._event(f"response.{status}", response=response)]
+
+    def whole(self, piece: Piece) -> dict[str, Json]:
+        """The answer that the stream of `piece` would end with, without making its events."""
+        self._start(piece)
+        self._usage, self._finish = piece.usage, piece.finish
+        for key, text, call in _contents(piece):
+            self._item(key, call).text = text
+        return self._ended()
+
+    def _ended(self) -> dict[str, Json]:
         status, reason = "completed", None
         if self._finish in _INCOMPLETE:
             status, reason = "incomplete", {"reason": _INCOMPLETE[self._finish]}
-        events = [event for item in self._items.values() for event in self._done(item, status)]
-        response = {
+        return {
             **self._response,
             "status": status,
             "incomplete_details": reason,
             "output": [item.value(status) for item in self._items.values()],
             "usage": usage_of(self._usage),
         }
-        return [*events, self._event(f"response.{status}", response=response)]
+
+    def _item(self, key: str | int, call: CallPiece | None) -> _Item:
+        kind = "call" if isinstance(key, int) else key
+        if call is not None:
+            call = CallPiece(call.index, call.id or f"call_{new_id()}", call.name)
+        item = _Item(kind, len(self._items), f"{_PREFIXES[kind]}_{self._item_id()}", call)
+        self._items[key] = item
+        return item
 
     def _event(self, kind: str, **fields: Json) -> Json:
         self._sequence += 1
@@ -351,45 +370,51 @@ class Writer:
             self._event("response.in_progress", response=self._response),
         ]
 
-    def _write(self, key: str | int, kind: str, text: str, call: CallPiece | None = None) -> list[Json]:
+    def _write(self, key: str | int, text: str, call: CallPiece | None) -> list[Json]:
         events: list[Json] = []
         item = self._items.get(key)
         if item is None:
-            if call is not None:
-                call = CallPiece(call.index, call.id or f"call_{new_id()}", call.name)
-            item = _Item(kind, len(self._items), f"{_PREFIXES[kind]}_{self._item_id()}", call)
-            self._items[key] = item
+            item = self._item(key, call)
             added = item.value("in_progress", empty=True)
             events.append(self._event("response.output_item.added", output_index=item.index, item=added))
-            if kind != "call":
+            if call is None:
                 part = item.part(empty=True)
-                events.append(self._event("response.content_part.added", **_position(item), part=part))
+                events.append(self._event("response.content_part.added", **item.position, part=part))
         item.text += text
         if text:
-            logprobs: dict[str, Json] = {"logprobs": []} if kind == "text" else {}
-            delta = self._event(f"{_NAMES[kind]}.delta", **_position(item), delta=text, **logprobs)
-            events.append(delta)
+            logprobs: dict[str, Json] = {"logprobs": []} if item.kind == "text" else {}
+            name = f"{_NAMES[item.kind]}.delta"
+            events.append(self._event(name, **item.position, delta=text, **logprobs))
         return events
 
     def _done(self, item: _Item, status: str) -> list[Json]:
-        position, name = _position(item), f"{_NAMES[item.kind]}.done"
+        name = f"{_NAMES[item.kind]}.done"
         events = []
         if item.call is not None:
-            events.append(self._event(name, **position, name=item.call.name, arguments=item.text))
+            events.append(self._event(name, **item.position, name=item.call.name, arguments=item.text))
         else:
             field = "refusal" if item.kind == "refusal" else "text"
             logprobs: dict[str, Json] = {"logprobs": []} if item.kind == "text" else {}
-            events.append(self._event(name, **position, **{field: item.text}, **logprobs))
-            events.append(self._event("response.content_part.done", **position, part=item.part()))
+            events.append(self._event(name, **item.position, **{field: item.text}, **logprobs))
+            events.append(self._event("response.content_part.done", **item.position, part=item.part()))
         done = item.value(status)
         return [*events, self._event("response.output_item.done", output_index=item.index, item=done)]
 
 
-def _position(item: _Item) -> dict[str, Json]:
-    position: dict[str, Json] = {"item_id": item.id, "output_index": item.index}
-    return position if item.kind == "call" else {**position, "content_index": 0}
+def _contents(piece: Piece) -> list[tuple[str | int, str, CallPiece | None]]:
+    """Key of the item, text and call of everything in a Piece."""
+    contents: list[tuple[str | int, str, CallPiece | None]] = []
+    if piece.reasoning:
+        contents.append(("reasoning", piece.reasoning, None))
+    if piece.text:
+        contents.append(("text", piece.text, None))
+    if piece.refusal:
+        contents.append(("refusal", piece.refusal, None))
+    for call in piece.calls:
+        contents.append((call.index, call.arguments, call))
+    return contents
 
 
 def write_answer(piece: Piece, request: Mapping[str, Any]) -> dict[str, Json]:
-    """A whole answer to `request`: what its stream ends with."""
-    return put_together(Reader(), Writer(request), piece)
+    """A whole answer to `request`."""
+    return Writer(request).whole(piece)

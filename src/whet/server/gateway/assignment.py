@@ -117,6 +117,7 @@ class Assignments:
 
     def _keep(self, key: str, candidate: Served) -> Served:
         with self._lock:
+            # Two first calls of one run may both come this far, with another release live in between.
             assigned = self._runs.setdefault(key, candidate)
             self._runs.move_to_end(key)
             while len(self._runs) > self._remembered:

@@ -173,7 +173,7 @@ class Exchange:
             message, _ = _error_words(answer)
             raise _malformed(f"is not a {self._spoken.api} answer" + (f": {message}" if message else ""), raw)
         try:
-            body = self._noted(raw, answer)
+            body = self._noted(raw, answer)  # before the translation, in which token ids are lost
             if self._translated:
                 answer = answer_as(answer, self._dialect.api, self._spoken.api, self._body)
                 body = encode(answer)
@@ -316,7 +316,7 @@ class Exchange:
         try:
             answer = self._upstream_reader.response()
             if self._asked is not None and answer is not None:
-                call.samples = chat.samples(answer)
+                call.samples = chat.samples(answer)  # first: the next line takes the ids out
                 self._asked.take_out(answer, streamed=False)
             call.response = self.reader.response() if self._translated else answer
             call.usage = self._dialect.usage(call.response) if isinstance(call.response, dict) else None

@@ -157,7 +157,7 @@ class Recorder:
                 return
             self._waiting.append(call)
             self._size += call.size
-            if len(self._waiting) == 1:
+            if len(self._waiting) == 1:  # the thread waits for the first one only; a wake-up for each costs
                 self._changed.notify_all()
 
     def close(self) -> None:

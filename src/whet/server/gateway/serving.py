@@ -93,6 +93,7 @@ class Served:
         """The upstream of the run with this key: the same one each time; None where any will do."""
         if not self.shares:
             return None
+        # Not hash(), which differs between processes: a run must stay where it is after a restart.
         point = int.from_bytes(hashlib.sha256(key.encode()).digest()[:8]) / 2**64
         total = sum(self.shares.values())
         for name, share in self.shares.items():

@@ -37,6 +37,7 @@ class Words:
         before = len(self.text)
         text = self.text + self._writer.push(token)
         for stop in self._stops:
+            # A stop text may have begun in earlier tokens; searching all of the text would be quadratic.
             offset = text.find(stop, max(0, before - len(stop) + 1))
             if offset >= 0:
                 self.text, self.stop = text[:offset], stop

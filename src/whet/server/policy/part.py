@@ -82,6 +82,7 @@ class PolicyPart:
         query = read(body, served.text, served.max_length)
         choices = self._begin(query, served)
         try:
+            # Watched from the start: an answer that nobody waits for must free its place in the batch.
             gone = asyncio.ensure_future(request.disconnected())
             work = asyncio.ensure_future(
                 self._stream(request, query, served, choices)
