@@ -84,21 +84,17 @@ class Exchange:
             CallFailed: there is no whole answer.
         """
         body = self._prepare(raw)
-        opened = await client.open(
+        forwarded_headers = forwarded(
+            self._request.headers,
             self._upstream,
-            "POST",
-            self._spoken.path + query_of(self._request),
-            headers=forwarded(
-                self._request.headers,
-                self._upstream,
-                api=self._spoken.api,
-                credential=self._request.credential,
-                translated=self._translated,
-            ),
-            body=body,
+            api=self._spoken.api,
+            credential=self._request.credential,
+            translated=self._translated,
         )
-        reusable = False
-        try:
+        path = self._spoken.path + query_of(self._request)
+        async with await client.open(
+            self._upstream, "POST", path, headers=forwarded_headers, body=body
+        ) as opened:
             self._headers = {**returned(opened.headers), **headers}
             self._call.status = opened.status
             if opened.status != 200:
@@ -106,13 +102,8 @@ class Exchange:
             self._call.policy_version = opened.headers.get(_POLICY)
             if self._body.get("stream"):
                 await self._relay(opened)
-                reusable = True
                 return None
-            answer = self._answer(await opened.body())
-            reusable = True
-            return answer
-        finally:
-            opened.close(reusable=reusable)
+            return self._answer(await opened.body())
 
     # -- the request --------------------------------------------------------------------------
 

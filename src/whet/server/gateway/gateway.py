@@ -268,13 +268,10 @@ class Gateway:
             credential=request.credential,
             translated=spoken != api,
         )
-        opened = await self._client.open(upstream, request.method, path, headers=headers, body=body)
-        reusable = False
-        try:
+        async with await self._client.open(
+            upstream, request.method, path, headers=headers, body=body
+        ) as opened:
             content = await opened.body()
-            reusable = True
-        finally:
-            opened.close(reusable=reusable)
         kind = opened.content_type or "application/json"
         return Response(opened.status, content, content_type=kind, headers=returned(opened.headers))
 

@@ -190,6 +190,17 @@ class Opened:
         self.status = response.status
         self.headers: Mapping[str, str] = response.headers
         self._response, self._upstream = response, upstream
+        self._ended = False
+
+    async def __aenter__(self) -> Opened:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        # A connection whose answer was not read to its end is closed, which cancels it at the upstream.
+        if self._ended:
+            self._response.release()
+        else:
+            self._response.close()
 
     @property
     def content_type(self) -> str:
@@ -219,6 +230,7 @@ class Opened:
                     Fault.MODEL, "upstream_cut", f"the upstream's answer was cut ({type(exception).__name__})"
                 ) from exception
             if not chunk:
+                self._ended = True
                 return
             size += len(chunk)
             if size > LARGEST:
@@ -230,13 +242,6 @@ class Opened:
     async def body(self) -> bytes:
         """The whole body; raises as `chunks` does."""
         return b"".join([chunk async for chunk in self.chunks()])
-
-    def close(self, *, reusable: bool) -> None:
-        """Give the connection back; one whose answer was not read to its end is closed, which cancels it."""
-        if reusable:
-            self._response.release()
-        else:
-            self._response.close()
 
 
 class Upstreams:
@@ -259,7 +264,7 @@ class Upstreams:
     async def open(
         self, upstream: Upstream, method: str, path: str, *, headers: Mapping[str, str], body: bytes | None
     ) -> Opened:
-        """Send a request and wait for the head of its answer.
+        """Send a request and wait for the head of its answer; leave the answer's `async with` when it is read.
 
         Raises:
             CallFailed: it does not come.
