@@ -48,6 +48,27 @@ class Retry:
         return min(self.longest_wait, self.first_wait * 2.0 ** (retry - 1)) * (0.5 + jitter / 2)
 
 
+def check_address(url: str, key: str | None, names: tuple[str, str] = ("base_url", "api_key")) -> None:
+    """Refuse what cannot be the address of a server, or its key.
+
+    Args:
+        names: of the two, as the user gave them.
+
+    Raises:
+        InputError: url is not a plain http(s) URL, or key cannot be one; it shows no key.
+    """
+    parts = urlsplit(url)
+    if parts.username or parts.password:
+        raise InputError(f"{names[0]} carries a user name or password; give the key as {names[1]} instead.")
+    if parts.query or parts.fragment:
+        raise InputError(f"{names[0]} ends in a ?query or #fragment, which may hold a key; leave it out.")
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise InputError(f"{names[0]} is {url!r}; it must look like http://host:port/v1.")
+    if key is not None and not (key.isascii() and key.isprintable() and key.strip()):
+        # Shown by no error: an HTTP library would quote it.
+        raise InputError(f"{names[1]} is empty or has a line break or other character that no key has.")
+
+
 class Endpoint:
     """The address of a server, its key and its connections.
 
@@ -61,16 +82,7 @@ class Endpoint:
     """
 
     def __init__(self, base_url: str, api_key: str | None, retry: Retry | None) -> None:
-        parts = urlsplit(base_url)
-        if parts.username or parts.password:
-            raise InputError("base_url carries a user name or password; give the key as api_key instead.")
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise InputError(f"base_url is {base_url!r}; it must look like http://host:port/v1.")
-        if parts.query or parts.fragment:
-            raise InputError("base_url ends in a ?query or #fragment, which may hold a key; leave it out.")
-        if api_key is not None and not (api_key.isascii() and api_key.isprintable() and api_key.strip()):
-            # Shown by no error: an HTTP library would quote it.
-            raise InputError("api_key is empty or has a line break or other character that no key has.")
+        check_address(base_url, api_key)
         self.base_url = base_url.rstrip("/")
         self.retry = retry or Retry()
         self._key = api_key

@@ -39,16 +39,18 @@ def accepts(answer: Json) -> bool:
     return isinstance(answer, dict) and isinstance(answer.get("choices"), list) and bool(answer["choices"])
 
 
-def usage(answer: Mapping[str, Any]) -> Counts | None:
-    """Token counts, None where the answer has none."""
+def usage(
+    answer: Mapping[str, Any], prompt: str = "prompt_tokens", completion: str = "completion_tokens"
+) -> Counts | None:
+    """Token counts, None where the answer has none; the Responses API names two of them otherwise."""
     counts = answer.get("usage")
     if not isinstance(counts, dict):
         return None
     return {
-        "input": count(counts, "prompt_tokens"),
-        "output": count(counts, "completion_tokens"),
-        "cached_input": count(counts.get("prompt_tokens_details"), "cached_tokens"),
-        "reasoning": count(counts.get("completion_tokens_details"), "reasoning_tokens"),
+        "input": count(counts, prompt),
+        "output": count(counts, completion),
+        "cached_input": count(counts.get(f"{prompt}_details"), "cached_tokens"),
+        "reasoning": count(counts.get(f"{completion}_details"), "reasoning_tokens"),
     }
 
 

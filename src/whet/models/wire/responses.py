@@ -12,15 +12,15 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ...types import Json, new_id
-from .chat import error as error
-from .chat import tool_call
+from . import chat
 from .messages import EXTENSIONS
-from .neutral import CallPiece, Counts, Piece, Untranslatable, count
+from .neutral import CallPiece, Counts, Piece, Untranslatable
 from .sse import named_event
 
 api = "responses"
 path = "/responses"
 frame = named_event
+error = chat.error
 _SHARED = (
     "model",
     "temperature",
@@ -69,15 +69,7 @@ def accepts(answer: Json) -> bool:
 
 def usage(answer: Mapping[str, Any]) -> Counts | None:
     """Token counts, None where the answer has none."""
-    counts = answer.get("usage")
-    if not isinstance(counts, dict):
-        return None
-    return {
-        "input": count(counts, "input_tokens"),
-        "output": count(counts, "output_tokens"),
-        "cached_input": count(counts.get("input_tokens_details"), "cached_tokens"),
-        "reasoning": count(counts.get("output_tokens_details"), "reasoning_tokens"),
-    }
+    return chat.usage(answer, "input_tokens", "output_tokens")
 
 
 def usage_of(counts: Counts | None) -> Json:
@@ -105,24 +97,24 @@ def read_request(request: Mapping[str, Any]) -> dict[str, Any]:
     for name in _REMEMBERED:
         if request.get(name):
             raise Untranslatable(f"{name}={request[name]!r:.60}", "chat")
-    chat: dict[str, Any] = {name: request[name] for name in (*_SHARED, *EXTENSIONS) if name in request}
+    body: dict[str, Any] = {name: request[name] for name in (*_SHARED, *EXTENSIONS) if name in request}
     if request.get("max_output_tokens") is not None:
-        chat["max_tokens"] = request["max_output_tokens"]
+        body["max_tokens"] = request["max_output_tokens"]
     effort = (request.get("reasoning") or {}).get("effort")
     if effort:
-        chat["reasoning_effort"] = effort
+        body["reasoning_effort"] = effort
     shape = (request.get("text") or {}).get("format") or {}
     if shape.get("type") == "json_schema":
         schema = {name: shape[name] for name in ("name", "schema", "strict", "description") if name in shape}
-        chat["response_format"] = {"type": "json_schema", "json_schema": schema}
+        body["response_format"] = {"type": "json_schema", "json_schema": schema}
     elif shape.get("type") == "json_object":
-        chat["response_format"] = {"type": "json_object"}
+        body["response_format"] = {"type": "json_object"}
     if request.get("tools"):
-        chat["tools"] = [_tool(tool) for tool in request["tools"]]
+        body["tools"] = [_tool(tool) for tool in request["tools"]]
     if "tool_choice" in request:
-        chat["tool_choice"] = _tool_choice(request["tool_choice"])
-    chat["messages"] = _turns(request)
-    return chat
+        body["tool_choice"] = _tool_choice(request["tool_choice"])
+    body["messages"] = _turns(request)
+    return body
 
 
 def _tool(tool: Mapping[str, Any]) -> Json:
@@ -157,7 +149,7 @@ def _turns(request: Mapping[str, Any]) -> list[Json]:
             role = "system" if item.get("role") == "developer" else item.get("role")
             turns.append({"role": role, "content": _content(item.get("content"))})
         elif kind == "function_call":
-            call = tool_call(item["call_id"], item["name"], item.get("arguments") or "{}")
+            call = chat.tool_call(item["call_id"], item["name"], item.get("arguments") or "{}")
             # Calls made in one turn are items in a row; in chat they are one message.
             if turns and turns[-1]["role"] == "assistant":
                 turns[-1].setdefault("tool_calls", []).append(call)

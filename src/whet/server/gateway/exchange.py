@@ -133,11 +133,7 @@ class Exchange:
         """The upstream's error, in the agent's dialect."""
         self._call.bulk = len(body)
         fault = fault_of(opened.status, own_key=self._upstream.key is not None)
-        try:
-            error = decode(body)
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            error = None
-        message, kind = _error_words(error)
+        message, kind = _error_words(_json(body))
         # A redirect or a 204 does not answer a model call; sent on, it would confuse the agent's client.
         status = opened.status if opened.status >= 400 else 502
         text = message or body[:_EXCERPT].decode(errors="replace") or "nothing"

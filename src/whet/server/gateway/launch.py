@@ -18,11 +18,9 @@ from urllib.parse import quote
 
 from ...errors import InputError
 from .identity import LONGEST
-from .upstream import Upstream
+from .upstream import KEY, Upstream
 
 OPENAI, ANTHROPIC = "https://api.openai.com/v1", "https://api.anthropic.com/v1"
-KEY = "WHET_UPSTREAM_KEY"
-"""Variable that holds the upstream's key, if the program has none of its own."""
 _FORWARDED = ("SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2")
 
 

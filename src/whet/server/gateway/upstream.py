@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 from ...errors import InputError, MissingExtra
+from ...models.endpoint import check_address
 from ...types import Fault
 from .failures import CallFailed
 
@@ -21,6 +22,8 @@ try:
 except ImportError as exception:
     raise MissingExtra("aiohttp", "server") from exception
 
+KEY = "WHET_UPSTREAM_KEY"
+"""Environment variable with the upstream's key, if the program has none of its own."""
 APIS = ("chat", "responses", "messages")
 TRANSLATED = ("chat", "messages")
 """APIs that a call in another can be translated to, in the order of preference."""
@@ -89,15 +92,9 @@ class Upstream:
     """Between two pieces of an answer."""
 
     def __post_init__(self) -> None:
-        parts = urlsplit(self.url)
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
-            raise InputError(f"the upstream is {self.url!r}; it must look like http://host:port/v1.")
-        if parts.username or parts.password:
-            raise InputError("the upstream's url carries a password; give the key in the environment.")
-        if self.key is not None and not (self.key.isascii() and self.key.isprintable() and self.key.strip()):
-            raise InputError("the upstream's key is empty or has a character that no key has.")
+        check_address(self.url, self.key, ("the upstream's url", KEY))
         object.__setattr__(self, "url", self.url.rstrip("/"))
-        speaks = frozenset(self.speaks) or _SPOKEN.get(parts.hostname, frozenset({"chat"}))
+        speaks = frozenset(self.speaks) or _SPOKEN.get(urlsplit(self.url).hostname or "", frozenset({"chat"}))
         if not speaks <= set(APIS):
             raise InputError(f"an upstream speaks {sorted(speaks)}; it can be {', '.join(APIS)}.")
         object.__setattr__(self, "speaks", speaks)
