@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from whet.errors import InputError
 from whet.evolution.agent import Agent
 from whet.evolution.marks import Mark, marks
-from whet.evolution.modules import Repository
 from whet.evolution.pieces import Piece, cut, patch, program_of, put, stage
+from whet.repository.modules import Repository
 
 FIXTURE = Path(__file__).parent / "fixtures" / "targets" / "repository"
 MARKS = {mark.name: mark for mark in marks(Repository(FIXTURE))}
@@ -58,7 +58,7 @@ def test_an_import_that_a_piece_brings_goes_above_its_decorators() -> None:
         ("def choose(text, more):\n    return text\n", "parameters"),
         ("async def choose(text):\n    return text\n", "became"),
         ("def other(text):\n    return text\n", "choose"),
-        ("def choose(text):\n    return (\n", "no Python"),
+        ("def choose(text):\n    return (\n", "not valid Python"),
         ("@cached\ndef choose(text):\n    return text\n", "decorators"),
     ],
 )
@@ -115,7 +115,7 @@ def test_git_applies_the_patch_of_a_file_whatever_its_tabs_and_line_ends(
     agent = Agent(tmp_path, ("total",))
     assert "\r" not in agent.pieces[0].text
     changed = agent.start.with_part(agent.start.main, agent.start.text.replace("+2", "+0"))
-    (tmp_path / "agent.patch").write_bytes(patch(agent.pieces, changed, agent.written).encode())
+    (tmp_path / "agent.patch").write_bytes(patch(agent.pieces, changed, agent.repository.written).encode())
     command = ["git", "-c", "core.autocrlf=false", "apply", "--whitespace=nowarn", "agent.patch"]
     subprocess.run(command, cwd=tmp_path, check=True, timeout=60)
     wanted = (source + last).replace("+2", "+0").replace("\n", end).encode()

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from whet.errors import InputError, NotFoundError
 from whet.evolution import operators
-from whet.evolution.targets import Domain, as_written, diff, find, names, patch, plain
+from whet.evolution.targets import Domain, find, names, patch
+from whet.repository.text import as_written, diff, plain
 
 SOURCE = '''"""An agent."""
 import os
@@ -44,7 +45,6 @@ def test_the_value_and_its_hints_are_read_without_running_the_program() -> None:
     found = find("raise SystemExit('was run')\n" + SOURCE, "RULE")
     assert found.value["nested"] == [{"on": True, "α": -3}]
     assert found.value["order"] == ["date", "rank"]
-    assert found.line == 6
     assert found.domains[("match",)] == Domain("choice", choices=("all", "any"))
     assert found.domains[("max_missing",)] == Domain("int", 0, 4)
     assert found.domains[("fields",)] == Domain("subset", choices=("from", "to", "subject", "body"))

@@ -232,7 +232,7 @@ def test_what_is_no_agent_is_refused_with_help(tmp_path: Path) -> None:
     (tmp_path / "sums.py").write_text("def add(a, b):\n    return a + b\n")
     with pytest.raises(InputError, match=r"none of the 1 Python files.*@whet.trace"):
         propose(scan(tmp_path))
-    with pytest.raises(InputError, match="is no folder"):
+    with pytest.raises(InputError, match="is not a folder"):
         scan(tmp_path / "nowhere")
 
 

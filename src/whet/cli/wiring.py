@@ -26,34 +26,34 @@ def init(path: Path = Path(), /, *, json: bool = False) -> int:
     from ..wiring import propose, scan
     from ..wiring.propose import PATCH, VARIABLE
 
-    found = scan(path)
-    proposal = propose(found)
-    made = proposal.write()
+    agent = scan(path)
+    proposal = propose(agent)
+    written = proposal.write()
     if proposal.diff:
         (path / PATCH).write_text(proposal.diff, encoding="utf-8", newline="")
     if json:
         described = {
-            "framework": found.framework,
-            "entry_points": [f"{one.path}:{one.line}:{one.name}" for one in found.entry_points],
-            "prompts": [f"{one.path}:{one.line}:{one.name}" for one in found.prompts],
-            "tools": [f"{one.path}:{one.line}:{one.name}" for one in found.tools],
+            "framework": agent.framework,
+            "entry_points": [f"{entry.path}:{entry.line}:{entry.name}" for entry in agent.entry_points],
+            "prompts": [f"{prompt.path}:{prompt.line}:{prompt.name}" for prompt in agent.prompts],
+            "tools": [f"{tool.path}:{tool.line}:{tool.name}" for tool in agent.tools],
             "changed_lines": proposal.added_lines,
             "diff": proposal.diff,
             "command": proposal.command,
-            "written": made,
+            "written": written,
             "notes": proposal.notes,
         }
         print(msgspec.json.encode(described).decode())
         return 0
     there = "" if path.resolve() == Path.cwd() else f"-C {path} "
     print(
-        f"{found.framework or 'an agent that calls a model'}: {counted(len(found.entry_points), 'entry point')}, "
-        f"{counted(len(found.prompts), 'prompt')}, {counted(len(found.tools), 'tool')} "
-        f"in {counted(found.files, 'file')}"
+        f"{agent.framework or 'an agent that calls a model'}: {counted(len(agent.entry_points), 'entry point')}, "
+        f"{counted(len(agent.prompts), 'prompt')}, {counted(len(agent.tools), 'tool')} "
+        f"in {counted(agent.files, 'file')}"
     )
-    for name in made:
-        asks = VARIABLE in proposal.files[name]
-        print(f"wrote {name}" + (f"; set {VARIABLE} there to where pip finds whet" if asks else ""))
+    for name in written:
+        needs_variable = VARIABLE in proposal.files[name]
+        print(f"wrote {name}" + (f"; set {VARIABLE} there to where pip finds whet" if needs_variable else ""))
     if proposal.diff:
         print(f"\n{proposal.diff}\nTo take these lines: git {there}apply {PATCH}")
     else:
@@ -85,8 +85,8 @@ def doctor(path: Path = Path(), /, *, json: bool = False) -> int:
     if json:
         print(msgspec.json.encode(findings).decode())
     else:
-        for one in findings:
-            print(f"{one.level:8}{one.what}")
-            if one.fix:
-                print(f"        fix: {one.fix}")
-    return int(any(one.level == "error" for one in findings))
+        for finding in findings:
+            print(f"{finding.level:8}{finding.what}")
+            if finding.fix:
+                print(f"        fix: {finding.fix}")
+    return int(any(finding.level == "error" for finding in findings))

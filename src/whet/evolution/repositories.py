@@ -124,7 +124,7 @@ async def evolve_targets(
         taken_back=pieces.taken_back,
         evaluators={name: comparer.name for name, comparer in pieces.comparers.items()},
         output=run.output,
-        patch=patch(agent.pieces, program, agent.written, folder_in_git(agent.repository.root)),
+        patch=patch(agent.pieces, program, agent.repository.written, folder_in_git(agent.repository.root)),
         seconds=time.monotonic() - started,
         trusted_only=pieces.env.trusted_only,
         models=pieces.proposing.names,

@@ -1,8 +1,8 @@
-"""Wiring whet into somebody's repository: read it without running it, propose, and say what is missing."""
+"""Wiring whet into somebody's repository: read it without running it, propose changes, and name what is missing."""
 
 from .diagnose import Finding, diagnose
 from .propose import Proposal, propose
-from .scan import FRAMEWORKS, EntryPoint, Prompt, Repository, Tool, scan
+from .scan import FRAMEWORKS, EntryPoint, Prompt, Scan, Tool, scan
 
 __all__ = [
     "FRAMEWORKS",
@@ -10,7 +10,7 @@ __all__ = [
     "Finding",
     "Prompt",
     "Proposal",
-    "Repository",
+    "Scan",
     "Tool",
     "diagnose",
     "propose",
