@@ -52,7 +52,7 @@ class Signature:
         An input is an object of argument names, a list of arguments, or the only argument itself.
 
         Raises:
-            InputError: it does not fit; says what the function takes.
+            InputError: it does not fit; names the parameters.
         """
         constructor: dict[str, Json] = {}
         names = [parameter.name for parameter in self.parameters]
@@ -65,7 +65,8 @@ class Signature:
             if fits and set(self.required) <= set(named) and (names or not named):
                 return [], named, constructor
         if len(names) >= 1 and len(self.required) <= 1 and not (self.bound and constructor):
-            first = next((each for each in self.parameters if each.required), self.parameters[0])
+            required = (parameter for parameter in self.parameters if parameter.required)
+            first = next(required, self.parameters[0])
             if not first.keyword_only and first is self.parameters[0]:
                 return [value], {}, constructor
             return [], {first.name: value}, constructor
@@ -142,7 +143,7 @@ def literals(texts: Iterable[str]) -> list[Json]:
 def examples(signature: Signature, texts: Mapping[str, str]) -> list[Row]:
     """Calls of the function with literal arguments: its docstring's, and those in module texts.
 
-    `assert f(1) == 2` and a docstring's `>>> f(1)` with what follows also give the answer.
+    `assert f(1) == 2` and a docstring's `>>> f(1)` with its output also give the answer.
 
     Args:
         texts: path → text of the modules to look through, the tests among them.

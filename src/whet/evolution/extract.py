@@ -3,8 +3,8 @@
 Starting at the target, names are followed to where they are bound: through relative imports,
 re-exports, star imports, module attributes, class bodies, decorators, defaults, f-strings and calls of
 constructors.  Of every module on the way only the needed top-level statements are kept, as they stand,
-in the same package layout.  Nothing is imported.  What cannot be told without running the code is
-not guessed: it is listed with the reason (`Slice.unsure`).
+in the same package layout.  Nothing is imported, and nothing is guessed: a dependency that only shows when the
+code runs is listed with the reason (`Slice.unsure`).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _DYNAMIC = {
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """A target with what it needs."""
+    """A target with its dependencies."""
 
     mark: Mark
     entry: str
@@ -116,10 +116,10 @@ class _Slicer:
 
     def need(self, module: Module, name: str) -> None:
         """Take the statements that bind a top-level name of a module, and those that change it later."""
-        taken = self.of(module)
-        if name in taken.names:
+        part = self.of(module)
+        if name in part.names:
             return
-        taken.names.add(name)
+        part.names.add(name)
         self.order.append(f"{module.name}:{name}")
         bound = module.bindings.get(name)
         if bound:
@@ -143,7 +143,7 @@ class _Slicer:
         for index, star in module.stars:
             source = self.repository.find(star, module)
             if source is None or self._offers(source, name, set()):
-                taken.stars.setdefault(index, set()).add(name)
+                part.stars.setdefault(index, set()).add(name)
                 self._take(module, index)
                 if source is not None:
                     self.need(source, name)
@@ -177,9 +177,9 @@ class _Slicer:
             self.requirements.add(package)
 
     def _take(self, module: Module, index: int) -> None:
-        taken = self.of(module)
-        if index not in taken.statements:
-            taken.statements.add(index)
+        part = self.of(module)
+        if index not in part.statements:
+            part.statements.add(index)
             self._queue.append((module, index))
 
     def _follow(self, near: Module, name: str, member: str | None) -> None:
@@ -215,7 +215,7 @@ class _Slicer:
                     self._inner_import(module, statement, node)
 
     def _attributes(self, module: Module, statement: ast.stmt, name: str) -> None:
-        """Where a name is a module of ours, take what is used of it."""
+        """Take the attributes used of a name that is a module of ours."""
         for binding in module.bindings[name]:
             if binding.module is None:
                 continue
@@ -247,10 +247,10 @@ class _Slicer:
                 self.need(target, parts[1])
 
     def _whole(self, module: Module, why: str) -> None:
-        taken = self.of(module)
-        if taken.whole:
+        part = self.of(module)
+        if part.whole:
             return
-        taken.whole = True
+        part.whole = True
         self.unsure.append(f"{why}: all of {module.name} is taken")
         for name in list(module.bindings):
             self.need(module, name)
@@ -358,10 +358,10 @@ class _Slicer:
     def result(self, mark: Mark, module: Module) -> Slice:
         """Everything that was taken, as files."""
         files: dict[str, str | bytes] = {}
-        for path, taken in self.taken.items():
+        for path, part in self.taken.items():
             base = self.repository.base(self.repository.root / path)
             staged = (self.repository.root / path).relative_to(base)
-            files[staged.as_posix()] = "".join(self._written(self.modules[path], taken))
+            files[staged.as_posix()] = "".join(self._written(self.modules[path], part))
             for package in list(staged.parents)[:-1]:
                 init = (package / "__init__.py").as_posix()
                 if (base / init).is_file():
@@ -379,14 +379,14 @@ class _Slicer:
     def _uses_whet(self, files: dict[str, str | bytes]) -> bool:
         return any(isinstance(text, str) and "whet" in text for text in files.values())
 
-    def _written(self, module: Module, taken: _Taken) -> Iterator[str]:
+    def _written(self, module: Module, part: _Taken) -> Iterator[str]:
         for index, statement in enumerate(module.tree.body):
             if isinstance(statement, ast.ImportFrom) and statement.module == "__future__":
                 yield module.source(index)
-            elif index not in taken.statements:
+            elif index not in part.statements:
                 continue
             elif isinstance(statement, (ast.Import, ast.ImportFrom)):
-                yield from _cut(statement, taken.names, taken.stars.get(index, set()))
+                yield from _cut(statement, part.names, part.stars.get(index, set()))
             else:
                 yield self._unmarked(module, index)
 

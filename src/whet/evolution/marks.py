@@ -108,7 +108,7 @@ def _of_comments(module: Module) -> Iterator[Mark]:
         ends = {statement.lineno - 1, statement.lineno, statement.end_lineno or statement.lineno} - {0}
         for number in sorted(ends):
             line = lines[number - 1].decode()
-            # At the end of the line above it speaks of what stands there.
+            # A comment at the end of the line above belongs to the statement there.
             if number < statement.lineno and not line.lstrip().startswith("#"):
                 continue
             comment = _COMMENT.search(line)

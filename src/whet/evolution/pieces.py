@@ -111,8 +111,10 @@ def _changed(mark: Mark, old: ast.stmt, text: str) -> tuple[str, str]:
     if owner is not None and len(owner.body) > 1:
         raise InputError(f"{mark.name}: only the method itself may change, not its class")
     own = part.at(part.lines_of(node))
-    others = [other for other in part.tree.body if not any(inner is node for inner in ast.walk(other))]
-    added = "".join(part.at(part.lines_of(other)).rstrip("\n") + "\n" for other in others)
+    others = [
+        statement for statement in part.tree.body if not any(inner is node for inner in ast.walk(statement))
+    ]
+    added = "".join(part.at(part.lines_of(statement)).rstrip("\n") + "\n" for statement in others)
     return own if own.endswith("\n") else own + "\n", added
 
 
@@ -200,7 +202,7 @@ def program_of(pieces: Sequence[Piece], main: str = "") -> Program:
     """
     parts = {piece.part: piece.text for piece in pieces}
     if not parts or len(parts) != len(pieces):
-        raise InputError(f"{len(pieces)} targets make {len(parts)} pieces: each target is given once")
+        raise InputError(f"{len(pieces)} targets make {len(parts)} pieces: name each target once")
     return Program(parts, main or pieces[0].part)
 
 

@@ -15,7 +15,7 @@ SIMPLE = (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Expr)
 """Statements that may be moved, repeated or dropped."""
 _COMPOUND = (ast.BinOp, ast.BoolOp, ast.Compare, ast.IfExp, ast.UnaryOp, ast.Lambda)
 _NOT_VALUES = ("decorator_list", "annotation", "returns", "args", "type_params", "bases", "targets")
-"""Fields of syntax nodes whose expressions are no values to compute with; `args` of a call are."""
+"""Fields of syntax nodes whose expressions are not values to compute with; `args` of a call are."""
 
 
 @dataclass(slots=True)
@@ -29,7 +29,7 @@ class Site:
 
 
 class Source(SourceText):
-    """A Python text with its tree, and what of it may change.
+    """A Python text with its tree, and the spans of it that may change.
 
     Raises:
         SyntaxError, ValueError, InputError: the text cannot be edited.

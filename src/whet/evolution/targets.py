@@ -30,7 +30,7 @@ Path = tuple[str | int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Domain:
-    """What values one knob may take."""
+    """The values that one knob may take."""
 
     kind: str
     """`bool`, `int`, `float`, `choice` (one of `choices`), `subset` (a list of some of `choices`, in
@@ -161,15 +161,17 @@ def _constant(text: str, name: str) -> tuple[SourceText, ast.expr, Json]:
         ) from error
 
 
-def _same(left: Json, right: Json) -> bool:
+def _same(first: Json, second: Json) -> bool:
     """Equality that keeps True from 1 and 1 from 1.0, which `==` does not."""
-    if type(left) is not type(right):
+    if type(first) is not type(second):
         return False
-    if isinstance(left, dict):
-        return list(left) == list(right) and all(_same(member, right[key]) for key, member in left.items())
-    if isinstance(left, list):
-        return len(left) == len(right) and all(map(_same, left, right))
-    return bool(left == right)
+    if isinstance(first, dict):
+        return list(first) == list(second) and all(
+            _same(member, second[key]) for key, member in first.items()
+        )
+    if isinstance(first, list):
+        return len(first) == len(second) and all(map(_same, first, second))
+    return bool(first == second)
 
 
 def _children(node: ast.expr, value: Json) -> list[tuple[str | int, ast.expr]] | None:
@@ -182,7 +184,7 @@ def _children(node: ast.expr, value: Json) -> list[tuple[str | int, ast.expr]] |
 
 
 def _changes(node: ast.expr, old: Json, new: Json) -> Iterator[tuple[ast.expr, Json]]:
-    """The smallest nodes whose value differs, with what they become."""
+    """The smallest nodes whose value differs, with their new values."""
     if _same(old, new):
         return
     children = _children(node, old)
@@ -256,8 +258,8 @@ def hint(comment: str, value: Json) -> Domain | None:
         match = _RANGE.match(text)
         if match and isinstance(value, (int, float)) and not isinstance(value, bool):
             low, high = float(match[1]), float(match[2])
-            whole = isinstance(value, int) and low.is_integer() and high.is_integer()
-            return Domain("int" if whole else "float", min(low, high), max(low, high))
+            integral = isinstance(value, int) and low.is_integer() and high.is_integer()
+            return Domain("int" if integral else "float", min(low, high), max(low, high))
     head = re.split(r"\s*(?:[:;]|\s[-–—]\s)", text, maxsplit=1)[0].strip()
     if head.lower() == "fixed":
         return Domain("fixed")

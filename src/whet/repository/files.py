@@ -11,7 +11,7 @@ SKIPPED = frozenset(
 )
 """Names of folders that hold no source of the repository's own; hidden ones are skipped as well."""
 STAGED = ".staged-by-whet"
-"""A file that marks a folder of copies: what is in it is nobody's source."""
+"""A file that marks a folder of copies."""
 
 
 def files(root: Path) -> Iterator[Path]:

@@ -2,7 +2,7 @@
 
 Nothing is imported or run.  A module is cut into its top-level statements; a statement is the
 smallest piece that `evolution/extract.py` takes.  Names that a statement refers to come from Python's own symbol
-table, so arguments, comprehensions and shadowed names are told apart from globals.
+table, which tells arguments, comprehensions and shadowed names from globals.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Module(SourceText):
 
     @cached_property
     def bindings(self) -> dict[str, list[Binding]]:
-        """Top-level name → what binds it, in the order of the text."""
+        """Top-level name → its bindings, in the order of the text."""
         bindings: dict[str, list[Binding]] = {}
         for index, statement in enumerate(self.tree.body):
             for name, binding in self._bound(index, statement):
@@ -128,7 +128,7 @@ class Module(SourceText):
                 yield node.id, Binding(index)
 
     def touching(self, name: str) -> list[int]:
-        """Statements that change what `name` holds without binding it: `name[k] = v`, `name.add(f)`."""
+        """Statements that change the value of `name` without binding it: `name[k] = v`, `name.add(f)`."""
         bound = (self.tree.body[binding.statement] for binding in self.bindings.get(name, ()))
         variable = not any(isinstance(statement, FunctionNode | ast.ClassDef) for statement in bound)
 
@@ -230,7 +230,7 @@ def _globals(table: symtable.SymbolTable, top: bool) -> Iterator[str]:
 
 
 class Repository:
-    """The Python files below a folder, parsed when they are asked for.
+    """The Python files below a folder, parsed on demand.
 
     Absolute imports are looked up from the folder, its `src`, and the folder of a script; a module that is not
     found there is not of the repository: it is of the standard library, or installed.

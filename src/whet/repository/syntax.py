@@ -1,4 +1,4 @@
-"""Questions about nodes of Python's syntax tree: what they name, define, take, and hold as a literal."""
+"""Nodes of Python's syntax tree: the names, definitions, parameters and literals in them."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def definition(tree: ast.Module, qualname: str) -> tuple[ast.stmt, ast.ClassDef 
     """The statement that defines a dotted name, and the class it stands in.
 
     Raises:
-        NotFoundError: nothing defines it; says what there is.
+        NotFoundError: nothing defines it; lists the names that are defined.
     """
     body: Sequence[ast.stmt] = tree.body
     owner: ast.ClassDef | None = None
@@ -71,7 +71,7 @@ def _statements(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
 
 
 def defines(node: ast.stmt) -> list[str]:
-    """Names that a definition or an assignment binds to what it holds."""
+    """Names that a definition or an assignment binds."""
     if isinstance(node, FunctionNode | ast.ClassDef):
         return [node.name]
     targets = node.targets if isinstance(node, ast.Assign) else []
@@ -158,7 +158,7 @@ def json_of(value: object) -> Json:
     """A value with tuples as lists.
 
     Raises:
-        ValueError: JSON cannot hold it; says what of it.
+        ValueError: JSON cannot hold it; names the member.
     """
     if isinstance(value, list | tuple):
         return [json_of(member) for member in value]

@@ -1,7 +1,7 @@
 """Python as text: cut at the positions of its syntax tree, put together again, and shown as a patch.
 
-What is replaced is replaced byte for byte, and nothing else changes: line ends, tabs, comments and the byte order
-mark stay as they are.  Why this is not done with libcst: `docs/decisions/064-the-repository-reader.md`.
+Spans of bytes are replaced and nothing else changes: line ends, tabs, comments and the byte order mark stay as
+they are.  Why this is not done with libcst: `docs/decisions/064-the-repository-reader.md`.
 """
 
 from __future__ import annotations
@@ -126,9 +126,9 @@ def as_written(old: str, new: str) -> str:
     return "\n".join([*lines, *before[stop:], rest])
 
 
-def _alike(left: Sequence[str], right: Sequence[str]) -> int:
+def _alike(first: Sequence[str], second: Sequence[str]) -> int:
     """How many lines they begin with in common."""
-    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(left, right, strict=False)))
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(first, second, strict=False)))
 
 
 def diff(path: str, old: str, new: str) -> str:

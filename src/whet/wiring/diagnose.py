@@ -151,9 +151,11 @@ def _conflicts(
             requirement.marker.evaluate({"extra": extra}) for extra in ("", "instruments", "instruments-any")
         ):
             continue
-        other = distributions.get(canonicalize_name(requirement.name))
-        if other is not None and not requirement.specifier.contains(other.version, prereleases=True):
-            yield requirement, other.version
+        instrumented = distributions.get(canonicalize_name(requirement.name))
+        if instrumented is not None and not requirement.specifier.contains(
+            instrumented.version, prereleases=True
+        ):
+            yield requirement, instrumented.version
 
 
 def _content(

@@ -76,10 +76,10 @@ def propose(scan: Scan) -> Proposal:
             "another language is recorded with `whet run -- COMMAND`, and `whet demo` needs nothing at all."
         )
     if not scan.frameworks and not scan.entry_points:
-        known = ", ".join(dict.fromkeys(FRAMEWORKS.values()))
+        frameworks = ", ".join(dict.fromkeys(FRAMEWORKS.values()))
         raise InputError(
             f"none of the {scan.files} Python files in {scan.root} calls a model or uses a framework "
-            f"that is known here ({known}). Mark the function that answers with @whet.trace, or run the program "
+            f"that is known here ({frameworks}). Mark the function that answers with @whet.trace, or run the program "
             "behind the gateway: `whet run -- COMMAND`."
         )
     traced = _chosen(scan)

@@ -154,7 +154,7 @@ class _Reader:
 
     def __init__(self, result: Scan, module: Module) -> None:
         self._scan, self._path = result, module.path.as_posix()
-        # One in five: the loops below are shorter by what the filter costs.
+        # One node in five: the loops below save more than the filter costs.
         self._nodes = [node for node in module.nodes if isinstance(node, _READ)]
         self._module, self._body = module, module.tree.body
         self._functions = {node.name: node for node in self._body if isinstance(node, FunctionNode)}
@@ -248,9 +248,9 @@ class _Reader:
     def _add(self, name: str, constant: ast.Constant, early: bool) -> None:
         prompts = self._scan.prompts
         prompt = Prompt(self._path, name, constant.lineno, str(constant.value), early)
-        for index, known in enumerate(prompts):
-            if (known.path, known.line, known.text) == (prompt.path, prompt.line, prompt.text):
-                if early and not known.at_import:
+        for index, earlier in enumerate(prompts):
+            if (earlier.path, earlier.line, earlier.text) == (prompt.path, prompt.line, prompt.text):
+                if early and not earlier.at_import:
                     prompts[index] = prompt
                 return
         prompts.append(prompt)
@@ -264,7 +264,7 @@ class _Reader:
             runs |= more
         runs -= tools
         # `main()` reads the command line and prints: the run is the function that it calls, if that has parameters.
-        tops = {name for name in runs if not any(name in calls[other] for other in runs - {name})}
+        tops = {name for name in runs if not any(name in calls[caller] for caller in runs - {name})}
         for top in sorted(tops, key=lambda name: self._functions[name].lineno):
             below = [] if self._parameters(top) else sorted(calls[top] & runs - {top})
             for name in [name for name in below if self._parameters(name)] or [top]:
