@@ -17,7 +17,8 @@ from whet.evolution.marks import marks
 from whet.evolution.pieces import patch
 from whet.repository.modules import LARGEST, Repository
 from whet.repository.text import SourceText, as_written, diff, plain
-from whet.wiring import propose, scan
+from whet.wiring.propose import propose
+from whet.wiring.scan import scan
 
 AGENT = """import whet
 from openai import OpenAI

@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from whet.errors import InputError
-from whet.wiring import diagnose, propose, scan
-from whet.wiring.propose import LINES, installation, source
+from whet.wiring.diagnose import diagnose
+from whet.wiring.propose import LINES, installation, propose, source
+from whet.wiring.scan import scan
 
 OPENAI = '''"""Answers questions about orders."""
 import json

@@ -23,8 +23,8 @@ def init(path: Path = Path(), /, *, json: bool = False) -> int:
     json
         Print what was found and proposed as one JSON object.
     """
-    from ..wiring import propose, scan
-    from ..wiring.propose import PATCH, VARIABLE
+    from ..wiring.propose import PATCH, VARIABLE, propose
+    from ..wiring.scan import scan
 
     agent = scan(path)
     proposal = propose(agent)
@@ -79,7 +79,8 @@ def doctor(path: Path = Path(), /, *, json: bool = False) -> int:
     json
         Print the findings as a JSON list.
     """
-    from ..wiring import diagnose, scan
+    from ..wiring.diagnose import diagnose
+    from ..wiring.scan import scan
 
     findings = diagnose(scan(path))
     if json:

@@ -128,7 +128,9 @@ class _Slicer:
                 if binding.module is not None:
                     self._follow(module, binding.module, binding.name)
             foreign = any(
-                binding.module and self._imported(module, binding.module, binding.name) is None
+                binding.module
+                and not self.repository.find(binding.module, module)
+                and not self.repository.find(binding.imported, module)
                 for binding in bound
             )
             for index in module.touching(name):
@@ -155,11 +157,6 @@ class _Slicer:
             self.need(module, "__getattr__")
         elif name not in ("__file__", "__name__", "__doc__"):
             self.unsure.append(f"{module.path.as_posix()}: nothing binds {name}")
-
-    def _imported(self, near: Module, name: str, member: str | None) -> Module | None:
-        """The module of ours that an import names, or is imported from."""
-        module = self.repository.find(name, near)
-        return module or (self.repository.find(f"{name}.{member}", near) if member else None)
 
     def _offers(self, module: Module, name: str, visited: set[str]) -> bool:
         """True if a star import of the module brings the name."""
@@ -217,17 +214,12 @@ class _Slicer:
     def _attributes(self, module: Module, statement: ast.stmt, name: str) -> None:
         """Take the attributes used of a name that is a module of ours."""
         for binding in module.bindings[name]:
-            if binding.module is None:
-                continue
-            full = binding.module if binding.name is None else f"{binding.module}.{binding.name}"
-            imported = self.repository.find(full, module)
-            if imported is None:
-                continue
-            chains, bare = module.chains(statement, name)
-            if bare:
-                self._whole(imported, f"{module.path.as_posix()} hands the module {full} on as a value")
-            for chain in sorted(chains):
-                self._chain(module, imported, full, chain.split("."))
+            imported = self.repository.find(binding.imported, module)
+            if imported is not None:
+                if module.chains(statement, name)[1]:
+                    why = f"{module.path.as_posix()} hands the module {binding.imported} on as a value"
+                    self._whole(imported, why)
+                self._used(module, statement, name, imported, binding.imported)
 
     def _chain(self, near: Module, module: Module, full: str, parts: list[str]) -> None:
         """`parts[0]` of a module is a submodule or a name; go down to the name."""
@@ -240,10 +232,8 @@ class _Slicer:
             return
         self.need(module, parts[0])
         for binding in module.bindings.get(parts[0], ()):
-            target = binding.module and self.repository.find(
-                binding.module if binding.name is None else f"{binding.module}.{binding.name}", module
-            )
-            if target and len(parts) > 1:
+            target = self.repository.find(binding.imported, module)
+            if target is not None and len(parts) > 1:
                 self.need(target, parts[1])
 
     def _whole(self, module: Module, why: str) -> None:

@@ -28,6 +28,7 @@ from .agent import Agent
 from .holding import CallFailed
 from .program import Program
 
+_CALLS_AT_ONCE = 2
 _IDLE_SECONDS = 10.0
 """After so long without a call the processes end; the next call starts them again."""
 
@@ -37,7 +38,6 @@ class Functions:
 
     Args:
         sandbox: where candidates run; `Local()` for code that one trusts.
-        workers: calls at a time.
         raising: makes the exception that a failed call raises.
     """
 
@@ -45,12 +45,10 @@ class Functions:
         self,
         sandbox: Sandbox | Local | None = None,
         *,
-        workers: int = 2,
         raising: Callable[[Failure], Exception] = CallFailed,
     ) -> None:
         self._raising = raising
         self.sandbox = sandbox or Sandbox(limits=Limits(wall_seconds=10.0, cpu_seconds=10.0, processes=64))
-        self._workers = workers
         self._agents: weakref.WeakKeyDictionary[Callable[..., Any], Agent] = weakref.WeakKeyDictionary()
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -146,7 +144,7 @@ class Functions:
         if self._closing is not None:
             self._closing.cancel()
         if self._pool is None:
-            self._pool = Pool(self.sandbox, workers=self._workers)
+            self._pool = Pool(self.sandbox, workers=_CALLS_AT_ONCE)
         self._calls += 1
         try:
             return await self._pool.call(files, f"{RUNNER}:call", args)

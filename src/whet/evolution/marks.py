@@ -49,7 +49,7 @@ class Mark:
     how: str = "decorator"
     """`decorator`, `comment`, `resource`, `schema` (a tool's description) or `skill`."""
     text: str = ""
-    """The text that may change."""
+    """A tool's description in a JSON file, where no syntax tree tells what may change."""
 
 
 def marks(repository: Repository) -> list[Mark]:
@@ -77,20 +77,16 @@ def _of_module(module: Module) -> Iterator[Mark]:
             positional = string(marked.args[0]) if isinstance(marked, ast.Call) and marked.args else None
             target = stated.get("name") or positional or node.name.lower()
             kind, metric = stated.get("kind", "function"), stated.get("metric")
-            yield Mark(target, kind, path, node.lineno, qualname, metric, text=module.segment(node))
-        elif any(last_name(mark) == "tool" for mark in node.decorator_list):
-            description = ast.get_docstring(node)
-            if description:
-                yield Mark(
-                    node.name.lower(), "tool", path, node.lineno, qualname, None, "schema", description
-                )
+            yield Mark(target, kind, path, node.lineno, qualname, metric)
+        elif any(last_name(mark) == "tool" for mark in node.decorator_list) and ast.get_docstring(node):
+            yield Mark(node.name.lower(), "tool", path, node.lineno, qualname, how="schema")
     yield from _of_comments(module)
     for part in module.nodes:
         if isinstance(part, ast.Call) and part.args and dotted(part) in module.names_of_whet("resource"):
             name = string(part.args[0])
             if name is not None:
                 kind = keyword_strings(part).get("kind", "prompt")
-                yield Mark(name, kind, path, part.lineno, "", None, "resource", module.segment(part))
+                yield Mark(name, kind, path, part.lineno, how="resource")
         elif isinstance(part, ast.Dict):
             yield from _of_schema(module, part)
 
@@ -125,7 +121,6 @@ def _of_comments(module: Module) -> Iterator[Mark]:
                 name,
                 stated.get("metric"),
                 "comment",
-                module.segment(statement),
             )
             break
 
@@ -145,9 +140,9 @@ def _of_schema(module: Module, node: ast.Dict) -> Iterator[Mark]:
     inner = outer.get("function")
     if string(outer.get("type")) == "function" and isinstance(inner, ast.Dict):
         schema = literal_keys(inner)
-        name, description = string(schema.get("name")), string(schema.get("description"))
-        if name and description:
-            yield Mark(name, "tool", module.path.as_posix(), inner.lineno, "", None, "schema", description)
+        name = string(schema.get("name"))
+        if name and string(schema.get("description")):
+            yield Mark(name, "tool", module.path.as_posix(), inner.lineno, how="schema")
 
 
 def _of_json(repository: Repository, path: Path) -> Iterator[Mark]:
@@ -164,7 +159,7 @@ def _of_json(repository: Repository, path: Path) -> Iterator[Mark]:
     for tool in _tools(document):
         line = text.count("\n", 0, max(0, text.find(json.dumps(tool["name"])))) + 1
         description = str(tool.get("description", ""))
-        yield Mark(tool["name"], "tool", name, line, "", None, "schema", description)
+        yield Mark(tool["name"], "tool", name, line, how="schema", text=description)
 
 
 def _tools(document: Json) -> Iterator[dict[str, Json]]:
@@ -185,4 +180,4 @@ def _of_markdown(repository: Repository, path: Path) -> Iterator[Mark]:
     fields = dict(re.findall(r"^(\w+):\s*(.+?)\s*$", front[1], re.MULTILINE)) if front else {}
     if path.name == "SKILL.md" or {"name", "description"} <= set(fields):
         name = fields.get("name", path.parent.name)
-        yield Mark(name, "skill", repository.relative(path), 1, "", None, "skill", text)
+        yield Mark(name, "skill", repository.relative(path), 1, how="skill")

@@ -194,8 +194,8 @@ def _put_json(mark: Mark, source: str, text: str) -> str:
     raise InputError(f"{mark.path}: the description of {mark.name} does not stand there exactly once")
 
 
-def program_of(pieces: Sequence[Piece], main: str = "") -> Program:
-    """The pieces as a Program; the part of the first one is the main one unless `main` names another.
+def program_of(pieces: Sequence[Piece]) -> Program:
+    """The pieces as a Program, whose main part is the first one.
 
     Raises:
         InputError: no piece, or two that are the same.
@@ -203,7 +203,7 @@ def program_of(pieces: Sequence[Piece], main: str = "") -> Program:
     parts = {piece.part: piece.text for piece in pieces}
     if not parts or len(parts) != len(pieces):
         raise InputError(f"{len(pieces)} targets make {len(parts)} pieces: name each target once")
-    return Program(parts, main or pieces[0].part)
+    return Program(parts, pieces[0].part)
 
 
 def replaced(

@@ -56,7 +56,7 @@ class Texts:
     options: SearchOptions = field(default_factory=SearchOptions)
     tasks: int = 240
     validation_share: float = 0.3
-    functions: Functions = field(default_factory=Functions)
+    functions: Functions = field(init=False, default_factory=Functions)
 
     async def improve(self, bundle: Bundle, context: Context) -> Update:
         """One search, and the best Bundle of its finalists.

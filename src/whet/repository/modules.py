@@ -35,6 +35,11 @@ class Binding:
     name: str | None = None
     """For `from module import name`: the name; None if the binding is a module itself."""
 
+    @property
+    def imported(self) -> str:
+        """Dotted name of what is imported; "" where the binding is not an import."""
+        return ".".join(filter(None, (self.module, self.name)))
+
 
 class Module(SourceText):
     """One file, parsed.
