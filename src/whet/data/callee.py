@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from ..types import Json
-from .signatures import Signature, literals, read
+from .signatures import Signature, literals, read, worth_trying
 
 RUNNER = "whet_called"
 """The module that calls the function inside."""
@@ -79,20 +79,18 @@ _LARGEST = 100_000
 def _of_json(content: str | bytes) -> list[Json]:
     """Keys and plain values of a JSON file, each once."""
     try:
-        data = json.loads(content)
+        queue = [json.loads(content)]
     except ValueError:
         return []
-    values: dict[str, Json] = {}
-    queue = [data]
-    while queue:
-        member = queue.pop(0)
+    values: list[Json] = []
+    for member in queue:  # it grows while it is read
         if isinstance(member, dict):
             queue += [*member, *member.values()]
         elif isinstance(member, list):
             queue += member
-        elif member not in (None, "", True, False) and len(str(member)) <= 60:
-            values.setdefault(repr(member), member)
-    return list(values.values())
+        else:
+            values.append(member)
+    return worth_trying(values)
 
 
 @dataclass(frozen=True)

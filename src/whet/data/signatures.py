@@ -128,16 +128,19 @@ def _constructor(owner: ast.ClassDef) -> tuple[Parameter, ...]:
 
 def literals(texts: Iterable[str]) -> list[Json]:
     """Plain values and dictionary keys that stand in module texts, without docstrings; each once."""
-    values: dict[str, Json] = {}
+    values: list[Json] = []
     for text in texts:
         nodes = list(ast.walk(ast.parse(text)))
         docstrings = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
-        for node in nodes:
-            if isinstance(node, ast.Constant) and id(node) not in docstrings:
-                is_json, value = literal(node)
-                if is_json and value not in (None, "", True, False) and len(str(value)) <= 60:
-                    values.setdefault(repr(value), value)
-    return list(values.values())
+        constants = [node for node in nodes if isinstance(node, ast.Constant) and id(node) not in docstrings]
+        values += [value for is_json, value in map(literal, constants) if is_json]
+    return worth_trying(values)
+
+
+def worth_trying(values: Iterable[Json]) -> list[Json]:
+    """Those plain values that are worth trying as arguments: short, and not what every type offers anyway."""
+    worth = (value for value in values if value not in (None, "", True, False) and len(str(value)) <= 60)
+    return list({repr(value): value for value in worth}.values())
 
 
 def examples(signature: Signature, texts: Mapping[str, str]) -> list[Row]:

@@ -119,7 +119,7 @@ class _Slicer:
         part = self.of(module)
         if name in part.names:
             return
-        part.names.add(name)
+        part.names.add(name)  # before anything is followed: modules may import each other in a circle
         self.order.append(f"{module.name}:{name}")
         bound = module.bindings.get(name)
         if bound:
@@ -335,7 +335,7 @@ class _Slicer:
 
     def _without_marks(self, module: Module, statement: ast.stmt) -> ast.stmt:
         """The statement without `@whet.evolve`: the staged copy needs no whet."""
-        if not list(_marks_in(module, statement)):
+        if not any(_marks_in(module, statement)):
             return statement
         bare = copy.deepcopy(statement)
         for node in ast.walk(bare):
@@ -357,21 +357,20 @@ class _Slicer:
                 if (base / init).is_file():
                     files.setdefault(init, "")
         files.update({name: content for name, content in self.data.items() if name not in files})
+        uses_whet = any(isinstance(text, str) and "whet" in text for text in files.values())
         return Slice(
             mark,
             f"{module.name}:{mark.qualname}",
             dict(sorted(files.items())),
             tuple(self.order),
-            tuple(sorted(self.requirements - {"whet"} if not self._uses_whet(files) else self.requirements)),
+            tuple(sorted(self.requirements if uses_whet else self.requirements - {"whet"})),
             tuple(dict.fromkeys(self.unsure)),
         )
-
-    def _uses_whet(self, files: dict[str, str | bytes]) -> bool:
-        return any(isinstance(text, str) and "whet" in text for text in files.values())
 
     def _written(self, module: Module, part: _Taken) -> Iterator[str]:
         for index, statement in enumerate(module.tree.body):
             if isinstance(statement, ast.ImportFrom) and statement.module == "__future__":
+                # Always: it changes how the statements after it are compiled.
                 yield module.source(index)
             elif index not in part.statements:
                 continue

@@ -86,6 +86,7 @@ def put(mark: Mark, text: str, new: str, *, staged: bool = False) -> str:
     if isinstance(node, ast.expr):
         replaced_node = _call_of(source.tree, mark) if staged and mark.how == "resource" else node
         return source.spliced([(source.span(replaced_node), _written(source.segment(node), new))])
+    # Whole lines: the indentation of a method stands before its span, and its comments behind it.
     own, added = _changed(mark, node, new)
     changes: list[tuple[Span, str]] = [(source.lines_of(node), own)]
     if added:
@@ -174,6 +175,7 @@ def _written(old: str, value: str) -> str:
     quotes = match[1] if match else '"'
     if "\n" in value and len(quotes) == 1:
         quotes *= 3
+    # Backslashes first, or those that are put before the quotes would be doubled.
     body = value.replace("\\", "\\\\").replace(quotes, "\\" + "\\".join(quotes))
     if len(quotes) == 1:
         body = body.replace("\r", "\\r")
@@ -187,6 +189,7 @@ def _written(old: str, value: str) -> str:
 
 
 def _put_json(mark: Mark, source: str, text: str) -> str:
+    # Replaced as text, because writing the document again would change its indentation and order.
     forms = [json.dumps(mark.text), json.dumps(mark.text, ensure_ascii=False)]
     for escaped, form in zip((True, False), forms, strict=True):
         if source.count(form) == 1:

@@ -120,6 +120,7 @@ def patch(text: str, name: str, value: Json) -> str:
         quote = "'" if source.segment(part).lstrip("[({ ").startswith("'") else '"'
         changes.append((source.span(part), _render(new, quote, isinstance(part, ast.Tuple))))
     patched = source.spliced(changes)
+    # Read again, because it goes into a file of the user's: `repr` and `_render` have to agree with the parser.
     if not _same(_constant(patched, name)[2], value):
         raise InputError(
             f"{name}: the new value does not survive being written as a Python literal: {value!r}"

@@ -24,6 +24,7 @@ def files(root: Path) -> Iterator[Path]:
         folders[:] = sorted(name for name in folders if not _skipped(parent, name))
         for name in sorted(names):
             path = Path(parent, name)
+            # git refuses a patch of a linked file, and a link out of the repository shows files that are not its own.
             if not path.is_symlink() or (path.resolve().is_relative_to(inside) and path.is_file()):
                 yield path
 

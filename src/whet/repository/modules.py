@@ -164,6 +164,7 @@ class Module(SourceText):
             return set()
         if self.lazy_annotations:
             statement = _unannotated(statement)
+        # `symtable` takes text alone, and the span of a definition is without its decorators: hence `unparse`.
         return set(_globals(symtable.symtable(ast.unparse(statement), str(self.path), "exec"), top=True))
 
     def chains(self, statement: ast.stmt, name: str) -> tuple[set[str], bool]:
@@ -211,7 +212,7 @@ def _unannotated(statement: ast.stmt) -> ast.stmt:
 def _executed(statement: ast.stmt) -> Iterator[ast.AST]:
     """The nodes of a statement that run with the module, without the insides of functions and classes."""
     queue: list[ast.AST] = [statement]
-    for node in queue:
+    for node in queue:  # it grows while it is read
         yield node
         if not isinstance(
             node,
@@ -291,6 +292,7 @@ class Repository:
                 return None
             return Module(name, path.relative_to(self.root), self.text(self.relative(path)), package)
         except (SyntaxError, ValueError, OSError, RecursionError, MemoryError) as error:
+            # A deeply nested file is a MemoryError or RecursionError of the parser, a null byte a ValueError.
             self.problems[self.relative(path)] = f"not valid Python: {error}"
             return None
 
@@ -307,7 +309,7 @@ class Repository:
         here = self.root / near.path
         for base in dict.fromkeys((self.base(here), here.parent, self.root, self.root / "src")):
             stem = base.joinpath(*name.split("."))
-            for path in (stem / "__init__.py", stem.with_suffix(".py")):
+            for path in (stem / "__init__.py", stem.with_suffix(".py")):  # a package goes before a module
                 if path.is_file() and path.is_relative_to(self.root):
                     return self.load(path)
         return None

@@ -260,6 +260,7 @@ class _Reader:
         tools = {tool.name for tool in self._scan.tools if tool.path == self._path}
         calls = {name: _called(node) for name, node in self._functions.items()}
         runs = {name for name, node in self._functions.items() if _calls_a_model(ast.walk(node))}
+        # Calls go through several functions: until no further one is known to run the agent.
         while more := {name for name, callees in calls.items() if callees & runs} - runs:
             runs |= more
         runs -= tools
