@@ -18,6 +18,10 @@ _NOT_VALUES = ("decorator_list", "annotation", "returns", "args", "type_params",
 """Fields of syntax nodes whose expressions are not values to compute with; `args` of a call are."""
 
 
+_APART = (ast.FunctionDef, ast.AsyncFunctionDef, ast.JoinedStr, ast.Lambda)
+"""A tuple and not a union: `A | B` in a loop over nodes is made anew for each, which takes longer than the test."""
+
+
 @dataclass(slots=True)
 class Site:
     """One expression that may be replaced."""
@@ -109,7 +113,7 @@ def _expressions(owner: ast.AST) -> Iterator[tuple[ast.AST, ast.expr]]:
             for node in value if isinstance(value, list) else [value]:
                 if not isinstance(node, ast.AST):
                     continue
-                if isinstance(node, FunctionNode | ast.JoinedStr | ast.Lambda):
+                if isinstance(node, _APART):
                     continue  # its own owner, or with positions that cannot be cut
                 if isinstance(node, ast.expr) and _replaceable(parent, name, node):
                     yield parent, node

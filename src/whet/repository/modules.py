@@ -24,6 +24,19 @@ LARGEST = 2_000_000
 """Bytes of a source file that is still read: a larger one was generated."""
 
 
+_SCOPES = (
+    ast.FunctionDef,
+    ast.AsyncFunctionDef,
+    ast.ClassDef,
+    ast.Lambda,
+    ast.ListComp,
+    ast.SetComp,
+    ast.DictComp,
+    ast.GeneratorExp,
+)
+"""Nodes with names of their own."""
+
+
 @dataclass(frozen=True, slots=True)
 class Binding:
     """Where a top-level name of a module comes from."""
@@ -214,16 +227,7 @@ def _executed(statement: ast.stmt) -> Iterator[ast.AST]:
     queue: list[ast.AST] = [statement]
     for node in queue:  # it grows while it is read
         yield node
-        if not isinstance(
-            node,
-            FunctionNode
-            | ast.ClassDef
-            | ast.Lambda
-            | ast.ListComp
-            | ast.SetComp
-            | ast.DictComp
-            | ast.GeneratorExp,
-        ):
+        if not isinstance(node, _SCOPES):
             queue.extend(ast.iter_child_nodes(node))
 
 

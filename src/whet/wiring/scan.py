@@ -138,6 +138,7 @@ def _is_test(path: PurePath) -> bool:
     )
 
 
+_DEFERRED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _READ = (
     ast.FunctionDef,
     ast.AsyncFunctionDef,
@@ -307,7 +308,7 @@ def _executed(node: ast.AST) -> Iterator[ast.AST]:
         return
     yield node
     for inner in ast.iter_child_nodes(node):
-        if not isinstance(inner, FunctionNode | ast.Lambda):
+        if not isinstance(inner, _DEFERRED):
             yield from _executed(inner)
 
 
