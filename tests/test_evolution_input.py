@@ -10,7 +10,7 @@ import pytest
 from evolution_toys import CURVE, LINE, write
 
 from whet.cli import main
-from whet.evolution.targets import as_written
+from whet.repository.text import as_written
 
 OFFLINE = ("--offline", "--iterations", "12", "--seed", "1", "--timeout", "20")
 
@@ -190,7 +190,7 @@ def test_a_repository_that_is_none_is_said_to_be_none(
         words = (command, "--target", "rules:f", "--repository", tmp_path / "gone")
         code, _, err = ended(capsys, *words)
         assert code == 2
-        assert "gone is not a folder with a repository" in err
+        assert "gone is not a folder: give the root of the repository" in err
 
 
 def test_an_audit_takes_a_program_with_a_byte_order_mark_and_refuses_one_that_is_no_text(

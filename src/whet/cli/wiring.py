@@ -19,19 +19,19 @@ def init(path: Path = Path(), /, *, json: Print = False) -> int:
     path
         Root of the repository.
     """
-    from ..wiring import propose, scan
-    from ..wiring.propose import PATCH, VARIABLE
+    from ..wiring.propose import PATCH, VARIABLE, propose
+    from ..wiring.scan import scan
 
-    repository = scan(path)
-    proposal = propose(repository)
+    agent = scan(path)
+    proposal = propose(agent)
     written = proposal.write()
     if proposal.diff:
         (path / PATCH).write_text(proposal.diff, encoding="utf-8", newline="")
     if json:
         described = {
-            "framework": repository.framework,
+            "framework": agent.framework,
             **{
-                kind: [f"{mark.path}:{mark.line}:{mark.name}" for mark in getattr(repository, kind)]
+                kind: [f"{mark.path}:{mark.line}:{mark.name}" for mark in getattr(agent, kind)]
                 for kind in ("entry_points", "prompts", "tools")
             },
             "changed_lines": proposal.added_lines,
@@ -44,10 +44,10 @@ def init(path: Path = Path(), /, *, json: Print = False) -> int:
         return 0
     elsewhere = path.resolve() != Path.cwd()
     print(
-        f"{repository.framework or 'an agent that calls a model'}: "
-        f"{counted(len(repository.entry_points), 'entry point')}, "
-        f"{counted(len(repository.prompts), 'prompt')}, {counted(len(repository.tools), 'tool')} "
-        f"in {counted(repository.files, 'file')}"
+        f"{agent.framework or 'an agent that calls a model'}: "
+        f"{counted(len(agent.entry_points), 'entry point')}, "
+        f"{counted(len(agent.prompts), 'prompt')}, {counted(len(agent.tools), 'tool')} "
+        f"in {counted(agent.files, 'file')}"
     )
     for name in written:
         asks = VARIABLE in proposal.files[name]
@@ -78,7 +78,8 @@ def doctor(path: Path = Path(), /, *, json: Print = False) -> int:
     json
         Print the findings as a JSON list.
     """
-    from ..wiring import diagnose, scan
+    from ..wiring.diagnose import diagnose
+    from ..wiring.scan import scan
 
     findings = diagnose(scan(path))
     if json:

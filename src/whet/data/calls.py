@@ -19,8 +19,8 @@ from typing import Any
 import msgspec
 
 from ..errors import InputError
+from ..repository.syntax import literal
 from ..types import Json, new_id
-from .signatures import literal
 
 _TYPES = {
     "dict": "object",

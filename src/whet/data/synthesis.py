@@ -12,8 +12,9 @@ import ast
 import random
 from collections.abc import Callable, Iterator, Sequence
 
+from ..repository.syntax import Parameter
 from ..types import Json
-from .signatures import SELF, Parameter, Signature, compact
+from .signatures import SELF, Signature, compact
 
 _WORDS = (
     "please", "the", "a", "my", "order", "where", "is", "when", "can", "you", "help", "me", "with", "this",

@@ -13,16 +13,15 @@ from pathlib import Path
 
 from ..data.callee import Callee
 from ..data.examples import load
-from ..data.signatures import Definition, definition
 from ..errors import InputError, NotFoundError
+from ..repository.modules import Repository
+from ..repository.syntax import FunctionNode, definition
 from ..reward.rows import Row
 from .extract import slice_of
 from .marks import Mark, marks
-from .modules import Repository
 from .outside import Target
 from .pieces import Piece, cut, program_of, replaced, stage
 from .program import Program
-from .targets import plain
 
 DATA = "whet_data"
 """Folder in which each target has its rows, unless another is named."""
@@ -55,7 +54,7 @@ class Agent:
         self.repository = Repository(self.root.resolve())
         self.known = marks(self.repository)
         chosen = [self.mark(name) for name in dict.fromkeys(self.names)]
-        self.pieces = [cut(mark, self.text(mark.path)) for mark in chosen]
+        self.pieces = [cut(mark, self.repository.text(mark.path)) for mark in chosen]
         for mark in chosen:
             if self._callable(mark):
                 self.callees[mark.name] = self.callee(mark)
@@ -79,21 +78,13 @@ class Agent:
 
     def texts(self) -> dict[str, str]:
         """Path → text, of every Python file of the repository that can be read."""
-        loaded = [self.repository.load(path) for path in self.repository.files("*.py")]
+        loaded = [self.repository.load(path) for path in self.repository.files(".py")]
         return {module.path.as_posix(): module.text for module in loaded if module is not None}
 
     @property
     def start(self) -> Program:
         """The pieces as they stand."""
         return program_of(self.pieces)
-
-    def text(self, path: str) -> str:
-        """A file of the repository, its lines ending in a line feed."""
-        return plain(self.written(path))
-
-    def written(self, path: str) -> str:
-        """A file of the repository, with the line ends that it has."""
-        return (self.repository.root / path).read_bytes().decode()
 
     def mark(self, name: str) -> Mark:
         """The target of that name, or of the form `module:function`."""
@@ -147,7 +138,7 @@ class Agent:
         if module is None:
             raise InputError(f"{mark.path}: {self.repository.problems[mark.path]}")
         node, _ = definition(module.tree, mark.qualname)
-        return isinstance(node, Definition)
+        return isinstance(node, FunctionNode)
 
     def callee(self, mark: Mark) -> Callee:
         """The function that a mark names, with what it needs."""

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from ..errors import InputError
 from . import operators, targets
 from .program import Program, regions
-from .source import SIMPLE, Site, Source, definitions, is_number, parsed
+from .source import SIMPLE, Site, Source, changeable, is_number, parsed
 
 Edit = Callable[[Program, Program | None, random.Random], Program | None]
 """A change of the first program, with the second as a donor where the edit takes one."""
@@ -59,7 +59,7 @@ def number(program: Program, donor: Program | None, rng: random.Random) -> Progr
         assert isinstance(node, ast.Constant)
         assert isinstance(node.value, (int, float))
         changes.append((source.span(node), repr(_moved(node.value, rng))))
-    return program.with_part(name, source.cut(changes))
+    return program.with_part(name, source.spliced(changes))
 
 
 def _moved(value: int | float, rng: random.Random) -> int | float:
@@ -214,7 +214,7 @@ def shrink(program: Program, donor: Program | None, rng: random.Random) -> Progr
         if body:
             chosen, place = rng.choice(body)
             begin, end = source.span(chosen[place])
-            return program.with_part(name, source.cut([((begin, end), "pass")]))
+            return program.with_part(name, source.spliced([((begin, end), "pass")]))
     pairs = [
         (site, child)
         for site in source.sites()
@@ -243,7 +243,9 @@ def reorder(program: Program, donor: Program | None, rng: random.Random) -> Prog
     if isinstance(two, SIMPLE) and source.inside(two) and rng.random() < 0.7:
         return program.with_part(
             name,
-            source.cut([(source.span(one), source.segment(two)), (source.span(two), source.segment(one))]),
+            source.spliced(
+                [(source.span(one), source.segment(two)), (source.span(two), source.segment(one))]
+            ),
         )
     begin, end = source.span(one)
     before = source.raw[source.starts[one.lineno - 1] : begin].decode()
@@ -251,7 +253,7 @@ def reorder(program: Program, donor: Program | None, rng: random.Random) -> Prog
     text = source.segment(one) + (
         f"; {source.segment(one)}" if before.strip() else f"\n{before}{source.segment(one)}"
     )
-    return program.with_part(name, source.cut([((begin, end), text)]))
+    return program.with_part(name, source.spliced([((begin, end), text)]))
 
 
 def _donor(program: Program, donor: Program | None, rng: random.Random) -> tuple[str, Source, Source] | None:
@@ -303,13 +305,13 @@ def unite(program: Program, donor: Program | None, rng: random.Random) -> Progra
             mine, its = parsed(program.parts[name]), parsed(donor.parts[name])
         except (SyntaxError, ValueError):
             continue
-        theirs = definitions(its)
+        theirs = changeable(its)
         changes = []
-        for key, node in definitions(mine).items():
+        for key, node in changeable(mine).items():
             gift = theirs.get(key)
             if gift is not None and its.segment(gift) != mine.segment(node) and rng.random() < 0.5:
                 changes.append((mine.span(node), its.segment(gift)))
-        changed = changed.with_part(name, mine.cut(changes))
+        changed = changed.with_part(name, mine.spliced(changes))
     return None if changed.parts == program.parts else changed
 
 
@@ -320,7 +322,7 @@ def knobs(program: Program, donor: Program | None, rng: random.Random) -> Progra
         return None
     name, source = found
     places: list[tuple[str, targets.Target, list[operators.Knob]]] = []
-    for constant, node in definitions(source).items():
+    for constant, node in changeable(source).items():
         if "." in constant or not isinstance(node, (ast.Assign, ast.AnnAssign)):
             continue
         try:

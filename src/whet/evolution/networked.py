@@ -32,13 +32,13 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from ..data.callee import RUNNER, staged
-from ..data.signatures import Definition, definition
 from ..errors import BudgetExceeded, InputError
 from ..faults import fault_by
+from ..repository.files import SKIPPED
+from ..repository.syntax import FunctionNode, definition
 from ..sandbox import Pool, Result, Session
 from ..types import Failure, Fault, Json, digest
 from .agent import Agent
-from .modules import SKIPPED
 from .outside import Target
 from .pieces import Piece, replaced
 from .program import Program
@@ -300,7 +300,7 @@ def placed(agent: Agent, program: Program) -> dict[str, str]:
     for piece in agent.pieces:
         if piece.code:
             parts[piece.part] = _outside(piece, parts[piece.part])
-    return replaced(agent.pieces, Program(parts, program.main), agent.text)
+    return replaced(agent.pieces, Program(parts, program.main), agent.repository.text)
 
 
 def _outside(piece: Piece, text: str) -> str:
@@ -323,7 +323,7 @@ def _outside(piece: Piece, text: str) -> str:
                 f"{name}: nothing may be added beside a constant that is used outside of the sandbox"
             )
         return text
-    if not isinstance(node, Definition):
+    if not isinstance(node, FunctionNode):
         raise InputError(f"{name} cannot be called from outside of the sandbox")
     if "." in piece.mark.qualname:
         raise InputError(

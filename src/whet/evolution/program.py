@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..errors import InputError
+from ..repository.text import diff
 from ..types import digest
-from .targets import diff
 
 _MARKER = re.compile(r"^\W*EVOLVE-BLOCK-(START|END)\b", re.MULTILINE)
 _SEARCH = re.compile(

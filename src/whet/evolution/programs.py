@@ -20,6 +20,7 @@ import msgspec
 from ..experiment import Experiment
 from ..loop import Context, Update
 from ..models.base import Model
+from ..repository.text import as_written, diff
 from ..sandbox import Pool
 from ..store import Store
 from ..store.bundles import BUNDLE_FILE, write_bundle
@@ -37,7 +38,6 @@ from .proposing import Proposing
 from .records import Record, opened
 from .reports import Report
 from .settings import Settings, folder_in_git, lineage_of, modules_of
-from .targets import as_written, diff
 
 
 @dataclass
