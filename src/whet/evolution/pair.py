@@ -177,7 +177,7 @@ class _Beside:
         pair.cpu_seconds += found.cpu_seconds
         tell(found, co_resident=True)
         if last or (found.failure is not None and found.failure.fault is Fault.SANDBOX):
-            await self._live.leave(DOOR)
+            await self._live.close()
         return found
 
     async def _evaluated(self) -> Json:
