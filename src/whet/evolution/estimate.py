@@ -22,9 +22,8 @@ from .engine import SearchOptions
 from .judging import Judging
 from .population import Draw, Judged
 from .program import Program
-from .proposers import Proposer, Proposes
+from .proposers import Asking, Gradient, Proposer, Proposes
 from .proposing import Proposing
-from .reflection import Gepa, Gradient
 
 _FRESH = 0.5
 """Share of edits that behave like nothing before: 41 to 52 % in decision 042's searches."""
@@ -141,7 +140,7 @@ async def _estimated(
     options = optimizer.options
     proposals = options.iterations if options.iterations is not None else _by_time(options, budget, one)
     arms = len(proposers) + len(options.edits)
-    asked = [each for each in proposers if isinstance(each, Proposer | Gradient | Gepa)]
+    asked = [each for each in proposers if isinstance(each, Asking)]
     # What the two others show is about as long as what a Proposer shows.
     models = [each if isinstance(each, Proposer) else Proposer(each.model) for each in asked]
     twice = any(isinstance(each, Gradient) for each in asked)
