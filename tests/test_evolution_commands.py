@@ -45,7 +45,7 @@ def propose(command: Command, judged: Judged = JUDGED, number: int = 1) -> Progr
 def test_a_command_improves_the_program_and_is_one_arm_of_the_search(tmp_path: Path) -> None:
     found = search(options=SearchOptions(iterations=2, edits=()), proposers=[Command(agent(tmp_path, MEND))])
     assert found.best.score == 1.0
-    assert found.best.operator.startswith("command python")
+    assert found.lineage()[0].operator.startswith("command python")
     assert found.best.program.text.startswith("import math  # stays")
 
 

@@ -68,7 +68,7 @@ def test_a_model_that_proposes_is_asked_for_blocks_and_shown_the_feedback() -> N
     said = model.calls[0].text
     assert "square it" in said
     assert "return x * 2 + 1" in said
-    assert found.best.operator == "model scripted"
+    assert found.lineage()[0].operator == "model scripted"
 
 
 @pytest.mark.parametrize(
