@@ -251,20 +251,21 @@ def _say_estimate(found: Estimate, json: bool) -> int:
     def plain() -> None:
         money = "no price is known (--price)" if found.dollars is None else f"${found.dollars:.4f}"
         print(
-            f"nothing was spent: score {found.start_score:g} as it stands, {found.seconds_of_one:.3f} s an evaluation\n"
+            f"nothing was spent: score {found.start_score:g} as it stands, "
+            f"{found.seconds_per_evaluation:.3f} s an evaluation\n"
             f"proposals            {found.proposals:>10,}\n"
-            f"evaluations          {found.evaluations:>10,} at most, {found.evaluations_likely:,} likely\n"
-            f"model calls          {found.calls:>10,} at most\n"
+            f"evaluations          {found.evaluations_at_most:>10,} at most, {found.evaluations_likely:,} likely\n"
+            f"model calls          {found.model_calls_at_most:>10,} at most\n"
             f"tokens               {found.prompt_tokens:>10,} of prompts, {found.output_tokens:,} of answers\n"
             f"money                {money:>10}\n"
             f"seconds              {found.seconds:>10,.1f} without the models' own time"
         )
-        if found.agent_calls:
+        if found.agent_calls_at_most:
             print(
-                f"agent calls          {found.agent_calls:>10,} at most: what they cost is not in the above"
+                f"agent calls          {found.agent_calls_at_most:>10,} at most: what they cost is not in the above"
             )
-        if found.limits:
-            print(f"budget               {found.limits}")
+        if found.budget:
+            print(f"budget               {found.budget}")
 
     return _say(found.json(), json, plain)
 
