@@ -23,13 +23,11 @@ from evolution_world import (
 )
 
 from whet.errors import NotFoundError, TrainingRefused
-from whet.evolution.archive import Archive, Member, clearly_worse, paired, rungs
 from whet.evolution.effects import Effects, Trial, compared
 from whet.evolution.operators import knobs
-from whet.evolution.outcomes import value_of
-from whet.evolution.search_state import SearchState
+from whet.evolution.search_state import Archive, Member, SearchState, clearly_worse, paired, rungs
 from whet.evolution.targets import find
-from whet.loop import Context, Update
+from whet.loop import Context, Update, value_of
 from whet.loop_checks import check_optimizer
 from whet.optimizers.evolve import Evolve, EvolveOptions
 from whet.types import Budget, Bundle, Group, Json, Outcome, Score, Task, Trajectory, Version

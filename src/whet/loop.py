@@ -15,7 +15,7 @@ from typing import Protocol, runtime_checkable
 
 from .budget import Meter
 from .store import Log
-from .types import Bundle, Group, Json, Outcome, Preference, Task
+from .types import Bundle, Group, Json, Outcome, Preference, Task, Trajectory
 
 
 class Progress(Protocol):
@@ -130,3 +130,31 @@ def means(groups: Sequence[Group]) -> dict[str, float]:
                     if one.value is not None:
                         values.setdefault(name, []).append(one.value)
     return {name: sum(found) / len(found) for name, found in sorted(values.items())}
+
+
+def value_of(trajectory: Trajectory, score: str) -> float | None:
+    """The value of a trajectory to a learner that compares candidates; None if it has none, never 0 for missing.
+
+    Args:
+        score: name of a Score; `reward` is the sum of step rewards unless a Score has that name;
+            `success` is 1 or 0 by the outcome unless a Score has that name.
+
+    An infrastructure error is None whatever was scored: the candidate is not responsible for it.
+    """
+    if trajectory.outcome is Outcome.INFRASTRUCTURE_ERROR:
+        return None
+    if score in trajectory.scores:
+        value = trajectory.scores[score].value
+        return None if value is None or value != value else float(value)
+    if score == "reward":
+        return trajectory.reward
+    if score == "success" and trajectory.outcome is not Outcome.UNKNOWN:
+        return float(trajectory.outcome is Outcome.SUCCESS)
+    return None
+
+
+def mean_value(trajectories: Sequence[Trajectory], score: str) -> tuple[float | None, int]:
+    """Mean of the values there are, and how many were missing."""
+    values = [value for value in (value_of(run, score) for run in trajectories) if value is not None]
+    missing = len(trajectories) - len(values)
+    return (sum(values) / len(values) if values else None), missing

@@ -159,7 +159,8 @@ def _history(found: Found) -> dict[str, object]:
     return {
         "history": [{"proposal": number, "best_score": score} for number, score in found.history],
         "lineage": [
-            {name: getattr(record, field) for name, field in names.items()} for record in found.lineage()
+            {name: getattr(record, attribute) for name, attribute in names.items()}
+            for record in found.lineage()
         ],
         "operators": found.operators,
         "stopped": found.stopped,

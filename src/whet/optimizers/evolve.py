@@ -32,20 +32,22 @@ from dataclasses import asdict, replace
 import msgspec
 
 from ..errors import BudgetExceeded, NotFoundError, TrainingRefused
-from ..evolution.archive import (
-    Candidate,
-    Member,
-    clearly_worse,
-    paired,
-    rungs,
-)
-from ..evolution.breeding import FEW, proposed
 from ..evolution.effects import Effects, Trial, compared
 from ..evolution.engine import SearchOptions
 from ..evolution.functions import refusal
 from ..evolution.operators import Knob, knobs
 from ..evolution.proposers import Proposes
-from ..evolution.search_state import EvolveOptions, SearchState
+from ..evolution.search_state import (
+    FEW,
+    Candidate,
+    EvolveOptions,
+    Member,
+    SearchState,
+    clearly_worse,
+    paired,
+    proposed,
+    rungs,
+)
 from ..evolution.targets import Domain, Path
 from ..evolution.texts import Texts, edits_for
 from ..loop import Context, Update
@@ -323,8 +325,7 @@ class _Run:
         novel: list[Member] = []
         for child in children:
             await self._extend(child, probe)
-            shown = any(self._alike(child, other, probe) for other in novel)
-            if shown or self.search.archive.twin(child, probe):
+            if self.search.archive.twin(child, probe, novel):
                 self.search.duplicates += 1
             else:
                 novel.append(child)
@@ -437,10 +438,6 @@ class _Run:
             done=bool(reason),
             reason=reason,
         )
-
-    @staticmethod
-    def _alike(one: Member, other: Member, tasks: Sequence[str]) -> bool:
-        return all(one.record[task].behaviour == other.record[task].behaviour for task in tasks)
 
     def _versions(self, member: Member, lift: float) -> list[Version]:
         made = []
