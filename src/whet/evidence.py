@@ -1,4 +1,4 @@
-"""What an experiment's train tasks have on record: the evidence of learners that ask for no rollouts."""
+"""The recorded runs of an experiment's train tasks: the evidence of learners that ask for no rollouts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ COLLECTED = "collect"
 
 
 def takes_records(optimizer: Optimizer) -> bool:
-    """Whether it learns from the groups it is given, whatever there is, and asks for no fresh ones."""
+    """True if it learns from any groups that there are, and asks for no fresh ones."""
     return optimizer.group_size == 0 and getattr(optimizer, "takes_groups", True)
 
 
@@ -70,16 +70,16 @@ class Evidence:
 def learned_from(bundle: Bundle, tasks: Sequence[Task], store: Store | None) -> set[str]:
     """Ids of the tasks that the Versions of a Bundle learned from, with all tasks of their groups.
 
-    What a Version was made from stands in its `meta["data"]` (`data.lineage`), whoever made it: `whet train` knows
-    no split of an experiment that comes later.
+    A Version's `meta["data"]` (`data.lineage`) names the runs that it was made from, whoever made it: `whet train`
+    does not know the split of a later experiment.
     """
     runs = {run for version in bundle.values() for run in _runs(version)}
     if not runs:
         return set()
-    known = {run.task.id for run in store.trajectories(ids=sorted(runs))} if store is not None else set()
-    seen = [task for task in tasks if task.id in known or runs.intersection(_named(task))]
-    groups = {task.group for task in seen if task.group}
-    return {task.id for task in seen} | {task.id for task in tasks if task.group in groups}
+    recorded = {run.task.id for run in store.trajectories(ids=sorted(runs))} if store is not None else set()
+    learned = [task for task in tasks if task.id in recorded or runs.intersection(_named(task))]
+    groups = {task.group for task in learned if task.group}
+    return {task.id for task in learned} | {task.id for task in tasks if task.group in groups}
 
 
 def _runs(version: Version) -> Sequence[str]:

@@ -1,4 +1,4 @@
-"""What learning came to: the improved Bundle with its history, and every candidate on the way."""
+"""The outcome of learning: the improved Bundle with its history, and every candidate on the way."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Candidate:
     name: str
     bundle: Bundle
     entered: bool
-    """Whether the composition went on from it."""
+    """The composition went on from it."""
     reason: str
     """Why it entered or was left out, with the evidence, in a sentence."""
     validation: float | None = None
@@ -35,7 +35,7 @@ class Candidate:
 
 @dataclass(slots=True)
 class Accounts:
-    """Where every rollout has gone that ran beside training."""
+    """The fate of every rollout that ran beside training."""
 
     asked: int = 0
     """Rollouts begun, a retried one once."""
@@ -59,13 +59,13 @@ class Accounts:
 
     @property
     def balanced(self) -> bool:
-        """Whether every rollout that was begun is accounted for."""
+        """True if every rollout that was begun is accounted for."""
         return self.asked == self.finished + self.failed + self.cancelled + self.running
 
 
 @dataclass(frozen=True, kw_only=True)
 class Improvement:
-    """What `Experiment.improve` or `Experiment.compose` came back with."""
+    """The outcome of `Experiment.improve` or `Experiment.compose`."""
 
     bundle: Bundle
     parent: Bundle
@@ -80,7 +80,7 @@ class Improvement:
     candidates: Sequence[Candidate] = ()
     """Of a composition: every learner's result in the order in which they were tried."""
     fallbacks: Sequence[Bundle] = ()
-    """What the gate judges in its place if `bundle` does not pass, in this order: simpler candidates."""
+    """Simpler candidates, which the gate judges in this order if `bundle` does not pass."""
 
     accounts: Accounts | None = None
     """Of rollouts that ran beside training."""

@@ -305,7 +305,7 @@ def pairs_needed(differences: Sequence[float], *, null: float = 0.0, alpha: floa
 
     def log_wealth(n: int) -> float:
         top = max(growth) * n
-        return top + math.log(sum(math.exp(one * n - top) for one in growth) / len(growth))
+        return top + math.log(sum(math.exp(rate * n - top) for rate in growth) / len(growth))
 
     low, high = 0, 1_000_000
     if log_wealth(high) < goal:
@@ -349,10 +349,10 @@ def pairs_for(
     pairs = betting
     for _ in range(50):
         df = max(1, (pairs if clusters is None else min(clusters, pairs)) - 1)
-        wanted = max(betting, math.ceil(t_quantile(0.975, df) ** 2 * spread / (gain * gain)))
-        if wanted <= pairs:
+        needed = max(betting, math.ceil(t_quantile(0.975, df) ** 2 * spread / (gain * gain)))
+        if needed <= pairs:
             return pairs
-        pairs = wanted
+        pairs = needed
     return pairs
 
 
