@@ -430,8 +430,8 @@ class Experiment:
             read = set().union(*(self._episodes.read.get((id, Split.GATE.value), ()) for id in sides))
         verdict = between_different(verdict, self._known[verdict.candidate], against, read)
         if excluded:
-            left_out = f"{len(excluded)} of {len(self._gate)} gate tasks are left out, for a contender learned from them"
-            verdict = replace(verdict, reasons=(*verdict.reasons, left_out))
+            note = f"{len(excluded)} of {len(self._gate)} gate tasks are left out, for a contender learned from them"
+            verdict = replace(verdict, reasons=(*verdict.reasons, note))
         return record(self.store, verdict, (against, *bundles), experiment=self.name)
 
     def _seen_of_gate(self, bundles: Sequence[Bundle]) -> set[str]:
