@@ -29,9 +29,9 @@ class Form:
     @classmethod
     def of(cls, pieces: Sequence[Piece]) -> Form:
         """Pieces of a repository under the names of their targets, as traced code reads them."""
-        called = [each.mark.name for each in pieces]
-        names = {each.part: each.mark.name for each in pieces if called.count(each.mark.name) == 1}
-        return cls(program_of(pieces), names, {each.part: each.mark.kind for each in pieces})
+        called = [piece.mark.name for piece in pieces]
+        names = {piece.part: piece.mark.name for piece in pieces if called.count(piece.mark.name) == 1}
+        return cls(program_of(pieces), names, {piece.part: piece.mark.kind for piece in pieces})
 
     @cached_property
     def baseline(self) -> Bundle:

@@ -218,8 +218,8 @@ class Pieces(Searching):
             progress=partial(self.progress, name) if self.progress else None,
             meter=self._context.meter,
         )
-        found = self.searches[name] = await search.run()
-        finalists = [found.start.program, *(judged.program for judged in population.members())][
+        outcome = self.searches[name] = await search.run()
+        finalists = [outcome.start.program, *(judged.program for judged in population.members())][
             : FINALISTS + 1
         ]
         searched = {task.id for task in judge.tasks}

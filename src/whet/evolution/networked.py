@@ -183,13 +183,13 @@ class Caller:
         return [await self.call(args) for args in inputs]
 
     async def _asked(self, args: Sequence[Json]) -> Result:
-        positional, keywords, made = args
+        positional, keywords, init = args
         began = time.monotonic()
         try:
             async with asyncio.timeout(self._host.seconds):
                 if self._process is None:
                     await self._start()
-                self._say({"args": positional, "kwargs": keywords, "made": made})
+                self._say({"args": positional, "kwargs": keywords, "made": init})
                 while True:
                     line = await self._reader.readline()
                     if not line:

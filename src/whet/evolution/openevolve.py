@@ -311,30 +311,30 @@ def write_checkpoint(
         The folder that was made.
     """
     last = max((record.number for record in records), default=0)
-    said = {each.number: each.artifacts for each in members}
+    artifacts = {member.number: member.artifacts for member in members}
     by_number = {
-        record.number: replace(record, artifacts=said.get(record.number, record.artifacts))
+        record.number: replace(record, artifacts=artifacts.get(record.number, record.artifacts))
         for record in records
         if record.parts is not None
     }
-    kept = [by_number[each.number] for each in members if each.number in by_number]
+    recorded = [by_number[member.number] for member in members if member.number in by_number]
     best = max(by_number.values(), key=lambda record: (record.score or 0.0, -record.number))
-    if best not in kept:
-        kept.append(best)
-    place = folder / "checkpoints" / f"checkpoint_{last}"
-    (place / "programs").mkdir(parents=True, exist_ok=True)
+    if best not in recorded:
+        recorded.append(best)
+    checkpoint = folder / "checkpoints" / f"checkpoint_{last}"
+    (checkpoint / "programs").mkdir(parents=True, exist_ok=True)
     now = time.time()
-    for record in kept:
+    for record in recorded:
         text = json.dumps(_program(record, by_number, main, now))
-        (place / "programs" / f"{record.id}.json").write_text(text, encoding="utf-8")
+        (checkpoint / "programs" / f"{record.id}.json").write_text(text, encoding="utf-8")
     on_island: list[list[str]] = [[] for _ in range(islands)]
-    for record in kept:
+    for record in recorded:
         on_island[record.island % islands].append(record.id)
-    scores = {record.id: record.score or 0.0 for record in kept}
+    scores = {record.id: record.score or 0.0 for record in recorded}
     metadata = {
         "island_feature_maps": [{} for _ in range(islands)],
         "islands": on_island,
-        "archive": [record.id for record in kept],
+        "archive": [record.id for record in recorded],
         "best_program_id": best.id,
         "island_best_programs": [max(ids, key=lambda id: scores[id], default=None) for ids in on_island],
         "last_iteration": last,
@@ -343,9 +343,9 @@ def write_checkpoint(
         "last_migration_generation": 0,
         "feature_stats": {},
     }
-    (place / "metadata.json").write_text(json.dumps(metadata), encoding="utf-8")
-    _write_best(place, best, by_number, main, last)
-    return place
+    (checkpoint / "metadata.json").write_text(json.dumps(metadata), encoding="utf-8")
+    _write_best(checkpoint, best, by_number, main, last)
+    return checkpoint
 
 
 def _program(record: Record, by_number: Mapping[int, Record], main: str, now: float) -> dict[str, Json]:
@@ -384,9 +384,11 @@ def _generation(record: Record, by_number: Mapping[int, Record]) -> int:
     return steps
 
 
-def _write_best(place: Path, best: Record, by_number: Mapping[int, Record], main: str, last: int) -> None:
+def _write_best(
+    checkpoint: Path, best: Record, by_number: Mapping[int, Record], main: str, last: int
+) -> None:
     suffix = Path(main).suffix
-    (place / f"best_program{suffix}").write_text((best.parts or {})[main], encoding="utf-8")
+    (checkpoint / f"best_program{suffix}").write_text((best.parts or {})[main], encoding="utf-8")
     info = {
         "id": best.id,
         "generation": _generation(best, by_number),
@@ -397,7 +399,7 @@ def _write_best(place: Path, best: Record, by_number: Mapping[int, Record], main
         "timestamp": time.time(),
         "saved_at": time.time(),
     }
-    (place / "best_program_info.json").write_text(json.dumps(info, indent=2), encoding="utf-8")
+    (checkpoint / "best_program_info.json").write_text(json.dumps(info, indent=2), encoding="utf-8")
 
 
 def _language(main: str) -> str:
@@ -422,7 +424,7 @@ def read_checkpoint(folder: Path, main: str) -> list[Program]:
     """
     if not (folder / "metadata.json").is_file():
         raise InputError(f"{folder} is no OpenEvolve checkpoint: it has no metadata.json")
-    found: list[tuple[float, str, Program]] = []
+    ranked: list[tuple[float, str, Program]] = []
     for path in sorted((folder / "programs").glob("*.json")):
         try:
             data = msgspec.json.decode(path.read_bytes(), type=_Stored)
@@ -430,8 +432,8 @@ def read_checkpoint(folder: Path, main: str) -> list[Program]:
             score = float((data.metrics or {}).get("combined_score", 0.0))
         except (msgspec.MsgspecError, UnicodeDecodeError, InputError, TypeError, ValueError) as error:
             raise InputError(f"{path} is no program of an OpenEvolve checkpoint: {error}") from error
-        found.append((-score, path.name, program))
-    if not found:
+        ranked.append((-score, path.name, program))
+    if not ranked:
         raise InputError(f"{folder} holds no program: there is nothing in {folder / 'programs'}")
-    found.sort(key=lambda row: row[:2])
-    return [program for _, _, program in found]
+    ranked.sort(key=lambda row: row[:2])
+    return [program for _, _, program in ranked]

@@ -151,21 +151,21 @@ async def evolve_program(
         optimizer.seeds = read_checkpoint(checkpoint, form.start.main) if checkpoint else []
         optimizer.progress, optimizer.notice = progress, notice
         improvement = await experiment.improve(optimizer, rounds=1, budget=settings.budget)
-        found, population = optimizer.found, optimizer.members
-        assert found is not None
+        outcome, population = optimizer.found, optimizer.members
+        assert outcome is not None
         assert population is not None
         assert store is not None
         with store.batch() as batch:
-            batch.put_versions(*lineage_of(found, form))
+            batch.put_versions(*lineage_of(outcome, form))
             for version in form.baseline.values():
                 batch.declare(version)  # a name that this record knows can be released here
         record = _record(settings, output).resolve()
         write_bundle(output / BUNDLE_FILE, improvement.bundle, baseline=Bundle(), store=record)
-        best, patch = _write(path, output, found)
+        best, patch = _write(path, output, outcome)
         islands = settings.config.islands.num_islands
-        write_checkpoint(output, found.records, population.members(), islands, form.start.main)
+        write_checkpoint(output, outcome.records, population.members(), islands, form.start.main)
     report = Report(
-        searches={path.name: found},
+        searches={path.name: outcome},
         bundle=improvement.bundle,
         output=output,
         patch=patch,
@@ -240,18 +240,18 @@ async def _opened(
     return experiment, optimizer, output
 
 
-def _write(path: Path, output: Path, found: Found) -> tuple[Path, str]:
+def _write(path: Path, output: Path, outcome: Found) -> tuple[Path, str]:
     """Write the best program and its metrics; its path, and the patch."""
     best = output / "best" / f"best_program{path.suffix}"
     best.parent.mkdir(exist_ok=True)
     original = path.read_bytes().decode()
-    changed = as_written(original, found.best.program.text)
+    changed = as_written(original, outcome.best.program.text)
     best.write_bytes(changed.encode())
     info = {
-        "id": found.best.program.id,
-        "iteration": found.best.number,
-        "metrics": dict(found.best.metrics),
-        "score": found.best.score,
+        "id": outcome.best.program.id,
+        "iteration": outcome.best.number,
+        "metrics": dict(outcome.best.metrics),
+        "score": outcome.best.score,
     }
     (output / "best" / "best_program_info.json").write_text(json.dumps(info, indent=2), encoding="utf-8")
     return best, diff(folder_in_git(path.resolve().parent) + path.name, original, changed)

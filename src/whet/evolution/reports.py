@@ -80,13 +80,13 @@ class Report:
         searches, rows = self.searches.values(), self.agent is not None
         return {
             **(self._targets(self.agent) if self.agent is not None else self._program()),
-            "iterations": sum(found.iterations for found in searches),
-            "evaluations": sum(found.evaluations for found in searches),
-            "duplicates_skipped": sum(found.duplicates for found in searches),
-            "timeouts": sum(found.timeouts for found in searches),
-            "resumed": sum(found.replayed for found in searches),
+            "iterations": sum(outcome.iterations for outcome in searches),
+            "evaluations": sum(outcome.evaluations for outcome in searches),
+            "duplicates_skipped": sum(outcome.duplicates for outcome in searches),
+            "timeouts": sum(outcome.timeouts for outcome in searches),
+            "resumed": sum(outcome.replayed for outcome in searches),
             **({"changes_taken_back": self.taken_back} if rows else {}),
-            "cpu_seconds": round(sum(found.cpu_seconds for found in searches), 3),
+            "cpu_seconds": round(sum(outcome.cpu_seconds for outcome in searches), 3),
             "seconds": round(self.seconds, 3),
             "models": list(self.models),
             "spent": dict(self.spent),
@@ -96,19 +96,19 @@ class Report:
         }
 
     def _program(self) -> dict[str, Json]:
-        found = self.found
+        outcome = self.found
         return {
-            "best_score": found.best.score,
-            "start_score": found.start.score,
+            "best_score": outcome.best.score,
+            "start_score": outcome.start.score,
             "start_repeated": self.repeated,
-            "metrics": dict(found.best.metrics),
-            "scored": sum(record.status == "scored" for record in found.records if record.number > 0),
+            "metrics": dict(outcome.best.metrics),
+            "scored": sum(record.status == "scored" for record in outcome.records if record.number > 0),
             "best_program": str(self.best_path),
             "patch": str(self.patch_path),
             "bundle": str(self.output / BUNDLE_FILE),
-            "stopped": found.stopped,
+            "stopped": outcome.stopped,
             "ignored_options": list(self.ignored),
-            "operators": found.operators,
+            "operators": outcome.operators,
         }
 
     def _targets(self, agent: Agent) -> dict[str, Json]:
@@ -134,7 +134,7 @@ class Report:
         """Write the patch and the history into the output folder, and of targets the rows and the report."""
         output = self.output
         self.patch_path.write_bytes(self.patch.encode())
-        histories = {name: _history(found) for name, found in self.searches.items()}
+        histories = {name: _history(outcome) for name, outcome in self.searches.items()}
         history = histories if self.agent is not None else _history(self.found)
         (output / "history.json").write_text(json.dumps(history, indent=2), encoding="utf-8")
         if self.agent is None:
@@ -147,7 +147,7 @@ class Report:
         (output / "examples.jsonl").write_bytes(b"".join(line + b"\n" for line in lines))
 
 
-def _history(found: Found) -> dict[str, object]:
+def _history(outcome: Found) -> dict[str, object]:
     """A search as `history.json` has it."""
     names = {
         "proposal": "number",
@@ -157,13 +157,13 @@ def _history(found: Found) -> dict[str, object]:
         "program": "id",
     }
     return {
-        "history": [{"proposal": number, "best_score": score} for number, score in found.history],
+        "history": [{"proposal": number, "best_score": score} for number, score in outcome.history],
         "lineage": [
             {name: getattr(record, attribute) for name, attribute in names.items()}
-            for record in found.lineage()
+            for record in outcome.lineage()
         ],
-        "operators": found.operators,
-        "stopped": found.stopped,
+        "operators": outcome.operators,
+        "stopped": outcome.stopped,
     }
 
 

@@ -100,7 +100,10 @@ class Evolve:
     def identity(self) -> str:
         """Digest of what decides its results."""
         domains = [[name, *map(str, self.domains[name].items())] for name in sorted(self.domains)]
-        who = [self.model.name if self.model is not None else "", *(each.identity for each in self.proposers)]
+        who = [
+            self.model.name if self.model is not None else "",
+            *(proposer.identity for proposer in self.proposers),
+        ]
         return digest([self.named, self.score, asdict(self.options), domains, who])
 
     async def step(self, bundle: Bundle, groups: Sequence[Group], context: Context) -> Update:
@@ -233,9 +236,11 @@ class Evolve:
         rng = random.Random(f"{seed}:tasks")
         tasks = rng.sample([task.id for task in context.train], min(options.tasks, len(context.train)))
         room = len(context.validation)
-        left = context.meter.left("rollouts")
-        if left is not None:
-            room = min(room, int(options.validation_share * left / ((options.finalists + 1) * options.n)))
+        remaining = context.meter.left("rollouts")
+        if remaining is not None:
+            room = min(
+                room, int(options.validation_share * remaining / ((options.finalists + 1) * options.n))
+            )
         validation = rng.sample([task.id for task in context.validation], room)
         return SearchState(seed=seed, tasks=tasks, validation=validation, bundle=bundle.id)
 
@@ -275,7 +280,7 @@ class _Run:
         """Propose, probe, learn the effects and admit; False if there was nothing new to propose."""
         search, options = self.search, self.options
         rng = random.Random(f"{search.seed}:{search.generation}")
-        seen, before = set(search.archive.seen), search.duplicates
+        proposed_before, before = set(search.archive.seen), search.duplicates
         start = self.start.candidate
         children = proposed(search, start, places, self._effects(places), options, rng)
         if not children:
@@ -293,7 +298,7 @@ class _Run:
                 finished = await self._finished(novel, order, effects)
         except BudgetExceeded:
             # As if never proposed: with a larger budget the generation is run again, and the same.
-            search.archive.seen, search.duplicates = seen, before
+            search.archive.seen, search.duplicates = proposed_before, before
             raise
         search.trials += trials
         search.archive.admit(finished, self.start, options.parents)
@@ -440,19 +445,19 @@ class _Run:
         )
 
     def _versions(self, member: Member, lift: float) -> list[Version]:
-        made = []
+        versions = []
         for name in self.resources:
             old = self.base[name]
             content = member.candidate[name]
             if content != old.content:
                 meta = {"optimizer": "evolve", "score": self.score, "seed": self.search.seed}
                 figures = {"born": member.born, "move": member.move, "validation_lift": lift}
-                made.append(
+                versions.append(
                     Version(
                         resource=name, content=content, kind=old.kind, parent=old.id, meta={**meta, **figures}
                     )
                 )
-        return made
+        return versions
 
     def _winner(self) -> tuple[Member, float, float]:
         """The best member, with its paired lift over the incumbent on validation and its standard error.
@@ -470,9 +475,9 @@ class _Run:
             if not n or mean <= 1e-12:  # a tie keeps what is there
                 continue
             searched, _, tasks = paired(search.archive.members[id], self.start)
-            whole = mean if not search.validation else (n * mean + tasks * searched) / (n + tasks)
-            if whole > most + 1e-12:
-                best, most = search.archive.members[id], whole
+            overall = mean if not search.validation else (n * mean + tasks * searched) / (n + tasks)
+            if overall > most + 1e-12:
+                best, most = search.archive.members[id], overall
                 lift, error = mean, deviation if n > 1 else 0.0
         return best, lift, error
 
@@ -484,11 +489,11 @@ class _Run:
         if not tasks:
             return
         cost = len(tasks) * options.n
-        left = self.context.meter.left("rollouts")
-        kept = 0 if final else self._reserve()
-        if left is not None and left - kept < cost:
+        remaining = self.context.meter.left("rollouts")
+        reserved = 0 if final else self._reserve()
+        if remaining is not None and remaining - reserved < cost:
             raise BudgetExceeded(
-                f"rollouts: {left:g} left, {kept} kept for validation, {cost} more asked for by one candidate"
+                f"rollouts: {remaining:g} left, {reserved} kept for validation, {cost} more asked for by one candidate"
             )
         source = self.held if held else self.train
         chosen: list[Task] = [source[task] for task in tasks]
