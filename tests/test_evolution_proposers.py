@@ -117,7 +117,10 @@ def test_whet_evolve_asks_as_it_is_told(tmp_path: Path) -> None:
     report = asyncio.run(evolve_program(*files, settings, models=[ScriptedModel(critic)]))
     assert report.found.best.score > report.found.start.score
     assert list(report.models) == ["gradient scripted"]
-    assert asyncio.run(estimate_program(*files, settings, models=[ScriptedModel(critic)])).model_calls_at_most == 40
+    assert (
+        asyncio.run(estimate_program(*files, settings, models=[ScriptedModel(critic)])).model_calls_at_most
+        == 40
+    )
     with pytest.raises(InputError, match="--ask"):
         asyncio.run(evolve_program(*files, replace(settings, ask="magic"), models=[ScriptedModel(critic)]))
 

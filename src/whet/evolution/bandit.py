@@ -1,4 +1,4 @@
-"""Shares a budget among operators and models by what each earned per unit of its cost.
+"""Shares a budget among operators and models by the gain of each per unit of its cost.
 
 Thompson sampling on the rate of success, divided by the mean cost.  It differs from the textbook in
 two things: old successes fade, because an operator that found the first gains is rarely the one that
@@ -18,16 +18,16 @@ from ..types import Json
 
 @dataclass(slots=True)
 class Arm:
-    """One operator or model, and what it has come to."""
+    """One operator or model, and its record."""
 
     name: str
     tried: int = 0
     evaluated: int = 0
-    """Of those tried, how many were worth an evaluation."""
+    """Those of them that were worth an evaluation."""
     improved: int = 0
-    """Of those, how many beat their parent."""
+    """Those of them that beat their parent."""
     records: int = 0
-    """Of those, how many beat everything before them."""
+    """Those of them that beat everything before."""
     gain: float = 0.0
     """Sum of what the records added to the best score."""
     cost: float = 0.0
@@ -41,7 +41,7 @@ class Bandit:
 
     Args:
         names: of the arms.
-        fade: what a past result is worth after one more; 1 never forgets.
+        fade: weight of a past proposal after one more; 1 never forgets.
         floor: probability with which an arm is drawn evenly: none starves.
 
     Raises:
@@ -71,7 +71,7 @@ class Bandit:
     def learn(
         self, name: str, *, cost: float, evaluated: bool, improved: bool, gain: float | None = None
     ) -> None:
-        """Enter what one proposal came to; `gain` is what it added to the best score, if it did."""
+        """Enter one proposal; `gain` is its addition to the best score, None without one."""
         for arm in self.arms.values():
             arm.wins *= self.fade
             arm.losses *= self.fade
@@ -80,7 +80,7 @@ class Bandit:
         arm.evaluated += evaluated
         arm.cost += cost
         arm.improved += improved
-        # Beating one's parent is easy for small steps; it is the records that are wanted.
+        # Small steps beat a parent easily; only records make a search better.
         arm.wins += 1.0 if gain is not None else 0.3 * improved
         arm.losses += 0.0 if gain is not None else 1.0 - 0.3 * improved
         if gain is not None:
@@ -88,16 +88,9 @@ class Bandit:
             arm.gain += gain
 
     def table(self) -> list[dict[str, Json]]:
-        """One row per arm: what it was tried at and what it earned."""
+        """One row per arm: its proposals and its gain."""
+        columns = ("name", "tried", "evaluated", "improved", "records", "gain")
         return [
-            {
-                "name": arm.name,
-                "tried": arm.tried,
-                "evaluated": arm.evaluated,
-                "improved": arm.improved,
-                "records": arm.records,
-                "gain": arm.gain,
-                "cost": round(arm.cost, 3),
-            }
+            {column: getattr(arm, column) for column in columns} | {"cost": round(arm.cost, 3)}
             for arm in self.arms.values()
         ]

@@ -1,8 +1,8 @@
 """Few-shot examples for a prompt, chosen from runs that people rated well.
 
 A demonstration is an input with the answer that was liked, or with the correction of one that was not.  It is
-shown as a block of the text, so `blocks.py` drops, swaps and borrows it as any other.  Which one is added is
-drawn by what it has in common with a row that the parent gets wrong.
+shown as a block of the text, so `blocks.py` drops, swaps and borrows it as any other.  The next one is
+drawn by its similarity to a row that the parent gets wrong.
 
 Never taken: a row of the gate, one that shares a group with it or nearly repeats it (`pool_of`), and a row
 that the search is scored on, for a prompt that holds the answer proves nothing there.
@@ -59,12 +59,10 @@ def rated(rows: Iterable[Task]) -> list[Demonstration]:
         row_input = row.initial_state["input"]
         text = f"{_HEAD}Input: {_line(row_input)}\nAnswer: {_line(row.answer)}\n"
         if len(text) <= _LONGEST:
-            ranked.append(
-                (-(1.0 if rating is None else rating), row.id, Demonstration(row.id, text, _words(row_input)))
-            )
-    return [
-        demonstration for _, _, demonstration in sorted(ranked, key=lambda demonstration_: demonstration_[:2])
-    ]
+            demonstration = Demonstration(row.id, text, _words(row_input))
+            ranked.append((-(1.0 if rating is None else rating), row.id, demonstration))
+    ranked.sort(key=lambda rank: rank[:2])
+    return [demonstration for *_, demonstration in ranked]
 
 
 def pool_of(runs: Iterable[Task], rows: Sequence[Task]) -> list[Demonstration]:
@@ -82,7 +80,7 @@ def pool_of(runs: Iterable[Task], rows: Sequence[Task]) -> list[Demonstration]:
     return rated(run for run in candidates if run.id not in near)
 
 
-def set_aside(rows: Sequence[Task], most: int = 24) -> tuple[list[Task], list[Demonstration]]:
+def set_aside(rows: Sequence[Task]) -> tuple[list[Task], list[Demonstration]]:
     """Training rows without every fifth of those that can be shown, and these as demonstrations.
 
     Few rows are all searched on, and none is shown: under ten that can be.
@@ -91,7 +89,7 @@ def set_aside(rows: Sequence[Task], most: int = 24) -> tuple[list[Task], list[De
     if len(able) < 10:
         return list(rows), []
     order = sorted(able, key=lambda id: digest(["shown", id]))
-    shown = set(order[: min(most, len(able) // 5)])
+    shown = set(order[: min(24, len(able) // 5)])
     return [row for row in rows if row.id not in shown], [able[id] for id in sorted(shown)]
 
 
@@ -113,13 +111,8 @@ class Demonstrate:
 
     @property
     def identity(self) -> Json:
-        """What decides what is proposed."""
-        return [
-            "demonstrate",
-            [demonstration.id for demonstration in self.pool],
-            sorted(self.parts),
-            self.most,
-        ]
+        """All that decides its proposals."""
+        return ["demonstrate", [shown.id for shown in self.pool], sorted(self.parts), self.most]
 
     def __call__(self, draw: Draw, rng: random.Random) -> Program | None:
         """A child with another demonstration; None if there is none to show."""
@@ -172,7 +165,7 @@ def failing(instances: Mapping[str, float]) -> list[str]:
 
 
 def a_text(program: Program, among: Collection[str], rng: random.Random) -> str | None:
-    """A part that is no Python, drawn from `among` (from all if empty); None if there is none."""
+    """A part that is not Python, drawn from `among` (from all if empty); None if there is none."""
     names = [name for name in program.parts if not name.endswith(".py") and (not among or name in among)]
     return rng.choice(names) if names else None
 
@@ -186,7 +179,7 @@ def favoured(ranked: Sequence[Item], favour: float, rng: random.Random) -> Item:
 
 
 def is_demonstration(block: str) -> bool:
-    """Whether a block of a text is one of ours."""
+    """True if a block of a text is a demonstration."""
     return block.startswith(_HEAD)
 
 

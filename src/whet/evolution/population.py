@@ -23,6 +23,8 @@ from typing import Protocol
 from ..errors import InputError
 from .program import Program
 
+_INSPIRATIONS = 3
+
 
 @dataclass(frozen=True, slots=True)
 class Judged:
@@ -71,11 +73,11 @@ def _rank(judged: Judged) -> tuple[float, int]:
     return -judged.score, judged.number
 
 
-def _beside(parent: Judged, members: Sequence[Judged], inspirations: int, rng: random.Random) -> Draw:
+def _beside(parent: Judged, members: Sequence[Judged], rng: random.Random) -> Draw:
     """The draw of a parent, with a donor from the others and the best of them as inspirations."""
     others = [member for member in members if member.number != parent.number]
     donor = rng.choice(others) if others else None  # by its place in `members`, so before they are ranked
-    return Draw(parent, donor, tuple(sorted(others, key=_rank)[:inspirations]))
+    return Draw(parent, donor, tuple(sorted(others, key=_rank)[:_INSPIRATIONS]))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +96,7 @@ class IslandOptions:
     """Share of an island's elites that each neighbour is shown."""
     archive_size: int = 100
     """The best of all islands, from which exploitation draws."""
-    inspirations: int = 3
+    inspirations: int = _INSPIRATIONS
 
 
 class Islands:
@@ -225,15 +227,15 @@ class Islands:
 class Best:
     """The mu best, drawn evenly: a (mu + lambda) strategy."""
 
-    def __init__(self, mu: int = 10, inspirations: int = 3) -> None:
-        self.mu, self.inspirations = mu, inspirations
+    def __init__(self, mu: int = 10) -> None:
+        self.mu = mu
         self._members: list[Judged] = []
 
     def add(self, judged: Judged) -> None:
         self._members = sorted([*self._members, judged], key=_rank)[: self.mu]
 
     def draw(self, number: int, rng: random.Random) -> Draw:
-        return _beside(rng.choice(self._members), self._members, self.inspirations, rng)
+        return _beside(rng.choice(self._members), self._members, rng)
 
     def members(self) -> list[Judged]:
         return list(self._members)
@@ -245,8 +247,7 @@ class Front:
     Without instances a candidate counts as one instance, its score.
     """
 
-    def __init__(self, inspirations: int = 3) -> None:
-        self.inspirations = inspirations
+    def __init__(self) -> None:
         self._best: dict[str, tuple[float, list[Judged]]] = {}
 
     def add(self, judged: Judged) -> None:
@@ -280,7 +281,7 @@ class Front:
     def draw(self, number: int, rng: random.Random) -> Draw:
         members, wins = zip(*self._wins(), strict=True)
         parent = rng.choices(members, wins)[0]
-        return _beside(parent, members, self.inspirations, rng)
+        return _beside(parent, members, rng)
 
     def members(self) -> list[Judged]:
         return sorted((judged for judged, _ in self._wins()), key=_rank)

@@ -1,8 +1,8 @@
-"""A candidate of code evolution: a set of files and named texts, and what of it may change.
+"""A candidate of code evolution: a set of files and named texts, and its regions that may change.
 
 Between `EVOLVE-BLOCK-START` and `EVOLVE-BLOCK-END` comments, in any language, text may change; a
 part without markers may change everywhere.  Nothing here runs or imports a program.  `edits.py`
-says how programs change without a model, `proposers.py` how they change with one.
+changes programs without a model, `proposers.py` with one.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from typing import NamedTuple
 
 from ..errors import InputError
 from ..types import digest
-from .targets import diff
 
 _MARKER = re.compile(r"^\W*EVOLVE-BLOCK-(START|END)\b", re.MULTILINE)
 _SEARCH = re.compile(
@@ -40,7 +39,7 @@ class Program:
     """Named texts that are judged together.
 
     Raises:
-        InputError: `main` is none of the parts, or a name that would leave the folder of the program.
+        InputError: `main` is not a part, or a name would leave the folder of the program.
     """
 
     parts: Mapping[str, str]
@@ -50,10 +49,10 @@ class Program:
 
     def __post_init__(self) -> None:
         if self.main not in self.parts:
-            raise InputError(f"main part {self.main!r} is none of {sorted(self.parts)}")
+            raise InputError(f"main part {self.main!r} is not among {sorted(self.parts)}")
         for name in self.parts:
             if not name or name.startswith("/") or "\\" in name or {"..", ""} & set(name.split("/")):
-                raise InputError(f"{name!r} is no name of a part: give a path inside the program's folder")
+                raise InputError(f"{name!r} cannot name a part: give a path inside the program's folder")
 
     @property
     def id(self) -> str:
@@ -66,26 +65,19 @@ class Program:
         return self.parts[self.main]
 
     def shape(self) -> str:
-        """Digest that ignores what cannot matter: formatting, comments and docstrings of Python."""
+        """Digest that ignores formatting, comments and docstrings of Python, which cannot matter."""
         return digest([self.main, {name: _shape(name, text) for name, text in self.parts.items()}])
 
     def with_part(self, name: str, text: str) -> Program:
         """A copy with one part replaced."""
         return Program({**self.parts, name: text}, self.main)
 
-    def diff(self, changed: Program, folder: str = "") -> str:
-        """Unified diff to `other`, for `git apply`; `folder` is put before the names."""
-        names = sorted({*self.parts, *changed.parts})
-        return "".join(
-            diff(folder + name, self.parts.get(name, ""), changed.parts.get(name, "")) for name in names
-        )
-
 
 def text_of(path: Path, label: str) -> str:
     """The text of a file, without the byte order mark that some editors put before it.
 
     Args:
-        what: it is, as an error names it.
+        label: the file's name in errors.
 
     Raises:
         InputError: no file, no UTF-8, or named `.py` and no Python.
