@@ -26,7 +26,6 @@ from .guardrails import Guardrail
 from .improvement import Candidate, Improvement
 from .loop import Context, Optimizer
 from .reward import Reward, name_of
-from .stats import ClusterMean
 from .store import Log, Store
 from .types import Budget, Bundle, Group, Json, Split, Task, Verdict, digest
 
@@ -82,10 +81,8 @@ class Gain:
     """Paired differences of two candidates, clustered by group."""
 
     def __init__(self) -> None:
-        self._mean, self._clusters = ClusterMean(), dict[str, list[float]]()
-        self._new = 0.0
         self.rows: list[tuple[str, str, float, float]] = []
-        """Of each pair where it is from, its group, the difference, and the candidate's value."""
+        """Of each pair its source, its group, the difference, and the candidate's value."""
         self.broken = 0
         """Pairs left out because only the candidate has no value."""
 
@@ -101,39 +98,40 @@ class Gain:
     def take(self, source: str, group: str, difference: float, value: float) -> None:
         """Take in one pair: the difference, and the candidate's value."""
         self.rows.append((source, group, difference, value))
-        self._mean.add(difference, group)
-        self._clusters.setdefault(group, []).append(difference)
-        self._new += value
 
     @property
     def pairs(self) -> int:
-        return self._mean.n
+        return len(self.rows)
 
     @property
     def mean(self) -> float:
         """Mean difference over pairs; 0 of nothing."""
-        return self._mean.plain if self._mean.n else 0.0
+        return sum(difference for *_, difference, _ in self.rows) / self.pairs if self.rows else 0.0
 
     @property
     def candidate(self) -> float | None:
         """The candidate's own mean."""
-        return self._new / self._mean.n if self._mean.n else None
+        return sum(value for *_, value in self.rows) / self.pairs if self.rows else None
 
     @property
     def error(self) -> float | None:
         """Standard error of the mean difference, groups drawn anew; None of fewer than two groups."""
-        count = len(self._clusters)
+        mean, deviations = self.mean, dict[str, float]()
+        for _, group, difference, _ in self.rows:
+            deviations[group] = deviations.get(group, 0.0) + difference - mean
+        count = len(deviations)
         if count < 2:
             return None
-        squares = sum(sum(value - self.mean for value in inside) ** 2 for inside in self._clusters.values())
-        return math.sqrt(count / (count - 1) * squares) / self._mean.n
+        squares = sum(deviation**2 for deviation in deviations.values())
+        return math.sqrt(count / (count - 1) * squares) / self.pairs
 
     def settled(self, worth: float) -> bool:
         """True if more pairs would hardly change on which side of `worth` it lies."""
-        if self.error is None:
+        error = self.error
+        if error is None:
             return False
-        # One pair's worth is added: where no difference was seen yet, the error alone has no width.
-        return abs(self.mean - worth) >= CLEAR * math.hypot(self.error, 1 / self.pairs)
+        # One pair's worth is added: without any difference so far the error alone has no width.
+        return abs(self.mean - worth) >= CLEAR * math.hypot(error, 1 / self.pairs)
 
     def sentence(self, name: str, best: str, *, enters: bool) -> str:
         """The decision in words."""

@@ -53,7 +53,7 @@ from ..evolution.texts import Texts, edits_for
 from ..loop import Context, Update
 from ..models.base import Model
 from ..tracing.resources import resources
-from ..types import Bundle, Group, Task, Version, digest
+from ..types import Bundle, Group, Version, digest
 
 __all__ = ["Evolve", "EvolveOptions"]
 
@@ -445,19 +445,18 @@ class _Run:
         )
 
     def _versions(self, member: Member, lift: float) -> list[Version]:
-        versions = []
-        for name in self.resources:
-            old = self.base[name]
-            content = member.candidate[name]
-            if content != old.content:
-                meta = {"optimizer": "evolve", "score": self.score, "seed": self.search.seed}
-                figures = {"born": member.born, "move": member.move, "validation_lift": lift}
-                versions.append(
-                    Version(
-                        resource=name, content=content, kind=old.kind, parent=old.id, meta={**meta, **figures}
-                    )
-                )
-        return versions
+        meta = {
+            "optimizer": "evolve",
+            "score": self.score,
+            "seed": self.search.seed,
+            "born": member.born,
+            "move": member.move,
+            "validation_lift": lift,
+        }
+        return [
+            replace(version, parent=self.base[version.resource].id, meta=meta)
+            for version in self._trial(member)
+        ]
 
     def _winner(self) -> tuple[Member, float, float]:
         """The best member, with its paired lift over the incumbent on validation and its standard error.
@@ -496,7 +495,7 @@ class _Run:
                 f"rollouts: {remaining:g} left, {reserved} kept for validation, {cost} more asked for by one candidate"
             )
         source = self.held if held else self.train
-        chosen: list[Task] = [source[task] for task in tasks]
+        chosen = [source[task] for task in tasks]
         trial = self.base.put(*self._trial(member))
         # One seed for every candidate: luck is shared, and pairs are pairs.
         seed = search.seed + 1 if held else search.seed
