@@ -90,25 +90,6 @@ def test_scores_shuffled_across_candidates_bring_nothing_on_held_out_tasks() -> 
     assert max(lifts) <= 0.0, lifts
 
 
-def test_interrupted_and_resumed_equals_uninterrupted() -> None:
-    async def job() -> None:
-        train, validation = tasks(40, 1, "t"), tasks(20, 2, "v")
-        straight, updates = await run(
-            evolve(), (world := World()), world.context(train, validation, seed=4), start_bundle()
-        )
-        bundle, state = start_bundle(), None
-        for expected in updates:
-            context = World().context(train, validation, seed=4, state=state)
-            update = await evolve().step(bundle, (), context)
-            assert update.bundle == expected.bundle
-            assert update.state == expected.state
-            assert update.metrics == expected.metrics
-            bundle, state = update.bundle, msgspec.json.decode(msgspec.json.encode(update.state))
-        assert straight.metrics["generation"] == 3
-
-    asyncio.run(job())
-
-
 def test_a_search_that_the_budget_ended_goes_on_with_more_budget() -> None:
     async def job() -> None:
         train = tasks(40, 1, "t")
