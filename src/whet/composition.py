@@ -297,6 +297,7 @@ class Composition:
         """The gain over the best so far, on more and more evidence while it is close."""
         gain, new = Gain(), improvement.bundle
         task_ids = [task.id for task in (*self.work.validation, *self.fresh)]
+        # Everything that the comparison depends on: a resumed composition must not take another one's answer.
         key = digest((self.best.id, new.id, self.metric, self.worth, task_ids, self.work.seed))
         if key in self._log:
             recorded = self._log.get(key)

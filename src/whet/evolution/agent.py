@@ -49,7 +49,8 @@ class Agent:
     """Name → function, of the targets that are functions, and of the entry."""
     entry: str | None = None
     """Name of the function that everything is judged through."""
-    _path: str = ""
+    entry_path: str = ""
+    """File of an entry that runs outside."""
 
     def __post_init__(self) -> None:
         self.repository = Repository(self.root.resolve())
@@ -177,14 +178,8 @@ class Agent:
         assert module is not None
         path = "/".join(module.name.split(".")) + ("/__init__.py" if module.package else ".py")
         self.callees[mark.name] = Callee(mark.name, f"{module.name}:{mark.qualname}", {path: module.text})
-        self._path = mark.path
+        self.entry_path = mark.path
         return mark.name
-
-    def entry_path(self, module: str) -> str:
-        """Where in the repository the module of the entry is; raises InputError for any other."""
-        if self.entry is None or self.callees[self.entry].entry.partition(":")[0] != module:
-            raise InputError(f"{module} is not the module of the entry")
-        return self._path
 
     def _entry(self) -> str | None:
         """The entry that was named; else the only target, or the one that uses all others."""

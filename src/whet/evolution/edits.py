@@ -1,8 +1,8 @@
-"""Edits of Python text without a model: the syntax tree says where, the text is cut there and nowhere else.
+"""Edits of Python text without a model: a place is found in the syntax tree, and the text is cut there alone.
 
 Everything outside the replaced expression or statement keeps its formatting and comments.  An edit
-draws only from the generator it is given and returns None where it has nothing to work on.  These
-edits are blind: that a child parses, imports and runs is checked before it costs an evaluation.
+draws only from the generator passed to it and returns None where it has nothing to work on.  These
+edits are blind: a child is parsed, imported and run before it costs an evaluation.
 
 `number`, `operator`, `operand`, `grow`, `guard`, `shrink` and `reorder` change one program;
 `graft` and `unite` bring in parts of a second one.  `knobs` moves literal constants inside the
@@ -316,4 +316,4 @@ EDITS: dict[str, Edit] = {
     edit.__name__: edit
     for edit in (knobs, number, operator, operand, grow, guard, shrink, reorder, graft, unite)
 }
-"""Name → edit, in the order in which the bandit lists them."""
+"""Name → edit; the bandit draws by this order, so a change of it changes every search."""

@@ -1,4 +1,4 @@
-"""What each setting of each knob is worth, by all that was run so far, and draws from that belief.
+"""The worth of each setting of each knob, by all trials so far, and draws from that belief.
 
 A search that compares whole candidates on a few hundred tasks each cannot tell a gain of two points
 from luck.  But candidates share settings: together they have tried every setting on thousands of
@@ -23,7 +23,7 @@ from ..types import Json
 from .operators import Knob, get, put
 
 MEMORY = 0.85
-"""What a generation's trials count for, one generation later."""
+"""Weight of a generation's trials, one generation later."""
 PRIOR = 0.15
 """Standard deviation of an effect before anything was run, in standard deviations of a task's score."""
 MOST_LEVELS = 7
@@ -31,7 +31,7 @@ MOST_LEVELS = 7
 
 
 class Trial(NamedTuple):
-    """What one candidate did on its probe, compared with the others of its generation."""
+    """One candidate's result on its probe, compared with the others of its generation."""
 
     levels: tuple[int, ...]
     """Its setting of each modelled knob, as a place in that knob's levels."""
@@ -73,7 +73,7 @@ class Effects:
     Args:
         places: the knobs.
         start: a candidate, whose numbers are among the levels of unbounded knobs.
-        trials: what was run so far.
+        trials: all so far.
         generation: the coming one, from which the age of trials is counted.
     """
 
@@ -149,7 +149,7 @@ class Effects:
                     shares[first + level] += 1.0 / len(some)
             for trial in some:
                 weight = MEMORY ** (generation - born) * trial.tasks / spread
-                # Centred within the generation, as the lifts are: what all had in common says nothing.
+                # Centred within the generation, as the lifts are: common settings carry no information.
                 row = [-share for share in shares]
                 for first, level in zip(self._first, trial.levels, strict=True):
                     row[first + level] += 1.0

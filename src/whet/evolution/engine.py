@@ -35,9 +35,9 @@ _EVERY = {**EDITS, **BLOCKS}
 _PAIRED = frozenset({"graft", "unite", "borrow"})
 """Edits that need a donor."""
 _TRIES = 16
-"""Edits tried for one proposal before it is given up: most of what fails does so for nothing."""
+"""Edits tried for one proposal before it is given up: an edit that fails mostly costs nothing."""
 _CHEAP = 0.1
-"""What a proposal that never reached the evaluator costs, in evaluations."""
+"""Cost of a proposal that never reached the evaluator, in evaluations."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,7 +201,7 @@ class Search:
                 "there is nothing to propose with: no edit fits the program. Configure a model "
                 "(llm.models in config.yaml, or OPENAI_API_KEY)."
             )
-        self._bandit = Bandit(arms)
+        self._bandit = Bandit(arms)  # the order of the arms is part of the random stream
         self._slots = asyncio.Semaphore(self.options.workers)
 
     async def run(self) -> Found:
@@ -219,6 +219,7 @@ class Search:
         try:
             while self.options.iterations is None or number < self.options.iterations:
                 number += 1
+                # Before the draw, and no further: a proposal that saw a later commit would depend on the workers.
                 if number > self.options.in_flight:
                     await self._commit(tasks, number - self.options.in_flight)
                 ended = self._over(number)
@@ -311,6 +312,7 @@ class Search:
         return child
 
     async def _replay(self, record: Record) -> Record:
+        # A replayed proposal passes too: those behind it, which are new, wait for it.
         for turnstile in (self._texts, self._acts):
             await turnstile.wait(record.number)
             turnstile.leave(record.number)

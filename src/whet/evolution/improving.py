@@ -113,6 +113,7 @@ class Pieces(Searching):
             self._proposers = await self.proposing.open(context, stack)
             self._writer = next((arm.model for arm in self._proposers if isinstance(arm, Proposer)), None)
             gains = [(piece, *await self._search(piece.mark.name, [piece], start, share)) for piece in own]
+            # Largest gain first: an adopted piece changes the end-to-end score that the next piece must keep.
             for piece, best, before, after in sorted(gains, key=lambda gain: gain[3] - gain[2], reverse=True):
                 await self._take(piece, best, (before, after), through)
             if rest and through is not None:

@@ -1,4 +1,4 @@
-"""An agent that keeps its network: it runs as its owner does, and what evolves of it stays shut in.
+"""An agent that keeps its network: it runs as its owner does, and its code that evolves stays in the sandbox.
 
 Each candidate gets a copy of the repository and a process of its own there, with the owner's interpreter,
 environment and network.  A text that evolves (a prompt, a tool's description, a skill) is data, written
@@ -7,8 +7,8 @@ copy by one that asks for it: it is called in the sandbox, by JSON, and what can
 the reason.  So nothing that a proposer wrote runs outside of the sandbox, and the scores may prove something.
 
 The agent itself does what it does: its tools reach what they reach, so give it a test account where they
-write.  A failure of its endpoint is the machine's, not the candidate's, and has no score.  Answers are
-asked for once: the same candidate on the same row is the same answer for the rest of the run.
+write.  A failure of its endpoint is the machine's, not the candidate's, and has no score.  Every answer is
+requested once: the same candidate on the same row has the same answer for the rest of the run.
 """
 
 from __future__ import annotations
@@ -229,13 +229,14 @@ class Caller:
         return {"raised": result.failure.type, "message": f"{name}: {result.failure.message}"}
 
     async def _start(self) -> None:
-        agent, module = self._host.agent, self._target.entry.partition(":")[0]
+        agent = self._host.agent
         self._folder = tempfile.TemporaryDirectory(prefix="whet-agent-")
         folder = Path(self._folder.name)
         self._host.copy(folder, self._changed)
-        inside = agent.repository.base(agent.repository.root / agent.entry_path(module))
+        inside = agent.repository.base(agent.repository.root / agent.entry_path)
         base = folder / inside.relative_to(agent.repository.root)
         paths = dict.fromkeys(map(str, (base, folder, folder / "src")))
+        # WHET_BUNDLE would put a released text in the place of the candidate's.
         environment = {key: value for key, value in os.environ.items() if key != "WHET_BUNDLE"}
         environment["PYTHONPATH"] = os.pathsep.join([*paths, *filter(None, [os.environ.get("PYTHONPATH")])])
         text = Path(__file__).with_name("agent_process.py").read_text(encoding="utf-8")
@@ -250,7 +251,7 @@ class Caller:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=self._stderr,
-                start_new_session=True,
+                start_new_session=True,  # so that killpg ends all that the agent started
             )
         ours.setblocking(False)
         self._reader, self._writer = await asyncio.open_connection(sock=ours, limit=64 << 20)
@@ -305,7 +306,7 @@ def _outside(piece: Piece, text: str) -> str:
     try:
         node, _ = definition(ast.parse(text), piece.mark.qualname)
     except (SyntaxError, ValueError) as error:
-        raise InputError(f"{name} is no Python any more: {error}") from error
+        raise InputError(f"{name} is not valid Python any more: {error}") from error
     if isinstance(node, (ast.Assign, ast.AnnAssign)) and node.value is not None:
         try:
             ast.literal_eval(node.value)

@@ -1,7 +1,7 @@
 """Moves in the space of literal values: mutation, crossover and merging inside each knob's domain.
 
 These operators *tune*; they have no ideas.  They change numbers, switches, choices and lists that
-already stand in a rule, and draw only from the generator they are given, so the same seed makes
+a rule already holds, and draw only from the generator passed to them, so the same seed makes
 the same proposals.  Text is left alone unless a hint lists its choices: rewriting it takes a model.
 """
 
@@ -88,7 +88,7 @@ def stepped(value: Json, places: Sequence[Knob], rng: random.Random) -> Json:
 
 
 def crossover(first: Json, second: Json, places: Sequence[Knob], rng: random.Random) -> Json:
-    """A copy of `one` with each knob taken from `other` with probability one half."""
+    """A copy of `first` with each knob taken from `second` with probability one half."""
     for knob in places:
         if rng.random() < 0.5:
             first = put(first, knob.path, get(second, knob.path))
@@ -96,7 +96,7 @@ def crossover(first: Json, second: Json, places: Sequence[Knob], rng: random.Ran
 
 
 def merge(first: Json, second: Json, base: Json, places: Sequence[Knob]) -> Json:
-    """A copy of `one` with what `other` changed since `base` wherever `one` still has the base's value.
+    """A copy of `first` with the changes of `second` since `base` wherever `first` still has the base's value.
 
     The three-way merge of version control: two gains found apart come together in one child, which
     uniform crossover does once in four times for two changes and hardly ever for more.

@@ -224,6 +224,7 @@ class Targets(Holding):
 
     async def _next(self, live: Live, process: Any, target: Target, function: str, row_input: Json) -> Result:
         """The result for an input: made ahead, or of a call that is made now, together with those to come."""
+        # By identity: two rows with equal inputs are two calls, for a function may remember.
         if live.ahead and live.ahead[0][0] is row_input:
             return live.ahead.popleft()[1]
         live.ahead.clear()

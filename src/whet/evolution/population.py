@@ -123,7 +123,7 @@ class Islands:
 
     def add(self, judged: Judged) -> None:
         """Enter it on its island, and the start program on all; migrate when it is time."""
-        if self._length is None:
+        if self._length is None:  # the start program is entered first
             self._length = max(1, sum(map(len, judged.program.parts.values())))
         values = self._features(judged)
         for name, value in values.items():
@@ -156,6 +156,7 @@ class Islands:
 
     def draw(self, number: int, rng: random.Random) -> Draw:
         """From the islands in turn: the island's best, one of its elites, or one of the archive's."""
+        # Every call of rng below is part of a search's random stream: one more or less changes all searches.
         options = self.options
         island = number % options.num_islands
         elites = sorted(self.grids[island].values(), key=_rank)

@@ -193,7 +193,7 @@ def apply_patch(program: Program, text: str) -> Program:
     its lines have to be right.
 
     Raises:
-        InputError: no hunk, a file that is no part of the program, or lines that no part holds.
+        InputError: no hunk, a file that is not part of the program, or lines that no part holds.
     """
     parts = dict(program.parts)
     name = ""

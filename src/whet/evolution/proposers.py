@@ -58,7 +58,7 @@ class Proposes(Protocol):
 
     @property
     def price(self) -> float:
-        """Of one proposal, in evaluations: what the bandit sets its gains against."""
+        """Of one proposal, in evaluations: the bandit divides gains by it."""
         ...
 
     @property
@@ -212,7 +212,7 @@ class Gepa(Asking):
     """Records of the minibatch that it reflects on."""
 
     def __post_init__(self) -> None:
-        _signature()
+        _signature()  # a missing extra is reported before anything is spent
 
     async def propose(self, draw: Draw, number: int) -> Program:
         """See `Proposes`."""

@@ -51,7 +51,7 @@ class Report:
     verdict: Verdict | None = None
     """None where nothing better was found, or there are no rows to judge on."""
     why: str = ""
-    """Why there is no verdict."""
+    """The reason for no verdict."""
     taken_back: int = 0
     """Changes that earned nothing."""
     evaluators: Mapping[str, str] = field(default_factory=dict)

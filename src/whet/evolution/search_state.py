@@ -72,12 +72,12 @@ class EvolveOptions:
 
 
 class Entry(NamedTuple):
-    """What one member did on one task."""
+    """One member's result on one task."""
 
     value: float | None
     """Mean score over its rollouts, None if none was scored."""
     behaviour: str
-    """Digest of what it did and returned, over the same seeds for every member."""
+    """Digest of its actions and outputs, over the same seeds for every member."""
 
 
 @dataclass(slots=True)
@@ -88,7 +88,7 @@ class Member:
     born: int = 0
     """Generation."""
     move: str = "start"
-    """What made it: `start`, `random`, `drawn`, `expected`, `mutate`, `crossover`, `merge`."""
+    """Its origin: `start`, `random`, `drawn`, `expected`, `mutate`, `crossover`, `merge`."""
     record: dict[str, Entry] = field(default_factory=dict)
     missing: int = 0
     """Rollouts that ended without a score: excluded from every mean."""
@@ -98,16 +98,15 @@ class Member:
         self.id = self.id or digest(dict(self.candidate))
 
     def add(self, groups: Iterable[Group], score: str) -> None:
-        """Enter what rollouts of this member brought."""
+        """Enter rollouts of this member."""
         for group in groups:
             value, missing = mean_value(group.trajectories, score)
             self.missing += missing
             self.record[group.task.id] = Entry(value, behaviour(group))
 
-    def mean(self, tasks: Iterable[str] | None = None) -> float | None:
-        """Mean value over the scored tasks of `tasks`, all recorded ones by default."""
-        chosen = self.record if tasks is None else [task for task in tasks if task in self.record]
-        values = [value for task in chosen if (value := self.record[task].value) is not None]
+    def mean(self) -> float | None:
+        """Mean value over the recorded tasks that have one."""
+        values = [entry.value for entry in self.record.values() if entry.value is not None]
         return sum(values) / len(values) if values else None
 
 
@@ -218,7 +217,7 @@ class Archive:
 
 @dataclass(slots=True)
 class SearchState:
-    """All that a search knows; its JSON form is the optimizer's state."""
+    """A search so far; its JSON form is the optimizer's state."""
 
     seed: int
     tasks: list[str]
@@ -229,7 +228,7 @@ class SearchState:
     """Id of the Bundle that the last step returned: another one means the world has changed."""
     archive: Archive = field(default_factory=Archive)
     trials: list[Trial] = field(default_factory=list)
-    """What every child did on its probe."""
+    """The result of every child on its probe."""
     validated: dict[str, Member] = field(default_factory=dict)
     """Member id → its record on the validation tasks."""
     generation: int = 0

@@ -64,7 +64,7 @@ class Evolve:
     Args:
         resources: names; everything in the bundle that can vary and whatever `@whet.evolve` and `whet.resource`
             declared in this process if None. Texts first, then what is plain JSON.
-        score: what to maximise: a Score's name, `success` or `reward`.
+        score: to maximise: a Score's name, `success` or `reward`.
         domains: resource → path → Domain, usually `targets.find(source, "RULE").domains`; what has
             none is inferred from its type.
         model: proposes changes of texts and functions.
@@ -285,7 +285,7 @@ class _Run:
         children = proposed(search, start, places, self._effects(places), options, rng)
         if not children:
             return await self._closed(places, rng)
-        # Each generation probes other tasks: what is learned of a setting holds for all of them.
+        # Each generation probes other tasks, so that an effect holds for all of them.
         order = rng.sample(search.tasks, len(search.tasks))
         best = search.archive.population[0]
         try:
@@ -317,7 +317,7 @@ class _Run:
         return True
 
     def _effects(self, places: Sequence[Knob], more: Sequence[Trial] = ()) -> Effects:
-        """What each setting is worth by the trials so far and `more`."""
+        """The worth of each setting by the trials so far and `more`."""
         search = self.search
         return Effects(
             places, self.start.candidate, [*search.trials, *more], generation=search.generation + bool(more)
@@ -411,7 +411,7 @@ class _Run:
             search.validated[id] = member
 
     def update(self, reason: str) -> Update:
-        """What the step returns: the winner so far, the state and the figures."""
+        """The step's Update: the winner so far, the state and the figures."""
         search, archive = self.search, self.search.archive
         if not search.start:
             return Update(bundle=self.base, state=None, metrics={"rollouts": 0.0}, done=True, reason=reason)
@@ -461,8 +461,8 @@ class _Run:
     def _winner(self) -> tuple[Member, float, float]:
         """The best member, with its paired lift over the incumbent on validation and its standard error.
 
-        Who is not better there is out: what the search itself has seen flatters what it chose.  Among the
-        others everything that is known decides, the search's tasks and validation together.
+        A member that is not better there is out: the search's own tasks flatter its choices.  Among the
+        others the search's tasks and validation decide together.
         """
         search = self.search
         records = search.validated if search.validation else dict(search.archive.members)
