@@ -98,7 +98,7 @@ class Experiment:
             )
         self.seed, self.store, self.name = seed, store, name
         self.record, self.progress = record, progress
-        self.env, self.policy, self.rewards = env, maker, rewards
+        self.env, self.policy, self.rewards = env, maker, tuple(rewards)
         admit(rewards, tasks)
         self._episodes = Episodes(
             env=env,

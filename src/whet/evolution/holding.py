@@ -11,6 +11,7 @@ from typing import Any
 
 from ..env import Env, StepResult
 from ..errors import EnvError
+from ..policy import Action, Policy
 from ..sandbox import Result
 from ..types import Bundle, Failure, Fault, Json, Task
 
@@ -86,11 +87,24 @@ class Live:
             await self.close()
 
 
+class _Candidate:
+    """The Policy of one episode: the candidate of a Bundle; nothing outside of its process is drawn by chance."""
+
+    def __init__(self, env: Holding, bundle: Bundle) -> None:
+        self._env, self._bundle = env, bundle
+
+    async def act(self, observation: Json, /) -> Action:
+        # Where nobody else holds the candidate this call is the first and the last.
+        async with self._env.held(self._bundle) as live, live.lock:
+            return Action(await self._env.answer(live, self._bundle, observation))
+
+
 class Holding:
-    """An Env factory that keeps what rollouts of one Bundle share for as long as somebody holds it."""
+    """An Env factory that keeps the process of a Bundle for its rollouts as long as somebody holds it."""
 
     def __init__(self) -> None:
-        self._live: dict[str, Live] = {}
+        self.live: dict[str, Live] = {}
+        """Bundle id → its process, of those that are held."""
         self.cpu_seconds = 0.0
         """Of all calls so far."""
 
@@ -98,21 +112,29 @@ class Holding:
         """A fresh episode."""
         return OneAnswer()
 
-    def live(self, bundle: Bundle) -> Live | None:
-        """The processes of a Bundle, None if nobody holds it."""
-        return self._live.get(bundle.id)
+    def policy(self, bundle: Bundle, seed: int, /) -> Policy:
+        """The candidate of a Bundle."""
+        return _Candidate(self, bundle)
+
+    async def answer(self, live: Live, bundle: Bundle, observation: Json) -> Json:
+        """The candidate's answer.
+
+        Raises:
+            CallFailed: there is none.
+        """
+        raise NotImplementedError
 
     @asynccontextmanager
     async def held(self, bundle: Bundle) -> AsyncIterator[Live]:
         """The processes of a Bundle: shared by all that hold it, ended with the last of them."""
-        live = self._live.setdefault(bundle.id, Live())
+        live = self.live.setdefault(bundle.id, Live())
         live.holders += 1
         try:
             yield live
         finally:
             live.holders -= 1
             if not live.holders:
-                del self._live[bundle.id]
+                del self.live[bundle.id]
                 await live.close()
 
 

@@ -19,7 +19,6 @@ from ..data.callee import RUNNER, staged
 from ..data.signatures import Signature
 from ..errors import InputError
 from ..faults import fault_of
-from ..policy import Action, Policy
 from ..reward.evaluator import Evaluator
 from ..sandbox import Pool, Result, Session, exact
 from ..types import Bundle, Failure, Json, Score, Task, Trajectory, digest
@@ -166,26 +165,6 @@ class Compared:
         return Score(self.name, score, feedback, self.version)
 
 
-class _Candidate:
-    """The Policy of one call: the function as a Bundle has it."""
-
-    def __init__(self, env: Targets, bundle: Bundle) -> None:
-        self._env, self._bundle = env, bundle
-
-    async def act(self, observation: Json, /) -> Action:
-        env, bundle = self._env, self._bundle
-        live = env.live(bundle)
-        if live is None:  # nobody holds it, so this call is the first and the last
-            async with env.held(bundle):
-                return await self.act(observation)
-        async with live.lock:
-            result = await env.call(live, bundle, observation["function"], observation["input"])
-        tell(result)
-        if result.failure is not None:
-            raise CallFailed(result.failure)
-        return Action(result.value)
-
-
 class Targets(Holding):
     """Env factory for functions of a repository: a task is a row, an episode one call of the candidate.
 
@@ -199,17 +178,21 @@ class Targets(Holding):
         super().__init__()
         self.targets, self.ways, self.form = targets, ways, form
 
-    def policy(self, bundle: Bundle, seed: int, /) -> Policy:
-        """The function as the bundle has it; nothing of it is drawn by chance."""
-        return _Candidate(self, bundle)
-
     @property
     def trusted_only(self) -> bool:
         """Candidates run without a sandbox."""
         return any(way.trusted_only for way in self.ways.values())
 
-    async def call(self, live: Live, bundle: Bundle, function: str, row_input: Json) -> Result:
-        """A candidate's answer to one input; one that hung or died is not asked again."""
+    async def answer(self, live: Live, bundle: Bundle, observation: Json) -> Json:
+        """A function's answer to the input of a row."""
+        result = await self._call(live, bundle, observation["function"], observation["input"])
+        tell(result)
+        if result.failure is not None:
+            raise CallFailed(result.failure)
+        return result.value
+
+    async def _call(self, live: Live, bundle: Bundle, function: str, row_input: Json) -> Result:
+        """The call of a candidate with one input; one that hung or died is not called again."""
         if function in live.ended:
             return live.ended[function]
         target, way = self.targets[function], self.ways[function]
@@ -244,7 +227,7 @@ class Targets(Holding):
 
     def expect(self, bundle: Bundle, tasks: Sequence[Task]) -> None:
         """See `EnvFactory`; calls that a model is asked in, and pays for, are made one at a time."""
-        live = self.live(bundle)
+        live = self.live.get(bundle.id)
         if live is not None:
             live.expected = deque(
                 (function, task.initial_state["input"])

@@ -23,7 +23,6 @@ import msgspec
 
 from ..errors import InputError, TrainingRefused
 from ..loop import Rollout
-from ..policy import Action, Policy
 from ..sandbox import Pool, Result, Session
 from ..types import Bundle, Fault, Json, Outcome, Split, Task, Trajectory
 from .candidates import Form
@@ -142,76 +141,6 @@ class JudgeOptions:
     """Compare what candidates do on recorded calls before the evaluation."""
 
 
-class _Beside:
-    """The Policy of one episode: the program of a Bundle with its evaluator beside it."""
-
-    def __init__(self, pair: Pair, bundle: Bundle) -> None:
-        self._pair, self._bundle = pair, bundle
-
-    async def act(self, observation: Json, /) -> Action:
-        pair, ask = self._pair, observation["ask"]
-        async with pair.held(self._bundle) as live, live.lock:
-            if ask == "evaluate":
-                return Action(await self._evaluated(live))
-            if ask == "behaviour" and not pair.own_behaviour:
-                call = "behave", [pair.at, _CALLS]
-            elif ask == "record":
-                call = "record", [pair.path, pair.stages[0], pair.at]
-            else:
-                call = ask, [pair.path, pair.at] if ask == "behaviour" else [pair.path]
-            answer = await self._call(live, *call)
-        if answer.failure is not None:
-            raise CallFailed(answer.failure)
-        return Action(answer.value)
-
-    async def _call(self, live: Live, function: str, args: list[Json], *, last: bool = False) -> Result:
-        """Call one of our functions inside; `last` ends the process."""
-        pair = self._pair
-        session = await live.session(DOOR, lambda: pair.opened(self._bundle))
-        answer: Result = await session.call([function, args], seconds=pair.options.timeout, last=last)
-        pair.cpu_seconds += answer.cpu_seconds
-        tell(answer, co_resident=True)
-        if last or (answer.failure is not None and answer.failure.fault is Fault.SANDBOX):
-            await live.close()
-        return answer
-
-    async def _evaluated(self, live: Live) -> Json:
-        """The evaluator's stages as far as the thresholds let it."""
-        pair = self._pair
-        metrics: dict[str, float] = {}
-        artifacts: dict[str, str] = {}
-        instances: dict[str, float] = {}
-        first: float | None = None
-        printed = ""
-        for number, stage in enumerate(pair.stages):
-            last = stage == pair.stages[-1]
-            answer = await self._call(live, "evaluate", [pair.path, stage, pair.at], last=last)
-            printed += answer.stdout
-            if answer.failure is not None:
-                if not number or answer.failure.fault is Fault.SANDBOX:
-                    raise CallFailed(answer.failure)
-                name = stage.removeprefix("evaluate_")
-                artifacts[f"{name}_stderr"] = f"{answer.failure.type}: {answer.failure.message}"[:2000]
-                metrics[f"{name}_passed"] = 0.0
-                break
-            metrics |= {name: value for name, value in answer.value["metrics"].items() if name != "error"}
-            artifacts |= answer.value["artifacts"]
-            instances |= answer.value["instances"]
-            first = pair.fitness(metrics) if not number else first
-            # As in OpenEvolve: a stage is reached over a threshold, and without one not at all.
-            thresholds = pair.options.cascade_thresholds
-            score = pair.fitness(metrics)
-            if number >= len(thresholds) or score is None or score < thresholds[number]:
-                break
-        return {
-            "metrics": metrics,
-            "artifacts": artifacts,
-            "instances": instances,
-            "first": first,
-            "printed": printed[-2000:],
-        }
-
-
 class Pair(Holding):
     """Env factory: a program of a Bundle, with its evaluator in the same process.
 
@@ -245,9 +174,68 @@ class Pair(Holding):
         """Programs run without a sandbox."""
         return self.runner.sandbox.trusted_only
 
-    def policy(self, bundle: Bundle, seed: int, /) -> Policy:
-        """The program as the bundle has it; nothing is drawn by chance out here."""
-        return _Beside(self, bundle)
+    async def answer(self, live: Live, bundle: Bundle, observation: Json) -> Json:
+        """The answer to one of the requests."""
+        ask = observation["ask"]
+        if ask == "evaluate":
+            return await self._evaluated(live, bundle)
+        if ask == "behaviour" and not self.own_behaviour:
+            call = "behave", [self.at, _CALLS]
+        elif ask == "record":
+            call = "record", [self.path, self.stages[0], self.at]
+        else:
+            call = ask, [self.path, self.at] if ask == "behaviour" else [self.path]
+        answer = await self._call(live, bundle, *call)
+        if answer.failure is not None:
+            raise CallFailed(answer.failure)
+        return answer.value
+
+    async def _call(
+        self, live: Live, bundle: Bundle, function: str, args: list[Json], *, last: bool = False
+    ) -> Result:
+        """Call one of our functions inside; `last` ends the process."""
+        session = await live.session(DOOR, lambda: self.opened(bundle))
+        answer: Result = await session.call([function, args], seconds=self.options.timeout, last=last)
+        self.cpu_seconds += answer.cpu_seconds
+        tell(answer, co_resident=True)
+        if last or (answer.failure is not None and answer.failure.fault is Fault.SANDBOX):
+            await live.close()
+        return answer
+
+    async def _evaluated(self, live: Live, bundle: Bundle) -> Json:
+        """The evaluator's stages as far as the thresholds let it."""
+        metrics: dict[str, float] = {}
+        artifacts: dict[str, str] = {}
+        instances: dict[str, float] = {}
+        first: float | None = None
+        printed = ""
+        for number, stage in enumerate(self.stages):
+            last = stage == self.stages[-1]
+            answer = await self._call(live, bundle, "evaluate", [self.path, stage, self.at], last=last)
+            printed += answer.stdout
+            if answer.failure is not None:
+                if not number or answer.failure.fault is Fault.SANDBOX:
+                    raise CallFailed(answer.failure)
+                name = stage.removeprefix("evaluate_")
+                artifacts[f"{name}_stderr"] = f"{answer.failure.type}: {answer.failure.message}"[:2000]
+                metrics[f"{name}_passed"] = 0.0
+                break
+            metrics |= {name: value for name, value in answer.value["metrics"].items() if name != "error"}
+            artifacts |= answer.value["artifacts"]
+            instances |= answer.value["instances"]
+            first = self.fitness(metrics) if not number else first
+            # As in OpenEvolve: a stage is reached over a threshold, and without one not at all.
+            thresholds = self.options.cascade_thresholds
+            score = self.fitness(metrics)
+            if number >= len(thresholds) or score is None or score < thresholds[number]:
+                break
+        return {
+            "metrics": metrics,
+            "artifacts": artifacts,
+            "instances": instances,
+            "first": first,
+            "printed": printed[-2000:],
+        }
 
     def opened(self, bundle: Bundle) -> AbstractAsyncContextManager[Session]:
         """A process of its own for one candidate, in which everything about it happens."""
