@@ -146,29 +146,22 @@ def verdict(
     return guarded(result, before, after, margin=suite_margin)
 
 
-def guarded(
-    verdict: Verdict,
-    before: Side,
-    after: Side,
-    *,
-    name: str = "guard suite",
-    metric: str = "success",
-    margin: float,
-) -> Verdict:
-    """The gate's verdict, withdrawn where a suite of what must not be forgotten has dropped.
+def guarded(verdict: Verdict, before: Side, after: Side, *, margin: float) -> Verdict:
+    """The gate's verdict, withdrawn where success on a guard suite has dropped.
 
     Args:
         before: results of the baseline on the suite.
         after: results of the candidate on the same tasks.
-        margin: how far the metric may fall; it must be *shown* to have fallen no further.
+        margin: how far success may fall; it must be *shown* to have fallen no further.
     """
-    suite = compare(before, after, metric=metric, margin=margin, against=name)
+    name = "guard suite"
+    suite = compare(before, after, metric="success", margin=margin, against=name)
     held = {**verdict.guardrails, name: suite.promote}
     if suite.promote:
         return replace(verdict, guardrails=held)
     low, high = suite.interval
     reason = (
-        f"{name}: {metric} changed by {suite.effect:+.3f} [{low:+.3f}, {high:+.3f}] on {suite.n} tasks, "
+        f"{name}: success changed by {suite.effect:+.3f} [{low:+.3f}, {high:+.3f}] on {suite.n} tasks, "
         f"and must be shown to fall by no more than {margin:g}"
     )
     return replace(verdict, promote=False, guardrails=held, reasons=[*verdict.reasons, reason])
