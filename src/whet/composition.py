@@ -363,15 +363,15 @@ class Composition:
             self._evaluated.add((bundle.id, source))
 
 
-def parts_of(groups: Sequence[Group], count: int = FOLDS) -> list[list[Group]]:
-    """The groups in at most `count` parts of about equal size; a task group (a task without one) is never divided.
+def parts_of(groups: Sequence[Group]) -> list[list[Group]]:
+    """The groups in at most FOLDS parts of about equal size; a task group (a task without one) is never divided.
 
     Dealt by size and not hashed: of three task groups a hash leaves parts empty, and a large one beside others.
     """
     members: dict[str, list[Group]] = {}
     for group in groups:
         members.setdefault(group.task.group or group.task.id, []).append(group)
-    parts: list[list[Group]] = [[] for _ in range(min(count, len(members)))]
+    parts: list[list[Group]] = [[] for _ in range(min(FOLDS, len(members)))]
     for name in sorted(members, key=lambda name: (-len(members[name]), digest(("part", name)))):
         min(parts, key=len).extend(members[name])
     return parts

@@ -15,6 +15,11 @@ from dataclasses import dataclass
 from ..errors import InputError
 from ..types import Json
 
+_FADE = 0.995
+"""Weight of a past proposal after one more; 1 would never forget."""
+_FLOOR = 0.3
+"""Probability with which an arm is drawn evenly: none starves."""
+
 
 @dataclass(slots=True)
 class Arm:
@@ -41,24 +46,21 @@ class Bandit:
 
     Args:
         names: of the arms.
-        fade: weight of a past proposal after one more; 1 never forgets.
-        floor: probability with which an arm is drawn evenly: none starves.
 
     Raises:
         InputError: no arm, or one name twice.
     """
 
-    def __init__(self, names: Sequence[str], *, fade: float = 0.995, floor: float = 0.3) -> None:
+    def __init__(self, names: Sequence[str]) -> None:
         if not names or len(set(names)) < len(names):
             raise InputError(f"a bandit needs arms with different names; given {list(names)}")
         self.arms = {name: Arm(name) for name in names}
-        self.fade, self.floor = fade, floor
 
     def choose(self, rng: random.Random, allowed: Sequence[str] | None = None) -> str:
         """The name of an arm, drawn with the generator given; one of `allowed` if that is given."""
         names = [name for name in self.arms if allowed is None or name in allowed]
         even = rng.choice(names)  # also where it is not used, so that the draws after it are the same
-        if rng.random() < self.floor:
+        if rng.random() < _FLOOR:
             return even
         drawn = {}
         for name in names:
@@ -73,8 +75,8 @@ class Bandit:
     ) -> None:
         """Enter one proposal; `gain` is its addition to the best score, None without one."""
         for arm in self.arms.values():
-            arm.wins *= self.fade
-            arm.losses *= self.fade
+            arm.wins *= _FADE
+            arm.losses *= _FADE
         arm = self.arms[name]
         arm.tried += 1
         arm.evaluated += evaluated

@@ -36,6 +36,8 @@ WARM = (DOOR,)
 """The modules of a pool for a pair: loaded before the first fork, they cost a candidate nothing."""
 RESULTS = "runs.db"
 """The record in a folder of results: it marks a folder below the evaluator's as one."""
+_LARGEST = 16 << 20
+"""Bytes of an evaluator's folder; one with more is taken without its subfolders."""
 _CALLS = "calls.json"
 """Where the calls that are compared lie beside the program."""
 _ASKS = ("stages", "record", "behaviour", "evaluate")
@@ -66,13 +68,12 @@ class Evaluator:
             )
 
     @classmethod
-    def read(cls, path: Path, *, without: Collection[Path] = (), limit: int = 16 << 20) -> Evaluator:
+    def read(cls, path: Path, *, without: Collection[Path] = ()) -> Evaluator:
         """The evaluator in a file, with the files of its folder, which it may read and import.
 
         Args:
             without: paths to leave out: the output folder, and the record. Other folders that
                 hold results of ours are left out anyway.
-            limit: bytes; a folder with more is taken without its subfolders.
 
         Raises:
             InputError: no such file, or a folder that is too large even without its subfolders.
@@ -86,11 +87,11 @@ class Evaluator:
             files = [
                 file for file in sorted(path.parent.glob(pattern)) if _staged(file, path.parent, left_out)
             ]
-            if sum(file.stat().st_size for file in files) <= limit:
+            if sum(file.stat().st_size for file in files) <= _LARGEST:
                 break
         else:
             raise InputError(
-                f"the folder of {path} holds more than {limit >> 20} MiB, and all of it would be staged for every "
+                f"the folder of {path} holds more than {_LARGEST >> 20} MiB, and all of it would be staged for every "
                 "evaluation. Put the evaluator into a folder of its own, with the data that it needs."
             )
         parts: dict[str, str | bytes] = {
