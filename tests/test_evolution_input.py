@@ -69,26 +69,6 @@ def test_a_byte_order_mark_is_no_part_of_the_program_and_stays_in_its_file(
 
 
 @pytest.mark.parametrize(
-    ("config", "expected"),
-    [
-        ("llm: {models: [{name: a, weight: heavy}]}", "llm.weight is 'heavy'"),
-        ("llm: {primary_model: a, temperature: hot}", "llm.temperature is 'hot'"),
-        ("llm: {primary_model: a, api_base: 5}", "llm.api_base is 5"),
-        ("early_stopping_patience: -5", "early_stopping_patience is -5"),
-        ("evaluator: {memory_limit_mb: 0}", "evaluator.memory_limit_mb is 0"),
-    ],
-)
-def test_an_option_of_the_wrong_kind_is_refused_by_its_name(
-    config: str, expected: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    pytest.importorskip("yaml")
-    program, evaluator = write(tmp_path)
-    (tmp_path / "config.yaml").write_text(config, encoding="utf-8")
-    err = refused(capsys, program, evaluator, "--config", tmp_path / "config.yaml", *OFFLINE)
-    assert expected in err
-
-
-@pytest.mark.parametrize(
     ("stored", "expected"),
     [
         (None, "holds no program"),

@@ -1,4 +1,4 @@
-"""The rounds of one `improve`: groups, a step, a checkpoint, until there is nothing more to do."""
+"""The rounds of one `improve`: groups, a step, a checkpoint, until there is nothing left to do."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .store import Log
 from .types import Bundle, Json
 
 Watch = Callable[[int, Mapping[str, float]], None]
-"""Told the number of a round, from 1, and all its metrics."""
+"""Called with the number of a round, from 1, and all its metrics."""
 
 
 def told(
@@ -48,7 +48,7 @@ async def rounds_of(
         rounds: in all, those of earlier processes included; None until the optimizer is done, the source
             dry or the budget used up.
         context: of the round of this number, from 0.
-        watch: told each round before its checkpoint.
+        watch: called with each round before its checkpoint.
 
     Raises:
         TrainingRefused: from the optimizer.

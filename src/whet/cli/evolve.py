@@ -167,18 +167,20 @@ def _print_estimate(estimate: Estimate, json: bool) -> int:
     money = "no price is known (--price)" if estimate.dollars is None else f"${estimate.dollars:.4f}"
     print(
         f"nothing was spent: score {estimate.start_score:g} as it stands, "
-        f"{estimate.seconds_of_one:.3f} s an evaluation\n"
+        f"{estimate.seconds_per_evaluation:.3f} s an evaluation\n"
         f"proposals            {estimate.proposals:>10,}\n"
-        f"evaluations          {estimate.evaluations:>10,} at most, {estimate.evaluations_likely:,} likely\n"
-        f"model calls          {estimate.calls:>10,} at most\n"
+        f"evaluations          {estimate.evaluations_at_most:>10,} at most, {estimate.evaluations_likely:,} likely\n"
+        f"model calls          {estimate.model_calls_at_most:>10,} at most\n"
         f"tokens               {estimate.prompt_tokens:>10,} of prompts, {estimate.output_tokens:,} of answers\n"
         f"money                {money:>10}\n"
         f"seconds              {estimate.seconds:>10,.1f} without the models' own time"
     )
-    if estimate.agent_calls:
-        print(f"agent calls          {estimate.agent_calls:>10,} at most: their cost is not included above")
-    if estimate.limits:
-        print(f"budget               {estimate.limits}")
+    if estimate.agent_calls_at_most:
+        print(
+            f"agent calls          {estimate.agent_calls_at_most:>10,} at most: their cost is not included above"
+        )
+    if estimate.budget:
+        print(f"budget               {estimate.budget}")
     return 0
 
 

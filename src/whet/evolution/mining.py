@@ -29,7 +29,7 @@ from .blocks import ITEM, blocks, joined
 from .demonstrations import a_text, failing, favoured, is_demonstration
 from .population import Draw
 from .program import Program, regions
-from .reflection import ask
+from .proposers import ask
 
 _WORD = re.compile(r"[^\W_]{2,}")
 _SUPPORT = 3

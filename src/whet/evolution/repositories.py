@@ -39,7 +39,7 @@ from .engine import SearchOptions
 from .estimate import Estimate, estimated
 from .improving import FINALISTS, Pieces, judged_by
 from .networked import Networked
-from .outside import Compared, Comparer, Inside, Targets, Way
+from .outside import Compared, Comparer, Inside, Targets
 from .pieces import patch
 from .records import Record
 from .reports import Pairs, Report, findings_of
@@ -263,7 +263,7 @@ async def _ways(
     options: SearchOptions,
     output: Path,
     stack: AsyncExitStack,
-) -> tuple[dict[str, Way], Networked | None, Pool]:
+) -> tuple[dict[str, Inside], Networked | None, Pool]:
     """How each function is called, how an entry that keeps its network is, and where evaluators run."""
     timeout = 10.0 if settings.timeout is None else settings.timeout
     outside = agent.entry if source.network else None
@@ -275,7 +275,7 @@ async def _ways(
     inside = Inside(await stack.enter_async_context(pool))
     # A pool of their own, so that an evaluator never shares a process with a candidate.
     bench = await stack.enter_async_context(Pool(settings.sandbox(timeout, 1024)))
-    ways: dict[str, Way] = dict.fromkeys(rows, inside)
+    ways: dict[str, Inside] = dict.fromkeys(rows, inside)
     if outside is None:
         return ways, None, bench
     network = Networked(

@@ -12,10 +12,9 @@ from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 
 from ..errors import InputError, TrainingRefused
-from ..loop import Rollout
+from ..loop import Rollout, mean_value, value_of
 from ..types import Bundle, Failure, Outcome, Task, Trajectory, canonical, digest
 from .judging import Judgement, Judging, timed_out
-from .outcomes import mean_value, value_of
 from .outside import Comparer, Targets
 from .program import Program
 

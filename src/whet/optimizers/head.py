@@ -22,9 +22,8 @@ from typing import Any
 
 from ..boosting import BoostingOptions, CrossFit, folds_of, log_loss
 from ..errors import BudgetExceeded, MissingExtra, TrainingRefused
-from ..evolution.outcomes import mean_value, value_of
 from ..heads import Candidate, Decided, decided, judge, load_head, seen, vector
-from ..loop import Context, Update
+from ..loop import Context, Update, mean_value, value_of
 from ..stats import auc
 from ..types import Bundle, Group, Json, Trajectory, Version
 

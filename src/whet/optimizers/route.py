@@ -21,9 +21,8 @@ from dataclasses import dataclass
 from statistics import NormalDist
 
 from ..errors import InputError, TrainingRefused
-from ..evolution.outcomes import value_of
 from ..heads import RouterTable, cell
-from ..loop import Context, Update
+from ..loop import Context, Update, value_of
 from ..types import Bundle, Group, Json, Task, Version, digest
 
 __all__ = ["Route", "RouteOptions", "RouterTable"]
