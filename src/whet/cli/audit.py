@@ -15,7 +15,7 @@ from .app import app, existing
 if TYPE_CHECKING:
     from ..reward.generation import Folder, Generated
     from ..reward.proof import Proof
-    from ..reward.rows import Row
+    from ..types import Task
 
 
 @app.command
@@ -187,7 +187,7 @@ def _refitted(folder: Folder, store: Path, name: str, json: bool) -> Generated:
     return fitted.made
 
 
-def _rows(data: Path | None, target: str | None) -> list[Row]:
+def _rows(data: Path | None, target: str | None) -> list[Task]:
     """Known answers of a file or folder; of a target those that nothing is held back of."""
     from ..data import examples
     from ..errors import InputError
@@ -200,14 +200,14 @@ def _rows(data: Path | None, target: str | None) -> list[Row]:
     if path.is_file():
         return read_rows(path)
     rows = [row for row in examples.load(path) if row.split is not Split.GATE]
-    spoken = [row for row in rows if row.goal or row.label is not None]
+    spoken = [row for row in rows if row.answer_known or "label" in row.meta]
     # What a function answers today is known to be good only where nobody has said anything.
     return spoken or rows
 
 
 async def _made(
     folder: Folder,
-    rows: Sequence[Row],
+    rows: Sequence[Task],
     name: str,
     kind: str | None,
     endpoint: tuple[str | None, str | None, str],

@@ -16,16 +16,15 @@ from itertools import islice
 from typing import Any
 
 import msgspec
-from msgspec import UNSET
 
 from ..errors import InputError
 from ..models import Model
 from ..models.recorded import Recorded
-from ..reward.rows import Row
+from ..reward.rows import row
 from ..sandbox import Pool, Result
-from ..types import Fault, Json, Split, Trajectory, canonical
+from ..types import Fault, Json, Split, Task, Trajectory, canonical
 from .callee import Callee
-from .examples import divided, leaks, standing_of, task_of
+from .examples import divided, leaks, standing_of
 from .recorded import distinct, recorded, why_none
 from .signatures import Signature, examples
 from .synthesis import Unknown, inputs, near
@@ -82,7 +81,7 @@ async def generate(
     texts: Mapping[str, str] | None = None,
     model: Model | None = None,
     seed: int = 0,
-) -> tuple[list[Row], Account]:
+) -> tuple[list[Task], Account]:
     """Rows for a function, each with its split.
 
     Args:
@@ -101,15 +100,15 @@ async def generate(
     signature = callee.signature
     account = Account(wanted)
     held = list(runs)
-    found, repeated = distinct(recorded(signature, callee.entry.partition(":")[2], held))
-    if held and not found:
+    calls, repeated = distinct(recorded(signature, callee.entry.partition(":")[2], held))
+    if held and not calls:
         account.dropped[why_none(signature.name, held)] = len(held)
     if repeated:
         account.dropped["the same input again"] = repeated
     # Those that people spoke of first; then as they came.
-    rows = sorted(found, key=lambda row: not (row.goal or row.label is not None))[:wanted]
-    if len(found) > wanted:
-        account.dropped["more traces than asked for"] = len(found) - wanted
+    rows = sorted(calls, key=lambda task: not (task.answer_known or "label" in task.meta))[:wanted]
+    if len(calls) > wanted:
+        account.dropped["more traces than asked for"] = len(calls) - wanted
     if len(rows) < wanted:
         rows += await _ran(callee, examples(signature, texts or {}), rows, wanted, account, pool)
     if len(rows) < wanted and model is not None:
@@ -124,12 +123,12 @@ async def generate(
     return rows, account
 
 
-def _conclude(account: Account, rows: Sequence[Row], asked: bool) -> None:
+def _conclude(account: Account, rows: Sequence[Task], asked: bool) -> None:
     account.kept = len(rows)
-    account.sources = dict(Counter(str(row.provenance.get("how")) for row in rows))
-    account.goals = sum(row.goal for row in rows)
-    account.splits = {part.value: sum(row.split is part for row in rows) for part in Split}
-    account.leakage = str(leaks(task_of(row, "") for row in rows)) if rows else ""
+    account.sources = dict(Counter(str(task.meta["provenance"].get("how")) for task in rows))
+    account.goals = sum(task.answer_known for task in rows)
+    account.splits = {part.value: sum(task.split is part for task in rows) for part in Split}
+    account.leakage = str(leaks(rows)) if rows else ""
     account.gate = standing_of(rows).sentence if rows else ""
     if account.kept < account.wanted:
         reasons = (
@@ -141,41 +140,47 @@ def _conclude(account: Account, rows: Sequence[Row], asked: bool) -> None:
 
 async def _ran(
     callee: Callee,
-    given: Iterable[Row],
-    rows: Sequence[Row],
+    candidates: Iterable[Task],
+    rows: Sequence[Task],
     wanted: int,
     account: Account,
     pool: Pool,
-) -> list[Row]:
+) -> list[Task]:
     """Those rows that the function answers, with its answer, as many as are missing."""
-    fresh: list[Row] = []
-    seen = {row.id for row in rows}
-    for row in given:
-        if row.id in seen:
-            account.drop("the same input again", row.input)
+    fresh: list[Task] = []
+    ids = {task.id for task in rows}
+    for task in candidates:
+        if task.id in ids:
+            account.drop("the same input again", _input(task))
             continue
-        seen.add(row.id)
-        fresh.append(row)
-    answered = await outputs(callee, [row.input for row in fresh], pool)
-    kept: list[Row] = []
-    for row, result in zip(fresh, answered, strict=True):
-        if len(rows) + len(kept) >= wanted:
+        ids.add(task.id)
+        fresh.append(task)
+    answered = await outputs(callee, [_input(task) for task in fresh], pool)
+    answering: list[Task] = []
+    for task, result in zip(fresh, answered, strict=True):
+        if len(rows) + len(answering) >= wanted:
             break
         if result is None:
-            account.drop("answers that depend on the calls before", row.input)
-        elif result.failure is not None and row.expected is UNSET:
-            account.drop(_why(result), f"{row.input!r:.80}: {result.failure.type}: {result.failure.message}")
+            account.drop("answers that depend on the calls before", _input(task))
+        elif result.failure is not None and not task.answer_known:
+            account.drop(
+                _why(result), f"{_input(task)!r:.80}: {result.failure.type}: {result.failure.message}"
+            )
         else:
-            kept.append(_with(row, result))
-    return kept
+            answering.append(_with(task, result))
+    return answering
 
 
-def _with(row: Row, result: Result) -> Row:
-    """The row with what came of it."""
+def _input(task: Task) -> Json:
+    return task.initial_state["input"]
+
+
+def _with(task: Task, result: Result) -> Task:
+    """The row with its output, or with the exception that came instead."""
     if result.failure is None:
-        return replace(row, output=result.value)
+        return replace(task, meta={**task.meta, "output": result.value})
     raised = f"{result.failure.type}: {result.failure.message}"[:200]
-    return replace(row, output=UNSET, provenance={**row.provenance, "raised": raised})
+    return replace(task, meta={**task.meta, "provenance": {**task.meta["provenance"], "raised": raised}})
 
 
 def _why(result: Result) -> str:
@@ -216,13 +221,13 @@ async def answers(callee: Callee, given: Sequence[Json], pool: Pool) -> list[Res
 
 
 async def _made(
-    callee: Callee, rows: Sequence[Row], wanted: int, account: Account, pool: Pool, seed: int
-) -> list[Row]:
+    callee: Callee, rows: Sequence[Task], wanted: int, account: Account, pool: Pool, seed: int
+) -> list[Task]:
     """From the signature: tried in batches, and of those that answer the least common answers first."""
-    missing, found = wanted - len(rows), list[Row]()
-    seen = {row.id for row in rows}
+    missing, found = wanted - len(rows), list[Task]()
+    ids = {task.id for task in rows}
     for turn in range(_ROUNDS):
-        answered = [row.input for row in [*rows, *found]]
+        answered = [_input(task) for task in [*rows, *found]]
         signature, literals = callee.signature, callee.pool
         try:
             stream = (
@@ -234,27 +239,25 @@ async def _made(
         except Unknown as error:
             account.drop("parameters that no value can be made for", error)
             break
-        fresh: list[Row] = []
-        for given in drawn:
-            row = Row(
-                input=given,
-                provenance={"how": "generated", "seed": seed, "answer": "the function as it stands"},
-            )
-            if row.id not in seen:
-                seen.add(row.id)
-                fresh.append(row)
+        fresh: list[Task] = []
+        for input in drawn:
+            provenance = {"how": "generated", "seed": seed, "answer": "the function as it stands"}
+            task = row(input, provenance=provenance)
+            if task.id not in ids:
+                ids.add(task.id)
+                fresh.append(task)
         found += await _ran(callee, fresh, rows, len(rows) + len(fresh), account, pool)
         if len(found) >= missing:
             break
     return _spread(found, missing)
 
 
-def _spread(rows: Sequence[Row], most: int) -> list[Row]:
+def _spread(rows: Sequence[Task], most: int) -> list[Task]:
     """One row of every answer in turn: a function that mostly says "other" is not asked that alone."""
-    piles: dict[bytes, list[Row]] = {}
-    for row in rows:
-        piles.setdefault(canonical(row.output), []).append(row)
-    kept: list[Row] = []
+    piles: dict[bytes, list[Task]] = {}
+    for task in rows:
+        piles.setdefault(canonical(task.meta["output"]), []).append(task)
+    kept: list[Task] = []
     while piles and len(kept) < most:
         for key in list(piles):
             if len(kept) < most:
@@ -265,10 +268,10 @@ def _spread(rows: Sequence[Row], most: int) -> list[Row]:
 
 
 async def _asked(
-    callee: Callee, rows: Sequence[Row], wanted: int, account: Account, pool: Pool, model: Model
-) -> list[Row]:
+    callee: Callee, rows: Sequence[Task], wanted: int, account: Account, pool: Pool, model: Model
+) -> list[Task]:
     """By a model, in batches, told what there is already; three calls per batch that is missing at most."""
-    kept: list[Row] = []
+    kept: list[Task] = []
     most = 2 + 3 * ((wanted - len(rows)) // _BATCH + 1)
     while len(rows) + len(kept) < wanted and account.calls < most:
         prompt = _prompt(callee.signature, [*rows, *kept])
@@ -281,15 +284,17 @@ async def _asked(
     return kept
 
 
-def _prompt(signature: Signature, rows: Sequence[Row]) -> str:
+def _prompt(signature: Signature, rows: Sequence[Task]) -> str:
     shown = "\n".join(
-        canonical({"input": row.input, "expected": row.wanted}).decode() for row in rows[-12:] if row.goal
+        canonical({"input": _input(task), "expected": task.answer}).decode()
+        for task in rows[-12:]
+        if task.answer_known
     )
     known = f"Known so far:\n{shown}\n" if shown else ""
     return _ASKED.format(shown=f"```python\n{signature.source}\n```", known=known, count=_BATCH)
 
 
-def _read(text: str, signature: Signature, name: str, account: Account) -> Iterator[Row]:
+def _read(text: str, signature: Signature, name: str, account: Account) -> Iterator[Task]:
     fenced = _FENCE.findall(text)
     for line in (fenced[-1] if fenced else text).splitlines():
         if not line.strip():
@@ -309,9 +314,7 @@ def _read(text: str, signature: Signature, name: str, account: Account) -> Itera
         if not _typed(given["expected"], signature.returns):
             account.drop("answers of another type than the function's", line)
             continue
-        yield Row(
-            input=given["input"], expected=given["expected"], provenance={"how": "model", "model": name}
-        )
+        yield row(given["input"], expected=given["expected"], provenance={"how": "model", "model": name})
 
 
 _TYPES: Mapping[str, type | tuple[type, ...]] = {

@@ -13,16 +13,16 @@ from statistics import fmean
 import msgspec
 from msgspec import UNSET
 
-from ..reward.rows import Row
+from ..reward.rows import expected_answer, row
 from ..tracing.answers import TOLD, bare, tool_steps
 from ..tracing.labels import corrected
 from ..tracing.signals import telling
-from ..types import Feedback, Json, Step, Trajectory
+from ..types import Feedback, Json, Step, Task, Trajectory
 from .signatures import Signature
 from .tasks import natural_group
 
 
-def recorded(signature: Signature, qualname: str, runs: Iterable[Trajectory]) -> Iterator[Row]:
+def recorded(signature: Signature, qualname: str, runs: Iterable[Trajectory]) -> Iterator[Task]:
     """A row for every recorded call of the function that fits its signature and did not raise, oldest first.
 
     Args:
@@ -77,7 +77,7 @@ def _instruction(signature: Signature, text: str) -> Json:
     return text if first == "str" or (isinstance(given, (int, float)) and first == "") else given
 
 
-def _row(given: Json, output: Json, run: Trajectory, said: Sequence[Feedback], step: Step | None) -> Row:
+def _row(given: Json, output: Json, run: Trajectory, said: Sequence[Feedback], step: Step | None) -> Task:
     values = [each.value for each in telling(said) if each.value is not None]
     label = fmean(values) if values else None
     expected: Json = UNSET
@@ -89,7 +89,7 @@ def _row(given: Json, output: Json, run: Trajectory, said: Sequence[Feedback], s
     provenance: dict[str, Json] = {"how": "trace", "run": run.id, "feedback": len(said)}
     if step is not None:
         provenance["step"] = step.id
-    return Row(
+    return row(
         input=given,
         output=output,
         expected=expected,
@@ -99,19 +99,20 @@ def _row(given: Json, output: Json, run: Trajectory, said: Sequence[Feedback], s
     )
 
 
-def distinct(rows: Iterable[Row]) -> tuple[list[Row], int]:
+def distinct(rows: Iterable[Task]) -> tuple[list[Task], int]:
     """One row per input, and how many repeated one: what people said goes before what nobody did, later first."""
-    kept: dict[str, Row] = {}
+    kept: dict[str, Task] = {}
     repeated = 0
-    for row in rows:
-        before = kept.get(row.id)
+    for task in rows:
+        before = kept.get(task.id)
         repeated += before is not None
-        if before is None or _rank(row) >= _rank(before):
-            kept[row.id] = row
+        if before is None or _rank(task) >= _rank(before):
+            kept[task.id] = task
     return list(kept.values()), repeated
 
 
-def _rank(row: Row) -> int:
-    if row.expected is not UNSET:
+def _rank(task: Task) -> int:
+    if expected_answer(task) is not UNSET:
         return 3
-    return 0 if row.label is None else 2 if row.label > 0 else 1
+    label = task.meta.get("label")
+    return 0 if label is None else 2 if label > 0 else 1

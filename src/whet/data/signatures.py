@@ -16,8 +16,8 @@ from typing import Literal
 from msgspec import UNSET
 
 from ..errors import InputError, NotFoundError
-from ..reward.rows import Row
-from ..types import Json
+from ..reward.rows import row
+from ..types import Json, Task
 
 Bound = Literal["", "instance", "class", "static"]
 Definition = ast.FunctionDef | ast.AsyncFunctionDef
@@ -221,7 +221,7 @@ def literals(texts: Iterable[str]) -> list[Json]:
     return list(found.values())
 
 
-def examples(signature: Signature, texts: Mapping[str, str]) -> list[Row]:
+def examples(signature: Signature, texts: Mapping[str, str]) -> list[Task]:
     """Calls of the function with literal arguments: its docstring's, and those in module texts.
 
     `assert f(1) == 2` and a docstring's `>>> f(1)` with what follows also say what comes out.
@@ -239,18 +239,18 @@ def examples(signature: Signature, texts: Mapping[str, str]) -> list[Row]:
             continue
         found += _called(signature, tree, path)
     # What a text asserts goes before a bare call with the same input.
-    kept: dict[str, Row] = {}
-    for each in sorted(found, key=lambda row: not row.goal):
-        kept.setdefault(repr(each.input), each)
+    kept: dict[str, Task] = {}
+    for each in sorted(found, key=lambda task: not task.answer_known):
+        kept.setdefault(repr(each.initial_state["input"]), each)
     return list(kept.values())
 
 
-def _row(given: Json, where: str, expected: Json = UNSET) -> Row:
+def _row(given: Json, where: str, expected: Json = UNSET) -> Task:
     how = "docstring" if where == "docstring" else "repository"
-    return Row(given, expected=expected, provenance={"how": how, "where": where})
+    return row(given, expected=expected, provenance={"how": how, "where": where})
 
 
-def _shown(signature: Signature) -> Iterator[Row]:
+def _shown(signature: Signature) -> Iterator[Task]:
     try:
         shown = doctest.DocTestParser().get_examples(signature.doc)
     except ValueError:
@@ -267,7 +267,7 @@ def _shown(signature: Signature) -> Iterator[Row]:
             yield _row(given[0], "docstring", value)
 
 
-def _called(signature: Signature, tree: ast.Module, path: str) -> Iterator[Row]:
+def _called(signature: Signature, tree: ast.Module, path: str) -> Iterator[Task]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Assert) and isinstance(node.test, ast.Compare) and len(node.test.ops) == 1:
             given = _input(signature, node.test.left)

@@ -8,14 +8,14 @@ those first.  Everything is read as text; nothing of the repository is imported.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ..data.callee import Callee
 from ..data.examples import load
 from ..data.signatures import Definition, definition
 from ..errors import InputError, NotFoundError
-from ..reward.rows import Row
+from ..types import Task
 from .extract import slice_of
 from .marks import Mark, marks
 from .modules import Repository
@@ -270,8 +270,8 @@ class Agent:
 
     def rows(
         self, path: Path, *, seed: int, note: Callable[[str], None] | None = None
-    ) -> dict[str, list[Row]]:
-        """Target → rows, of those that have any: a folder for each below `path`, or one file for the entry.
+    ) -> dict[str, list[Task]]:
+        """Target → its rows, of those that have any: a folder for each below `path`, or one file for the entry.
 
         Args:
             note: told what of them was merged and left out.
@@ -281,7 +281,7 @@ class Agent:
             InputError: a row that no function of these takes.
         """
         names = list(self.callees)
-        found: dict[str, list[Row]] = {}
+        found: dict[str, list[Task]] = {}
         if path.is_file() or (path / "train.jsonl").is_file():
             if self.entry is None:
                 raise InputError(f"{path} holds rows of one function: give a folder with one for each target")
@@ -302,8 +302,11 @@ class Agent:
             )
         for name, rows in found.items():
             for row in rows:
-                self.callees[name].signature.arguments(row.input)
-        return found
+                self.callees[name].signature.arguments(row.initial_state["input"])
+        return {
+            name: [replace(row, initial_state={"function": name, **row.initial_state}) for row in rows]
+            for name, rows in found.items()
+        }
 
 
 def _touched(piece: Piece) -> Program:

@@ -21,9 +21,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 
-from ..data.examples import said
 from ..errors import InputError
 from ..models.base import Model
+from ..reward.rows import as_text
 from ..types import Json, Task, canonical
 from .blocks import ITEM, blocks, joined
 from .demonstrations import a_text, failing, favoured, is_demonstration
@@ -116,7 +116,7 @@ def _conditions(rows: Sequence[Task]) -> Iterable[tuple[str, frozenset[str]]]:
     numbers: dict[str, dict[str, float]] = {}
     for row in rows:
         given = row.initial_state["input"]
-        for word in {word.lower() for word in _WORD.findall(said(given))}:
+        for word in {word.lower() for word in _WORD.findall(as_text(given))}:
             words.setdefault(word, set()).add(row.id)
         for name, value in given.items() if isinstance(given, dict) else ():
             if isinstance(value, bool) or (isinstance(value, str) and len(value) <= 40):

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import msgspec
 
-from ..data.examples import standing_of, task_of
+from ..data.examples import standing_of
 from ..data.recorded import distinct, recorded
 from ..errors import InputError, TrainingRefused
 from ..experiment import Experiment
@@ -26,7 +26,6 @@ from ..models.base import Model
 from ..reward.evaluator import Evaluator, load
 from ..reward.generation import Folder
 from ..reward.proof import prove
-from ..reward.rows import Row
 from ..sandbox import Pool
 from ..store import Store
 from ..store.bundles import BUNDLE_FILE, write_bundle
@@ -191,7 +190,7 @@ class _Opened:
     experiment: Experiment
     store: Store
     pieces: Pieces
-    rows: Mapping[str, Sequence[Row]]
+    rows: Mapping[str, Sequence[Task]]
     """Function → all its rows."""
     plain: Sequence[Task]
     """Rows that are only shown: nobody knows their answer, or the gate does not judge by their function."""
@@ -245,7 +244,7 @@ async def _opened(
     return _Opened(experiment, store, pieces, rows, plain, held, network, output, record.resolve())
 
 
-def _apart(rows: Mapping[str, Sequence[Row]]) -> dict[str, list[Row]]:
+def _apart(rows: Mapping[str, Sequence[Task]]) -> dict[str, list[Task]]:
     """The rows, none of which has an id that one of another function has."""
     seen = Counter(row.id for mine in rows.values() for row in mine)
     return {
@@ -254,19 +253,19 @@ def _apart(rows: Mapping[str, Sequence[Row]]) -> dict[str, list[Row]]:
     }
 
 
-def _tasks(agent: Agent, rows: Mapping[str, Sequence[Row]]) -> tuple[list[Task], list[Task]]:
+def _tasks(agent: Agent, rows: Mapping[str, Sequence[Task]]) -> tuple[list[Task], list[Task]]:
     """The tasks that are learned from and judged on, and those that are only shown."""
     judged = judged_by(agent, rows)
     tasks: list[Task] = []
     plain: list[Task] = []
     for name, mine in rows.items():
         for row in mine:
-            if not row.goal or (row.split is Split.GATE and name not in judged):
-                plain.append(task_of(row, name, group=""))
+            if not row.answer_known or (row.split is Split.GATE and name not in judged):
+                plain.append(replace(row, group=""))
             else:
                 # The gate looks at other rows than those of this function, so their groups are no business of its.
                 apart = f"{name}/{row.group}" if row.group else ""
-                tasks.append(task_of(row, name, group=row.group if name in judged else apart))
+                tasks.append(row if name in judged else replace(row, group=apart))
     return tasks, plain
 
 
@@ -274,7 +273,7 @@ async def _ways(
     source: Source,
     settings: Settings,
     agent: Agent,
-    rows: Mapping[str, Sequence[Row]],
+    rows: Mapping[str, Sequence[Task]],
     options: SearchOptions,
     output: Path,
     stack: AsyncExitStack,
@@ -304,9 +303,9 @@ async def _ways(
     validation = sum(row.split is Split.VALIDATION for row in mine)
     # What comes after the search: its finalists on the validation rows, and start and end on the others.
     network.kept = (FINALISTS + 1) * validation + 2 * sum(
-        row.split is Split.GATE or not row.goal for row in mine
+        row.split is Split.GATE or not row.answer_known for row in mine
     )
-    least = network.kept + sum(row.goal and row.split is Split.TRAIN for row in mine)
+    least = network.kept + sum(row.answer_known and row.split is Split.TRAIN for row in mine)
     if source.agent_calls is not None and source.agent_calls < least:
         raise InputError(
             f"--agent-calls {source.agent_calls}: for these {len(mine)} rows the start, the finalists and the gate "
@@ -326,7 +325,7 @@ def _options(source: Source, settings: Settings, agent: Agent) -> SearchOptions:
 
 
 def _shown(
-    agent: Agent, rows: Mapping[str, Sequence[Row]], store: Store
+    agent: Agent, rows: Mapping[str, Sequence[Task]], store: Store
 ) -> dict[str, Sequence[Demonstration]]:
     """Function → rated runs of the record that its prompts may show; what was run to improve them is none."""
     hear(store)
@@ -335,16 +334,16 @@ def _shown(
     for name, mine in rows.items():
         callee = agent.callees[name]
         known, _ = distinct(recorded(callee.signature, callee.entry.partition(":")[2], runs))
-        found[name] = pool_of([task_of(row, name) for row in known], [task_of(row, name) for row in mine])
+        found[name] = pool_of(known, mine)
     return found
 
 
-async def _evaluator(source: Source, name: str, rows: Sequence[Row]) -> Evaluator | None:
+async def _evaluator(source: Source, name: str, rows: Sequence[Task]) -> Evaluator | None:
     """What compares the answers of one function: given and proven, or the best that is admitted; None for equality."""
     path = source.evaluators
     if path is not None and path.is_file():
         found = load(str(path))
-        goals = [row for row in rows if row.goal and row.split is not Split.GATE]
+        goals = [row for row in rows if row.answer_known and row.split is not Split.GATE]
         proof = await prove(found, rows=goals)
         if not proof.admitted:
             raise TrainingRefused(

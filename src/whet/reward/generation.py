@@ -13,17 +13,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
-from msgspec import UNSET
 
 from ..errors import InputError
 from ..models import Model
 from ..sandbox import Sandbox
-from ..types import canonical
+from ..types import Task, canonical
 from . import templates
 from .evaluator import Evaluator, from_source
 from .proof import Proof, prove
-from .rows import Row
-from .templates import TASKS, Task
+from .rows import columns_of
+from .templates import TASKS, TaskKind
 
 PROOFS = "proofs.json"
 
@@ -69,10 +68,10 @@ class Generated:
 
 
 async def generate(
-    rows: Sequence[Row],
+    rows: Sequence[Task],
     *,
     name: str = "answers",
-    task: Task | None = None,
+    task: TaskKind | None = None,
     model: Model | None = None,
     attempts: int = 3,
     sandbox: Sandbox | None = None,
@@ -115,7 +114,7 @@ async def _proven(
     source: str,
     name: str,
     origin: str,
-    rows: Sequence[Row],
+    rows: Sequence[Task],
     sandbox: Sandbox | None,
     parent: str | None = None,
 ) -> Generated:
@@ -131,20 +130,15 @@ async def _proven(
 
 
 async def _written(
-    model: Model, task: Task, name: str, rows: Sequence[Row], attempts: int, sandbox: Sandbox | None
+    model: Model, task: TaskKind, name: str, rows: Sequence[Task], attempts: int, sandbox: Sandbox | None
 ) -> Generated:
     """What the model wrote, at its best attempt."""
     shown = "\n".join(
         canonical(
             {
                 name: value
-                for name, value in (
-                    ("input", row.input),
-                    ("output", row.output),
-                    ("expected", row.expected),
-                    ("label", row.label),
-                )
-                if value is not UNSET
+                for name, value in columns_of(row).items()
+                if name in ("input", "output", "expected", "label")
             }
         ).decode()
         for row in rows[:8]
@@ -239,7 +233,7 @@ class Folder:
             found.append(from_source(path.read_text(encoding="utf-8"), path.stem))
         return found
 
-    async def prove_edited(self, rows: Sequence[Row], *, sandbox: Sandbox | None = None) -> list[Generated]:
+    async def prove_edited(self, rows: Sequence[Task], *, sandbox: Sandbox | None = None) -> list[Generated]:
         """Prove what people edited as new versions of what it was; a refused edit stays a file and is not used."""
         known = self._known()
         made = []

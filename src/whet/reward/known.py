@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ..types import canonical
-from .rows import Row
+from ..types import Task, canonical
+from .rows import row
 
 _QUESTIONS = (
     ("What is the capital of Peru?", "Lima"),
@@ -21,24 +21,24 @@ _PEOPLE = (
     ("Grace", 85, "Arlington"),
     ("Emmy", 53, "Bryn Mawr"),
 )
-BUILT_IN: Mapping[str, tuple[Row, ...]] = {
-    "questions": tuple(Row(question, answer, answer) for question, answer in _QUESTIONS),
+BUILT_IN: Mapping[str, tuple[Task, ...]] = {
+    "questions": tuple(row(question, answer, answer) for question, answer in _QUESTIONS),
     "numbers": tuple(
-        Row(f"What is {a} times {b}?", a * b, a * b) for a, b in ((2, 3), (7, 8), (17, 23), (4, 11))
+        row(f"What is {a} times {b}?", a * b, a * b) for a, b in ((2, 3), (7, 8), (17, 23), (4, 11))
     ),
     "numbers as text": tuple(
-        Row(f"What is {a} plus {b}?", str(a + b), str(a + b)) for a, b in ((2, 3), (7, 8), (19, 4))
+        row(f"What is {a} plus {b}?", str(a + b), str(a + b)) for a, b in ((2, 3), (7, 8), (19, 4))
     ),
     "lists": tuple(
-        Row("Which?", one, one) for one in (["red", "blue"], ["green", "red", "white"], ["black", "blue"])
+        row("Which?", one, one) for one in (["red", "blue"], ["green", "red", "white"], ["black", "blue"])
     ),
     "records": tuple(
-        Row(f"Who is {name}?", record, record)
+        row(f"Who is {name}?", record, record)
         for name, age, place in _PEOPLE
         for record in [{"name": name, "age": age, "place": place}]
     ),
     "records as text": tuple(
-        Row(f"Who is {name}?", record, record)
+        row(f"Who is {name}?", record, record)
         for name, age, place in _PEOPLE
         for record in [canonical({"name": name, "age": age, "place": place}).decode()]
     ),

@@ -24,12 +24,12 @@ from msgspec import UNSET
 
 from ..errors import InputError
 from ..sandbox import Limits, Pool, Result, Sandbox
-from ..types import Json, canonical
+from ..types import Json, Task, canonical
 from . import variants
 from .agreement import Agreement, agreement
 from .evaluator import Evaluator
 from .known import BUILT_IN
-from .rows import Row
+from .rows import expected_answer, good_answer, reference_answer
 
 MOST_ROWS = 24
 """Known answers that are used; more would say the same for more time."""
@@ -132,7 +132,7 @@ async def prove(
     evaluator: Evaluator,
     *,
     program: str = "",
-    rows: Sequence[Row] = (),
+    rows: Sequence[Task] = (),
     invariant: Collection[str] = (),
     sandbox: Sandbox | None = None,
 ) -> Proof:
@@ -162,10 +162,14 @@ async def prove(
 
 
 async def _of_answers(
-    evaluator: Evaluator, rows: Sequence[Row], invariant: Collection[str], pool: Pool
+    evaluator: Evaluator, rows: Sequence[Task], invariant: Collection[str], pool: Pool
 ) -> Proof:
     name, given = ("", rows) if rows else await _fitting(evaluator, pool)
-    known = {canonical((row.input, row.good)): row for row in given if row.good is not UNSET}
+    known = {
+        canonical((row.initial_state["input"], answer)): row
+        for row in given
+        if (answer := good_answer(row)) is not UNSET
+    }
     good = _unlike_first(list(known.values()))[:MOST_ROWS]
     if not good:
         raise InputError(
@@ -177,7 +181,7 @@ async def _of_answers(
     notes: tuple[str, ...] = () if rows else (f"judged on built-in {name}; give --target with your own",)
     if not _scores_the_original(evidence):
         return _concluded(evaluator, evidence, notes=notes)
-    if len({canonical(row.good) for row in good}) < 2:
+    if len({canonical(good_answer(row)) for row in good}) < 2:
         detail = "all known answers are the same, so a constant would do as well; give rows that differ"
         evidence.checks.append(Check("told apart", False, detail))
     _ranks(evidence, _NEEDED)
@@ -200,19 +204,19 @@ async def _of_answers(
     return _concluded(evaluator, evidence, agreement=agreement, notes=notes)
 
 
-def _unlike_first(rows: Sequence[Row]) -> list[Row]:
+def _unlike_first(rows: Sequence[Task]) -> list[Task]:
     """One row of each answer before the others, so that a rare answer is among those that are tried."""
     seen: set[bytes] = set()
-    first: list[Row] = []
-    others: list[Row] = []
+    first: list[Task] = []
+    others: list[Task] = []
     for row in rows:
-        answer = canonical(row.good)
+        answer = canonical(good_answer(row))
         (others if answer in seen else first).append(row)
         seen.add(answer)
     return [*first, *others]
 
 
-async def _fitting(evaluator: Evaluator, pool: Pool) -> tuple[str, Sequence[Row]]:
+async def _fitting(evaluator: Evaluator, pool: Pool) -> tuple[str, Sequence[Task]]:
     """The built-in answers that the evaluator tells best from mutated ones."""
     found: dict[str, float] = {}
     for name, rows in BUILT_IN.items():
@@ -227,13 +231,14 @@ async def _fitting(evaluator: Evaluator, pool: Pool) -> tuple[str, Sequence[Row]
     return best, BUILT_IN[best]
 
 
-def _answer_cases(evaluator: Evaluator, good: Sequence[Row], invariant: Collection[str]) -> Iterator[_Case]:
+def _answer_cases(evaluator: Evaluator, good: Sequence[Task], invariant: Collection[str]) -> Iterator[_Case]:
     for number, row in enumerate(good):
-        output = row.good
-        others = [other for other in good if other.good != row.good]
+        output = good_answer(row)
+        others = [other for other in good if good_answer(other) != output]
 
-        def case(family: str, value: Json, row: Row = row, number: int = number) -> _Case:
-            return _Case(family, number, evaluator.arguments(row.input, value, row.reference), value)
+        def case(family: str, value: Json, row: Task = row, number: int = number) -> _Case:
+            arguments = evaluator.arguments(row.initial_state["input"], value, reference_answer(row))
+            return _Case(family, number, arguments, value)
 
         yield case("original", output)
         for family, worse in variants.answers(row, others):
@@ -412,15 +417,15 @@ def _same(
     evidence.checks.append(Check(name, not changed, detail))
 
 
-def _keeps_the_answer(evidence: _Evidence, good: Sequence[Row]) -> None:
+def _keeps_the_answer(evidence: _Evidence, good: Sequence[Task]) -> None:
     """What it says of a wrong answer goes back to whoever is learning: it must not hold the right one."""
     told, looked = 0, 0
     for case, one in zip(evidence.cases, evidence.judged, strict=True):
-        wanted = good[case.row].reference
+        wanted = reference_answer(good[case.row])
         if case.family in ("original", "stuffed") or case.family.startswith("invariant") or wanted is None:
             continue
         text = wanted if isinstance(wanted, str) else str(wanted)
-        seen = f"{case.output} {good[case.row].input}".lower()
+        seen = f"{case.output} {good[case.row].initial_state['input']}".lower()
         if len(text) < 3 or text.lower() in seen:
             continue
         looked += 1
@@ -434,18 +439,20 @@ def _keeps_the_answer(evidence: _Evidence, good: Sequence[Row]) -> None:
 
 
 async def _agreement(
-    evaluator: Evaluator, rows: Sequence[Row], evidence: _Evidence, pool: Pool
+    evaluator: Evaluator, rows: Sequence[Task], evidence: _Evidence, pool: Pool
 ) -> Agreement | None:
-    labelled = [row for row in rows if row.label is not None and row.output is not UNSET]
+    labelled = [row for row in rows if "label" in row.meta and "output" in row.meta]
     if "expected" in evaluator.roles or evaluator.kind == "trajectory":
         # Where a liked answer is all that is known, comparing it with itself would agree with anybody.
-        labelled = [row for row in labelled if row.expected is not UNSET]
-    said = [row.label is not None and row.label > 0 for row in labelled]
+        labelled = [row for row in labelled if expected_answer(row) is not UNSET]
+    said = [row.meta["label"] > 0 for row in labelled]
     if min(sum(said), len(said) - sum(said)) < 2:
         return None
-    cases = [
-        _Case("labelled", 0, evaluator.arguments(r.input, r.output, r.expected), r.output) for r in labelled
-    ]
+    cases = []
+    for row in labelled:
+        output = row.meta["output"]
+        arguments = evaluator.arguments(row.initial_state["input"], output, expected_answer(row))
+        cases.append(_Case("labelled", 0, arguments, output))
     judged = await _judge_all(evaluator, cases, pool)
     known = [(one.score, good) for one, good in zip(judged, said, strict=True) if one.score is not None]
     lost = len(judged) - len(known)

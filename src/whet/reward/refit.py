@@ -21,7 +21,7 @@ from ..types import Preference, digest
 from .evaluator import from_source
 from .generation import Folder, Generated
 from .proof import prove
-from .rows import Row
+from .rows import row
 
 _WEIGHTS = re.compile(r"^WEIGHTS: dict\[str, float\] = .*$", re.MULTILINE)
 _HELD = 0.3
@@ -80,7 +80,7 @@ async def refit(
         source = _WEIGHTS.sub(f"WEIGHTS: dict[str, float] = {_fit(seen)!r}", template)
         before, after = await _agreement(old, held, pool), await _agreement(source, held, pool)
     interval = wilson(after * len(held), len(held))
-    rows = [Row(each.prompt, each.chosen, label=1.0) for each in held]
+    rows = [row(each.prompt, each.chosen, label=1.0) for each in held]
     parent = from_source(old, called).version if path.is_file() else None
     evaluator = from_source(source, called)
     proof = await prove(evaluator, rows=rows, sandbox=box)

@@ -15,26 +15,27 @@ from typing import Literal, get_args
 
 from msgspec import UNSET
 
-from ..rows import Row
+from ...types import Task
+from ..rows import reference_answer
 from ..variants import fields
 
-Task = Literal["classification", "extraction", "text", "code", "ranking", "routing"]
+TaskKind = Literal["classification", "extraction", "text", "code", "ranking", "routing"]
 """What the answers are: one of a few labels, a record, prose, a program, an order, or a tool with arguments."""
 
-TASKS: tuple[Task, ...] = get_args(Task)
+TASKS: tuple[TaskKind, ...] = get_args(TaskKind)
 
 _FILLED = re.compile(r"^LABELS: .*$", re.MULTILINE)
 
 
-def source(task: Task, rows: Sequence[Row]) -> str:
+def source(task: TaskKind, rows: Sequence[Task]) -> str:
     """The evaluator of one kind of task as text, filled with what the known answers say."""
     labels = sorted({label for row in rows for label in [_label(row, task)] if label})
     text = (Path(__file__).parent / f"{task}.py").read_text(encoding="utf-8")
     return _FILLED.sub(lambda _: f"LABELS: list[str] = {labels!r}", text)
 
 
-def _label(row: Row, task: Task) -> str:
-    wanted = row.reference
+def _label(row: Task, task: TaskKind) -> str:
+    wanted = reference_answer(row)
     if task == "routing" and isinstance(wanted, dict):
         wanted = wanted.get("tool", wanted.get("name"))
     return wanted.strip() if isinstance(wanted, str) else ""
@@ -48,9 +49,9 @@ def _is_code(text: str) -> bool:
     return any(isinstance(node, ast.FunctionDef | ast.ClassDef | ast.Import | ast.For) for node in tree.body)
 
 
-def likely(rows: Sequence[Row]) -> list[Task]:
+def likely(rows: Sequence[Task]) -> list[TaskKind]:
     """Kinds of task that the known answers could be, the likeliest first."""
-    wanted = [one for row in rows if (one := row.reference) is not None and one is not UNSET]
+    wanted = [one for row in rows if (one := reference_answer(row)) is not None and one is not UNSET]
     if not wanted:
         return ["extraction"]
     if all(isinstance(one, dict) for one in wanted):
