@@ -21,15 +21,15 @@ def mlflow(
     /,
     *,
     store: Path | None = None,
-    output: Path,
+    output: str,
     experiment: str = "whet",
     json: bool = False,
 ) -> int:
-    """Write the metrics of training as MLflow keeps them: mlflow ui --backend-store-uri OUTPUT shows them.
+    """Write the metrics of training to MLflow: a folder of its own, or a tracking server. Needs the extra mlflow.
 
-    MLflow is not needed. Exporting a run again, while it trains too, brings it up to date. MLflow 3 reads such
-    files with MLFLOW_ALLOW_FILE_STORE=true in its environment, or moves them into its database once with
-    mlflow migrate-filestore.
+    Exporting a run again, while it trains too, brings it up to date. mlflow ui --backend-store-uri OUTPUT shows a
+    folder; MLflow 3 reads it with MLFLOW_ALLOW_FILE_STORE=true in its environment, or moves it into its database once
+    with mlflow migrate-filestore.
 
     Parameters
     ----------
@@ -38,7 +38,8 @@ def mlflow(
     store
         Export every Experiment.improve that is recorded here.
     output
-        MLflow's folder, such as mlruns; made if it does not exist.
+        A folder such as mlruns, made if it does not exist; or a tracking URI, such as http://localhost:5000, or a
+        database where the whole of mlflow is installed.
     experiment
         Name of the experiment that the runs belong to.
     json
@@ -96,7 +97,7 @@ def _found(folders: Sequence[Path], store: Path | None) -> list[TrackedRun]:
     return found
 
 
-def _said(written: Sequence[tuple[TrackedRun, Path]], json: bool) -> int:
+def _said(written: Sequence[tuple[TrackedRun, Path | str]], json: bool) -> int:
     if json:
         rows = [
             {"run": run.id, "name": run.name, "points": len(run.points), "folder": str(folder)}
