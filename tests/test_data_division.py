@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from whet.data.division import divide, standing
-from whet.data.examples import divided, leaks, load, standing_of
+from whet.data.examples import divided, leaks, load
 from whet.data.near import Near, normalised
 from whet.errors import GateError, InputError
 from whet.reward.rows import row
@@ -159,19 +160,19 @@ def test_rows_that_were_given_sides_lose_those_that_nearly_repeat_the_gate(tmp_p
 
 
 def test_what_the_gate_can_prove_is_said_in_pairs_and_groups() -> None:
-    tasks = [Task(id=f"{n}", group=f"g{n % 12}", split=Split.GATE) for n in range(48)]
+    tasks = [Task(id=f"{n}", group=f"g{n % 12}", split=Split.GATE, answer=n) for n in range(48)]
     tasks += [Task(id=f"t{n}", group=f"h{n}", split=Split.TRAIN) for n in range(20)]
-    found = standing(tasks, [True] * 68)
+    found = standing(tasks)
     assert (found.rows, found.groups, found.pairs, found.clusters) == (68, 32, 48, 12)
     assert found.gain is not None
     assert 0.1 <= found.gain <= 0.2
     assert "48 pairs in 12 groups" in found.sentence
-    one = standing([Task(id=f"{n}", group="g", split=Split.GATE) for n in range(48)], [True] * 48)
+    one = standing([Task(id=f"{n}", group="g", split=Split.GATE, answer=n) for n in range(48)])
     assert one.gain is None
     assert "more groups" in one.sentence
-    assert standing(tasks, [False] * 68).pairs == 0
+    assert standing([replace(task, answer=None) for task in tasks]).pairs == 0
     rows = [row(n, output=None, split=Split.GATE) for n in range(9)]
-    assert "nothing can be proven" in standing_of(rows).sentence
+    assert "nothing can be proven" in standing(rows).sentence
 
 
 def test_repeated_rows_are_merged_and_contradictions_are_told_by_line(tmp_path: Path) -> None:
@@ -215,6 +216,6 @@ def test_what_was_given_is_filled_up_with_what_there_is_and_nothing_unlike_the_r
 def test_rows_without_answers_are_not_told_to_have_more_groups(tmp_path: Path) -> None:
     lines = [{"question": f"question {n}", "answer": str(n)} for n in range(40)]
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    sentence = standing_of(load(tmp_path / "rows.jsonl")).sentence
+    sentence = standing(load(tmp_path / "rows.jsonl")).sentence
     assert "none of the gate's says what is right. Give it as expected" in sentence
     assert "more groups" not in sentence

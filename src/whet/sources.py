@@ -6,7 +6,6 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from dataclasses import replace
-from typing import Protocol
 
 from .budget import Meter
 from .checkpoint import Course
@@ -14,7 +13,7 @@ from .data import curriculum
 from .errors import InputError
 from .improvement import Accounts
 from .loop import Context, Optimizer, Update
-from .pipeline import Pipeline, PipelineOptions
+from .pipeline import Pipeline, PipelineOptions, Runner
 from .store import Log
 from .types import Bundle, Group, Task, Trajectory
 
@@ -187,14 +186,6 @@ class Fresh(Source):
         return found
 
 
-class Episode(Protocol):
-    """Runs one rollout."""
-
-    async def __call__(self, bundle: Bundle, task: Task, seed: int, /) -> Trajectory:
-        """The trajectory."""
-        ...
-
-
 class Beside(Source):
     """Rollouts that go on while the optimizer learns, in a thread of its own.
 
@@ -206,7 +197,7 @@ class Beside(Source):
     def __init__(
         self,
         optimizer: Optimizer,
-        episode: Episode,
+        episode: Runner,
         tasks: Sequence[Task],
         options: PipelineOptions,
         *,
@@ -275,7 +266,7 @@ def source_of(
     log: Log,
     meter: Meter,
     chance: Callable[[int], random.Random],
-    episode: Episode,
+    episode: Runner,
 ) -> Source:
     """Where the groups of an `improve` come from; arguments as of `Experiment.improve` and the sources."""
     if groups is not None:

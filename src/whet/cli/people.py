@@ -110,7 +110,7 @@ def erase(subject: str, /, *, store: Path, data: tuple[Path, ...] = (), json: bo
     json
         Print one JSON object.
     """
-    from ..data.erased import forget
+    from ..data.lineage import forget
     from ..errors import NotFoundError
     from ..store import Store
 

@@ -260,16 +260,11 @@ def _count(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-def standing(tasks: Sequence[Task], goals: Sequence[bool]) -> Standing:
-    """What the gate can show with these tasks.
-
-    Args:
-        tasks: with their splits and the user's groups.
-        goals: of each, whether it says what should come out.
-    """
-    own = [task.group or f"\0{place}" for place, task in enumerate(tasks)]
+def standing(tasks: Sequence[Task]) -> Standing:
+    """What the gate can show with these tasks, which have their splits and the user's groups."""
+    own = [task.group or f"\0{index}" for index, task in enumerate(tasks)]
     held = [
-        key for key, task, goal in zip(own, tasks, goals, strict=True) if goal and task.split is Split.GATE
+        key for key, task in zip(own, tasks, strict=True) if task.answer_known and task.split is Split.GATE
     ]
     clusters = len(set(held))
     return Standing(

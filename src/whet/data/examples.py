@@ -1,4 +1,4 @@
-"""Rows that a function is judged on, in a file or a folder of them: merged, and divided by group.
+"""Rows that a function is judged on, in a file or a folder of them: merged, divided by group, and compared.
 
 JSON Lines, one file per split, with the columns that `reward.rows` reads, so the same file goes to
 `whet generate-evaluators`, `whet audit` and `whet evolve`.  A row without `expected` and without a
@@ -14,7 +14,7 @@ from pathlib import Path
 from ..errors import InputError, NotFoundError
 from ..reward.rows import numbered, read_columns, row, write_rows
 from ..types import Json, Split, Task, canonical, digest
-from .division import Standing, divide, standing
+from .division import divide
 from .splits import FRACTIONS, Leakage, leakage
 
 
@@ -41,11 +41,6 @@ def divided(rows: Sequence[Task], *, seed: int = 0) -> list[Task]:
     by_name = {f"{task.id}/{index}": task for index, task in enumerate(rows)}
     division = divide([replace(_compared(task), id=name) for name, task in by_name.items()], seed=seed)
     return [replace(by_name[task.id], split=task.split) for task in division.tasks]
-
-
-def standing_of(rows: Sequence[Task]) -> Standing:
-    """What the gate can show with these rows."""
-    return standing([_compared(task) for task in rows], [task.answer_known for task in rows])
 
 
 def leaks(tasks: Iterable[Task]) -> Leakage:
@@ -191,3 +186,45 @@ def _provenance(value: Json, number: int, where: str) -> Mapping[str, Json]:
             f"{where}: provenance is {canonical(value).decode():.60}; it must be text or an object"
         )
     return {"how": value or "file", "line": number}
+
+
+_SHOWN = 3
+_LONGEST = 80
+
+
+def unknown_changes(answers: Iterable[tuple[Json, Json, Json]], where: str) -> dict[str, Json] | None:
+    """A finding on the rows without a known answer, None where no answer of theirs changed.
+
+    Args:
+        answers: input, answer before and answer after, of every row without a known answer.
+        where: the name of what answers.
+
+    Returns:
+        `kind`, `function`, `count` of changed answers `of` so many, three `examples` and a `sentence`.
+    """
+    rows = list(answers)
+    changed = [row for row in rows if canonical(row[1]) != canonical(row[2])]
+    if not changed:
+        return None
+    shown = [{"input": given, "before": old, "after": new} for given, old, new in changed[:_SHOWN]]
+    return {
+        "kind": "unknown answers changed",
+        "function": where,
+        "count": len(changed),
+        "of": len(rows),
+        "examples": shown,
+        "sentence": (
+            f"{len(changed)} of {len(rows)} answers of {where} whose right answer is unknown are different now, and "
+            f"nothing here judged them: {'; '.join(map(_line, shown))}. Look at them before you take the patch; "
+            "rows with expected (null where None is right) let the gate judge."
+        ),
+    }
+
+
+def _line(example: Mapping[str, Json]) -> str:
+    return f"{_short(example['input'])}: {_short(example['before'])} → {_short(example['after'])}"
+
+
+def _short(value: Json) -> str:
+    text = canonical(value).decode()
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"

@@ -24,7 +24,8 @@ from ..reward.rows import row
 from ..sandbox import Pool, Result
 from ..types import Fault, Json, Split, Task, Trajectory, canonical
 from .callee import Callee
-from .examples import divided, leaks, standing_of
+from .division import standing
+from .examples import divided, leaks
 from .recorded import distinct, recorded, why_none
 from .signatures import Signature, examples
 from .synthesis import Unknown, inputs, near
@@ -129,7 +130,7 @@ def _conclude(account: Account, rows: Sequence[Task], asked: bool) -> None:
     account.goals = sum(task.answer_known for task in rows)
     account.splits = {part.value: sum(task.split is part for task in rows) for part in Split}
     account.leakage = str(leaks(rows)) if rows else ""
-    account.gate = standing_of(rows).sentence if rows else ""
+    account.gate = standing(rows).sentence if rows else ""
     if account.kept < account.wanted:
         reasons = (
             ", ".join(f"{number} {why}" for why, number in account.dropped.items()) or "no source had more"

@@ -1,10 +1,22 @@
-"""What a Version was made from, named in it: the lineage that erasure and retention follow."""
+"""What was learned from whom: named in a Version, and taken out of files of rows once a person is erased.
+
+A Version names the trajectories that it was made from, which erasure and retention follow (`Store.erase`).  A row of
+a file names the one that it came from: a recorded row in `provenance.run`, a task in `meta.trajectories`, a
+trajectory by its `id`.  A file that another trainer reads (`whet export`) names none and is left as it is: make it
+anew.  Nothing but JSON Lines is looked into.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+import os
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
 
+import msgspec
+
+from ..errors import NotFoundError
 from ..types import Bundle, Group
 
 
@@ -30,3 +42,88 @@ def learned_from(groups: Sequence[Group], made: Bundle, parent: Bundle) -> Bundl
             version = replace(version, meta={**version.meta, "data": sorted(data)})
         found.append(version)
     return Bundle(found)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forgotten:
+    """What was taken out of one file."""
+
+    path: str
+    rows: int
+    left: int
+    unnamed: int = 0
+    """Rows left that do not say where they came from."""
+
+
+def forget(paths: Sequence[Path], erased: Collection[str]) -> list[Forgotten]:
+    """Take out the rows that came from erased trajectories alone; a changed file is replaced whole.
+
+    Args:
+        paths: files, or folders whose `*.jsonl` are meant, those of folders inside too.
+        erased: ids of trajectories and runs (`Store.erased`).
+
+    Raises:
+        NotFoundError: there is nothing at a path.
+    """
+    return [_file(path, erased) for path in _files(paths)]
+
+
+def _files(paths: Sequence[Path]) -> Iterator[Path]:
+    for path in paths:
+        if not path.exists():
+            raise NotFoundError(f"there is nothing at {path}: give a file of rows, or a folder with some")
+        yield from [path] if path.is_file() else sorted(path.rglob("*.jsonl"))
+
+
+def _file(path: Path, erased: Collection[str]) -> Forgotten:
+    kept: list[bytes] = []
+    gone = unnamed = 0
+    changed = False
+    for line in path.read_bytes().splitlines(keepends=True):
+        try:
+            row = msgspec.json.decode(line)
+        except msgspec.DecodeError:
+            row = None  # a blank line, or no JSON: not ours
+        named = _sources(row)
+        unnamed += row is not None and named is None
+        if named and all(one in erased for one in named):
+            gone += 1
+            continue
+        if named and isinstance(row, dict) and _without(row, erased):
+            line, changed = msgspec.json.encode(row) + b"\n", True
+        kept.append(line)
+    if gone or changed:
+        partial = path.with_name(path.name + ".partial")
+        with partial.open("wb") as file:
+            file.writelines(kept)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+    return Forgotten(path=str(path), rows=gone, left=len(kept), unnamed=unnamed)
+
+
+def _sources(row: Any) -> list[str] | None:
+    """Ids of the trajectories that a row is or came from; None if it does not say."""
+    if not isinstance(row, dict):
+        return None
+    if isinstance(row.get("steps"), list) and "task" in row:
+        return [row["id"]] if isinstance(row.get("id"), str) else None
+    run = _inside(row, "provenance").get("run")
+    if isinstance(run, str):
+        return [run]
+    listed = _inside(row, "meta").get("trajectories")
+    return [one for one in listed if isinstance(one, str)] if isinstance(listed, list) and listed else None
+
+
+def _without(row: dict[str, Any], erased: Collection[str]) -> bool:
+    """Take the erased out of a task's list; whether any was there."""
+    listed = _inside(row, "meta").get("trajectories")
+    if not isinstance(listed, list) or not any(one in erased for one in listed):
+        return False
+    row["meta"]["trajectories"] = [one for one in listed if one not in erased]
+    return True
+
+
+def _inside(row: dict[str, Any], name: str) -> dict[str, Any]:
+    found = row.get(name)
+    return found if isinstance(found, dict) else {}

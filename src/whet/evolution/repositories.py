@@ -17,7 +17,7 @@ from pathlib import Path
 
 import msgspec
 
-from ..data.examples import standing_of
+from ..data.division import standing
 from ..data.recorded import distinct, recorded
 from ..errors import InputError, TrainingRefused
 from ..experiment import Experiment
@@ -130,7 +130,7 @@ async def evolve_targets(
         spent=pieces.proposing.spent,
         agent_calls=run.network.calls if run.network is not None else 0,
         findings=findings,
-        standing={name: msgspec.to_builtins(standing_of(mine)) for name, mine in run.rows.items()},
+        standing={name: msgspec.to_builtins(standing(mine)) for name, mine in run.rows.items()},
         intake=intake,
     )
     report.write()
@@ -216,7 +216,7 @@ async def _opened(
     rows = _apart(agent.rows(source.data or source.repository / DATA, seed=options.seed, note=note))
     if note is not None:
         for name, mine in rows.items():
-            note(f"{name}: {standing_of(mine).sentence}")
+            note(f"{name}: {standing(mine).sentence}")
     ways, network, bench = await _ways(source, settings, agent, rows, options, output, stack)
     comparers = {
         name: await stack.enter_async_context(Comparer(await _evaluator(source, name, mine), bench))

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..errors import InputError
-
-Interval = tuple[float, float]
+from ..stats import Interval, auc
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +51,7 @@ def _middle(values: list[float]) -> Interval:
 
 
 def _auc(scored: Sequence[tuple[float, bool]]) -> float:
-    good = [score for score, is_good in scored if is_good]
-    bad = [score for score, is_good in scored if not is_good]
-    above = sum((g > b) + 0.5 * (g == b) for g in good for b in bad)
-    return above / (len(good) * len(bad))
+    return auc([score for score, _ in scored], [is_good for _, is_good in scored])
 
 
 def _kappa(scored: Sequence[tuple[float, bool]], threshold: float) -> float:
