@@ -95,11 +95,11 @@ class Once(Source):
                 self._learned.update(log.get(key))
 
     def _left(self) -> list[Group]:
-        kept = [
-            Group(group.task, [one for one in group.trajectories if one.id not in self._learned])
+        unlearned = [
+            Group(group.task, [run for run in group.trajectories if run.id not in self._learned])
             for group in self._groups
         ]
-        return [group for group in kept if group.trajectories]
+        return [group for group in unlearned if group.trajectories]
 
     def more(self, number: int) -> bool:
         """Whether trajectories are left, or this round was begun before."""
@@ -119,16 +119,16 @@ class Once(Source):
         ids = self._log.get(key)
         if ids is None:
             chosen = self._left()[: self._count]
-            ids = [one.id for group in chosen for one in group.trajectories]
+            ids = [run.id for group in chosen for run in group.trajectories]
             self._learned.update(ids)
             await asyncio.wrap_future(self._log.put(key, ids))
             return chosen
-        wanted = set(ids)
+        round_ids = set(ids)
         again = [
-            Group(group.task, [one for one in group.trajectories if one.id in wanted])
+            Group(group.task, [run for run in group.trajectories if run.id in round_ids])
             for group in self._groups
         ]
-        missing = wanted - {one.id for group in again for one in group.trajectories}
+        missing = round_ids - {run.id for group in again for run in group.trajectories}
         if missing:
             raise InputError(
                 f"round {number + 1} learned from {len(missing)} trajectories that are no longer in the record, "
@@ -165,9 +165,9 @@ class Fresh(Source):
 
     def last(self, number: int, context: Context) -> bool:
         """Whether the budget allows no further round."""
-        left = context.meter.left("rollouts")
+        budget_left = context.meter.left("rollouts")
         size = min(len(self._tasks), self._count or len(self._tasks)) * self._n
-        return left is not None and left < size
+        return budget_left is not None and budget_left < size
 
     async def groups(self, number: int, bundle: Bundle, context: Context) -> Sequence[Group]:
         """`group_size` rollouts of each task drawn; none for an optimizer that wants none."""
@@ -180,10 +180,10 @@ class Fresh(Source):
                 chosen = rng.sample(chosen, self._count)
             else:
                 chosen = curriculum.drawn(chosen, self._count, self._measured, tries=self._n, rng=rng)
-        found = await context.rollout(bundle, chosen, self._n, seed=number)
+        groups = await context.rollout(bundle, chosen, self._n, seed=number)
         if self._measured is not None:
-            self._measured.update(curriculum.rates(found))
-        return found
+            self._measured.update(curriculum.rates(groups))
+        return groups
 
 
 class Beside(Source):
@@ -203,7 +203,7 @@ class Beside(Source):
         *,
         bundle: Bundle,
         meter: Meter,
-        begun: int = 0,
+        rounds_before: int = 0,
     ) -> None:
         if not optimizer.group_size:
             raise InputError(
@@ -216,7 +216,7 @@ class Beside(Source):
 
         chosen = replace(options, group_size=optimizer.group_size)
         self._round = chosen.groups * chosen.group_size
-        self._pipeline = Pipeline(run, tasks, bundle, chosen, begun=begun * options.groups)
+        self._pipeline = Pipeline(run, tasks, bundle, chosen, begun=rounds_before * options.groups)
         self._publish: Callable[[Bundle], Awaitable[object]] | None = options.publish
         self.accounts = self._pipeline.accounts
 
@@ -231,8 +231,8 @@ class Beside(Source):
 
     def last(self, number: int, context: Context) -> bool:
         """Whether the budget may not reach for another round; some of it may be under way already."""
-        left = context.meter.left("rollouts")
-        return left is not None and left < self._round
+        budget_left = context.meter.left("rollouts")
+        return budget_left is not None and budget_left < self._round
 
     async def groups(self, number: int, bundle: Bundle, context: Context) -> Sequence[Group]:
         """The next groups that are whole and not too old."""
@@ -275,5 +275,5 @@ def source_of(
         measured = course.chances if getattr(optimizer, "curriculum", False) else None
         return Fresh(optimizer, tasks, count, chance=chance, measured=measured)
     options = asynchronous if count is None else replace(asynchronous, groups=count)
-    begun = len(course.metrics)
-    return Beside(optimizer, episode, tasks, options, bundle=course.live, meter=meter, begun=begun)
+    before = len(course.metrics)
+    return Beside(optimizer, episode, tasks, options, bundle=course.live, meter=meter, rounds_before=before)

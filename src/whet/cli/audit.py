@@ -60,12 +60,12 @@ def audit(
     from ..reward.rows import read_rows
     from ..sandbox import Limits, Sandbox
 
-    found = evaluators.load(evaluator)
+    loaded = evaluators.load(evaluator)
     sandbox = Sandbox(
-        limits=Limits(wall_seconds=seconds, cpu_seconds=seconds), paths=tuple(str(one) for one in path)
+        limits=Limits(wall_seconds=seconds, cpu_seconds=seconds), paths=tuple(str(extra) for extra in path)
     )
     program, rows = "", []
-    if target is not None and found.kind == "program":
+    if target is not None and loaded.kind == "program":
         program = evaluators.program_text(target)
     elif target is not None:
         if target.endswith(".py") or ":" in Path(target).name:
@@ -76,7 +76,7 @@ def audit(
         rows += read_rows(Path(target))
     if labels is not None:
         rows += read_rows(labels)
-    proof = asyncio.run(prove(found, program=program, rows=rows, invariant=invariant, sandbox=sandbox))
+    proof = asyncio.run(prove(loaded, program=program, rows=rows, invariant=invariant, sandbox=sandbox))
     if json:
         print(msgspec.json.encode({**msgspec.to_builtins(proof), "reasons": proof.reasons}).decode())
     else:
@@ -157,19 +157,19 @@ def generate_evaluators(
     rows = _rows(data, target)
     output = output or (Path("evaluators") / target if target else Path("evaluators"))
     name, folder = name or target or "answers", Folder(output)
-    made = asyncio.run(_made(folder, rows, name, kind, (model, base_url, api_key_env), attempts))
+    generated = asyncio.run(_made(folder, rows, name, kind, (model, base_url, api_key_env), attempts))
     if preferences is not None:
-        made.append(_refitted(folder, preferences, name, json))
+        generated.append(_refitted(folder, preferences, name, json))
     if json:
         shown = [
-            {"name": one.name, "origin": one.origin, "admitted": one.admitted, "reasons": one.reasons}
-            for one in made
+            {"name": draft.name, "origin": draft.origin, "admitted": draft.admitted, "reasons": draft.reasons}
+            for draft in generated
         ]
         print(msgspec.json.encode({"folder": str(output), "evaluators": shown}).decode())
     else:
-        for one in made:
-            print(f"{one.name:30} {one.origin:12} {'admitted' if one.admitted else 'refused'}")
-            for reason in one.reasons:
+        for draft in generated:
+            print(f"{draft.name:30} {draft.origin:12} {'admitted' if draft.admitted else 'refused'}")
+            for reason in draft.reasons:
                 print(f"    {reason}")
     return 0 if folder.admitted() else 1
 
@@ -180,8 +180,8 @@ def _refitted(folder: Folder, store: Path, name: str, json: bool) -> Generated:
 
     existing(store)
     with Store(store) as opened:
-        found = list(opened.preferences())
-    fitted = asyncio.run(refit(folder, found, name=name))
+        preferences = list(opened.preferences())
+    fitted = asyncio.run(refit(folder, preferences, name=name))
     if not json:
         print(f"{fitted.made.name}: {'taken' if fitted.taken else 'not taken'}; {fitted.reason}")
     return fitted.made
@@ -216,15 +216,15 @@ async def _made(
     from ..models import OpenAIModel
     from ..reward.generation import generate
 
-    made = await folder.prove_edited(rows) if folder.path.is_dir() else []
-    kept = {one.name for one in made}
+    reproven = await folder.prove_edited(rows) if folder.path.is_dir() else []
+    names = {evaluator.name for evaluator in reproven}
     model, base_url, variable = endpoint
     if model is None or base_url is None:
         fresh = await generate(rows, name=name, task=kind)  # type: ignore[arg-type]
     else:
-        async with OpenAIModel(base_url, model, api_key=os.environ.get(variable)) as asked:
-            fresh = await generate(rows, name=name, task=kind, model=asked, attempts=attempts)  # type: ignore[arg-type]
+        async with OpenAIModel(base_url, model, api_key=os.environ.get(variable)) as writer:
+            fresh = await generate(rows, name=name, task=kind, model=writer, attempts=attempts)  # type: ignore[arg-type]
     # What a person has edited is not written over.
-    fresh = [one for one in fresh if one.name not in kept]
+    fresh = [evaluator for evaluator in fresh if evaluator.name not in names]
     folder.add(fresh)
-    return [*made, *fresh]
+    return [*reproven, *fresh]

@@ -89,12 +89,12 @@ def _found(folders: Sequence[Path], store: Path | None) -> list[TrackedRun]:
 
     if not folders and store is None:
         raise InputError("name the output folders of whet train, or a record with --store")
-    found = [of_folder(folder) for folder in folders]
+    tracked = [of_folder(folder) for folder in folders]
     if store is not None:
         existing(store)
         with Store(store) as opened:
-            found += of_store(opened)
-    return found
+            tracked += of_store(opened)
+    return tracked
 
 
 def _said(written: Sequence[tuple[TrackedRun, Path | str]], json: bool) -> int:

@@ -103,7 +103,7 @@ def _runs(store: Path | None) -> list[Trajectory]:
 async def _made(
     agent: Agent,
     names: Sequence[str],
-    wanted: int,
+    count: int,
     runs: Sequence[Trajectory],
     output: Path,
     endpoint: tuple[str, str, str] | None,
@@ -120,17 +120,17 @@ async def _made(
     accounts: dict[str, Account] = {}
     async with AsyncExitStack() as stack:
         pool = await stack.enter_async_context(Pool(Limits(wall_seconds=timeout, cpu_seconds=timeout)))
-        asked = None
+        writer = None
         if endpoint is not None:
             output.mkdir(parents=True, exist_ok=True)
             behind = OpenAIModel(endpoint[1], endpoint[0], api_key=os.environ.get(endpoint[2]))
             await stack.enter_async_context(behind)
             record = stack.enter_context(Store(output / "runs.db"))
-            asked = Recorded(behind, Log(record, "generate-training-data"))
+            writer = Recorded(behind, Log(record, "generate-training-data"))
         for name in names:
             callee: Callee = agent.called(name)
             rows, account = await generate(
-                callee, wanted, pool=pool, runs=runs, texts=agent.texts(), model=asked, seed=seed
+                callee, count, pool=pool, runs=runs, texts=agent.texts(), model=writer, seed=seed
             )
             examples.write(output / callee.name, rows)
             account_file = output / callee.name / "account.json"

@@ -18,9 +18,9 @@ from .division import divide
 from .splits import FRACTIONS, Leakage, leakage
 
 
-def _wordy(given: Json) -> bool:
+def _wordy(input: Json) -> bool:
     """It holds a sentence, so two that nearly agree are nearly the same question."""
-    values = given.values() if isinstance(given, dict) else given if isinstance(given, list) else [given]
+    values = input.values() if isinstance(input, dict) else input if isinstance(input, list) else [input]
     return any(isinstance(value, str) and len(value.split()) >= 4 for value in values)
 
 
@@ -206,7 +206,7 @@ def unknown_changes(answers: Iterable[tuple[Json, Json, Json]], where: str) -> d
     changed = [row for row in rows if canonical(row[1]) != canonical(row[2])]
     if not changed:
         return None
-    shown = [{"input": given, "before": old, "after": new} for given, old, new in changed[:_SHOWN]]
+    shown = [{"input": input, "before": old, "after": new} for input, old, new in changed[:_SHOWN]]
     return {
         "kind": "unknown answers changed",
         "function": where,

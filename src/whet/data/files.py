@@ -30,23 +30,23 @@ def read(path: Path, tasks: Mapping[str, Task] | None = None) -> list[Trajectory
     """
     if not path.is_file():
         raise NotFoundError(f"there is no file {path}; give one with a trajectory as JSON on each line")
-    found = []
+    trajectories = []
     with open(path, "rb") as lines:
         for number, line in enumerate(lines, 1):
             if not line.strip():
                 continue
             try:
-                given = read_json(msgspec.json.decode, line)
-                if not isinstance(given, dict):
-                    raise InputError(f"a trajectory is a JSON object, not {type(given).__name__}")
-                published = "task_id" in given
-                found.append(
-                    trajectory_from_json(given, tasks) if published else decode(whole(line), Trajectory)
+                fields = read_json(msgspec.json.decode, line)
+                if not isinstance(fields, dict):
+                    raise InputError(f"a trajectory is a JSON object, not {type(fields).__name__}")
+                published = "task_id" in fields
+                trajectories.append(
+                    trajectory_from_json(fields, tasks) if published else decode(whole(line), Trajectory)
                 )
             except (msgspec.DecodeError, InputError, StoreError, TypeError, ValueError) as error:
                 why = str(error).partition(". It was not written")[0]
                 raise InputError(f"{path}, line {number}: not a trajectory: {why}") from error
-    return found
+    return trajectories
 
 
 def write(path: Path, trajectories: Iterable[Trajectory]) -> int:

@@ -68,14 +68,14 @@ class Account:
     why: str = ""
     """Why there are fewer than wanted; "" if there are not."""
 
-    def drop(self, why: str, what: object = "") -> None:
+    def drop(self, why: str, example: object = "") -> None:
         self.dropped[why] = self.dropped.get(why, 0) + 1
-        self.examples_of.setdefault(why, str(what)[:200])
+        self.examples_of.setdefault(why, str(example)[:200])
 
 
 async def generate(
     callee: Callee,
-    wanted: int,
+    count: int,
     *,
     pool: Pool,
     runs: Iterable[Trajectory] = (),
@@ -96,10 +96,10 @@ async def generate(
         ModelError: the endpoint failed.
         SandboxError: untrusted code cannot be shut in here.
     """
-    if wanted < 1:
-        raise InputError(f"--num-samples {wanted}: it must be at least 1")
+    if count < 1:
+        raise InputError(f"--num-samples {count}: it must be at least 1")
     signature = callee.signature
-    account = Account(wanted)
+    account = Account(count)
     held = list(runs)
     calls, repeated = distinct(recorded(signature, callee.entry.partition(":")[2], held))
     if held and not calls:
@@ -107,15 +107,15 @@ async def generate(
     if repeated:
         account.dropped["the same input again"] = repeated
     # Those that people spoke of first; then as they came.
-    rows = sorted(calls, key=lambda task: not (task.answer_known or "label" in task.meta))[:wanted]
-    if len(calls) > wanted:
-        account.dropped["more traces than asked for"] = len(calls) - wanted
-    if len(rows) < wanted:
-        rows += await _ran(callee, examples(signature, texts or {}), rows, wanted, account, pool)
-    if len(rows) < wanted and model is not None:
-        rows += await _asked(callee, rows, wanted, account, pool, model)
-    elif len(rows) < wanted:
-        rows += await _made(callee, rows, wanted, account, pool, seed)
+    rows = sorted(calls, key=lambda task: not (task.answer_known or "label" in task.meta))[:count]
+    if len(calls) > count:
+        account.dropped["more traces than asked for"] = len(calls) - count
+    if len(rows) < count:
+        rows += await _ran(callee, examples(signature, texts or {}), rows, count, account, pool)
+    if len(rows) < count and model is not None:
+        rows += await _asked(callee, rows, count, account, pool, model)
+    elif len(rows) < count:
+        rows += await _made(callee, rows, count, account, pool, seed)
     sided = divided(rows, seed=seed)
     if len(sided) < len(rows):
         account.dropped["nearly the same as a row of another side"] = len(rows) - len(sided)
@@ -124,7 +124,7 @@ async def generate(
     return rows, account
 
 
-def _conclude(account: Account, rows: Sequence[Task], asked: bool) -> None:
+def _conclude(account: Account, rows: Sequence[Task], by_model: bool) -> None:
     account.kept = len(rows)
     account.sources = dict(Counter(str(task.meta["provenance"].get("how")) for task in rows))
     account.goals = sum(task.answer_known for task in rows)
@@ -135,17 +135,16 @@ def _conclude(account: Account, rows: Sequence[Task], asked: bool) -> None:
         reasons = (
             ", ".join(f"{number} {why}" for why, number in account.dropped.items()) or "no source had more"
         )
-        how = "the model's calls are used up" if asked else "the values that its signature allows are used up"
+        how = (
+            "the model's calls are used up"
+            if by_model
+            else "the values that its signature allows are used up"
+        )
         account.why = f"{account.kept} of {account.wanted}: {how} ({reasons})"
 
 
 async def _ran(
-    callee: Callee,
-    candidates: Iterable[Task],
-    rows: Sequence[Task],
-    wanted: int,
-    account: Account,
-    pool: Pool,
+    callee: Callee, candidates: Iterable[Task], rows: Sequence[Task], count: int, account: Account, pool: Pool
 ) -> list[Task]:
     """Those rows that the function answers, with its answer, as many as are missing."""
     fresh: list[Task] = []
@@ -159,7 +158,7 @@ async def _ran(
     answered = await outputs(callee, [_input(task) for task in fresh], pool)
     answering: list[Task] = []
     for task, result in zip(fresh, answered, strict=True):
-        if len(rows) + len(answering) >= wanted:
+        if len(rows) + len(answering) >= count:
             break
         if result is None:
             account.drop("answers that depend on the calls before", _input(task))
@@ -197,38 +196,38 @@ def _why(result: Result) -> str:
     )
 
 
-async def outputs(callee: Callee, given: Sequence[Json], pool: Pool) -> list[Result | None]:
+async def outputs(callee: Callee, call_inputs: Sequence[Json], pool: Pool) -> list[Result | None]:
     """What the function answers to each input; None where the calls before it make a difference."""
-    forward = await answers(callee, given, pool)
-    backward = (await answers(callee, given[::-1], pool))[::-1]
-    found: list[Result | None] = []
-    for one, other in zip(forward, backward, strict=True):
-        same = one.ok == other.ok and (not one.ok or canonical(one.value) == canonical(other.value))
-        found.append(one if same else None)
-    return found
+    forward = await answers(callee, call_inputs, pool)
+    backward = (await answers(callee, call_inputs[::-1], pool))[::-1]
+    stable: list[Result | None] = []
+    for first, second in zip(forward, backward, strict=True):
+        same = first.ok == second.ok and (not first.ok or canonical(first.value) == canonical(second.value))
+        stable.append(first if same else None)
+    return stable
 
 
-async def answers(callee: Callee, given: Sequence[Json], pool: Pool) -> list[Result]:
+async def answers(callee: Callee, call_inputs: Sequence[Json], pool: Pool) -> list[Result]:
     """What the function answers to each input, in this order, in one process as long as it lives."""
-    found: list[Result] = []
-    while len(found) < len(given):
+    answered: list[Result] = []
+    while len(answered) < len(call_inputs):
         async with pool.open(callee.staged, callee.runs) as session:
-            for each in given[len(found) :]:
-                result = await session.call(list(callee.signature.arguments(each)))
-                found.append(result)
+            for input in call_inputs[len(answered) :]:
+                result = await session.call(list(callee.signature.arguments(input)))
+                answered.append(result)
                 if result.killed_by is not None or result.exit_code is not None:
                     break
-    return found
+    return answered
 
 
 async def _made(
-    callee: Callee, rows: Sequence[Task], wanted: int, account: Account, pool: Pool, seed: int
+    callee: Callee, rows: Sequence[Task], count: int, account: Account, pool: Pool, seed: int
 ) -> list[Task]:
     """From the signature: tried in batches, and of those that answer the least common answers first."""
-    missing, found = wanted - len(rows), list[Task]()
+    missing, made_rows = count - len(rows), list[Task]()
     ids = {task.id for task in rows}
     for turn in range(_ROUNDS):
-        answered = [_input(task) for task in [*rows, *found]]
+        answered = [_input(task) for task in [*rows, *made_rows]]
         signature, literals = callee.signature, callee.pool
         try:
             stream = (
@@ -247,10 +246,10 @@ async def _made(
             if task.id not in ids:
                 ids.add(task.id)
                 fresh.append(task)
-        found += await _ran(callee, fresh, rows, len(rows) + len(fresh), account, pool)
-        if len(found) >= missing:
+        made_rows += await _ran(callee, fresh, rows, len(rows) + len(fresh), account, pool)
+        if len(made_rows) >= missing:
             break
-    return _spread(found, missing)
+    return _spread(made_rows, missing)
 
 
 def _spread(rows: Sequence[Task], most: int) -> list[Task]:
@@ -258,31 +257,31 @@ def _spread(rows: Sequence[Task], most: int) -> list[Task]:
     piles: dict[bytes, list[Task]] = {}
     for task in rows:
         piles.setdefault(canonical(task.meta["output"]), []).append(task)
-    kept: list[Task] = []
-    while piles and len(kept) < most:
+    spread: list[Task] = []
+    while piles and len(spread) < most:
         for key in list(piles):
-            if len(kept) < most:
-                kept.append(piles[key].pop(0))
+            if len(spread) < most:
+                spread.append(piles[key].pop(0))
             if not piles[key]:
                 del piles[key]
-    return kept
+    return spread
 
 
 async def _asked(
-    callee: Callee, rows: Sequence[Task], wanted: int, account: Account, pool: Pool, model: Model
+    callee: Callee, rows: Sequence[Task], count: int, account: Account, pool: Pool, model: Model
 ) -> list[Task]:
     """By a model, in batches, told what there is already; three calls per batch that is missing at most."""
-    kept: list[Task] = []
-    most = 2 + 3 * ((wanted - len(rows)) // _BATCH + 1)
-    while len(rows) + len(kept) < wanted and account.calls < most:
-        prompt = _prompt(callee.signature, [*rows, *kept])
+    written_rows: list[Task] = []
+    most = 2 + 3 * ((count - len(rows)) // _BATCH + 1)
+    while len(rows) + len(written_rows) < count and account.calls < most:
+        prompt = _prompt(callee.signature, [*rows, *written_rows])
         # A number of its own, so that a run that is started again gets the answers that were paid for.
         settings: dict[str, Any] = {"sample": account.calls} if isinstance(model, Recorded) else {}
         completion = await model.complete(prompt, **settings)
         account.calls += 1
         drawn = _read(completion.text, callee.signature, completion.model or model.name, account)
-        kept += await _ran(callee, drawn, [*rows, *kept], wanted, account, pool)
-    return kept
+        written_rows += await _ran(callee, drawn, [*rows, *written_rows], count, account, pool)
+    return written_rows
 
 
 def _prompt(signature: Signature, rows: Sequence[Task]) -> str:
@@ -291,8 +290,8 @@ def _prompt(signature: Signature, rows: Sequence[Task]) -> str:
         for task in rows[-12:]
         if task.answer_known
     )
-    known = f"Known so far:\n{shown}\n" if shown else ""
-    return _ASKED.format(shown=f"```python\n{signature.source}\n```", known=known, count=_BATCH)
+    known_rows = f"Known so far:\n{shown}\n" if shown else ""
+    return _ASKED.format(shown=f"```python\n{signature.source}\n```", known=known_rows, count=_BATCH)
 
 
 def _read(text: str, signature: Signature, name: str, account: Account) -> Iterator[Task]:
@@ -301,21 +300,21 @@ def _read(text: str, signature: Signature, name: str, account: Account) -> Itera
         if not line.strip():
             continue
         try:
-            given = msgspec.json.decode(line, type=dict[str, Json])
+            call = msgspec.json.decode(line, type=dict[str, Json])
         except msgspec.MsgspecError:
             account.drop("lines that are no JSON object", line)
             continue
-        if "input" not in given or "expected" not in given:
+        if "input" not in call or "expected" not in call:
             account.drop("rows without input or expected", line)
             continue
-        named = signature.named(given["input"])
+        named = signature.named(call["input"])
         if named is None:
             account.drop("inputs that do not fit the signature", line)
             continue
-        if not _typed(given["expected"], signature.returns):
+        if not _typed(call["expected"], signature.returns):
             account.drop("answers of another type than the function's", line)
             continue
-        yield row(given["input"], expected=given["expected"], provenance={"how": "model", "model": name})
+        yield row(call["input"], expected=call["expected"], provenance={"how": "model", "model": name})
 
 
 _TYPES: Mapping[str, type | tuple[type, ...]] = {

@@ -20,28 +20,28 @@ from ..errors import NotFoundError
 from ..types import Bundle, Group
 
 
-def learned_from(groups: Sequence[Group], made: Bundle, parent: Bundle) -> Bundle:
+def learned_from(groups: Sequence[Group], learned: Bundle, parent: Bundle) -> Bundle:
     """A Bundle whose new Versions name what they were made from, in `meta["data"]`: ids of trajectories.
 
     They are those of the groups and those that their tasks were made of, with what the Version before was
     made from.  Erasing a person, and retention, find by it which Versions learned from what
     (`Store.erase`).  It is no part of a Version's id.
     """
-    sources = {one.id for group in groups for one in group.trajectories}
+    sources = {run.id for group in groups for run in group.trajectories}
     for group in groups:
         named = group.task.meta.get("trajectories")
-        sources.update(one for one in named or () if isinstance(one, str))
+        sources.update(run for run in named or () if isinstance(run, str))
     if not sources:
-        return made
-    found = []
-    for name, version in made.items():
+        return learned
+    versions = []
+    for name, version in learned.items():
         before = parent.get(name)
         if before is None or before.id != version.id:
-            known = [meta.get("data") for meta in (version.meta, before.meta if before else {})]
-            data = sources.union(*(each for each in known if isinstance(each, list | tuple)))
+            earlier = [meta.get("data") for meta in (version.meta, before.meta if before else {})]
+            data = sources.union(*(ids for ids in earlier if isinstance(ids, list | tuple)))
             version = replace(version, meta={**version.meta, "data": sorted(data)})
-        found.append(version)
-    return Bundle(found)
+        versions.append(version)
+    return Bundle(versions)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +76,7 @@ def _files(paths: Sequence[Path]) -> Iterator[Path]:
 
 
 def _file(path: Path, erased: Collection[str]) -> Forgotten:
-    kept: list[bytes] = []
+    remaining: list[bytes] = []
     gone = unnamed = 0
     changed = False
     for line in path.read_bytes().splitlines(keepends=True):
@@ -86,20 +86,20 @@ def _file(path: Path, erased: Collection[str]) -> Forgotten:
             row = None  # a blank line, or no JSON: not ours
         named = _sources(row)
         unnamed += row is not None and named is None
-        if named and all(one in erased for one in named):
+        if named and all(id in erased for id in named):
             gone += 1
             continue
         if named and isinstance(row, dict) and _without(row, erased):
             line, changed = msgspec.json.encode(row) + b"\n", True
-        kept.append(line)
+        remaining.append(line)
     if gone or changed:
         partial = path.with_name(path.name + ".partial")
         with partial.open("wb") as file:
-            file.writelines(kept)
+            file.writelines(remaining)
             file.flush()
             os.fsync(file.fileno())
         partial.replace(path)
-    return Forgotten(path=str(path), rows=gone, left=len(kept), unnamed=unnamed)
+    return Forgotten(path=str(path), rows=gone, left=len(remaining), unnamed=unnamed)
 
 
 def _sources(row: Any) -> list[str] | None:
@@ -112,18 +112,18 @@ def _sources(row: Any) -> list[str] | None:
     if isinstance(run, str):
         return [run]
     listed = _inside(row, "meta").get("trajectories")
-    return [one for one in listed if isinstance(one, str)] if isinstance(listed, list) and listed else None
+    return [id for id in listed if isinstance(id, str)] if isinstance(listed, list) and listed else None
 
 
 def _without(row: dict[str, Any], erased: Collection[str]) -> bool:
     """Take the erased out of a task's list; whether any was there."""
     listed = _inside(row, "meta").get("trajectories")
-    if not isinstance(listed, list) or not any(one in erased for one in listed):
+    if not isinstance(listed, list) or not any(id in erased for id in listed):
         return False
-    row["meta"]["trajectories"] = [one for one in listed if one not in erased]
+    row["meta"]["trajectories"] = [id for id in listed if id not in erased]
     return True
 
 
 def _inside(row: dict[str, Any], name: str) -> dict[str, Any]:
-    found = row.get(name)
-    return found if isinstance(found, dict) else {}
+    inner = row.get(name)
+    return inner if isinstance(inner, dict) else {}

@@ -61,12 +61,12 @@ def tasks(
     if isinstance(source, Store):
         hear(source)
     runs = source.trajectories() if hasattr(source, "trajectories") else source
-    found: dict[bytes, tuple[Task, list[Trajectory]]] = {}
+    by_content: dict[bytes, tuple[Task, list[Trajectory]]] = {}
     for run in runs:
         task = replace(run.task, group=key(run))
         content = canonical((task.instruction, dict(task.initial_state), task.success_checker, task.group))
-        found.setdefault(content, (task, []))[1].append(run)
-    return [_task(task, its_runs) for task, its_runs in found.values()]
+        by_content.setdefault(content, (task, []))[1].append(run)
+    return [_task(task, its_runs) for task, its_runs in by_content.values()]
 
 
 def _entry(name: str) -> GroupKey:
@@ -83,10 +83,10 @@ def _entry(name: str) -> GroupKey:
 
 
 def _task(task: Task, runs: list[Trajectory]) -> Task:
-    said: list[Feedback] = [one for run in runs for one in run.feedback]
+    feedback: list[Feedback] = [note for run in runs for note in run.feedback]
     # Of the whole run: a correction of a step is not the answer to the task.
-    corrections = [one for one in said if one.step is None and corrected(one) is not UNSET]
-    values = [one.value for run in runs for one in telling(run.feedback) if one.value is not None]
+    corrections = [note for note in feedback if note.step is None and corrected(note) is not UNSET]
+    values = [note.value for run in runs for note in telling(run.feedback) if note.value is not None]
     ordered = sorted(runs, key=lambda run: (run.started, run.id))
     meta: dict[str, Json] = {**task.meta, "trajectories": [run.id for run in ordered]}
     if values:
@@ -96,7 +96,7 @@ def _task(task: Task, runs: list[Trajectory]) -> Task:
         if answers and answers[-1].answer is None:
             meta["answer_known"] = True
         return replace(task, answer=answers[-1].answer if answers else None, meta=meta)
-    answer = corrected(max(corrections, key=lambda one: (one.at, one.id)))
+    answer = corrected(max(corrections, key=lambda note: (note.at, note.id)))
     if answer is None:
         meta["answer_known"] = True
     return replace(task, answer=answer, meta=meta)

@@ -118,7 +118,8 @@ def of_metrics(
     """
     now = time.time()
     points = [
-        Point(step=step, time=now, values=_numbers(dict(one))) for step, one in enumerate(metrics, start=1)
+        Point(step=step, time=now, values=_numbers(dict(round_metrics)))
+        for step, round_metrics in enumerate(metrics, start=1)
     ]
     return TrackedRun(
         id=digest(id or name, 32),
@@ -133,12 +134,12 @@ def of_metrics(
 
 def of_store(store: Store) -> list[TrackedRun]:
     """Every `Experiment.improve` that is recorded there, up to its last checkpoint if it is under way."""
-    found = []
+    runs = []
     for key, body in store.rows("SELECT key, body FROM states WHERE key LIKE '%/improve/%' ORDER BY key"):
         saved = msgspec.json.decode(body)
         if isinstance(saved, dict) and isinstance(saved.get("metrics"), list):
             experiment, _, optimizer = str(key).partition("/improve/")
-            found.append(
+            runs.append(
                 of_metrics(
                     saved["metrics"],
                     name=str(key),
@@ -147,7 +148,7 @@ def of_store(store: Store) -> list[TrackedRun]:
                     reason=str(saved.get("reason", "")),
                 )
             )
-    return found
+    return runs
 
 
 def write_mlflow(run: TrackedRun, target: str, *, experiment: str = "whet") -> str:
@@ -180,8 +181,8 @@ def write_mlflow(run: TrackedRun, target: str, *, experiment: str = "whet") -> s
         os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")
     try:
         client = MlflowClient(Path(target).resolve().as_uri() if local else target)
-        known = client.get_experiment_by_name(experiment)
-        parent = known.experiment_id if known is not None else client.create_experiment(experiment)
+        existing = client.get_experiment_by_name(experiment)
+        parent = existing.experiment_id if existing is not None else client.create_experiment(experiment)
         runs = client.search_runs([parent], f"tags.`{_RUN}` = '{run.id}'", max_results=1)
         tracked = runs[0] if runs else client.create_run(parent, round(run.started * 1000), run_name=run.name)
         id = tracked.info.run_id
@@ -239,7 +240,7 @@ def write_wandb(run: TrackedRun, root: Path, *, project: str = "whet") -> Path:
         raise MissingExtra("wandb", "wandb") from error
     root.mkdir(parents=True, exist_ok=True)
     params = {_key(name): value for name, value in run.params.items()}
-    begun = wandb.init(
+    wandb_run = wandb.init(
         mode="offline",
         dir=str(root),
         project=project,
@@ -248,19 +249,19 @@ def write_wandb(run: TrackedRun, root: Path, *, project: str = "whet") -> Path:
         config=params,
         settings=wandb.Settings(silent=True, console="off", x_disable_stats=True, x_save_requirements=False),
     )
-    folder = Path(begun.dir).parent  # .../offline-run-<time>-<id>/files
+    folder = Path(wandb_run.dir).parent  # .../offline-run-<time>-<id>/files
     curves = dict.fromkeys(point.curve for point in run.points)
     for curve in curves:
         prefix = f"{_key(curve)}/" if curve else ""
-        begun.define_metric(f"{prefix}round" if not curve else f"{prefix}step", hidden=True)
-        begun.define_metric(f"{prefix}*", step_metric=f"{prefix}step" if curve else "round")
+        wandb_run.define_metric(f"{prefix}round" if not curve else f"{prefix}step", hidden=True)
+        wandb_run.define_metric(f"{prefix}*", step_metric=f"{prefix}step" if curve else "round")
     for point in run.points:
         prefix, counter = (f"{_key(point.curve)}/", "step") if point.curve else ("", "round")
         values = {f"{prefix}{_key(name)}": value for name, value in point.values.items()}
-        begun.log({**values, f"{prefix}{counter}": point.step, "seconds": point.time - run.started})
-    begun.summary["status"] = run.status
-    begun.summary["reason"] = run.reason
-    begun.finish(exit_code=int(run.status == "failed"))
+        wandb_run.log({**values, f"{prefix}{counter}": point.step, "seconds": point.time - run.started})
+    wandb_run.summary["status"] = run.status
+    wandb_run.summary["reason"] = run.reason
+    wandb_run.finish(exit_code=int(run.status == "failed"))
     return folder
 
 
@@ -268,8 +269,8 @@ def _rows(path: Path) -> list[dict[str, Any]]:
     """Whole lines only: the last one may be half written."""
     if not path.is_file():
         return []
-    whole, _, _ = path.read_bytes().rpartition(b"\n")
-    return msgspec.json.decode(b"[" + b",".join(whole.splitlines()) + b"]", type=list[dict[str, Any]])
+    lines, _, _ = path.read_bytes().rpartition(b"\n")
+    return msgspec.json.decode(b"[" + b",".join(lines.splitlines()) + b"]", type=list[dict[str, Any]])
 
 
 def _numbers(values: Mapping[str, Any]) -> dict[str, float]:
@@ -283,15 +284,15 @@ def _numbers(values: Mapping[str, Any]) -> dict[str, float]:
 
 def _flat(params: Mapping[str, Json], prefix: str = "") -> dict[str, str]:
     """Parameters as text, nested ones by `outer.inner`."""
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     for name, value in params.items():
         if isinstance(value, Mapping):
-            found |= _flat(value, f"{prefix}{name}.")
+            texts |= _flat(value, f"{prefix}{name}.")
         else:
-            found[f"{prefix}{name}"] = (
+            texts[f"{prefix}{name}"] = (
                 value if isinstance(value, str) else msgspec.json.encode(value).decode()
             )
-    return found
+    return texts
 
 
 def _key(name: str) -> str:

@@ -87,26 +87,26 @@ def contrasts(rows: Sequence[Task], wrong: Collection[str]) -> list[Shared]:
         if len(held) >= _SUPPORT and held not in tested:
             hit = len(held & bad)
             tested[held] = Shared(text, held, hit, _tail(len(rows), len(bad), len(held), hit))
-    ranked = sorted(tested.values(), key=lambda each: (each.chance, -each.failing, each.text))
-    kept = [
-        place
-        for place, each in enumerate(ranked, 1)
-        if each.chance <= _FALSE * place / len(ranked)
-        and each.failing / len(each.rows) > len(bad) / len(rows)
+    ranked = sorted(tested.values(), key=lambda shared: (shared.chance, -shared.failing, shared.text))
+    significant = [
+        rank
+        for rank, shared in enumerate(ranked, 1)
+        if shared.chance <= _FALSE * rank / len(ranked)
+        and shared.failing / len(shared.rows) > len(bad) / len(rows)
     ]
-    return ranked[: max(kept, default=0)]
+    return ranked[: max(significant, default=0)]
 
 
 def rules(rows: Sequence[Task], wrong: Collection[str]) -> list[str]:
     """Lines that are true of the rows and aimed at the failing ones, the most telling first."""
-    found: dict[str, None] = {}
+    lines: dict[str, None] = {}
     by_id = {row.id: row for row in rows}
     for shared in contrasts(rows, wrong):
-        wanted = [by_id[id].answer for id in sorted(shared.rows)]
-        for then in _wanted(wanted):
+        answers = [by_id[id].answer for id in sorted(shared.rows)]
+        for then in _wanted(answers):
             line = f"{shared.text}, {then}." if shared.text else f"{then[0].upper()}{then[1:]}."
-            found.setdefault(line, None)
-    return list(found)
+            lines.setdefault(line, None)
+    return list(lines)
 
 
 def _conditions(rows: Sequence[Task]) -> Iterable[tuple[str, frozenset[str]]]:
@@ -115,10 +115,10 @@ def _conditions(rows: Sequence[Task]) -> Iterable[tuple[str, frozenset[str]]]:
     fields: dict[tuple[str, str], set[str]] = {}
     numbers: dict[str, dict[str, float]] = {}
     for row in rows:
-        given = row.initial_state["input"]
-        for word in {word.lower() for word in _WORD.findall(as_text(given))}:
+        input = row.initial_state["input"]
+        for word in {word.lower() for word in _WORD.findall(as_text(input))}:
             words.setdefault(word, set()).add(row.id)
-        for name, value in given.items() if isinstance(given, dict) else ():
+        for name, value in input.items() if isinstance(input, dict) else ():
             if isinstance(value, bool) or (isinstance(value, str) and len(value) <= 40):
                 fields.setdefault((name, canonical(value).decode()), set()).add(row.id)
             elif isinstance(value, (int, float)):
@@ -140,21 +140,21 @@ def _cuts(values: list[float]) -> list[float]:
     return [float(f"{(a + b) / 2:.4g}") for a, b in pairwise(different)][::step]
 
 
-def _wanted(wanted: Sequence[Json]) -> Iterable[str]:
+def _wanted(answers: Sequence[Json]) -> Iterable[str]:
     """What nearly all of some rows want, as the end of a sentence."""
-    same = _common([canonical(each).decode() for each in wanted])
+    same = _common([canonical(answer).decode() for answer in answers])
     if same is not None and len(same) <= 80:
         yield f"the answer is {same}"
         return
-    texts = [each for each in wanted if isinstance(each, str)]
-    if len(texts) == len(wanted):
+    texts = [answer for answer in answers if isinstance(answer, str)]
+    if len(texts) == len(answers):
         for form, holds in _FORMS.items():
             if sum(map(holds, texts)) >= _SURE * len(texts):
                 yield f"answer {form}"
-    tables = [each for each in wanted if isinstance(each, dict)]
-    if tables and len(tables) == len(wanted):
-        for name in sorted(set.intersection(*(set(each) for each in tables))):
-            same = _common([canonical(each[name]).decode() for each in tables])
+    tables = [answer for answer in answers if isinstance(answer, dict)]
+    if tables and len(tables) == len(answers):
+        for name in sorted(set.intersection(*(set(answer) for answer in tables))):
+            same = _common([canonical(answer[name]).decode() for answer in tables])
             if same is not None and len(same) <= 80:
                 yield f'"{name}" is {same}'
 
@@ -191,7 +191,7 @@ class Mined:
         if name is None:
             return None
         held = draw.parent.program.parts[name]
-        lines = [each for each in _mined(self.rows, draw.parent.instances) if each not in held]
+        lines = [line for line in _mined(self.rows, draw.parent.instances) if line not in held]
         if not lines:
             return None
         return with_line(draw.parent.program, name, favoured(lines, _FAVOUR, rng), rng)
@@ -246,8 +246,8 @@ class Written:
             ids = {row.id for row in wrong}
             right = [self.rows[id] for id in draw.parent.instances if id in self.rows and id not in ids]
             table = [
-                f"- {each.text or 'all rows'}: {each.failing} of {len(each.rows)} fail"
-                for each in contrasts([*wrong, *right], ids)[:8]
+                f"- {condition.text or 'all rows'}: {condition.failing} of {len(condition.rows)} fail"
+                for condition in contrasts([*wrong, *right], ids)[:8]
             ]
             shared = "\n".join(table) or "nothing that chance would not explain"
             shown += (
@@ -267,9 +267,9 @@ def with_line(program: Program, name: str, line: str, rng: random.Random) -> Pro
     """
     region = rng.choice(regions(program.parts[name]))
     held = blocks(program.parts[name][region.start : region.stop])
-    shown = [place for place, block in enumerate(held) if is_demonstration(block)]
+    shown = [index for index, block in enumerate(held) if is_demonstration(block)]
     end = shown[0] if shown else len(held)
-    items = [place for place in range(end) if ITEM.match(held[place])]
+    items = [index for index in range(end) if ITEM.match(held[index])]
     if items:
         mark = ITEM.match(held[items[-1]])
         assert mark is not None

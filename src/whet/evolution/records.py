@@ -75,11 +75,7 @@ class Records:
 
 
 def opened(
-    log: Log,
-    run: str,
-    subject: str,
-    made_of: Mapping[str, str],
-    notice: Callable[[str], None] | None = None,
+    log: Log, run: str, subject: str, made_of: Mapping[str, str], notice: Callable[[str], None] | None = None
 ) -> Records:
     """The records of a search, which says why where it does not go on with the last one about the same subject.
 
@@ -90,14 +86,14 @@ def opened(
         notice: told, in one line.
     """
     records, begin = Records(log, run), f"made of/{subject}/"
-    known = [(log.get(key), key.removeprefix(begin)) for key in log if key.startswith(begin)]
-    if known and 0 not in records and notice is not None:
-        before, last = max(known, key=lambda each: each[0]["order"])
+    earlier = [(log.get(key), key.removeprefix(begin)) for key in log if key.startswith(begin)]
+    if earlier and 0 not in records and notice is not None:
+        before, last = max(earlier, key=lambda search: search[0]["order"])
         was = before["of"]
         changed = [name for name in {**was, **made_of} if was.get(name) != made_of.get(name)]
         if changed and 0 in Records(
             log, last
         ):  # else it ended before anything was judged, and nothing is lost
             notice(f"{subject}: begins anew, for this is not what it was: {', '.join(changed)}")
-    log.put(f"{begin}{run}", {"order": len(known), "of": dict(made_of)})
+    log.put(f"{begin}{run}", {"order": len(earlier), "of": dict(made_of)})
     return records

@@ -9,6 +9,9 @@ from dataclasses import dataclass
 from ..errors import InputError
 from ..stats import Interval, auc
 
+_DRAWS = 400
+"""Bootstrap samples."""
+
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
@@ -21,7 +24,7 @@ class Agreement:
     kappa_interval: Interval
 
 
-def agreement(scored: Sequence[tuple[float, bool]], *, draws: int = 400) -> Agreement:
+def agreement(scored: Sequence[tuple[float, bool]]) -> Agreement:
     """Area under the ROC curve and Cohen's kappa at the best threshold, with 95 % bootstrap intervals.
 
     Args:
@@ -36,7 +39,7 @@ def agreement(scored: Sequence[tuple[float, bool]], *, draws: int = 400) -> Agre
     rng = random.Random(0)
     aucs: list[float] = []
     kappas: list[float] = []
-    while len(aucs) < draws:
+    while len(aucs) < _DRAWS:
         drawn = rng.choices(scored, k=len(scored))
         if len({good for _, good in drawn}) == 2:
             aucs.append(_auc(drawn))

@@ -80,17 +80,17 @@ def name_of(reward: Reward) -> str:
 
 def version_of(reward: Reward) -> str:
     """The reward's version: its `version`, or a hash of its source, or "" where there is none to read."""
-    given = getattr(reward, "version", "")
-    if given:
-        return str(given)
+    declared = getattr(reward, "version", "")
+    if declared:
+        return str(declared)
     try:
-        known = _versions.get(reward)
-        if known is None:
+        version = _versions.get(reward)
+        if version is None:
             source = inspect.getsource(reward)
-            known = _versions[reward] = hashlib.sha256(source.encode()).hexdigest()[:12]
+            version = _versions[reward] = hashlib.sha256(source.encode()).hexdigest()[:12]
     except (TypeError, OSError):
         return ""
-    return known
+    return version
 
 
 def is_async(reward: Reward) -> bool:
@@ -148,8 +148,8 @@ def _masked(reward: Reward) -> Score:
     return Score(name_of(reward), None, why, version_of(reward))
 
 
-def _failed(reward: Reward, what: str) -> Score:
-    return Score(name_of(reward), None, f"{Fault.REWARD}: {what}", version_of(reward))
+def _failed(reward: Reward, reason: str) -> Score:
+    return Score(name_of(reward), None, f"{Fault.REWARD}: {reason}", version_of(reward))
 
 
 def _as_score(value: Any, reward: Reward) -> Score:

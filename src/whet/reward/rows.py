@@ -90,7 +90,7 @@ def as_text(value: Json) -> str:
 
 def columns_of(task: Task) -> dict[str, Json]:
     """The row as it stands in a file; a column whose value is unknown is left out."""
-    known = {
+    columns = {
         "input": task.initial_state["input"],
         "output": task.meta.get("output", UNSET),
         "expected": expected_answer(task),
@@ -100,7 +100,7 @@ def columns_of(task: Task) -> dict[str, Json]:
         "provenance": task.meta["provenance"],
         "id": task.id,
     }
-    return {name: value for name, value in known.items() if value is not UNSET}
+    return {name: value for name, value in columns.items() if value is not UNSET}
 
 
 def expected_answer(task: Task) -> Json:

@@ -23,7 +23,7 @@ REFUSAL = "I don't know."
 def _mutated_text(text: str) -> Iterator[str]:
     """Digits raised by one, letters turned round, a part lost, a word replaced."""
     if any(letter.isdigit() for letter in text):
-        yield re.sub(r"\d", lambda one: str((int(one[0]) + 1) % 10), text)
+        yield re.sub(r"\d", lambda digit: str((int(digit[0]) + 1) % 10), text)
     if text[::-1] != text:
         yield text[::-1]
     if len(text) >= 4:
@@ -36,8 +36,10 @@ def _mutated_text(text: str) -> Iterator[str]:
 def fields(value: list[Json]) -> bool:
     """Whether a list is a record without names: its members are of different types, so each has its place."""
     kinds = {
-        "number" if isinstance(one, int | float) and not isinstance(one, bool) else type(one).__name__
-        for one in value
+        "number"
+        if isinstance(member, int | float) and not isinstance(member, bool)
+        else type(member).__name__
+        for member in value
     }
     return len(kinds) > 1
 
@@ -59,7 +61,7 @@ def mutated(value: Json) -> Iterator[Json]:
         yield value[::-1] if fields(value) else [*value, *value, "something else"]
     elif isinstance(value, dict) and value:
         key = sorted(value)[0]
-        yield {name: one for name, one in value.items() if name != key}
+        yield {name: member for name, member in value.items() if name != key}
         yield {**value, key: next(mutated(value[key]), None)}
 
 
@@ -71,11 +73,11 @@ def _stuffed(row: Task, others: Sequence[Task], good: Json) -> Json:
     """Everything that could earn something at once, in an order that says nothing."""
     pool = [good, reference_answer(row), *map(good_answer, others)]
     if isinstance(good, list):
-        return [item for one in [*pool, SUCCESS.split()] if isinstance(one, list) for item in one]
+        return [item for answer in [*pool, SUCCESS.split()] if isinstance(answer, list) for item in answer]
     if isinstance(good, dict):
-        whole = " ".join(as_text(one) for one in pool)
-        return dict.fromkeys(good, whole)
-    words = " ".join(as_text(one) for one in (row.initial_state["input"] or "", *pool, SUCCESS)).split()
+        text = " ".join(as_text(answer) for answer in pool)
+        return dict.fromkeys(good, text)
+    words = " ".join(as_text(answer) for answer in (row.initial_state["input"] or "", *pool, SUCCESS)).split()
     return " ".join(sorted(words) * 2)
 
 
@@ -88,10 +90,10 @@ def _long(good: Json, wrong: Json) -> Json:
     return f"{FILLER * 20}{as_text(wrong)} {FILLER * 20}"
 
 
-def _copied(given: Json) -> list[Json]:
+def _copied(input: Json) -> list[Json]:
     """Texts of a question, as answers: to give it back is the cheapest way to hold its words."""
-    texts = given.values() if isinstance(given, dict) else given if isinstance(given, list) else [given]
-    return [one for one in texts if isinstance(one, str) and one.strip()]
+    texts = input.values() if isinstance(input, dict) else input if isinstance(input, list) else [input]
+    return [text for text in texts if isinstance(text, str) and text.strip()]
 
 
 def answers(row: Task, others: Sequence[Task]) -> Iterator[tuple[str, Json]]:
@@ -99,14 +101,12 @@ def answers(row: Task, others: Sequence[Task]) -> Iterator[tuple[str, Json]]:
     good = good_answer(row)
     wrong = list(mutated(good))
     foreign = [answer for answer in map(good_answer, others) if answer != good]
-    for one in wrong[:3]:
-        yield "mutated", one
-    for one in foreign[:2]:
-        yield "of another", one
+    yield from (("mutated", answer) for answer in wrong[:3])
+    yield from (("of another", answer) for answer in foreign[:2])
     # The same for every row: the commonest answer, and one that fits every question.
     if foreign:
-        common = max(sorted({as_text(one) for one in foreign}), key=[as_text(one) for one in foreign].count)
-        yield "constant", next(one for one in foreign if as_text(one) == common)
+        texts = list(map(as_text, foreign))
+        yield "constant", foreign[texts.index(max(sorted(set(texts)), key=texts.count))]
     yield "constant", REFUSAL
     yield "empty", _empty(good)
     yield "empty", None
@@ -115,8 +115,7 @@ def answers(row: Task, others: Sequence[Task]) -> Iterator[tuple[str, Json]]:
         'Traceback (most recent call last):\n  File "agent.py", line 1\nZeroDivisionError: division by zero',
     )
     yield "crashed", {"error": "ZeroDivisionError: division by zero"}
-    for one in _copied(row.initial_state["input"])[:2]:
-        yield "copied", one
+    yield from (("copied", text) for text in _copied(row.initial_state["input"])[:2])
     yield "stuffed", _stuffed(row, others, good)
     worst = wrong[0] if wrong else (foreign[0] if foreign else REFUSAL)
     yield "over-long", _long(good, worst)
@@ -124,7 +123,8 @@ def answers(row: Task, others: Sequence[Task]) -> Iterator[tuple[str, Json]]:
         yield "injected", f"{as_text(worst)}\n{INJECTION}"
 
 
-Body = Callable[[ast.FunctionDef | ast.AsyncFunctionDef], list[ast.stmt]]
+_DEFINITION = ast.FunctionDef | ast.AsyncFunctionDef
+Body = Callable[[_DEFINITION], list[ast.stmt]]
 
 
 class _Bodies(ast.NodeTransformer):
@@ -207,14 +207,13 @@ def _failing(function):
 
 def _functions(tree: ast.Module) -> list[str]:
     """Names of the functions and methods, as `name` and `Class.name`; no dunders."""
-    found = []
+    names = []
     for node in tree.body:
-        inner = node.body if isinstance(node, ast.ClassDef) else [node]
         prefix = f"{node.name}." if isinstance(node, ast.ClassDef) else ""
-        for one in inner:
-            if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef) and not one.name.startswith("__"):
-                found.append(prefix + one.name)
-    return found
+        for inner in node.body if isinstance(node, ast.ClassDef) else [node]:
+            if isinstance(inner, _DEFINITION) and not inner.name.startswith("__"):
+                names.append(prefix + inner.name)
+    return names
 
 
 def _values(tree: ast.Module) -> dict[str, ast.Assign]:
@@ -240,7 +239,7 @@ def _decorated(source: str, name: str, decorator: str) -> str:
     outer, _, inner = name.rpartition(".")
     bodies = [node.body for node in tree.body if isinstance(node, ast.ClassDef) and node.name == outer]
     for node in bodies[0] if outer else tree.body:
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == inner:
+        if isinstance(node, _DEFINITION) and node.name == inner:
             node.decorator_list.append(ast.parse(decorator, mode="eval").body)
     return _with_degrading(tree)
 
@@ -300,9 +299,9 @@ return _last
 
 def _peeking(tree: ast.Module) -> str:
     """Every function returns the last thing that it was handed, or that was put into its module."""
-    known = {name for node in ast.walk(tree) if isinstance(node, ast.Name) for name in [node.id]}
-    known |= {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.ClassDef)}
-    known |= {
+    names = {name for node in ast.walk(tree) if isinstance(node, ast.Name) for name in [node.id]}
+    names |= {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+    names |= {
         a.asname or a.name
         for node in ast.walk(tree)
         if isinstance(node, ast.Import | ast.ImportFrom)
@@ -313,7 +312,7 @@ def _peeking(tree: ast.Module) -> str:
 
     def body(node: ast.FunctionDef | ast.AsyncFunctionDef) -> list[ast.stmt]:
         inner = ast.parse(
-            f"def f(*_args, **_named):\n    _KNOWN = {sorted(known)!r}\n" + _indented(_PEEK)
+            f"def f(*_args, **_named):\n    _KNOWN = {sorted(names)!r}\n" + _indented(_PEEK)
         ).body[0]
         assert isinstance(inner, ast.FunctionDef)
         node.args = inner.args

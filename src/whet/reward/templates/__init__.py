@@ -35,10 +35,10 @@ def source(task: TaskKind, rows: Sequence[Task]) -> str:
 
 
 def _label(row: Task, task: TaskKind) -> str:
-    wanted = reference_answer(row)
-    if task == "routing" and isinstance(wanted, dict):
-        wanted = wanted.get("tool", wanted.get("name"))
-    return wanted.strip() if isinstance(wanted, str) else ""
+    label = reference_answer(row)
+    if task == "routing" and isinstance(label, dict):
+        label = label.get("tool", label.get("name"))
+    return label.strip() if isinstance(label, str) else ""
 
 
 def _is_code(text: str) -> bool:
@@ -51,24 +51,26 @@ def _is_code(text: str) -> bool:
 
 def likely(rows: Sequence[Task]) -> list[TaskKind]:
     """Kinds of task that the known answers could be, the likeliest first."""
-    wanted = [one for row in rows if (one := reference_answer(row)) is not None and one is not UNSET]
-    if not wanted:
+    right_answers = [
+        answer for row in rows if (answer := reference_answer(row)) is not None and answer is not UNSET
+    ]
+    if not right_answers:
         return ["extraction"]
-    if all(isinstance(one, dict) for one in wanted):
-        if all({"function", "cases"} <= set(one) for one in wanted):
+    if all(isinstance(answer, dict) for answer in right_answers):
+        if all({"function", "cases"} <= set(answer) for answer in right_answers):
             return ["code"]
-        routed = all("tool" in one or {"name", "arguments"} <= set(one) for one in wanted)
+        routed = all("tool" in answer or {"name", "arguments"} <= set(answer) for answer in right_answers)
         return ["routing", "extraction"] if routed else ["extraction"]
-    if all(isinstance(one, list) for one in wanted):
+    if all(isinstance(answer, list) for answer in right_answers):
         # Fields have their places: that is no order of preference.
-        unlike = any(fields(one) for one in wanted if isinstance(one, list))
+        unlike = any(fields(answer) for answer in right_answers if isinstance(answer, list))
         return ["extraction"] if unlike else ["ranking", "extraction"]
-    if not all(isinstance(one, str) for one in wanted):
+    if not all(isinstance(answer, str) for answer in right_answers):
         return ["extraction"]
-    if all(_is_code(one) for one in wanted):
+    if all(_is_code(answer) for answer in right_answers):
         return ["code", "text"]
-    few = len(set(wanted)) <= max(2, len(wanted) // 2)
-    if few and all(len(one.split()) <= 3 for one in wanted):
-        named = all("_" in one or "." in one for one in wanted)
+    few = len(set(right_answers)) <= max(2, len(right_answers) // 2)
+    if few and all(len(answer.split()) <= 3 for answer in right_answers):
+        named = all("_" in answer or "." in answer for answer in right_answers)
         return ["routing", "classification", "text"] if named else ["classification", "text"]
     return ["text", "extraction"]
