@@ -133,6 +133,12 @@ def test_rows_that_link_few_groups_stay_together_and_none_is_left_out() -> None:
     assert len(done) == 46
     assert len({task.split for task in done if "train number" in str(task.initial_state["input"])}) == 1
     assert {row.group for row in done} == {""}
+    assert leaks(done).clean
+    repeated = [
+        row("one two three four", split=Split.TRAIN),
+        row("One, two, three four!", split=Split.GATE),
+    ]
+    assert not leaks(repeated).clean
 
 
 def test_a_group_that_was_given_two_sides_is_refused_when_rows_are_read(tmp_path: Path) -> None:

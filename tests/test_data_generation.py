@@ -28,7 +28,7 @@ from whet.fakes.server import Reply, ScriptedServer
 from whet.reward.rows import expected_answer, row
 from whet.sandbox import Limits, Local, Pool
 from whet.tracing import flush
-from whet.types import Feedback, Json, Split, Task
+from whet.types import Feedback, Json, Task
 
 SORT = '''
 def label(text: str, limit: int = 3) -> str:
@@ -229,26 +229,6 @@ def test_a_preference_says_what_was_wanted(store: whet.Store) -> None:
     (row,) = recorded(read(SORT, "label"), "label", store.trajectories())
     assert row.answer == "long"
     assert row.meta["label"] == -1.0
-
-
-def test_rows_that_nearly_repeat_each_other_never_stand_on_both_sides() -> None:
-    rows = [
-        row(f"When does the train number {part} to the coast leave in the morning?", expected=part)
-        for part in range(12)
-    ] + [row(word * 3, expected=word) for word in "abcdefghij"]
-    found = divided(rows)
-    trains = {
-        row.split
-        for row in found
-        if isinstance(row.initial_state["input"], str) and "train" in row.initial_state["input"]
-    }
-    assert len(trains) == 1
-    assert leaks(found).clean
-    mixed = [
-        row("one two three four", split=Split.TRAIN),
-        row("One, two, three four!", split=Split.GATE),
-    ]
-    assert not leaks(mixed).clean
 
 
 def test_rows_are_read_back_as_they_were_written(tmp_path: Path) -> None:

@@ -171,7 +171,7 @@ def test_what_is_no_run_is_refused_with_what_to_give(tmp_path):
     with pytest.raises(NotFoundError, match="there is no store"):
         run("export", "mlflow", "--store", tmp_path / "none.db", *out)
     (tmp_path / "run.json").write_text('{"id": 3}')
-    with pytest.raises(InputError, match="is no run of whet train"):
+    with pytest.raises(InputError, match="is not a run of whet train"):
         run("export", "mlflow", tmp_path, *out)
 
 

@@ -25,7 +25,7 @@ class Source:
     """Gives the groups of each round; an async context manager."""
 
     ended = ""
-    """Why there is no further round; empty if the source never runs dry."""
+    """The reason why there is no further round; empty if the source never runs dry."""
     accounts: Accounts | None = None
 
     async def __aenter__(self) -> Source:
@@ -35,11 +35,11 @@ class Source:
         return None
 
     def more(self, number: int) -> bool:
-        """Whether there is a round `number`, counted from 0."""
+        """True if there is a round `number`, counted from 0."""
         return True
 
     def last(self, number: int, context: Context) -> bool:
-        """Whether no round can follow round `number`, whose groups were given."""
+        """True if no round can follow round `number`, whose groups were given."""
         return False
 
     async def groups(self, number: int, bundle: Bundle, context: Context) -> Sequence[Group]:
@@ -102,11 +102,11 @@ class Once(Source):
         return [group for group in unlearned if group.trajectories]
 
     def more(self, number: int) -> bool:
-        """Whether trajectories are left, or this round was begun before."""
+        """True if trajectories are left, or this round was begun before."""
         return f"pass/{number}" in self._log or bool(self._left())
 
     def last(self, number: int, context: Context) -> bool:
-        """Whether nothing is left."""
+        """True if nothing is left."""
         return not self.more(number + 1)
 
     async def groups(self, number: int, bundle: Bundle, context: Context) -> Sequence[Group]:
@@ -121,6 +121,7 @@ class Once(Source):
             chosen = self._left()[: self._count]
             ids = [run.id for group in chosen for run in group.trajectories]
             self._learned.update(ids)
+            # On disk before anything is learned: a run that is started again must take the same groups.
             await asyncio.wrap_future(self._log.put(key, ids))
             return chosen
         round_ids = set(ids)
@@ -164,7 +165,7 @@ class Fresh(Source):
         self._chance, self._measured = chance, measured
 
     def last(self, number: int, context: Context) -> bool:
-        """Whether the budget allows no further round."""
+        """True if the budget allows no further round."""
         budget_left = context.meter.left("rollouts")
         size = min(len(self._tasks), self._count or len(self._tasks)) * self._n
         return budget_left is not None and budget_left < size
@@ -230,7 +231,7 @@ class Beside(Source):
         await self._pipeline.close()
 
     def last(self, number: int, context: Context) -> bool:
-        """Whether the budget may not reach for another round; some of it may be under way already."""
+        """True if the budget may not reach for another round; some of it may be under way already."""
         budget_left = context.meter.left("rollouts")
         return budget_left is not None and budget_left < self._round
 
@@ -246,6 +247,7 @@ class Beside(Source):
         async def apart() -> Update:
             return await optimizer.step(bundle, groups, context)
 
+        # A loop of its own in a thread: training would stop the rollouts that go on in this one.
         update = await asyncio.to_thread(asyncio.run, apart())
         if self._publish is not None:
             await self._publish(update.bundle)

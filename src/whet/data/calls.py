@@ -30,7 +30,7 @@ _TYPES = {
     "int": "integer",
     "bool": "boolean",
 }
-"""What BFCL calls a type → what JSON Schema does."""
+"""BFCL's name of a type → JSON Schema's."""
 _KEPT = ("object", "array", "string", "integer", "number", "boolean", "null")
 
 
@@ -69,7 +69,7 @@ class Call:
 
 
 def functions_of(tools: Sequence[Json]) -> list[Function]:
-    """What tools say may be called; OpenAI's form, or bare functions with BFCL's names of types.
+    """The functions that tools offer; OpenAI's form, or bare functions with BFCL's names of types.
 
     Raises:
         InputError: one of them is not a function, or two have one name.
@@ -228,7 +228,7 @@ def _argument(node: ast.expr) -> Any:
 
 
 def problems(call: Call, functions: Sequence[Function]) -> list[str]:
-    """Why a call does not fit what may be called; [] where it does.  A nested call fits any type."""
+    """Reasons why a call does not fit the functions on offer; [] where it does.  A nested call fits any type."""
     function = next((candidate for candidate in functions if candidate.name == call.name), None)
     if function is None:
         return [f"there is no function {call.name!r}"]

@@ -58,6 +58,7 @@ def _sampled(
     """A weighted sample without replacement (Efraimidis and Spirakis 2006: the largest u^(1/w))."""
 
     def key(task: Task) -> float:
+        # A task with a chance of 0 or 1 has weight 0, and still a place after all others.
         weight = informative(chances[task.id], tries) if task.id in chances else 1.0
         return float(rng.random() ** (1.0 / max(weight, 1e-9)))
 

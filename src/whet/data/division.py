@@ -192,7 +192,7 @@ class _Problem:
         return self._apart(cleaned)
 
     def _apart(self, sides: Sides) -> Sides:
-        """What is linked across train and validation goes to one of them, by hash, as their shares are."""
+        """Tasks linked across train and validation all go to one of them, by hash, as their shares are."""
         places = [index for index, side in enumerate(sides) if side in (Split.TRAIN, Split.VALIDATION)]
         unique = list(dict.fromkeys(self.texts[index] for index in places if self.texts[index]))
         number = dict(zip(unique, linked(unique), strict=True))
@@ -218,7 +218,7 @@ class _Problem:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What stands behind the gate, before anything is run."""
+    """The evidence that the gate will have, before anything is run."""
 
     rows: int
     groups: int
@@ -263,7 +263,7 @@ def _count(number: int, noun: str) -> str:
 
 
 def standing(tasks: Sequence[Task]) -> Standing:
-    """What the gate can show with these tasks, which have their splits and the user's groups."""
+    """The evidence in these tasks, which have their splits and the user's groups."""
     own = [task.group or f"\0{index}" for index, task in enumerate(tasks)]
     held = [
         key for key, task in zip(own, tasks, strict=True) if task.answer_known and task.split is Split.GATE

@@ -44,7 +44,7 @@ def divided(rows: Sequence[Task], *, seed: int = 0) -> list[Task]:
 
 
 def leaks(tasks: Iterable[Task]) -> Leakage:
-    """What the gate's tasks share with those that anything is learned or chosen on; each is a row's."""
+    """Overlap of the gate's rows with those that anything is learned or chosen on."""
     sides: tuple[list[Task], list[Task]] = [], []
     for task in tasks:
         sides[task.split is Split.GATE].append(_compared(task))

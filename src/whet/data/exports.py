@@ -24,7 +24,7 @@ from ..types import Json, Outcome, Preference, Trajectory, canonical
 Message = dict[str, Json]
 Row = dict[str, Json]
 Worth = Callable[[Trajectory], float | None]
-"""How good a run was; None where nobody said."""
+"""Run → its worth; None where nobody judged it."""
 
 _UNANSWERED = "its task has no answer to score by; give the Task one, or export trl-prompts"
 _UNASKED = "its question is not recorded; add its task (whet tasks add) before the run is imported"
@@ -112,6 +112,7 @@ def dpo(runs: Iterable[Trajectory], worth: Worth, preferences: Iterable[Preferen
             (good if value >= GOOD else bad).append((prompt, completion))
     for good, bad in sides.values():
         exported.left_out["no run of the same task to compare with"] += abs(len(good) - len(bad))
+        # To the shorter side: no run is used twice.
         for (prompt, chosen), (_, rejected) in zip(good, bad, strict=False):
             exported.rows.append({"prompt": prompt, "chosen": chosen, "rejected": rejected})
     exported.left_out += Counter()  # forget the zeros
@@ -161,7 +162,7 @@ def verl(runs: Iterable[Trajectory], *, source: str = "whet") -> Exported:
 
 
 def conversations(run: Trajectory) -> list[list[Json]]:
-    """What each last call of a model saw and answered, in the form that `docs/nouns.md` calls an observation."""
+    """Messages and answer of each last call of a model, in the form that `docs/nouns.md` calls an observation."""
     calls = [
         [*step.observation, step.action]
         for step in run.steps

@@ -26,7 +26,7 @@ def read(path: Path, tasks: Mapping[str, Task] | None = None) -> list[Trajectory
 
     Raises:
         NotFoundError: no such file.
-        InputError: a line is no trajectory; says which.
+        InputError: a line is not a trajectory; says which.
     """
     if not path.is_file():
         raise NotFoundError(f"there is no file {path}; give one with a trajectory as JSON on each line")
@@ -39,6 +39,7 @@ def read(path: Path, tasks: Mapping[str, Task] | None = None) -> list[Trajectory
                 fields = read_json(msgspec.json.decode, line)
                 if not isinstance(fields, dict):
                     raise InputError(f"a trajectory is a JSON object, not {type(fields).__name__}")
+                # Only the published shape has a task's id alone; a stored trajectory holds its whole task.
                 published = "task_id" in fields
                 trajectories.append(
                     trajectory_from_json(fields, tasks) if published else decode(whole(line), Trajectory)

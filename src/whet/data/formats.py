@@ -131,7 +131,7 @@ def trajectory_from_json(
         tasks: id → Task, to attach the whole task; without it the trajectory carries the id alone.
 
     Raises:
-        InputError: not a JSON object, no task_id, steps that are no list of objects with an action,
+        InputError: not a JSON object, no task_id, steps that are not a list of objects with an action,
             or a reward or done of the wrong type.
     """
     published = _object(source, "trajectory")
@@ -188,7 +188,7 @@ def trajectory_to_json(trajectory: Trajectory) -> dict[str, Json]:
 
 
 def _told(trajectory: Trajectory, actions: Sequence[Step]) -> list[Step]:
-    """What an agent did that was traced or captured, as the steps of an episode."""
+    """The decisions of an agent that was traced or captured, as the steps of an episode."""
     if len(actions) > 1 or trajectory.output is None:
         return list(actions)
     observation: Json = trajectory.task.instruction

@@ -47,26 +47,26 @@ _FENCE = re.compile(r"```\w*\s*\n(.*?)```", re.DOTALL)
 
 @dataclass(slots=True)
 class Account:
-    """What came of a request for rows."""
+    """The outcome of a request for rows."""
 
     wanted: int
     kept: int = 0
     sources: dict[str, int] = field(default_factory=dict)
-    """How a row came about → how many."""
+    """Origin of a row → number of rows."""
     goals: int = 0
     """Rows that say what should come out; the others say what comes out today."""
     dropped: dict[str, int] = field(default_factory=dict)
-    """Why → how many."""
+    """Reason → number of rows."""
     examples_of: dict[str, str] = field(default_factory=dict)
-    """Why → what one of them said."""
+    """Reason → one of them, as an example."""
     splits: dict[str, int] = field(default_factory=dict)
     calls: int = 0
     """Of the model."""
     leakage: str = ""
     gate: str = ""
-    """What the gate can show with them."""
+    """The gain that the gate can prove with them, as a sentence."""
     why: str = ""
-    """Why there are fewer than wanted; "" if there are not."""
+    """The reason if there are fewer than asked for, else ""."""
 
     def drop(self, why: str, example: object = "") -> None:
         self.dropped[why] = self.dropped.get(why, 0) + 1
@@ -92,7 +92,7 @@ async def generate(
         model: makes what is missing; None makes it from the signature.
 
     Raises:
-        InputError: fewer than one row asked for, or it is no function.
+        InputError: fewer than one row asked for, or it is not a function.
         ModelError: the endpoint failed.
         SandboxError: untrusted code cannot be shut in here.
     """
@@ -197,7 +197,8 @@ def _why(result: Result) -> str:
 
 
 async def outputs(callee: Callee, call_inputs: Sequence[Json], pool: Pool) -> list[Result | None]:
-    """What the function answers to each input; None where the calls before it make a difference."""
+    """The function's answer to each input; None where it depends on the calls before."""
+    # In both orders: state that is kept between calls shows only when what came before is different.
     forward = await answers(callee, call_inputs, pool)
     backward = (await answers(callee, call_inputs[::-1], pool))[::-1]
     stable: list[Result | None] = []
@@ -208,7 +209,7 @@ async def outputs(callee: Callee, call_inputs: Sequence[Json], pool: Pool) -> li
 
 
 async def answers(callee: Callee, call_inputs: Sequence[Json], pool: Pool) -> list[Result]:
-    """What the function answers to each input, in this order, in one process as long as it lives."""
+    """The function's answer to each input, in this order, in one process as long as it lives."""
     answered: list[Result] = []
     while len(answered) < len(call_inputs):
         async with pool.open(callee.staged, callee.runs) as session:

@@ -24,7 +24,7 @@ class Tell:
 
     name: str
     auc: float
-    """How well it alone separates right from wrong, whichever way round."""
+    """Of it alone as a score of right against wrong, whichever way round."""
     rows: int
     """Rows in which it is known."""
 

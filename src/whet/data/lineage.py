@@ -1,4 +1,4 @@
-"""What was learned from whom: named in a Version, and taken out of files of rows once a person is erased.
+"""Lineage: a Version names the runs it was made from; files of rows lose those of an erased person.
 
 A Version names the trajectories that it was made from, which erasure and retention follow (`Store.erase`).  A row of
 a file names the one that it came from: a recorded row in `provenance.run`, a task in `meta.trajectories`, a
@@ -8,7 +8,6 @@ anew.  Nothing but JSON Lines is looked into.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Any
 import msgspec
 
 from ..errors import NotFoundError
+from ..reward.rows import write_lines
 from ..types import Bundle, Group
 
 
@@ -25,7 +25,7 @@ def learned_from(groups: Sequence[Group], learned: Bundle, parent: Bundle) -> Bu
 
     They are those of the groups and those that their tasks were made of, with what the Version before was
     made from.  Erasing a person, and retention, find by it which Versions learned from what
-    (`Store.erase`).  It is no part of a Version's id.
+    (`Store.erase`).  It is not part of a Version's id.
     """
     sources = {run.id for group in groups for run in group.trajectories}
     for group in groups:
@@ -46,7 +46,7 @@ def learned_from(groups: Sequence[Group], learned: Bundle, parent: Bundle) -> Bu
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forgotten:
-    """What was taken out of one file."""
+    """The rows taken out of one file."""
 
     path: str
     rows: int
@@ -91,14 +91,9 @@ def _file(path: Path, erased: Collection[str]) -> Forgotten:
             continue
         if named and isinstance(row, dict) and _without(row, erased):
             line, changed = msgspec.json.encode(row) + b"\n", True
-        remaining.append(line)
+        remaining.append(line)  # byte for byte, whatever it is
     if gone or changed:
-        partial = path.with_name(path.name + ".partial")
-        with partial.open("wb") as file:
-            file.writelines(remaining)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(path)
+        write_lines(path, remaining)
     return Forgotten(path=str(path), rows=gone, left=len(remaining), unnamed=unnamed)
 
 

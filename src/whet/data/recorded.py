@@ -43,7 +43,7 @@ def recorded(signature: Signature, qualname: str, runs: Iterable[Trajectory]) ->
 
 
 def why_none(name: str, runs: Sequence[Trajectory]) -> str:
-    """What recorded runs lack from which no row came, and what to do about it."""
+    """The reason why recorded runs gave no row, and the remedy."""
     tools = sorted({bare(tool.name) for run in runs for tool in tool_steps(run)})
     held = (
         f"they hold calls of {', '.join(tools)}"

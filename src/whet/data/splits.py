@@ -69,6 +69,7 @@ def split(
 
 
 def _position(key: str, seed: int) -> float:
+    # 13 hex digits are 52 bits: the most that a float holds exactly.
     return int(digest(("split", seed, key), 13), 16) / 16**13
 
 
@@ -141,7 +142,7 @@ def _filled(
 
 @dataclass(frozen=True, slots=True)
 class Leakage:
-    """What two sets of tasks share."""
+    """Overlap of two sets of tasks."""
 
     ids: tuple[str, ...]
     """Task ids on both sides."""
@@ -165,7 +166,7 @@ class Leakage:
 
 
 def leakage(train: Iterable[Task], gate: Iterable[Task]) -> Leakage:
-    """What the gate's tasks share with those trained on.
+    """Overlap of the gate's tasks with those trained on.
 
     Near duplicates are those of `near.py`, and none is missed. Only instructions are compared; a question asked of
     two mailboxes shows as `same` and may be meant.

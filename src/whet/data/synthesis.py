@@ -28,7 +28,7 @@ _NAMES = {
     "items": "list[str]", "words": "list[str]", "values": "list[float]", "rows": "list[dict[str, str]]",
     "numbers": "list[int]", "flag": "bool", "strict": "bool", "options": "dict[str, str]",
 }  # fmt: skip
-"""What a parameter without an annotation most likely is, by its name."""
+"""Name of a parameter without an annotation → its likely type."""
 _UNKNOWN = ("str", "int", "float", "list[str]", "list[int]", "dict[str, str]", "bool")
 _SEQUENCES = {"list", "tuple", "Sequence", "Iterable", "Collection", "set", "frozenset", "List", "Tuple"}
 _MAPPINGS = {"dict", "Mapping", "Dict", "MutableMapping"}
@@ -50,6 +50,7 @@ def inputs(signature: Signature, pool: Sequence[Json], seed: int) -> Iterator[Js
     Raises:
         Unknown: a required parameter has a type that no JSON can be; names it.
     """
+    # Text seeds Random by its bytes, alike in every process; hash() of it would not be.
     rng = random.Random(f"inputs:{seed}")
     makers = {parameter.name: _maker_of(parameter, pool) for parameter in signature.parameters}
     built = {
@@ -108,7 +109,7 @@ def _maker_of(parameter: Parameter, pool: Sequence[Json]) -> Maker:
 
 
 def maker(annotation: str, pool: Sequence[Json]) -> Maker:
-    """What makes values of a type, as annotations write it.
+    """A maker of values of a type, as annotations write it.
 
     Raises:
         Unknown: it is no JSON.
@@ -116,7 +117,7 @@ def maker(annotation: str, pool: Sequence[Json]) -> Maker:
     try:
         node = ast.parse(annotation, mode="eval").body
     except SyntaxError as error:
-        raise Unknown(f"{annotation!r} is no annotation that can be read") from error
+        raise Unknown(f"{annotation!r} is not an annotation that can be read") from error
     return _made(node, pool)
 
 

@@ -17,6 +17,7 @@ import msgspec
 from msgspec import UNSET
 
 from ..errors import InputError
+from ..reward.rows import write_lines
 from ..store import Store
 from ..tracing.labels import corrected
 from ..tracing.signals import hear, telling
@@ -64,6 +65,7 @@ def tasks(
     by_content: dict[bytes, tuple[Task, list[Trajectory]]] = {}
     for run in runs:
         task = replace(run.task, group=key(run))
+        # Without the answer: runs before and after a correction are of one task.
         content = canonical((task.instruction, dict(task.initial_state), task.success_checker, task.group))
         by_content.setdefault(content, (task, []))[1].append(run)
     return [_task(task, its_runs) for task, its_runs in by_content.values()]
@@ -105,27 +107,23 @@ def _task(task: Task, runs: list[Trajectory]) -> Task:
 def to_jsonl(path: Path | str, rows: Iterable[Task]) -> int:
     """Write tasks one per line, with every field that is known; returns how many.
 
-    The file appears whole or not at all: it is written beside its place and moved there.
+    The file appears whole or not at all.
     """
-    target = Path(path)
-    partial = target.with_name(target.name + ".partial")
-    count = 0
-    with partial.open("wb") as file:
-        for task in rows:
-            fields = msgspec.to_builtins(task)
-            if not task.answer_known:
-                del fields["answer"]  # null would say that the right answer is None
-            file.write(msgspec.json.encode(fields) + b"\n")
-            count += 1
-    partial.replace(target)
-    return count
+    lines = []
+    for task in rows:
+        fields = msgspec.to_builtins(task)
+        if not task.answer_known:
+            del fields["answer"]  # null would say that the right answer is None
+        lines.append(msgspec.json.encode(fields) + b"\n")
+    write_lines(Path(path), lines)
+    return len(lines)
 
 
 def from_jsonl(path: Path | str) -> list[Task]:
     """Read tasks, one per line: as `to_jsonl` writes them or in the published shape.
 
     Raises:
-        InputError: the file cannot be read, a line is no task, or an id comes twice; says which line.
+        InputError: the file cannot be read, a line is not a task, or an id comes twice; says which line.
     """
     try:
         lines = Path(path).read_bytes().splitlines()

@@ -46,7 +46,7 @@ class Point:
     """Seconds since 1970."""
     values: Mapping[str, float]
     curve: str = ""
-    """What steps are counted in: rounds if empty, else the name of what was under way."""
+    """Unit of the steps: rounds if empty, else the name of the phase."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,7 +98,7 @@ def of_folder(folder: Path) -> TrackedRun:
             reason=about["reason"],
         )
     except (msgspec.DecodeError, msgspec.ValidationError, KeyError, TypeError, ValueError) as error:
-        raise InputError(f"{folder} is no run of whet train: {error!r}") from error
+        raise InputError(f"{folder} is not a run of whet train: {error!r}") from error
 
 
 def of_metrics(

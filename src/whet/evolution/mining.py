@@ -65,13 +65,13 @@ class Shared:
     rows: frozenset[str]
     """Ids of those it holds for."""
     failing: int
-    """How many of them fail."""
+    """Number of them that fail."""
     chance: float
     """Probability of as many failures among them if it had nothing to do with failing."""
 
 
 def contrasts(rows: Sequence[Task], wrong: Collection[str]) -> list[Shared]:
-    """What failing rows share and passing ones do not, the least likely by chance first.
+    """Conditions that failing rows share and passing ones do not, the least likely by chance first.
 
     Args:
         wrong: ids of the rows that fail.  If nine tenths do, what they have in common is all rows.
@@ -141,7 +141,7 @@ def _cuts(values: list[float]) -> list[float]:
 
 
 def _wanted(answers: Sequence[Json]) -> Iterable[str]:
-    """What nearly all of some rows want, as the end of a sentence."""
+    """Properties of nearly all of some right answers, as ends of a sentence."""
     same = _common([canonical(answer).decode() for answer in answers])
     if same is not None and len(same) <= 80:
         yield f"the answer is {same}"
@@ -182,7 +182,7 @@ class Mined:
 
     @property
     def identity(self) -> Json:
-        """What decides what is proposed."""
+        """Everything that its proposals depend on."""
         return ["mined", sorted(self.rows), sorted(self.parts)]
 
     def __call__(self, draw: Draw, rng: random.Random) -> Program | None:
@@ -210,7 +210,7 @@ class Written:
 
     @property
     def name(self) -> str:
-        """What the bandit calls it."""
+        """Its name in the bandit."""
         return f"rule {self.model.name}"
 
     @property

@@ -18,7 +18,7 @@ from .judging import Judgement
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record(Judgement):
-    """What became of one proposal, and what it was judged to be."""
+    """The fate and the judgement of one proposal."""
 
     number: int
     operator: str
@@ -51,7 +51,7 @@ class Records:
         self.log, self.run = log if log is not None else Log(), run
 
     def __contains__(self, number: int) -> bool:
-        """Whether a proposal was committed."""
+        """True if the proposal was committed."""
         return self._key(number) in self.log
 
     def load(self, number: int) -> Record | None:

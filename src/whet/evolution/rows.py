@@ -147,7 +147,7 @@ class RowJudge(Judging):
             yield RowBench(self, bundle)
 
     async def runs(self, bundle: Bundle, tasks: Sequence[Task], *, spare: bool = False) -> list[Trajectory]:
-        """What a Bundle does on tasks.
+        """Trajectories of a Bundle on tasks.
 
         Raises:
             InputError: the candidate cannot be put in place.
@@ -230,7 +230,7 @@ class RowBench:
         return Judgement(mean, {"combined_score": mean, "wrong": float(len(wrong))}, artifacts, scores)
 
     async def _falls_behind(self) -> str:
-        """Why it is not worth all the tasks: worse than the start on the first of them; "" if it is."""
+        """The reason not to run all the tasks: it is worse than the start on the first of them; else ""."""
         judge = self.judge
         tasks = [task for task in judge.quarter() if task.id in judge.first]
         if not tasks or len(tasks) == len(judge.tasks):

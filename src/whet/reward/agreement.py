@@ -1,4 +1,4 @@
-"""How an evaluator's scores go with what people said: rank agreement and agreement beyond chance."""
+"""Agreement of an evaluator's scores with people's labels: by rank, and beyond chance."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _DRAWS = 400
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """How scores go with what people said."""
+    """Agreement of scores with labels."""
 
     n: int
     auc: float
@@ -36,6 +36,7 @@ def agreement(scored: Sequence[tuple[float, bool]]) -> Agreement:
     if len({good for _, good in scored}) < 2:
         raise InputError("agreement needs answers that people called good, and others that they did not")
     threshold = max(sorted({score for score, _ in scored}), key=lambda at: _kappa(scored, at))
+    # A fixed seed: the same evaluator and labels give the same verdict each time.
     rng = random.Random(0)
     aucs: list[float] = []
     kappas: list[float] = []

@@ -19,7 +19,7 @@ _FENCE = re.compile(r"```(?:python|py)?[ \t]*\n(.*?)```", re.DOTALL)
 
 
 class _Cases(msgspec.Struct):
-    """What `Task.answer` has to be."""
+    """The form of `Task.answer`."""
 
     function: str
     cases: list[tuple[list[Json], Json]]

@@ -121,6 +121,7 @@ class Compound:
     def _whole(self, scores: list[Score]) -> Score:
         present: list[tuple[float, float]] = []
         shown: list[str] = []
+        # `_ask` stops at the first part that is missing, so there may be fewer scores than parts.
         for (part, weight), part_score in zip(self.parts.items(), scores, strict=False):
             if self._missing(part, part_score):
                 return self._score(None, f"part {name_of(part)!r} is missing: {part_score.reason}")

@@ -98,7 +98,7 @@ def prepared(row):
 
 @dataclass(frozen=True, slots=True)
 class Evaluator:
-    """What is put through proof.
+    """An evaluator as text, to be proven.
 
     Args:
         name: what tables call it.
@@ -132,7 +132,7 @@ class Evaluator:
         return {**self.files, "adapter.py": f"FUNCTION = {self.function!r}\n{_ADAPTER}{prepared}"}
 
     def arguments(self, input: Json, output: Json, expected: Json) -> list[Json]:
-        """What it is called with, in the order of its parameters."""
+        """The arguments of a call, in the order of its parameters."""
         row = {"input": input, "output": output, "expected": None if expected is UNSET else expected}
         return [row] if self.kind == "trajectory" else [row[role] for role in self.roles]
 
@@ -186,6 +186,7 @@ def _source(path: Path) -> str:
 
 def _module(name: str) -> Path:
     """The file of a dotted module, found without importing the packages above it."""
+    # find_spec would import, and so run, the packages above it.
     relative = Path(*name.split("."))
     for root in (Path.cwd(), *(Path(path) for path in sys.path if path)):
         for candidate in (root / relative.with_suffix(".py"), root / relative / "__init__.py"):

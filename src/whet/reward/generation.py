@@ -51,7 +51,7 @@ class Generated:
     origin: str
     """`template`, `edited`, or the name of the model that wrote it."""
     proof: Proof | None
-    """None for a text that is no evaluator at all."""
+    """None for a text that is not an evaluator."""
     parent: str | None = None
     """The version that this one replaces."""
     refusal: str = ""
@@ -62,7 +62,7 @@ class Generated:
 
     @property
     def reasons(self) -> list[str]:
-        """Why it is refused."""
+        """Reasons for its refusal."""
         return [self.refusal] if self.proof is None else self.proof.reasons
 
 
@@ -123,7 +123,7 @@ async def _proven(
 
 
 async def _written(model: Model, task: TaskKind, name: str, rows: Sequence[Task], attempts: int) -> Generated:
-    """What the model wrote, at its best attempt."""
+    """The best of the model's attempts."""
     shown = "\n".join(
         canonical(
             {
@@ -151,7 +151,7 @@ async def _written(model: Model, task: TaskKind, name: str, rows: Sequence[Task]
 
 
 class _Known(msgspec.Struct):
-    """What `proofs.json` says of one evaluator."""
+    """The entry of one evaluator in `proofs.json`."""
 
     version: str
     admitted: bool

@@ -13,11 +13,11 @@ from ..heads import Forest
 from ..types import Outcome, Score, Trajectory, Version
 
 Features = Callable[[Trajectory], Mapping[str, float | None] | None]
-"""What a scorer may know of a run; None where there is nothing to score."""
+"""Run → the features that a scorer may see; None where there is nothing to score."""
 
 
 class OutcomeReward:
-    """How likely a run is right, by boosted trees over its features: an outcome reward model.
+    """The probability that a run is right, by boosted trees over its features: an outcome reward model.
 
     Args:
         version: of kind `reward`, as `OutcomeModel` makes it.

@@ -63,7 +63,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """What came of putting one evaluator through it."""
+    """The proof of one evaluator, passed or failed."""
 
     evaluator: str
     version: str
@@ -80,13 +80,13 @@ class Proof:
 
     @property
     def reasons(self) -> list[str]:
-        """Why it is refused; empty for an admitted one."""
+        """Reasons for its refusal; empty for an admitted one."""
         return [f"{check.name}: {check.detail}" for check in self.checks if not check.passed]
 
 
 @dataclass(frozen=True, slots=True)
 class _Judged:
-    """What the evaluator said of one thing; no score where it failed or had none to give."""
+    """The verdict on one case; no score where the evaluator failed or had none to give."""
 
     score: float | None
     feedback: str = ""
@@ -350,7 +350,7 @@ async def _leave_out_equals(evaluator: Evaluator, evidence: _Evidence, pool: Poo
 
 
 async def _behaviour(evaluator: Evaluator, case: _Case, pool: Pool) -> Json:
-    """What the evaluator's own `behaviour(path)` says of a program; None where it has none to tell."""
+    """Behaviour of a program by the evaluator's own `behaviour(path)`; None where it has none."""
     files = {**evaluator.files, "program.py": str(case.given)}
     result = await pool.call(files, "inside.door:handle", ["behaviour", ["evaluator.py", "program.py"]])
     return result.value
@@ -419,7 +419,7 @@ def _same(
 
 
 def _keeps_the_answer(evidence: _Evidence, good: Sequence[Task]) -> None:
-    """What it says of a wrong answer goes back to whoever is learning: it must not hold the right one."""
+    """Feedback on a wrong answer reaches the learner, so it must not hold the right answer."""
     leaked, looked = 0, 0
     for case, judged in evidence.tried:
         right = reference_answer(good[case.row])

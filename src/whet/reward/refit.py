@@ -32,7 +32,7 @@ _STEPS, _RATE, _DECAY = 400, 0.5, 0.01
 
 @dataclass(frozen=True, slots=True)
 class Refit:
-    """What came of fitting."""
+    """The outcome of a fit."""
 
     made: Generated
     fitted: int

@@ -13,6 +13,7 @@ UNSET stands for a column that is not there: `"expected": null` says that the ri
 from __future__ import annotations
 
 import codecs
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -27,6 +28,7 @@ from ..types import Json, Split, Task, canonical, digest
 
 _COLUMNS = {
     "input": ("input", "question", "prompt", "instruction", "query"),
+    # In files of people `answer` is what an agent answered; in files of tasks (`data.tasks`) it is the right one.
     "output": ("output", "answer", "response", "prediction", "completion"),
     "expected": ("expected", "reference", "gold", "target", "ground_truth"),
     "label": ("label", "feedback", "rating", "thumb", "good", "score"),
@@ -63,6 +65,7 @@ def row(
         group: what it shares with others: session, mailbox, person. Empty: it stands alone.
         id: the hash of its input unless given.
     """
+    # An expected answer goes before a liked output: feedback errs.
     liked = expected is UNSET and output is not UNSET and label is not None and label > 0
     answer = output if liked else expected
     meta: dict[str, Json] = {"answer_known": answer is not UNSET, "provenance": dict(provenance or {})}
@@ -109,7 +112,7 @@ def expected_answer(task: Task) -> Json:
 
 
 def rating_of(task: Task) -> float | None:
-    """How good people think the task's answer; None where nobody said."""
+    """People's rating of the task's answer; None where nobody gave one."""
     # A correction speaks of another answer than the label does, and is as good as the best.
     label: float | None = task.meta.get("label")
     return label if label is None or expected_answer(task) is UNSET else 1.0
@@ -150,9 +153,18 @@ def read_rows(path: Path) -> list[Task]:
 
 
 def write_rows(path: Path, rows: Iterable[Task]) -> None:
-    """Write rows, one a line; the file appears whole or not at all."""
+    """Write rows, one a line."""
+    write_lines(path, (msgspec.json.encode(columns_of(task)) + b"\n" for task in rows))
+
+
+def write_lines(path: Path, lines: Iterable[bytes]) -> None:
+    """Write a file that appears whole or not at all: it is written beside its place and moved there."""
     partial = path.with_name(f"{path.name}.partial")
-    partial.write_bytes(b"".join(msgspec.json.encode(columns_of(task)) + b"\n" for task in rows))
+    with partial.open("wb") as file:
+        file.writelines(lines)
+        file.flush()
+        # Before the move: a file system may keep the new name and lose the bytes.
+        os.fsync(file.fileno())
     partial.replace(path)
 
 

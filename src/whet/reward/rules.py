@@ -54,7 +54,7 @@ _NUMBER = re.compile(r"(?<![\w.])[-+]?(?:\d{1,3}(?:,\d{3})+|\d+)?(?:\.\d+|(?<=\d
 
 
 def output_text(trajectory: Trajectory) -> str:
-    """What the agent answered, as text: a string as it is, None as "", anything else as JSON.
+    """The agent's answer as text: a string as it is, None as "", anything else as JSON.
 
     A list of nothing but strings is what a generator yielded: the pieces of one text.
     """

@@ -45,7 +45,7 @@ class Required:
 
 @dataclass(frozen=True, kw_only=True)
 class ToolUseOptions:
-    """What counts how much."""
+    """Weights of the terms."""
 
     coverage: float = 1.0
     """Weight of the share of required calls that were made."""
@@ -153,7 +153,7 @@ def required_of(trajectory: Trajectory) -> list[Required] | None:
         ]
     except (TypeError, KeyError, ValueError, AttributeError) as error:
         raise InputError(
-            f"required_calls of task {trajectory.task.id} is no list of calls: {error!r}"
+            f"required_calls of task {trajectory.task.id} is not a list of calls: {error!r}"
         ) from error
 
 

@@ -1,4 +1,4 @@
-"""What is known to be worse than a known-good answer or program, made from it.
+"""Answers and programs that are worse than a known-good one, made from it.
 
 Everything is deterministic: the same original gives the same variants, in the same order.  A family
 (`mutated`, `constant`, ...) may have several members; an evaluator is judged by family.
@@ -34,7 +34,7 @@ def _mutated_text(text: str) -> Iterator[str]:
 
 
 def fields(value: list[Json]) -> bool:
-    """Whether a list is a record without names: its members are of different types, so each has its place."""
+    """True for a record without names: its members are of different types, so each has its place."""
     kinds = {
         "number"
         if isinstance(member, int | float) and not isinstance(member, bool)
@@ -228,7 +228,7 @@ def _values(tree: ast.Module) -> dict[str, ast.Assign]:
 
 
 def parts(source: str) -> list[str]:
-    """What of a program can be made worse by itself: its functions and methods; without any, its values."""
+    """Names of the parts that can be made worse alone: functions and methods; without any, values."""
     tree = ast.parse(source)
     return _functions(tree) or [*_values(tree)]
 

@@ -20,7 +20,7 @@ from ..rows import reference_answer
 from ..variants import fields
 
 TaskKind = Literal["classification", "extraction", "text", "code", "ranking", "routing"]
-"""What the answers are: one of a few labels, a record, prose, a program, an order, or a tool with arguments."""
+"""Kind of the answers: one of a few labels, a record, prose, a program, an order, or a tool with arguments."""
 
 TASKS: tuple[TaskKind, ...] = get_args(TaskKind)
 
@@ -62,7 +62,7 @@ def likely(rows: Sequence[Task]) -> list[TaskKind]:
         routed = all("tool" in answer or {"name", "arguments"} <= set(answer) for answer in right_answers)
         return ["routing", "extraction"] if routed else ["extraction"]
     if all(isinstance(answer, list) for answer in right_answers):
-        # Fields have their places: that is no order of preference.
+        # Fields have their places: that is not an order of preference.
         unlike = any(fields(answer) for answer in right_answers if isinstance(answer, list))
         return ["extraction"] if unlike else ["ranking", "extraction"]
     if not all(isinstance(answer, str) for answer in right_answers):
