@@ -9,7 +9,7 @@ import pytest
 from methods_toys import beginning, collect, tasks
 
 from whet.cli import app
-from whet.data import files, tracking
+from whet.data import formats, tracking
 from whet.errors import InputError, MissingExtra, NotFoundError
 from whet.improvement import Improvement
 from whet.store import Store
@@ -27,7 +27,7 @@ def trained(tmp_path_factory):
     folder = tmp_path_factory.mktemp("trained")
     groups = asyncio.run(collect(beginning(folder), tasks(8), 8, models=LocalModels()))
     data = folder / "trajectories.jsonl"
-    files.write(data, [trajectory for group in groups for trajectory in group.trajectories])
+    formats.write_trajectories(data, [trajectory for group in groups for trajectory in group.trajectories])
     own = ("--model", folder / "start", "--round-tasks", 3)
     for method, *more in (("grpo", "--steps", 3, *own), ("sft", "--epochs", 3)):
         assert run("train", method, "--data", data, "--output", folder / method, "--json", *more) == 0

@@ -155,7 +155,7 @@ def import_(files: Sequence[Path], /, *, store: Record, json: bool = False) -> i
     json
         Print one JSON object.
     """
-    from ..data.files import read
+    from ..data.formats import read_trajectories
     from ..errors import InputError
     from ..store import Store
     from ..tracing.redact import Redactor
@@ -165,7 +165,7 @@ def import_(files: Sequence[Path], /, *, store: Record, json: bool = False) -> i
     # All of them first: a bad line records nothing.
     redactor = Redactor()
     tasks = _tasks(store)
-    found = [redactor.trajectory(run) for file in files for run in read(file, tasks)]
+    found = [redactor.trajectory(run) for file in files for run in read_trajectories(file, tasks)]
     if not found:
         named = ", ".join(map(str, files))
         raise InputError(f"{named}: no trajectory; give one as JSON on each line")

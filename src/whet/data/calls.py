@@ -12,7 +12,7 @@ syntax tree and its values are literals.
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,7 +31,16 @@ _TYPES = {
     "bool": "boolean",
 }
 """BFCL's name of a type → JSON Schema's."""
-_KEPT = ("object", "array", "string", "integer", "number", "boolean", "null")
+_KINDS: dict[str, tuple[type, ...]] = {
+    "object": (Mapping,),
+    "array": (list, tuple),
+    "string": (str,),
+    "integer": (int,),
+    "number": (int, float),
+    "boolean": (bool,),
+    "null": (type(None),),
+}
+"""JSON Schema's type → Python's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +105,7 @@ def _schema(schema: Mapping[str, Any]) -> dict[str, Any]:
     kind = json_schema.get("type")
     if isinstance(kind, str):
         kind = _TYPES.get(kind.lower(), kind.lower())
-        if kind in _KEPT:
+        if kind in _KINDS:
             json_schema["type"] = kind
         else:
             del json_schema["type"]
@@ -246,18 +255,9 @@ def _misfits(value: Any, schema: Mapping[str, Any], where: str) -> list[str]:
     if isinstance(value, Call):
         return []
     kind = schema.get("type")
-    types: dict[str, tuple[type, ...]] = {
-        "object": (Mapping,),
-        "array": (list, tuple),
-        "string": (str,),
-        "integer": (int,),
-        "number": (int, float),
-        "boolean": (bool,),
-        "null": (type(None),),
-    }
-    if isinstance(kind, str) and kind in types:
+    if isinstance(kind, str) and kind in _KINDS:
         truth = isinstance(value, bool) and kind != "boolean"  # a truth value is an int in Python alone
-        if truth or not isinstance(value, types[kind]):
+        if truth or not isinstance(value, _KINDS[kind]):
             return [f"{where} is {value!r:.60}, not of type {kind}"]
     if "enum" in schema and value not in schema["enum"]:
         return [f"{where} is {value!r:.60}, not one of {schema['enum']}"]
@@ -278,13 +278,18 @@ def _misfits(value: Any, schema: Mapping[str, Any], where: str) -> list[str]:
 
 def same(calls: Sequence[Call], expected: Sequence[Call]) -> bool:
     """These are exactly the expected calls, in any order; 2 and 2.0 are one number."""
-    missing = list(expected)
+    return _paired(calls, expected, _equal)
+
+
+def _paired(calls: Sequence[Call], options: Sequence[Any], fits: Callable[[Call, Any], bool]) -> bool:
+    """Every call fits an option of its own, and none is left over."""
+    unmatched = list(options)
     for call in calls:
-        match = next((n for n, candidate in enumerate(missing) if _equal(call, candidate)), None)
+        match = next((n for n, option in enumerate(unmatched) if fits(call, option)), None)
         if match is None:
             return False
-        missing.pop(match)
-    return not missing
+        unmatched.pop(match)
+    return not unmatched
 
 
 def _equal(first: Any, second: Any) -> bool:
@@ -304,20 +309,9 @@ def allowed(calls: Sequence[Call], possible: Sequence[Mapping[str, Mapping[str, 
     An argument may be left out where "" is among its values; texts are compared without regard to case,
     spaces and `,./-_*^`, as BFCL's checker does.
     """
-    missing = list(possible)
-    for call in calls:
-        match = next(
-            (
-                n
-                for n, answer in enumerate(missing)
-                if call.name in answer and _possible(call, answer[call.name])
-            ),
-            None,
-        )
-        if match is None:
-            return False
-        missing.pop(match)
-    return not missing
+    return _paired(
+        calls, possible, lambda call, answer: call.name in answer and _possible(call, answer[call.name])
+    )
 
 
 def _possible(call: Call, values: Mapping[str, Json]) -> bool:

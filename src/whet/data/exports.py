@@ -22,7 +22,6 @@ from ..tracing.dialects.messages import plain
 from ..types import Json, Outcome, Preference, Trajectory, canonical
 
 Message = dict[str, Json]
-Row = dict[str, Json]
 Worth = Callable[[Trajectory], float | None]
 """Run → its worth; None where nobody judged it."""
 
@@ -36,7 +35,7 @@ GOOD = 0.5
 class Exported:
     """Rows of a dataset, and why there are not more."""
 
-    rows: list[Row] = field(default_factory=list)
+    rows: list[dict[str, Json]] = field(default_factory=list)
     left_out: Counter[str] = field(default_factory=Counter)
     """Reason → how many runs or preferences."""
 

@@ -1,20 +1,25 @@
-"""The published JSON shapes of a task and of a trajectory, and the classic transitions.
+"""The published JSON shapes of a task and of a trajectory, files of trajectories, and the classic transitions.
 
 What is loaded is saved again with the same content: keys that the shape does not
 name are kept (a task's in `meta`, a step's in `info`).  A `success_checker` is a
 name, which `whet.reward.checked` looks up among the functions that the caller allows.
+
+A file has one JSON object a line, as the store keeps them or in the published shape, which has no token ids and so
+cannot be trained on (the capture check says so).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import msgspec
 
 from ..env import Transition
-from ..errors import InputError
-from ..escapes import read_json
+from ..errors import InputError, NotFoundError, StoreError
+from ..escapes import read_json, whole
+from ..store.codec import decode, encode
 from ..tracing.answers import arguments, bare, tool_steps
 from ..types import Json, Step, Task, Trajectory, digest
 
@@ -201,6 +206,48 @@ def _told(trajectory: Trajectory, actions: Sequence[Step]) -> list[Step]:
         observation = tool.action
     last = Step(observation=observation, action=trajectory.output, done=True)
     return [*steps, replace(last, reward=actions[0].reward, done=actions[0].done) if actions else last]
+
+
+def read_trajectories(path: Path, tasks: Mapping[str, Task] | None = None) -> list[Trajectory]:
+    """The trajectories of a file.
+
+    Args:
+        tasks: id → Task; the published shape has a task's id alone.
+
+    Raises:
+        NotFoundError: no such file.
+        InputError: a line is not a trajectory; says which.
+    """
+    if not path.is_file():
+        raise NotFoundError(f"there is no file {path}; give one with a trajectory as JSON on each line")
+    trajectories = []
+    with open(path, "rb") as lines:
+        for number, line in enumerate(lines, 1):
+            if not line.strip():
+                continue
+            try:
+                fields = read_json(msgspec.json.decode, line)
+                if not isinstance(fields, dict):
+                    raise InputError(f"a trajectory is a JSON object, not {type(fields).__name__}")
+                # Only the published shape has a task's id alone; a stored trajectory holds its whole task.
+                published = "task_id" in fields
+                trajectories.append(
+                    trajectory_from_json(fields, tasks) if published else decode(whole(line), Trajectory)
+                )
+            except (msgspec.DecodeError, InputError, StoreError, TypeError, ValueError) as error:
+                why = str(error).partition(". It was not written")[0]
+                raise InputError(f"{path}, line {number}: not a trajectory: {why}") from error
+    return trajectories
+
+
+def write_trajectories(path: Path, trajectories: Iterable[Trajectory]) -> int:
+    """Write trajectories, one a line; how many."""
+    count = 0
+    with open(path, "wb") as file:
+        for trajectory in trajectories:
+            file.write(encode(trajectory) + b"\n")
+            count += 1
+    return count
 
 
 def decisions(trajectory: Trajectory) -> list[Step]:
