@@ -56,13 +56,24 @@ def worth_of(score: str | None = None) -> Worth:
     return worth
 
 
+def _judged(
+    runs: Iterable[Trajectory], worth: Worth, exported: Exported
+) -> Iterator[tuple[Trajectory, bool]]:
+    """The runs that somebody judged, and which of them are good ones."""
+    for run in runs:
+        value = worth(run)
+        if value is None:
+            exported.left_out["nobody judged it"] += 1
+        else:
+            yield run, value >= GOOD
+
+
 def sft(runs: Iterable[Trajectory], worth: Worth) -> Exported:
     """TRL's language modelling type, `{"messages": [...]}`, from runs that went well."""
     exported = Exported()
-    for run in runs:
-        value = worth(run)
-        if value is None or value < GOOD:
-            exported.left_out["nobody judged it" if value is None else "it did not go well"] += 1
+    for run, good in _judged(runs, worth, exported):
+        if not good:
+            exported.left_out["it did not go well"] += 1
             continue
         for prompt, completion in _told(run, exported):
             exported.rows.append({"messages": [*prompt, *completion]})
@@ -72,13 +83,9 @@ def sft(runs: Iterable[Trajectory], worth: Worth) -> Exported:
 def kto(runs: Iterable[Trajectory], worth: Worth) -> Exported:
     """TRL's unpaired preferences, `{"prompt", "completion", "label"}`, from every judged run."""
     exported = Exported()
-    for run in runs:
-        value = worth(run)
-        if value is None:
-            exported.left_out["nobody judged it"] += 1
-            continue
+    for run, good in _judged(runs, worth, exported):
         for prompt, completion in _told(run, exported):
-            exported.rows.append({"prompt": prompt, "completion": completion, "label": value >= GOOD})
+            exported.rows.append({"prompt": prompt, "completion": completion, "label": good})
     return exported
 
 
@@ -101,18 +108,14 @@ def dpo(runs: Iterable[Trajectory], worth: Worth, preferences: Iterable[Preferen
                 }
             )
     sides: dict[bytes, tuple[list[Any], list[Any]]] = {}
-    for run in runs:
-        value = worth(run)
-        if value is None:
-            exported.left_out["nobody judged it"] += 1
-            continue
+    for run, good in _judged(runs, worth, exported):
         for prompt, completion in _told(run, exported):
-            good, bad = sides.setdefault(canonical([run.task.id, prompt]), ([], []))
-            (good if value >= GOOD else bad).append((prompt, completion))
-    for good, bad in sides.values():
-        exported.left_out["no run of the same task to compare with"] += abs(len(good) - len(bad))
+            better, worse = sides.setdefault(canonical([run.task.id, prompt]), ([], []))
+            (better if good else worse).append((prompt, completion))
+    for better, worse in sides.values():
+        exported.left_out["no run of the same task to compare with"] += abs(len(better) - len(worse))
         # To the shorter side: no run is used twice.
-        for (prompt, chosen), (_, rejected) in zip(good, bad, strict=False):
+        for (prompt, chosen), (_, rejected) in zip(better, worse, strict=False):
             exported.rows.append({"prompt": prompt, "chosen": chosen, "rejected": rejected})
     exported.left_out += Counter()  # forget the zeros
     return exported

@@ -12,6 +12,7 @@ Method: mutation analysis of tests (DeMillo, Lipton and Sayward 1978), applied t
 
 from __future__ import annotations
 
+import random
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -24,9 +25,9 @@ from msgspec import UNSET
 
 from ..errors import InputError
 from ..sandbox import Limits, Pool, Result, Sandbox
+from ..stats import Interval, auc
 from ..types import Json, Task, canonical
 from . import variants
-from .agreement import Agreement, agreement
 from .evaluator import Evaluator
 from .known import BUILT_IN
 from .rows import expected_answer, good_answer, reference_answer
@@ -46,6 +47,19 @@ INVARIANCES: Mapping[str, Callable[[str], str]] = {
 _NEEDED = {"mutated": 0.8}
 _NEEDED_ELSE = 0.9
 _SMALLEST_AUC = 0.7
+_DRAWS = 400
+"""Bootstrap samples."""
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """Agreement of scores with labels."""
+
+    n: int
+    auc: float
+    auc_interval: Interval
+    kappa: float
+    kappa_interval: Interval
 
 
 @dataclass(frozen=True, slots=True)
@@ -466,7 +480,7 @@ async def _agreement(
             Check("agreement", False, f"no score for {lost} of {len(judged)} labelled answers")
         )
         return None
-    people = agreement(scored)
+    people = _measured(scored)
     passed = people.auc >= _SMALLEST_AUC and people.auc_interval[0] > 0.5 and not lost
     detail = (
         f"AUC {people.auc:.2f} [{people.auc_interval[0]:.2f}, {people.auc_interval[1]:.2f}], "
@@ -504,3 +518,41 @@ def _concluded(
         co_resident=co_resident,
         notes=notes,
     )
+
+
+def _measured(scored: Sequence[tuple[float, bool]]) -> Agreement:
+    """Area under the ROC curve and Cohen's kappa at the best threshold, with 95 % bootstrap intervals.
+
+    Args:
+        scored: (score, whether people called it good); both kinds occur.
+    """
+    threshold = max(sorted({score for score, _ in scored}), key=lambda at: _kappa(scored, at))
+    # A fixed seed: the same evaluator and labels give the same verdict each time.
+    rng = random.Random(0)
+    aucs: list[float] = []
+    kappas: list[float] = []
+    while len(aucs) < _DRAWS:
+        drawn = rng.choices(scored, k=len(scored))
+        if len({good for _, good in drawn}) == 2:
+            aucs.append(_auc(drawn))
+            kappas.append(_kappa(drawn, threshold))
+    return Agreement(len(scored), _auc(scored), _middle(aucs), _kappa(scored, threshold), _middle(kappas))
+
+
+def _middle(values: list[float]) -> Interval:
+    values.sort()
+    edge = len(values) // 40
+    return values[edge], values[-1 - edge]
+
+
+def _auc(scored: Sequence[tuple[float, bool]]) -> float:
+    return auc([score for score, _ in scored], [is_good for _, is_good in scored])
+
+
+def _kappa(scored: Sequence[tuple[float, bool]], threshold: float) -> float:
+    n = len(scored)
+    says = sum(score >= threshold for score, _ in scored) / n
+    good = sum(is_good for _, is_good in scored) / n
+    agreed = sum((score >= threshold) == is_good for score, is_good in scored) / n
+    chance = says * good + (1 - says) * (1 - good)
+    return 0.0 if chance == 1.0 else (agreed - chance) / (1 - chance)

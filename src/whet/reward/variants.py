@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import copy
 import re
+import textwrap
 from collections.abc import Callable, Iterator, Sequence
 
 from ..types import Json, Task
@@ -299,7 +300,7 @@ return _last
 
 def _peeking(tree: ast.Module) -> str:
     """Every function returns the last thing that it was handed, or that was put into its module."""
-    names = {name for node in ast.walk(tree) if isinstance(node, ast.Name) for name in [node.id]}
+    names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
     names |= {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.ClassDef)}
     names |= {
         a.asname or a.name
@@ -307,22 +308,15 @@ def _peeking(tree: ast.Module) -> str:
         if isinstance(node, ast.Import | ast.ImportFrom)
         for a in node.names
     }
-    taking = ast.parse("def f(*_args, **_named): pass").body[0]
-    assert isinstance(taking, ast.FunctionDef)
 
-    def body(node: ast.FunctionDef | ast.AsyncFunctionDef) -> list[ast.stmt]:
-        inner = ast.parse(
-            f"def f(*_args, **_named):\n    _KNOWN = {sorted(names)!r}\n" + _indented(_PEEK)
-        ).body[0]
+    def body(node: _DEFINITION) -> list[ast.stmt]:
+        lines = f"_KNOWN = {sorted(names)!r}\n{_PEEK}"
+        inner = ast.parse(f"def f(*_args, **_named):\n{textwrap.indent(lines, '    ')}").body[0]
         assert isinstance(inner, ast.FunctionDef)
         node.args = inner.args
         return inner.body
 
     return _with_bodies(tree, body)
-
-
-def _indented(source: str) -> str:
-    return "".join(f"    {line}\n" for line in source.strip().splitlines())
 
 
 def programs(source: str) -> Iterator[tuple[str, str]]:
