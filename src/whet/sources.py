@@ -94,7 +94,7 @@ class Once(Source):
             if key.startswith("pass/"):
                 self._learned.update(log.get(key))
 
-    def _left(self) -> list[Group]:
+    def _unlearned(self) -> list[Group]:
         unlearned = [
             Group(group.task, [run for run in group.trajectories if run.id not in self._learned])
             for group in self._groups
@@ -103,7 +103,7 @@ class Once(Source):
 
     def more(self, number: int) -> bool:
         """True if trajectories are left, or this round was begun before."""
-        return f"pass/{number}" in self._log or bool(self._left())
+        return f"pass/{number}" in self._log or bool(self._unlearned())
 
     def last(self, number: int, context: Context) -> bool:
         """True if nothing is left."""
@@ -118,7 +118,7 @@ class Once(Source):
         key = f"pass/{number}"
         ids = self._log.get(key)
         if ids is None:
-            chosen = self._left()[: self._count]
+            chosen = self._unlearned()[: self._count]
             ids = [run.id for group in chosen for run in group.trajectories]
             self._learned.update(ids)
             # On disk before anything is learned: a run that is started again must take the same groups.

@@ -157,7 +157,7 @@ def generate_evaluators(
     rows = _rows(data, target)
     output = output or (Path("evaluators") / target if target else Path("evaluators"))
     name, folder = name or target or "answers", Folder(output)
-    generated = asyncio.run(_made(folder, rows, name, kind, (model, base_url, api_key_env), attempts))
+    generated = asyncio.run(_generated(folder, rows, name, kind, (model, base_url, api_key_env), attempts))
     if preferences is not None:
         generated.append(_refitted(folder, preferences, name, json))
     if json:
@@ -205,7 +205,7 @@ def _rows(data: Path | None, target: str | None) -> list[Task]:
     return spoken or rows
 
 
-async def _made(
+async def _generated(
     folder: Folder,
     rows: Sequence[Task],
     name: str,

@@ -79,7 +79,7 @@ def generate_training_data(
     agent = Agent(repository, ())
     endpoint = (model, base_url, api_key_env) if model and base_url else None
     accounts = asyncio.run(
-        _made(agent, target, num_samples, _runs(store), output, endpoint, seed=seed, timeout=timeout)
+        _generated(agent, target, num_samples, _runs(store), output, endpoint, seed=seed, timeout=timeout)
     )
     if json:
         print(msgspec.json.encode({"folder": str(output), "targets": accounts}).decode())
@@ -100,7 +100,7 @@ def _runs(store: Path | None) -> list[Trajectory]:
         return list(opened.trajectories())
 
 
-async def _made(
+async def _generated(
     agent: Agent,
     names: Sequence[str],
     count: int,

@@ -75,7 +75,7 @@ def sft(runs: Iterable[Trajectory], worth: Worth) -> Exported:
         if not good:
             exported.left_out["it did not go well"] += 1
             continue
-        for prompt, completion in _told(run, exported):
+        for prompt, completion in _turns(run, exported):
             exported.rows.append({"messages": [*prompt, *completion]})
     return exported
 
@@ -84,7 +84,7 @@ def kto(runs: Iterable[Trajectory], worth: Worth) -> Exported:
     """TRL's unpaired preferences, `{"prompt", "completion", "label"}`, from every judged run."""
     exported = Exported()
     for run, good in _judged(runs, worth, exported):
-        for prompt, completion in _told(run, exported):
+        for prompt, completion in _turns(run, exported):
             exported.rows.append({"prompt": prompt, "completion": completion, "label": good})
     return exported
 
@@ -102,14 +102,14 @@ def dpo(runs: Iterable[Trajectory], worth: Worth, preferences: Iterable[Preferen
         else:
             exported.rows.append(
                 {
-                    "prompt": _given(preference.prompt, "user"),
-                    "chosen": _given(preference.chosen, "assistant"),
-                    "rejected": _given(preference.rejected, "assistant"),
+                    "prompt": _as_messages(preference.prompt, "user"),
+                    "chosen": _as_messages(preference.chosen, "assistant"),
+                    "rejected": _as_messages(preference.rejected, "assistant"),
                 }
             )
     sides: dict[bytes, tuple[list[Any], list[Any]]] = {}
     for run, good in _judged(runs, worth, exported):
-        for prompt, completion in _told(run, exported):
+        for prompt, completion in _turns(run, exported):
             better, worse = sides.setdefault(canonical([run.task.id, prompt]), ([], []))
             (better if good else worse).append((prompt, completion))
     for better, worse in sides.values():
@@ -221,7 +221,7 @@ def chat(message: Json) -> Message | None:
     return api_message
 
 
-def _told(run: Trajectory, exported: Exported) -> Iterator[tuple[list[Message], list[Message]]]:
+def _turns(run: Trajectory, exported: Exported) -> Iterator[tuple[list[Message], list[Message]]]:
     """Prompt and completion of each conversation, cut before the first word of the assistant."""
     recorded = conversations(run)
     if not recorded:
@@ -243,13 +243,13 @@ def _questions(runs: Iterable[Trajectory], exported: Exported) -> Iterator[tuple
     for run in runs:
         if run.task.id in task_ids:
             continue
-        prompt_and_completion = next(iter(_told(run, exported)), None)
+        prompt_and_completion = next(iter(_turns(run, exported)), None)
         if prompt_and_completion is not None:
             task_ids.add(run.task.id)
             yield run, prompt_and_completion[0]
 
 
-def _given(side: Json, role: str) -> list[Message]:
+def _as_messages(side: Json, role: str) -> list[Message]:
     """A side of a recorded preference: text, or messages in our form or in the API's."""
     if isinstance(side, str):
         return [{"role": role, "content": side}]

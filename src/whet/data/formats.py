@@ -182,7 +182,7 @@ def trajectory_to_json(trajectory: Trajectory) -> dict[str, Json]:
     rows = []
     actions = decisions(trajectory)
     inside = [step for step in trajectory.steps if step.parent is not None]
-    for step in _told(trajectory, actions) if not actions or inside else actions:
+    for step in _as_episode(trajectory, actions) if not actions or inside else actions:
         row: dict[str, Json] = {"obs": step.observation, "action": step.action}
         if step.reward is not None:
             row["reward"] = step.reward
@@ -192,7 +192,7 @@ def trajectory_to_json(trajectory: Trajectory) -> dict[str, Json]:
     return {"task_id": trajectory.task.id, "steps": rows, **trajectory.meta}
 
 
-def _told(trajectory: Trajectory, actions: Sequence[Step]) -> list[Step]:
+def _as_episode(trajectory: Trajectory, actions: Sequence[Step]) -> list[Step]:
     """The decisions of an agent that was traced or captured, as the steps of an episode."""
     if len(actions) > 1 or trajectory.output is None:
         return list(actions)

@@ -111,11 +111,11 @@ async def generate(
     if len(calls) > count:
         account.dropped["more traces than asked for"] = len(calls) - count
     if len(rows) < count:
-        rows += await _ran(callee, examples(signature, texts or {}), rows, count, account, pool)
+        rows += await _answering(callee, examples(signature, texts or {}), rows, count, account, pool)
     if len(rows) < count and model is not None:
-        rows += await _asked(callee, rows, count, account, pool, model)
+        rows += await _by_model(callee, rows, count, account, pool, model)
     elif len(rows) < count:
-        rows += await _made(callee, rows, count, account, pool, seed)
+        rows += await _by_signature(callee, rows, count, account, pool, seed)
     sided = divided(rows, seed=seed)
     if len(sided) < len(rows):
         account.dropped["nearly the same as a row of another side"] = len(rows) - len(sided)
@@ -143,7 +143,7 @@ def _conclude(account: Account, rows: Sequence[Task], by_model: bool) -> None:
         account.why = f"{account.kept} of {account.wanted}: {how} ({reasons})"
 
 
-async def _ran(
+async def _answering(
     callee: Callee, candidates: Iterable[Task], rows: Sequence[Task], count: int, account: Account, pool: Pool
 ) -> list[Task]:
     """Those rows that the function answers, with its answer, as many as are missing."""
@@ -221,7 +221,7 @@ async def answers(callee: Callee, call_inputs: Sequence[Json], pool: Pool) -> li
     return answered
 
 
-async def _made(
+async def _by_signature(
     callee: Callee, rows: Sequence[Task], count: int, account: Account, pool: Pool, seed: int
 ) -> list[Task]:
     """From the signature: tried in batches, and of those that answer the least common answers first."""
@@ -247,7 +247,7 @@ async def _made(
             if task.id not in ids:
                 ids.add(task.id)
                 fresh.append(task)
-        made_rows += await _ran(callee, fresh, rows, len(rows) + len(fresh), account, pool)
+        made_rows += await _answering(callee, fresh, rows, len(rows) + len(fresh), account, pool)
         if len(made_rows) >= missing:
             break
     return _spread(made_rows, missing)
@@ -268,7 +268,7 @@ def _spread(rows: Sequence[Task], most: int) -> list[Task]:
     return spread
 
 
-async def _asked(
+async def _by_model(
     callee: Callee, rows: Sequence[Task], count: int, account: Account, pool: Pool, model: Model
 ) -> list[Task]:
     """By a model, in batches, told what there is already; three calls per batch that is missing at most."""
@@ -280,8 +280,8 @@ async def _asked(
         settings: dict[str, Any] = {"sample": account.calls} if isinstance(model, Recorded) else {}
         completion = await model.complete(prompt, **settings)
         account.calls += 1
-        drawn = _read(completion.text, callee.signature, completion.model or model.name, account)
-        written_rows += await _ran(callee, drawn, [*rows, *written_rows], count, account, pool)
+        drawn = _rows_in(completion.text, callee.signature, completion.model or model.name, account)
+        written_rows += await _answering(callee, drawn, [*rows, *written_rows], count, account, pool)
     return written_rows
 
 
@@ -295,7 +295,7 @@ def _prompt(signature: Signature, rows: Sequence[Task]) -> str:
     return _ASKED.format(shown=f"```python\n{signature.source}\n```", known=known_rows, count=_BATCH)
 
 
-def _read(text: str, signature: Signature, name: str, account: Account) -> Iterator[Task]:
+def _rows_in(text: str, signature: Signature, name: str, account: Account) -> Iterator[Task]:
     fenced = _FENCE.findall(text)
     for line in (fenced[-1] if fenced else text).splitlines():
         if not line.strip():

@@ -118,12 +118,12 @@ def maker(annotation: str, pool: Sequence[Json]) -> Maker:
         node = ast.parse(annotation, mode="eval").body
     except SyntaxError as error:
         raise Unknown(f"{annotation!r} is not an annotation that can be read") from error
-    return _made(node, pool)
+    return _of_node(node, pool)
 
 
-def _made(node: ast.expr, pool: Sequence[Json]) -> Maker:
+def _of_node(node: ast.expr, pool: Sequence[Json]) -> Maker:
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
-        return _either(_makeable([node.left, node.right], pool))
+        return _any_of(_makeable([node.left, node.right], pool))
     if isinstance(node, ast.Constant):
         if isinstance(node.value, str):
             return maker(node.value, pool)
@@ -138,8 +138,8 @@ def _made(node: ast.expr, pool: Sequence[Json]) -> Maker:
         choices = [argument.value for argument in inner if isinstance(argument, ast.Constant)]
         return lambda rng: rng.choice(choices)
     if name in ("Optional", "Union", "Annotated"):
-        makers = [_made(inner[0], pool)] if name == "Annotated" else _makeable(inner, pool)
-        return _either(makers if name != "Optional" else [*makers, lambda rng: None])
+        makers = [_of_node(inner[0], pool)] if name == "Annotated" else _makeable(inner, pool)
+        return _any_of(makers if name != "Optional" else [*makers, lambda rng: None])
     if name in _SEQUENCES:
         plain = [
             argument
@@ -147,12 +147,12 @@ def _made(node: ast.expr, pool: Sequence[Json]) -> Maker:
             if not (isinstance(argument, ast.Constant) and argument.value is Ellipsis)
         ]
         if name in ("tuple", "Tuple") and len(plain) > 1:
-            parts = [_made(argument, pool) for argument in plain]
+            parts = [_of_node(argument, pool) for argument in plain]
             return lambda rng: [part(rng) for part in parts]
-        item = _made(plain[0], pool) if plain else maker("str", pool)
+        item = _of_node(plain[0], pool) if plain else maker("str", pool)
         return lambda rng: [item(rng) for _ in range(rng.randint(0, 6))]
     if name in _MAPPINGS:
-        value = _made(inner[1], pool) if len(inner) > 1 else maker("str", pool)
+        value = _of_node(inner[1], pool) if len(inner) > 1 else maker("str", pool)
         return lambda rng: {_word(rng, pool): value(rng) for _ in range(rng.randint(1, 4))}
     return _plain(name, pool)
 
@@ -164,7 +164,7 @@ def _makeable(nodes: Sequence[ast.expr], pool: Sequence[Json]) -> list[Maker]:
     something = False
     for node in nodes:
         try:
-            makers.append(_made(node, pool))
+            makers.append(_of_node(node, pool))
             something = something or not (isinstance(node, ast.Constant) and node.value is None)
         except Unknown as error:
             failed = failed or error
@@ -173,7 +173,7 @@ def _makeable(nodes: Sequence[ast.expr], pool: Sequence[Json]) -> list[Maker]:
     return makers
 
 
-def _either(makers: Sequence[Maker]) -> Maker:
+def _any_of(makers: Sequence[Maker]) -> Maker:
     return lambda rng: rng.choice(makers)(rng)
 
 
@@ -188,7 +188,7 @@ def _plain(name: str, pool: Sequence[Json]) -> Maker:
         numbers = [literal for literal in pool if type(literal) in (int, float)]
         return lambda rng: float(round(_number(rng, numbers), 2))
     if name in ("Any", "object", "Json"):
-        return _either([_plain("str", pool), _plain("int", pool)])
+        return _any_of([_plain("str", pool), _plain("int", pool)])
     if name == "None":
         return lambda rng: None
     raise Unknown(f"a {name or 'value of this type'} cannot be made from JSON")

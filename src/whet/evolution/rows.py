@@ -222,7 +222,7 @@ class RowBench:
                 continue
             scores[run.task.id] = score
             if score < 1.0:
-                wrong.append(_told(run, judge.score_name))
+                wrong.append(_wrong_line(run, judge.score_name))
         if not scores:
             return Judgement(failure="the evaluator gave no score for any row")
         mean = sum(scores.values()) / len(scores)
@@ -254,7 +254,7 @@ def _line(failure: Failure) -> str:
     return f"{failure.type}: {failure.message}"[:2000]
 
 
-def _told(run: Trajectory, score: str) -> str:
+def _wrong_line(run: Trajectory, score: str) -> str:
     """A task that went wrong, as a proposer is told of it."""
     task = run.task
     answer = "" if run.error is not None else f" answered {canonical(run.output).decode():.200},"

@@ -143,7 +143,7 @@ def from_source(source: str, name: str = "evaluator") -> Evaluator:
     Raises:
         InputError: it is no Python, or none of its functions looks like an evaluator.
     """
-    return _made(name, {"evaluator.py": source}, source, "")
+    return _evaluator_in(name, {"evaluator.py": source}, source, "")
 
 
 def load(spec: str) -> Evaluator:
@@ -162,7 +162,7 @@ def load(spec: str) -> Evaluator:
     source = _source(path)
     files: dict[str, str | bytes] = {"evaluator.py": source, **dict(_beside(path, source))}
     name = path.stem if path.stem != "evaluator" else path.resolve().parent.name or path.stem
-    return _made(name, files, source, function)
+    return _evaluator_in(name, files, source, function)
 
 
 def program_text(spec: str) -> str:
@@ -220,7 +220,7 @@ def _parsed(source: str, name: str) -> ast.Module:
         raise InputError(f"{name} is no Python that can be read: {error}") from error
 
 
-def _made(name: str, files: Mapping[str, str | bytes], source: str, function: str) -> Evaluator:
+def _evaluator_in(name: str, files: Mapping[str, str | bytes], source: str, function: str) -> Evaluator:
     tree = _parsed(source, name)
     defined = [node for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
     matching = [node for node in defined if node.name == function] if function else list(_likely(defined))

@@ -99,7 +99,7 @@ async def generate(
         await _proven(templates.source(kind, rows), f"{name}_{kind}", "template", rows) for kind in kinds
     ]
     if model is not None:
-        evaluators.append(await _written(model, kinds[0], name, rows, attempts))
+        evaluators.append(await _by_model(model, kinds[0], name, rows, attempts))
     return sorted(evaluators, key=lambda generated: (not generated.admitted, -_separation(generated)))
 
 
@@ -122,7 +122,9 @@ async def _proven(
     return Generated(name, source, origin, await prove(evaluator, rows=rows), parent)
 
 
-async def _written(model: Model, task: TaskKind, name: str, rows: Sequence[Task], attempts: int) -> Generated:
+async def _by_model(
+    model: Model, task: TaskKind, name: str, rows: Sequence[Task], attempts: int
+) -> Generated:
     """The best of the model's attempts."""
     shown = "\n".join(
         canonical(

@@ -272,13 +272,13 @@ async def _judge_all(evaluator: Evaluator, cases: Sequence[_Case], pool: Pool) -
         async with pool.open(evaluator.staged, "adapter:judge") as session:
             for case in cases[len(verdicts) :]:
                 result = await session.call([case.given])
-                verdicts.append(_judged(result))
+                verdicts.append(_verdict_of(result))
                 if result.killed_by is not None or result.exit_code is not None:
                     break
     return verdicts
 
 
-def _judged(result: Result) -> _Judged:
+def _verdict_of(result: Result) -> _Judged:
     if result.failure is not None:
         return _Judged(None, "", f"{result.failure.type}: {result.failure.message}"[:300])
     try:
