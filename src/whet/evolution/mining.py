@@ -191,7 +191,9 @@ class Mined:
         if name is None:
             return None
         held = draw.parent.program.parts[name]
-        lines = [line for line in _mined(self.rows, draw.parent.instances) if line not in held]
+        instances = draw.parent.instances
+        scored = [self.rows[id] for id in instances if id in self.rows]
+        lines = [line for line in rules(scored, failing(instances)) if line not in held]
         if not lines:
             return None
         return with_line(draw.parent.program, name, favoured(lines, _FAVOUR, rng), rng)
@@ -281,19 +283,14 @@ def with_line(program: Program, name: str, line: str, rng: random.Random) -> Pro
     return joined(program, name, region, [*held[:end], f"{line}\n", *held[end:]])
 
 
-def _mined(rows: Mapping[str, Task], instances: Mapping[str, float]) -> list[str]:
-    scored = [rows[id] for id in instances if id in rows]
-    return rules(scored, failing(instances))
-
-
 def _shown(rows: Sequence[Task], rng: random.Random) -> str:
     drawn = rows if len(rows) <= 5 else rng.sample(rows, 5)
-    said_of = [
+    lines = [
         f"- input {canonical(row.initial_state['input']).decode():.300}: "
         f"wanted {canonical(row.answer).decode():.200}"
         for row in drawn
     ]
-    return "\n".join(said_of) or "none"
+    return "\n".join(lines) or "none"
 
 
 def _line_of(answer: str) -> str:
