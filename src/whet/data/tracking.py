@@ -161,7 +161,7 @@ def write_mlflow(run: TrackedRun, target: str, *, experiment: str = "whet") -> s
             where the whole of mlflow is installed.
 
     Returns:
-        The run's folder, or its page on a server.
+        The run's folder, its page on a server, or its id in a database.
 
     Raises:
         MissingExtra: mlflow is not installed.
@@ -169,6 +169,8 @@ def write_mlflow(run: TrackedRun, target: str, *, experiment: str = "whet") -> s
     """
     # Read when mlflow is imported: it reports its use to its makers otherwise.
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+    # It prints the address of each run on a server, into what --json prints too.
+    os.environ["MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT"] = "true"
     try:
         from mlflow import MlflowClient
         from mlflow.entities import Metric, Param, RunTag
@@ -217,7 +219,11 @@ def write_mlflow(run: TrackedRun, target: str, *, experiment: str = "whet") -> s
             client.set_terminated(id, MLFLOW_STATUS[run.status], round(run.ended * 1000))
     except MlflowException as error:
         raise InputError(f"MLflow cannot write to {target}: {error}") from error
-    return str(Path(target) / parent / id) if local else f"{target}/#/experiments/{parent}/runs/{id}"
+    if local:
+        return str(Path(target) / parent / id)
+    return (
+        f"{target}/#/experiments/{parent}/runs/{id}" if target.startswith("http") else f"{target}, run {id}"
+    )
 
 
 def _curves(point: Point) -> list[tuple[str, float]]:
