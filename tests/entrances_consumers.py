@@ -53,7 +53,6 @@ from whet.reward import (
     solved,
     thumbs,
 )
-from whet.reward.rows import Row
 from whet.reward.tool_use import ToolUse
 from whet.store import Store
 from whet.store.codec import decode
@@ -211,12 +210,12 @@ SIGNATURE = signature_of(inspect.getsource(inspect.unwrap(weather_tool)).partiti
 
 def rows(runs: Runs) -> str:
     """What `whet generate-training-data weather --store` takes from the record."""
-    found: list[Row] = list(recorded(SIGNATURE, "weather", [runs.good]))
+    found: list[Task] = list(recorded(SIGNATURE, "weather", [runs.good]))
     if not found:
         raise sentence(why_none("weather", runs.both))
-    told = {str((SIGNATURE.named(row.input) or {}).get("city")): row for row in found}
-    assert {city: whole(row.output) for city, row in told.items()} == WEATHER, found
-    assert all(row.label == 1.0 for row in found), found
+    told = {str((SIGNATURE.named(row.initial_state["input"]) or {}).get("city")): row for row in found}
+    assert {city: whole(row.meta["output"]) for city, row in told.items()} == WEATHER, found
+    assert all(row.meta["label"] == 1.0 for row in found), found
     return f"{len(found)} rows"
 
 

@@ -17,7 +17,7 @@ from methods_toys import beginning, collect, context, tasks
 from whet.cli import app
 from whet.cli.steps import Steps
 from whet.cli.train import METHODS, NEED_MORE
-from whet.data import files
+from whet.data import formats
 from whet.errors import InputError, NotFoundError, TrainingRefused
 from whet.optimizers.ppo import PPO
 from whet.store import Store
@@ -41,7 +41,7 @@ def groups(start) -> list[Group]:
 @pytest.fixture
 def recorded(groups, tmp_path):
     path = tmp_path / "trajectories.jsonl"
-    files.write(path, [trajectory for group in groups for trajectory in group.trajectories])
+    formats.write_trajectories(path, [trajectory for group in groups for trajectory in group.trajectories])
     return path
 
 
@@ -232,7 +232,7 @@ def test_killed_in_training_it_goes_on_to_the_same_bits(recorded, start, tmp_pat
 
 
 def written(path, trajectories):
-    files.write(path, trajectories)
+    formats.write_trajectories(path, trajectories)
     return path
 
 
@@ -397,7 +397,7 @@ def test_the_capture_check_says_what_is_there(groups, tmp_path, capsys):
 
 def test_feedback_survives_the_file(groups, tmp_path):
     thumbed = replace(groups[0].trajectories[0], feedback=[Feedback(run="r", value=1.0)])
-    (back,) = files.read(written(tmp_path / "one.jsonl", [thumbed]))
+    (back,) = formats.read_trajectories(written(tmp_path / "one.jsonl", [thumbed]))
     assert back.feedback[0].value == 1.0
     assert back.steps[0].tokens == thumbed.steps[0].tokens
     assert dataset.grouped([back, back])[0].trajectories == [back, back]

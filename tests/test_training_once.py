@@ -12,7 +12,7 @@ from methods_toys import beginning, collect, tasks
 
 from whet.cli import app
 from whet.cli.train import METHODS
-from whet.data import files
+from whet.data import formats
 from whet.errors import TrainingRefused
 from whet.store import Store
 from whet.training.local import LocalModels
@@ -27,7 +27,7 @@ def run(*words):
 
 
 def written(path, trajectories):
-    files.write(path, trajectories)
+    formats.write_trajectories(path, trajectories)
     return path
 
 

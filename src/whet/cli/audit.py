@@ -16,7 +16,7 @@ from .app import BaseUrl, KeyVariable, ModelName, Print, command, existing, prin
 if TYPE_CHECKING:
     from ..reward.generation import Folder, Generated
     from ..reward.proof import Proof
-    from ..reward.rows import Row
+    from ..types import Task
 
 
 @command("audit")
@@ -173,7 +173,7 @@ def _refitted(folder: Folder, store: Path, name: str, json: bool) -> Generated:
     return fitted.made
 
 
-def _rows(data: Path | None, target: str | None) -> list[Row]:
+def _rows(data: Path | None, target: str | None) -> list[Task]:
     """Known answers of a file or folder, without those of the gate."""
     from ..data import examples
     from ..reward.rows import read_rows
@@ -185,14 +185,14 @@ def _rows(data: Path | None, target: str | None) -> list[Row]:
     if path.is_file():
         return read_rows(path)
     rows = [row for row in examples.load(path) if row.split is not Split.GATE]
-    labelled = [row for row in rows if row.goal or row.label is not None]
+    labelled = [row for row in rows if row.answer_known or "label" in row.meta]
     # A function's present answers count as good only where there is nothing better to go by.
     return labelled or rows
 
 
 async def _evaluators(
     folder: Folder,
-    rows: Sequence[Row],
+    rows: Sequence[Task],
     name: str,
     kind: str | None,
     endpoint: tuple[str | None, str | None, str],

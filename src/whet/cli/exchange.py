@@ -147,7 +147,7 @@ def import_(files: Sequence[Path], /, *, store: NewRecord, json: Print = False) 
     files
         The files to read.
     """
-    from ..data.files import read
+    from ..data.formats import read_trajectories
     from ..store import Store
     from ..tracing.redact import Redactor
 
@@ -156,7 +156,7 @@ def import_(files: Sequence[Path], /, *, store: NewRecord, json: Print = False) 
     # All of them first: a bad line records nothing.
     redactor = Redactor()
     tasks = _tasks(store)
-    runs = [redactor.trajectory(run) for file in files for run in read(file, tasks)]
+    runs = [redactor.trajectory(run) for file in files for run in read_trajectories(file, tasks)]
     if not runs:
         named = ", ".join(map(str, files))
         raise InputError(f"{named}: no trajectory; give one as JSON on each line")
@@ -191,14 +191,15 @@ def mlflow(
     /,
     *,
     store: Path | None = None,
-    output: Path,
+    output: str,
     experiment: str = "whet",
     json: Print = False,
 ) -> int:
-    """Write the metrics of training as MLflow's files; mlflow ui --backend-store-uri OUTPUT shows them.
+    """Write the metrics of training to MLflow: to a folder, or to a tracking server. Needs the extra mlflow.
 
-    MLflow need not be installed. Exporting a run again updates it, also while it trains. MLflow 3 reads such files with
-    MLFLOW_ALLOW_FILE_STORE=true in its environment, or moves them into its database once with mlflow migrate-filestore.
+    Exporting a run again updates it, also while it trains. mlflow ui --backend-store-uri OUTPUT shows a folder; MLflow
+    3 reads it with MLFLOW_ALLOW_FILE_STORE=true in its environment, or moves it into its database once with mlflow
+    migrate-filestore.
 
     Parameters
     ----------
@@ -207,7 +208,8 @@ def mlflow(
     store
         Export every run of Experiment.improve in this store.
     output
-        MLflow's folder, such as mlruns; created if it does not exist.
+        A folder such as mlruns, created if it does not exist; or a tracking URI, such as http://localhost:5000, or a
+        database if all of mlflow is installed.
     experiment
         Name of MLflow's experiment for the runs.
     """
@@ -261,7 +263,7 @@ def _tracked(folders: Sequence[Path], store: Path | None) -> list[TrackedRun]:
     return runs
 
 
-def _report(written: Sequence[tuple[TrackedRun, Path]], json: bool) -> int:
+def _report(written: Sequence[tuple[TrackedRun, Path | str]], json: bool) -> int:
     if json:
         rows = [
             {"run": run.id, "name": run.name, "points": len(run.points), "folder": str(folder)}

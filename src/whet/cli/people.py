@@ -105,7 +105,7 @@ def erase(subject: str, /, *, store: Path, data: tuple[Path, ...] = (), json: Pr
         A file of rows, tasks or trajectories (JSON Lines), or a folder of such files, such as whet_data. Rows that came
         from a run that is or was erased are deleted from it. May be repeated.
     """
-    from ..data.erased import forget
+    from ..data.lineage import forget
     from ..store import Store
 
     existing(store)

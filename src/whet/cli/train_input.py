@@ -239,14 +239,14 @@ def read_trajectories(data: Path | None, store: Path | None) -> Sequence[Any]:
     Raises:
         InputError, NotFoundError: neither or both are given, or it cannot be read.
     """
-    from ..data.files import read
+    from ..data import formats
     from ..store import Store
     from ..tracing.signals import hear
 
     if (data is None) == (store is None):
         raise InputError("give the trajectories either as --data FILE or as --store FILE")
     if data is not None:
-        return read(data)
+        return formats.read_trajectories(data)
     assert store is not None
     with Store(existing(store)) as opened:
         hear(opened)

@@ -18,8 +18,8 @@ from msgspec import UNSET
 from ..errors import InputError
 from ..repository.syntax import FunctionNode, Parameter, definition, last_name, literal, parameters
 from ..repository.text import SourceText
-from ..reward.rows import Row
-from ..types import Json
+from ..reward.rows import row
+from ..types import Json, Task
 
 Bound = Literal["", "instance", "class", "static"]
 
@@ -143,7 +143,7 @@ def worth_trying(values: Iterable[Json]) -> list[Json]:
     return list({repr(value): value for value in worth}.values())
 
 
-def examples(signature: Signature, texts: Mapping[str, str]) -> list[Row]:
+def examples(signature: Signature, texts: Mapping[str, str]) -> list[Task]:
     """Calls of the function with literal arguments: its docstring's, and those in module texts.
 
     `assert f(1) == 2` and a docstring's `>>> f(1)` with its output also give the answer.
@@ -161,18 +161,18 @@ def examples(signature: Signature, texts: Mapping[str, str]) -> list[Row]:
             continue
         rows += _of_calls(signature, tree, path)
     # An asserted answer goes before a bare call with the same input.
-    by_input: dict[str, Row] = {}
-    for row in sorted(rows, key=lambda row: not row.goal):
-        by_input.setdefault(repr(row.input), row)
+    by_input: dict[str, Task] = {}
+    for task in sorted(rows, key=lambda task: not task.answer_known):
+        by_input.setdefault(repr(task.initial_state["input"]), task)
     return list(by_input.values())
 
 
-def _row(value: Json, where: str, expected: Json = UNSET) -> Row:
+def _row(value: Json, where: str, expected: Json = UNSET) -> Task:
     how = "docstring" if where == "docstring" else "repository"
-    return Row(value, expected=expected, provenance={"how": how, "where": where})
+    return row(value, expected=expected, provenance={"how": how, "where": where})
 
 
-def _of_docstring(signature: Signature) -> Iterator[Row]:
+def _of_docstring(signature: Signature) -> Iterator[Task]:
     try:
         shown = doctest.DocTestParser().get_examples(signature.doc)
     except ValueError:
@@ -189,7 +189,7 @@ def _of_docstring(signature: Signature) -> Iterator[Row]:
             yield _row(arguments[0], "docstring", value)
 
 
-def _of_calls(signature: Signature, tree: ast.Module, path: str) -> Iterator[Row]:
+def _of_calls(signature: Signature, tree: ast.Module, path: str) -> Iterator[Task]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Assert) and isinstance(node.test, ast.Compare) and len(node.test.ops) == 1:
             arguments = _input(signature, node.test.left)

@@ -8,7 +8,7 @@ those first.  Everything is read as text; nothing of the repository is imported.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ..data.callee import Callee
@@ -16,7 +16,7 @@ from ..data.examples import load
 from ..errors import InputError, NotFoundError
 from ..repository.modules import Repository
 from ..repository.syntax import FunctionNode, definition
-from ..reward.rows import Row
+from ..types import Task
 from .extract import slice_of
 from .marks import Mark, marks
 from .outside import Target
@@ -259,8 +259,8 @@ class Agent:
 
     def rows(
         self, path: Path, *, seed: int, note: Callable[[str], None] | None = None
-    ) -> dict[str, list[Row]]:
-        """Target → rows, of those that have any: a folder for each below `path`, or one file for the entry.
+    ) -> dict[str, list[Task]]:
+        """Target → its rows, of those that have any: a folder for each below `path`, or one file for the entry.
 
         Args:
             note: called with a sentence on the rows that were merged and left out.
@@ -287,8 +287,11 @@ class Agent:
             )
         for name, own in rows.items():
             for row in own:
-                self.callees[name].signature.arguments(row.input)
-        return rows
+                self.callees[name].signature.arguments(row.initial_state["input"])
+        return {
+            name: [replace(row, initial_state={"function": name, **row.initial_state}) for row in own]
+            for name, own in rows.items()
+        }
 
 
 def _touched(piece: Piece) -> Program:

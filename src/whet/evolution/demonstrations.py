@@ -19,7 +19,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from ..data.examples import leaks, said
+from ..data.examples import leaks
+from ..reward.rows import as_text, rating_of
 from ..types import Json, Split, Task, digest
 from .blocks import blocks, joined
 from .population import Draw
@@ -53,7 +54,7 @@ def rated(rows: Iterable[Task]) -> list[Demonstration]:
     """
     ranked: list[tuple[float, str, Demonstration]] = []
     for row in rows:
-        rating, how = row.meta.get("rating"), row.meta.get("provenance", {}).get("how")
+        rating, how = rating_of(row), row.meta.get("provenance", {}).get("how")
         if not row.answer_known or (rating is None and how not in ("trace", "file")):
             continue
         row_input = row.initial_state["input"]
@@ -184,7 +185,7 @@ def is_demonstration(block: str) -> bool:
 
 
 def _words(row_input: Json) -> frozenset[str]:
-    return frozenset(word.lower() for word in _WORD.findall(said(row_input)))
+    return frozenset(word.lower() for word in _WORD.findall(as_text(row_input)))
 
 
 def _alike(words: Collection[str], shown: Collection[str], counts: Mapping[str, int], of: int) -> float:

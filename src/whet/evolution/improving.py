@@ -21,6 +21,7 @@ from functools import partial
 from ..errors import BudgetExceeded, InputError
 from ..loop import Context, Update
 from ..models.base import Model
+from ..reward.rows import rating_of
 from ..types import Bundle, Group, Split, Task, digest
 from .agent import Agent
 from .demonstrations import Demonstrate, Demonstration, set_aside
@@ -203,7 +204,7 @@ class Pieces(Searching):
         made_of = {
             "the targets": start.id,
             "the code around them": self._around(name, Program({**rest.parts, **start.parts}, rest.main)),
-            "rows": digest([[row.id, row.answer, row.meta.get("rating")] for row in rows]),
+            "rows": digest([[row.id, row.answer, rating_of(row)] for row in rows]),
             "how answers are compared": self.comparers[name].name,
             "who proposes": digest(arms),
             "options": digest(decides),

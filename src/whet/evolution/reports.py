@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from ..data.findings import unknown_changes
+from ..data.examples import unknown_changes
 from ..store.bundles import BUNDLE_FILE
 from ..types import Bundle, Json, Split, Trajectory, Verdict
 from .agent import Agent

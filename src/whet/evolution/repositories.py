@@ -17,7 +17,7 @@ from pathlib import Path
 
 import msgspec
 
-from ..data.examples import standing_of, task_of
+from ..data.division import standing
 from ..data.recorded import distinct, recorded
 from ..errors import InputError, TrainingRefused
 from ..experiment import Experiment
@@ -26,7 +26,6 @@ from ..models.base import Model
 from ..reward.evaluator import Evaluator, load
 from ..reward.generation import Folder
 from ..reward.proof import prove
-from ..reward.rows import Row
 from ..sandbox import Pool
 from ..store import Store
 from ..store.bundles import BUNDLE_FILE, write_bundle
@@ -113,7 +112,7 @@ async def evolve_targets(
         spent=pieces.proposing.spent,
         agent_calls=run.network.calls if run.network is not None else 0,
         findings=findings,
-        standing={name: msgspec.to_builtins(standing_of(mine)) for name, mine in run.rows.items()},
+        standing={name: msgspec.to_builtins(standing(mine)) for name, mine in run.rows.items()},
         intake=intake,
     )
     report.write()
@@ -176,7 +175,7 @@ class _Opened:
     experiment: Experiment
     store: Store
     pieces: Pieces
-    rows: Mapping[str, Sequence[Row]]
+    rows: Mapping[str, Sequence[Task]]
     """Function → all its rows."""
     plain: Sequence[Task]
     """Rows that are only shown: their answer is unknown, or the gate does not judge by their function."""
@@ -202,7 +201,7 @@ async def _opened(
     rows = _apart(agent.rows(source.data or source.repository / DATA, seed=options.seed, note=note))
     if note is not None:
         for name, mine in rows.items():
-            note(f"{name}: {standing_of(mine).sentence}")
+            note(f"{name}: {standing(mine).sentence}")
     ways, network, bench = await _ways(source, settings, agent, rows, options, output, stack)
     comparers = {
         name: await stack.enter_async_context(Comparer(await _evaluator(source, name, mine), bench))
@@ -230,7 +229,7 @@ async def _opened(
     return _Opened(experiment, store, pieces, rows, plain, held, network, output, record.resolve())
 
 
-def _apart(rows: Mapping[str, Sequence[Row]]) -> dict[str, list[Row]]:
+def _apart(rows: Mapping[str, Sequence[Task]]) -> dict[str, list[Task]]:
     """The rows, none of which has an id that one of another function has."""
     occurrences = Counter(row.id for mine in rows.values() for row in mine)
     return {
@@ -239,19 +238,19 @@ def _apart(rows: Mapping[str, Sequence[Row]]) -> dict[str, list[Row]]:
     }
 
 
-def _tasks(agent: Agent, rows: Mapping[str, Sequence[Row]]) -> tuple[list[Task], list[Task]]:
+def _tasks(agent: Agent, rows: Mapping[str, Sequence[Task]]) -> tuple[list[Task], list[Task]]:
     """The tasks that are learned from and judged on, and those that are only shown."""
     judged = judged_by(agent, rows)
     tasks: list[Task] = []
     plain: list[Task] = []
     for name, mine in rows.items():
         for row in mine:
-            if not row.goal or (row.split is Split.GATE and name not in judged):
-                plain.append(task_of(row, name, group=""))
+            if not row.answer_known or (row.split is Split.GATE and name not in judged):
+                plain.append(replace(row, group=""))
             else:
                 # The gate looks at other rows than those of this function, so their groups do not concern it.
                 apart = f"{name}/{row.group}" if row.group else ""
-                tasks.append(task_of(row, name, group=row.group if name in judged else apart))
+                tasks.append(row if name in judged else replace(row, group=apart))
     return tasks, plain
 
 
@@ -259,7 +258,7 @@ async def _ways(
     source: Source,
     settings: Settings,
     agent: Agent,
-    rows: Mapping[str, Sequence[Row]],
+    rows: Mapping[str, Sequence[Task]],
     options: SearchOptions,
     output: Path,
     stack: AsyncExitStack,
@@ -289,9 +288,9 @@ async def _ways(
     validation = sum(row.split is Split.VALIDATION for row in mine)
     # Calls that come after the search: its finalists on the validation rows, and start and end on the others.
     network.kept = (FINALISTS + 1) * validation + 2 * sum(
-        row.split is Split.GATE or not row.goal for row in mine
+        row.split is Split.GATE or not row.answer_known for row in mine
     )
-    least = network.kept + sum(row.goal and row.split is Split.TRAIN for row in mine)
+    least = network.kept + sum(row.answer_known and row.split is Split.TRAIN for row in mine)
     if source.agent_calls is not None and source.agent_calls < least:
         raise InputError(
             f"--agent-calls {source.agent_calls}: for these {len(mine)} rows the start, the finalists and the gate "
@@ -311,7 +310,7 @@ def _options(source: Source, settings: Settings, agent: Agent) -> SearchOptions:
 
 
 def _shown(
-    agent: Agent, rows: Mapping[str, Sequence[Row]], store: Store
+    agent: Agent, rows: Mapping[str, Sequence[Task]], store: Store
 ) -> dict[str, Sequence[Demonstration]]:
     """Function → rated runs of the record that its prompts may show, without those of earlier searches."""
     hear(store)
@@ -320,18 +319,16 @@ def _shown(
     for name, mine in rows.items():
         callee = agent.callees[name]
         rated_rows, _ = distinct(recorded(callee.signature, callee.entry.partition(":")[2], runs))
-        demonstrations[name] = pool_of(
-            [task_of(row, name) for row in rated_rows], [task_of(row, name) for row in mine]
-        )
+        demonstrations[name] = pool_of(rated_rows, mine)
     return demonstrations
 
 
-async def _evaluator(source: Source, name: str, rows: Sequence[Row]) -> Evaluator | None:
+async def _evaluator(source: Source, name: str, rows: Sequence[Task]) -> Evaluator | None:
     """The comparer of one function's answers: the one named, once proven, or the best admitted; None for equality."""
     path = source.evaluators
     if path is not None and path.is_file():
         evaluator = load(str(path))
-        goals = [row for row in rows if row.goal and row.split is not Split.GATE]
+        goals = [row for row in rows if row.answer_known and row.split is not Split.GATE]
         proof = await prove(evaluator, rows=goals)
         if not proof.admitted:
             raise TrainingRefused(
