@@ -23,6 +23,34 @@ _PREFILL_CELLS = 1 << 21
 """Attention scores held at once, batch × heads × new × context; more does not stay in the cache."""
 
 
+class Slot:
+    """One conversation's row of a cache, freed with the last reference to it.
+
+    Args:
+        held: whoever made it keeps it from answer to answer; else it is given up with the answer.
+    """
+
+    __slots__ = ("cache", "cached", "held", "row", "weights")
+
+    def __init__(self, *, held: bool) -> None:
+        self.held = held
+        self.cache: Cache | None = None
+        self.row = -1
+        self.cached = 0
+        """Ids whose keys and values are in the row."""
+        self.weights: Fused | None = None
+        """The weights that they were computed with."""
+
+    def free(self) -> None:
+        """Return the row."""
+        if self.cache is not None:
+            self.cache.release(self.row)
+            self.cache = None
+
+    def __del__(self) -> None:
+        self.free()
+
+
 class Cache:
     """Keys and values, per layer (rows, kv heads, length, width)."""
 
@@ -35,7 +63,7 @@ class Cache:
 
     @property
     def used(self) -> int:
-        """Rows that sessions hold."""
+        """Rows that slots hold."""
         return self.rows - len(self._free)
 
     def acquire(self) -> int:

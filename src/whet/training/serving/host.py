@@ -16,6 +16,8 @@ import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+import torch
+
 from ...errors import InputError, ModelError, NotFoundError
 from ..network import Network
 from .constraints import Constraints, Form
@@ -111,7 +113,8 @@ class Host:
         self._retiring: list[Served] = []
         self._changed = threading.Condition()
         self._closed = False
-        self._thread = threading.Thread(target=self._run, name="whet-policy", daemon=True)
+        run = torch.inference_mode()(self._run)
+        self._thread = threading.Thread(target=run, name="whet-policy", daemon=True)
         self._thread.start()
 
     def __enter__(self) -> Host:
