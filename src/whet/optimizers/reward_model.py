@@ -21,10 +21,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..errors import TrainingRefused
-from ..loop import Context, Update
+from ..loop import Context
 from ..training.batch import Merged, Part, marked, parts
-from ..training.cloning import starting, succeeded
-from ..training.epochs import epochs, kept_aside
+from ..training.cloning import succeeded
+from ..training.epochs import Offline, epochs, kept_aside
 from ..training.learner import Learner
 from ..training.local import LocalModels
 from ..training.losses import bradley_terry
@@ -35,7 +35,7 @@ from ..training.scorer import Scorer, agreement, new_scorer
 from ..types import Bundle, Group, Trajectory, Version
 
 
-class RewardModel:
+class RewardModel(Offline[RewardModelOptions]):
     """A reward model as an Optimizer; what it improves is the Bundle's reward.
 
     Args:
@@ -44,9 +44,6 @@ class RewardModel:
     """
 
     name = "reward_model"
-    group_size = 0
-    on_policy = False
-    ordered = False
 
     def __init__(
         self,
@@ -55,28 +52,21 @@ class RewardModel:
         models: LocalModels | None = None,
         encode: Encode | None = None,
     ) -> None:
-        self.options = options or RewardModelOptions()
-        self.models = models or LocalModels.shared()
+        super().__init__(options or RewardModelOptions(), models=models)
         self._encode = encode
 
-    async def step(self, bundle: Bundle, groups: Sequence[Group], context: Context) -> Update:
-        """Train to the end on these groups and, for pairs, the context's preferences.
-
-        Raises:
-            InputError: the Bundle has no weights, or preferences are text and there is no `encode`.
-            TrainingRefused: there is nothing to compare, or every outcome is the same.
-        """
+    async def _train(
+        self, start: Version, bundle: Bundle, groups: Sequence[Group], context: Context
+    ) -> tuple[Version, dict[str, float]]:
         options = self.options
-        start = starting(bundle, options.resource)
         scorer = new_scorer(self.models.decoder(start))
         learner = Learner(scorer.network, options.optim, heads={"score": scorer.head})
         if options.objective == "pairs":
             figures = await self._from_pairs(learner, scorer, groups, context)
         else:
             figures = await self._from_outcomes(learner, scorer, groups, context)
-        meta = {"method": self.name, "objective": options.objective, "seed": options.seed}
-        version: Version = scorer.save(options.reward, context.folder, start.id, meta, "end")
-        return Update(bundle=bundle.put(version), metrics=figures, done=True, reason="trained to the end")
+        meta = self._meta(objective=options.objective)
+        return scorer.save(options.reward, context.folder, start.id, meta, "end"), figures
 
     async def _from_pairs(
         self, learner: Learner, scorer: Scorer, groups: Sequence[Group], context: Context

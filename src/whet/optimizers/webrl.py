@@ -35,13 +35,12 @@ from ..training.cloning import (
     joined,
     read_kept,
     resumed,
-    starting,
     succeeded,
     write_kept,
 )
 from ..training.credit import reward_of
-from ..training.epochs import epochs
-from ..training.learner import Learner, chosen_logprobs
+from ..training.epochs import epochs, learner_of, starting
+from ..training.learner import Learner, chosen_logprobs, unit_logprobs
 from ..training.local import LocalModels
 from ..training.losses import discounted
 from ..training.network import Network, target_states
@@ -78,11 +77,7 @@ class WebRL:
         state = resumed(context.state, Kept(), self.name)
         critic = new_scorer(self.models.decoder(start))
         steps, figures = await self._phase(critic, groups, context)
-        actor = Learner(
-            self.models.decoder(start),
-            options.optim,
-            policy_version=int(start.meta.get("policy_version", 0)),
-        )
+        actor = learner_of(self.models, start, options.optim)
         reference = self.models.decoder(start)
         before = read_kept(context.folder, state.file)
         replayed = self._replayed(before, reference, len(groups) * options.group_size)
@@ -171,10 +166,7 @@ class WebRL:
         calls = [one for sequence in steps for one in _by_call(sequence)]
         for number, one in enumerate(calls):
             one.unit = number
-        there = torch.zeros(len(calls))
-        with torch.no_grad():
-            for part in parts(calls, options.part_tokens):
-                there.index_add_(0, part.units, chosen_logprobs(reference, part))
+        there = unit_logprobs(reference, calls, len(calls), options.part_tokens)
         advantages = torch.tensor([one.advantages[0] for one in calls])
 
         def objective(part: Part, count: int) -> Tensor:
@@ -215,7 +207,6 @@ class WebRL:
         return write_kept(context.folder, everything) if everything else ""
 
 
-@torch.no_grad()
 def likely(network: Network, trajectories: Sequence[Sequence[Merged]], part_tokens: int) -> list[float]:
     """exp(mean log-probability) of the chosen tokens of each trajectory under a network."""
     every = [
@@ -223,10 +214,8 @@ def likely(network: Network, trajectories: Sequence[Sequence[Merged]], part_toke
         for unit, own in enumerate(trajectories)
         for one in own
     ]
-    sums, counts = torch.zeros(len(trajectories)), torch.zeros(len(trajectories))
-    for part in parts(every, part_tokens):
-        sums.index_add_(0, part.units, chosen_logprobs(network, part))
-        counts.index_add_(0, part.units, torch.ones(len(part.units)))
+    counts = torch.tensor([float(sum(len(one.targets) for one in own)) for own in trajectories])
+    sums = unit_logprobs(network, every, len(trajectories), part_tokens)
     means: list[float] = (sums / counts.clamp(min=1)).exp().tolist()
     return means
 

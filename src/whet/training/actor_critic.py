@@ -22,7 +22,7 @@ from ..types import Outcome, Trajectory
 from .batch import Merged, Part, marked, parts
 from .learner import Learner, Updated, chosen_logprobs
 from .losses import gae, value_loss, whiten
-from .network import Head, Network, predict, target_states, width
+from .network import Head, Network, predict, target_states
 from .options.rounds import ActorCriticOptions as ActorCriticOptions
 from .policy_gradient import PolicyLoss
 from .rounds import Rounds
@@ -182,7 +182,7 @@ class ActorCritic(Rounds[Valued]):
     penalises_loss = False
 
     def _heads(self, network: Network) -> Mapping[str, nn.Module]:
-        return {"value": Head(width(network), self.options.value_width, seed=self.options.seed)}
+        return {"value": Head(network.hidden, self.options.value_width, seed=self.options.seed)}
 
     @property
     def _head(self) -> Head:

@@ -22,12 +22,7 @@ from ..errors import InputError
 from ..models.sampling import Sampled, TokenSession
 from ..types import Group, Task, Tokens, Trajectory, Version
 from .credit import reward_of
-
-
-class Models(Protocol):
-    """What samplers come from: `LocalModels`, for instance."""
-
-    def sampler(self, version: Version, *, greedy: bool = False, temperature: float = 1.0) -> Any: ...
+from .local import LocalModels
 
 
 class Recalling:
@@ -37,7 +32,7 @@ class Recalling:
         models: where what is new is sampled.
     """
 
-    def __init__(self, models: Models) -> None:
+    def __init__(self, models: LocalModels) -> None:
         self.models = models
         self._said: dict[int, tuple[Tokens, ...]] = {}
 

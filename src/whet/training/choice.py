@@ -27,7 +27,7 @@ from .batch import Merged, Part, parts
 from .learner import chosen_logprobs
 from .line import Line
 from .losses import unit_sums
-from .network import Network, longest
+from .network import Network
 
 Admissible = Callable[[Json], Sequence[tuple[Json, Sequence[int]]]]
 """An observation → its admissible actions, each with the ids that say it, in a fixed order."""
@@ -118,7 +118,7 @@ class Chooser:
             InputError: no prompt, no action, or more ids than the model takes.
             ModelError: the computation failed.
         """
-        room = longest(self.network)
+        room = self.network.max_length
         if actions and len(prompt) + max(map(len, actions)) > room:
             raise InputError(
                 f"a prompt of {len(prompt)} ids and an action of up to {max(map(len, actions))} do not fit "

@@ -24,7 +24,8 @@ from torch import Tensor, nn
 from ..errors import InputError, TrainingRefused
 from ..types import Json, Version, new_id
 from . import model, processes, sharding
-from .batch import Part
+from .batch import Merged, Part
+from .batch import parts as cut_into_parts
 from .memory import explained
 from .network import Network, predict, saved
 from .optim import MuonAdamW, OptimOptions
@@ -275,6 +276,17 @@ def logprobs(network: Network, part: Part, temperature: float = 1.0) -> Tensor:
 def chosen_logprobs(network: Network, part: Part, temperature: float = 1.0) -> Tensor:
     """(N,) log-probability of each target."""
     return predict(network, part, temperature).chosen
+
+
+@torch.no_grad()
+def unit_logprobs(
+    network: Network, sequences: Sequence[Merged], units: int, part_tokens: int, temperature: float = 1.0
+) -> Tensor:
+    """(units,) log-probability of all targets of each unit."""
+    sums = torch.zeros(units)
+    for part in cut_into_parts(sequences, part_tokens):
+        sums.index_add_(0, part.units, chosen_logprobs(network, part, temperature))
+    return sums
 
 
 def cloning_loss(step_parts: Sequence[Part]) -> Loss:

@@ -20,7 +20,7 @@ from . import huggingface, model
 from .huggingface import CausalLM, LoRAOptions
 from .learner import Learner
 from .model import ModelOptions
-from .network import Network, copied, saved
+from .network import Network, saved
 from .optim import OptimOptions
 from .sampler import Sampler
 
@@ -136,12 +136,12 @@ class LocalModels:
         """
         live = self._live(version)
         if live:
-            return copied(live.decoder)
+            return live.decoder.copy()
         if version.kind == "adapter":  # what the factors stand beside need not be in memory twice
             made = f"{version.id}/{version.meta.get('policy_version', version.id)}"
             for (key, *_), sampler in self._samplers.items():
                 if key == made and isinstance(sampler.network, CausalLM):
-                    return copied(sampler.network)
+                    return sampler.network.copy()
         content, folder = version.content, Path(version.content["path"])
         if version.kind == "adapter":
             return huggingface.load_adapter(folder, content["base"], sha=content["sha256"])

@@ -89,6 +89,16 @@ class Decoder(nn.Module):
             self.register_parameter(name.replace(".", "/"), nn.Parameter(torch.empty(shape)))
             self.names.append(name)
 
+    @property
+    def hidden(self) -> int:
+        """Width of its states."""
+        return self.options.hidden
+
+    @property
+    def max_length(self) -> int:
+        """The longest context that it takes, in tokens."""
+        return self.options.max_length
+
     def weight(self, name: str) -> nn.Parameter:
         """The parameter of this (dotted) name."""
         found = self._parameters[name.replace(".", "/")]
@@ -117,6 +127,12 @@ class Decoder(nn.Module):
                         "the configuration and the weights do not belong together"
                     )
                 parameter.copy_(weights[name])
+
+    def copy(self) -> Decoder:
+        """The same model with weights of its own."""
+        made = Decoder(self.options, self.vocab_size, self.words)
+        made.copy_from(self.weights())
+        return made
 
     def count(self) -> int:
         """Number of parameters."""

@@ -40,9 +40,9 @@ def _output(network: Network, part: Part) -> Output:
             "tokens are another model's; train the model that wrote them, or capture with this one"
         )
     length = int(part.layout.positions.max()) + 1
-    if length > longest(network):
+    if length > network.max_length:
         raise InputError(
-            f"a trajectory is {length} tokens long, and the model takes {longest(network)}: leave out runs as long "
+            f"a trajectory is {length} tokens long, and the model takes {network.max_length}: leave out runs as long "
             "as that, or train a model with a longer context"
         )
     with explained(f"over {part.computed} tokens"):
@@ -71,25 +71,6 @@ def target_outputs(network: Network, part: Part) -> tuple[Tensor, Tensor]:
 def target_states(network: Network, part: Part) -> Tensor:
     """(N, hidden) states at the targets of a Part."""
     return _output(network, part).states.float().to(part.targets.device)
-
-
-def width(network: Network) -> int:
-    """Width of its states."""
-    return network.options.hidden if isinstance(network, Decoder) else network.hidden
-
-
-def longest(network: Network) -> int:
-    """The longest context that it takes, in tokens."""
-    return network.options.max_length if isinstance(network, Decoder) else network.max_length
-
-
-def copied(network: Network) -> Network:
-    """The same network with weights of its own."""
-    if isinstance(network, Decoder):
-        made = Decoder(network.options, network.vocab_size, network.words)
-        made.copy_from(network.weights())
-        return made
-    return network.copy()
 
 
 def saved(

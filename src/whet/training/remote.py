@@ -18,7 +18,7 @@ from ..models.sampling import Sampled
 from ..models.vllm import VLLM, RemoteSampler, RemoteSession
 from ..types import Version, new_id
 from .local import LocalModels
-from .network import copied, saved
+from .network import saved
 from .serving.loading import tag
 
 KEPT = 2
@@ -69,7 +69,7 @@ class RemoteModels(LocalModels):
                 return self._known[key]
             folder = self.folder / f"policy-{made}-{new_id()}"
             live = self._live(version)
-            network = copied(live.decoder) if live else self.decoder(version)
+            network = live.decoder.copy() if live else self.decoder(version)
             kept = saved(network, version.resource, folder, None, version.meta)
             await asyncio.to_thread(tag, folder, version)
             name = folder.name if kept.kind == "adapter" else None

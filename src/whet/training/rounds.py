@@ -32,10 +32,12 @@ from ..types import Bundle, Group, Json, Version
 from . import off_policy
 from .alarms import Stop, check
 from .batch import Part, by_unit, merge, minibatches, parts
+from .cloning import resumed
 from .credit import Credited, staleness
+from .epochs import starting
 from .learner import Learner, Updated, chosen_logprobs
 from .local import LocalModels
-from .network import Network, copied
+from .network import Network
 from .options.rounds import RoundOptions as RoundOptions
 from .policy_gradient import PolicyLoss
 
@@ -145,11 +147,7 @@ class Rounds(Generic[Options]):
 
     def _refuse(self, bundle: Bundle, context: Context) -> None:
         options = self.options
-        if options.resource not in bundle:
-            raise InputError(
-                f"the bundle has no resource {options.resource!r}, only {sorted(bundle)}; "
-                "put one there with whet.training.local.fresh(...)"
-            )
+        starting(bundle, options.resource)
         if context.baseline is None:
             raise TrainingRefused(
                 "no baseline is recorded, so nobody could tell whether training helped. Measure the bundle before "
@@ -218,7 +216,7 @@ class Rounds(Generic[Options]):
         version = bundle[self.options.resource]
         if context.state is None:
             start = self.models.decoder(version)
-            self._reference = copied(start)
+            self._reference = start.copy()
             self._learner = self.models.learn(
                 start,
                 self.options.optim,
@@ -227,10 +225,7 @@ class Rounds(Generic[Options]):
             )
             self.models.add(self._learner)
             return Run(start=msgspec.to_builtins(version))
-        try:
-            run = msgspec.convert(context.state, Run)
-        except msgspec.ValidationError as error:
-            raise InputError(f"this is no state of {self.name}: {error}") from error
+        run = resumed(context.state, Run(start={}), self.name)
         live = self._learner
         if live and live.handle == run.handle and live.policy_version == run.policy_version:
             return run
@@ -240,7 +235,7 @@ class Rounds(Generic[Options]):
                 'Resume from the last Update whose state["resumable"] is true.'
             )
         start = self.models.decoder(version)
-        self._reference = copied(start)
+        self._reference = start.copy()
         self._learner = self.models.learn(start, self.options.optim, heads=self._heads(start))
         self._reference.copy_from(self._learner.restore(context.folder, run.saved))
         self.models.add(self._learner)

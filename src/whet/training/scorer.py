@@ -24,7 +24,7 @@ from ..types import Json, Score, Trajectory, Version, digest, new_id
 from . import model
 from .batch import Merged, marked, merge, parts
 from .local import LocalModels
-from .network import Head, Network, saved, target_states, width
+from .network import Head, Network, saved, target_states
 
 Reads = Literal["end", "steps"]
 HEAD = "head.safetensors"
@@ -115,7 +115,7 @@ def load_scorer(version: Version, models: LocalModels | None = None) -> Scorer:
         raise InputError(f"{path} was changed since it was saved")
     tensors = model.load_tensors(path)
     inside = tensors["inner.weight"].shape[0] if "inner.weight" in tensors else None
-    head = Head(width(network), inside)
+    head = Head(network.hidden, inside)
     head.load_state_dict(tensors)
     return Scorer(network, head)
 
@@ -172,7 +172,7 @@ class LearnedReward:
 
 def new_scorer(network: Network) -> Scorer:
     """A scorer that gives everything 0."""
-    return Scorer(network, Head(width(network)))
+    return Scorer(network, Head(network.hidden))
 
 
 def agreement(chosen: Tensor, rejected: Tensor) -> float:

@@ -66,7 +66,7 @@ class EmbeddedSteps:
 
     def __init__(self, decoder: Decoder, *, keep: int = 64) -> None:
         self.vocab_size = decoder.vocab_size
-        self.max_length = decoder.options.max_length
+        self.max_length = decoder.max_length
         self.reused = 0
         """Tokens that were in the cache already."""
         self.cache = Cache(decoder.options)
