@@ -27,12 +27,11 @@ from ..training.pairs import (
     Encode,
     Pair,
     cut_pairs,
-    imported,
     reference_sums,
-    refuse_none,
     side_sums,
     step_pairs,
     trajectory_pairs,
+    with_preferences,
 )
 from ..types import Bundle, Group, Version
 
@@ -93,16 +92,12 @@ class DPO(Offline[DPOOptions]):
         options = self.options
         cap = 2**31 if options.per_task is None else options.per_task
         if options.pairs == "step":
-            pairs, left = step_pairs(groups, score=options.score, margin=options.margin, per_task=cap)
+            compared = step_pairs(groups, score=options.score, margin=options.margin, per_task=cap)
         else:
-            pairs, left = trajectory_pairs(
+            compared = trajectory_pairs(
                 groups, score=options.score, margin=options.margin, per_task=cap, seed=options.seed
             )
-        more, ties = imported(context.preferences, self._encode)
-        pairs = [*pairs, *more]
-        left = {name: left.get(name, 0.0) + ties.get(name, 0.0) for name in left.keys() | ties.keys()}
-        refuse_none(pairs, left, len(groups))
-        return pairs, {**dict(sorted(left.items())), "pairs": float(len(pairs))}
+        return with_preferences(compared, context.preferences, self._encode, len(groups))
 
     def _judged(
         self, learner: Learner, pairs: Sequence[Pair], there: tuple[Tensor, Tensor]

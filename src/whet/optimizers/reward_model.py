@@ -30,7 +30,7 @@ from ..training.local import LocalModels
 from ..training.losses import bradley_terry
 from ..training.network import target_states
 from ..training.options.records import RewardModelOptions as RewardModelOptions
-from ..training.pairs import Encode, Pair, cut_pairs, imported, refuse_none, side_sums, trajectory_pairs
+from ..training.pairs import Encode, Pair, cut_pairs, side_sums, trajectory_pairs, with_preferences
 from ..training.scorer import Scorer, agreement, new_scorer
 from ..types import Bundle, Group, Trajectory, Version
 
@@ -73,13 +73,11 @@ class RewardModel(Offline[RewardModelOptions]):
     ) -> dict[str, float]:
         options = self.options
         cap = 2**31 if options.per_task is None else options.per_task
-        pairs, left = trajectory_pairs(
+        compared = trajectory_pairs(
             groups, score=options.score, margin=options.margin, per_task=cap, seed=options.seed
         )
-        more, ties = imported(context.preferences, self._encode)
-        pairs = [_at_ends(pair) for pair in (*pairs, *more)]
-        left = {name: left.get(name, 0.0) + ties.get(name, 0.0) for name in left.keys() | ties.keys()}
-        refuse_none(pairs, left, len(groups))
+        pairs, left_out = with_preferences(compared, context.preferences, self._encode, len(groups))
+        pairs = [_at_ends(pair) for pair in pairs]
         train, held = kept_aside([pair.task for pair in pairs], options.validation_share)
 
         def objective(part: Part, count: int) -> Tensor:
@@ -93,10 +91,10 @@ class RewardModel(Offline[RewardModelOptions]):
         figures = await epochs(
             learner, train, cut, objective, options=options, context=context, name=self.name, held=held
         )
-        figures |= {"accuracy": _accuracy(scorer, cut(train)), "pairs": float(len(pairs))}
+        figures["accuracy"] = _accuracy(scorer, cut(train))
         if held:
             figures["validation_accuracy"] = _accuracy(scorer, cut(held))
-        return {**figures, **dict(sorted(left.items())), **_length(scorer, groups)}
+        return {**figures, **left_out, **_length(scorer, groups)}
 
     async def _from_outcomes(
         self, learner: Learner, scorer: Scorer, groups: Sequence[Group], context: Context

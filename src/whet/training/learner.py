@@ -163,9 +163,13 @@ class Learner:
             )
         self.optimizer.step(rate, norm)
         self.policy_version += 1
+        self._refresh()
+        return total, norm
+
+    def _refresh(self) -> None:
+        """Tell whoever samples that the weights changed."""
         for sampler in self.samplers:
             sampler.refresh(str(self.policy_version))
-        return total, norm
 
     def _give_up(self, failure: Exception | None) -> NoReturn:
         """Leave the weights as they were and say why."""
@@ -194,8 +198,7 @@ class Learner:
         """Go back to what `snapshot` kept; the optimizer's moments stay as they are."""
         for name, weight in self._all_weights().items():
             weight.copy_(snapshot[name])
-        for sampler in self.samplers:
-            sampler.refresh(str(self.policy_version))
+        self._refresh()
 
     def _all_weights(self) -> dict[str, nn.Parameter]:
         return self.decoder.weights() | self._head_weights()
@@ -259,8 +262,7 @@ class Learner:
                 weight.copy_(heads[name])
         self.optimizer.restore(_under("optimizer/", tensors), int(saved["updates"]))
         self.policy_version = int(saved["policy_version"])
-        for sampler in self.samplers:
-            sampler.refresh(str(self.policy_version))
+        self._refresh()
         return _under("extra/", tensors)
 
 

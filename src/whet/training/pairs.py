@@ -188,14 +188,33 @@ def _same(one: Sequence[Merged], other: Sequence[Merged]) -> bool:
     return [(s.ids, s.targets) for s in one] == [(s.ids, s.targets) for s in other]
 
 
-def refuse_none(pairs: Sequence[Pair], left: dict[str, float], groups: int) -> None:
-    """Raise TrainingRefused where there is nothing to compare."""
+def with_preferences(
+    compared: tuple[list[Pair], dict[str, float]],
+    preferences: Sequence[Preference],
+    encode: Encode | None,
+    groups: int,
+) -> tuple[list[Pair], dict[str, float]]:
+    """Pairs of trajectories and of people's preferences; how many there are, and what was left out.
+
+    Args:
+        compared: what `trajectory_pairs` or `step_pairs` gave.
+        groups: how many groups that was made of.
+
+    Raises:
+        InputError: as `imported`.
+        TrainingRefused: there is nothing to compare.
+    """
+    of_people, skipped = imported(preferences, encode)
+    pairs, left_out = [*compared[0], *of_people], compared[1]
+    for name, count in skipped.items():
+        left_out[name] = left_out.get(name, 0.0) + count
     if not pairs:
-        why = ", ".join(f"{count:g} {name}" for name, count in left.items() if count) or "no trajectories"
+        why = ", ".join(f"{count:g} {name}" for name, count in left_out.items() if count) or "no trajectories"
         raise TrainingRefused(
             f"no pair of a better and a worse answer in {groups} groups ({why}). Collect several "
             "trajectories of each task, with rewards that differ, or give preferences."
         )
+    return pairs, {**dict(sorted(left_out.items())), "pairs": float(len(pairs))}
 
 
 def cut_pairs(

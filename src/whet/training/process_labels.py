@@ -20,6 +20,7 @@ import msgspec
 from ..errors import InputError
 from ..loop import Context
 from ..types import Bundle, Group, Json, Outcome, Step, Task, Tokens, Trajectory, digest
+from .cloning import succeeded
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,6 @@ async def monte_carlo(
     *,
     completions: int = 8,
     seed: int = 0,
-    good: Callable[[Trajectory], bool | None] | None = None,
 ) -> list[Labelled]:
     """Label the steps of trajectories by how often the policy of `bundle` still succeeds after them.
 
@@ -46,17 +46,15 @@ async def monte_carlo(
 
     Args:
         completions: rollouts from each prefix.
-        good: whether a completion counts as a success; its outcome if None.
 
     Raises:
         BudgetExceeded: the completions of a step would overshoot the budget; none of them was run.
     """
-    judge = good or _succeeded
     found = []
     for number, trajectory in enumerate(trajectories):
         actions = _actions(trajectory)
         labels: dict[int, float] = {}
-        own = judge(trajectory)
+        own = succeeded(trajectory)
         if own is not None and actions:
             labels[len(actions) - 1] = float(own)
         for length in range(1, len(actions)):
@@ -67,7 +65,7 @@ async def monte_carlo(
                 seed=seed + 1000 * number + length,
                 prefix=actions[:length],
             )
-            verdicts = [judge(one) for one in groups[0].trajectories]
+            verdicts = [succeeded(one) for one in groups[0].trajectories]
             known = [float(verdict) for verdict in verdicts if verdict is not None]
             if known:
                 labels[length - 1] = sum(known) / len(known)
@@ -95,7 +93,7 @@ def recorded(
     for trajectory in trajectories:
         actions = _actions(trajectory)
         labels: dict[int, float] = {}
-        own = _succeeded(trajectory)
+        own = succeeded(trajectory)
         if own is not None and actions:
             labels[len(actions) - 1] = float(own)
         for length in range(1, len(actions)):
@@ -119,10 +117,6 @@ def hardened(labelled: Sequence[Labelled]) -> list[Labelled]:
         Labelled(one.trajectory, {step: float(label > 0) for step, label in one.labels.items()})
         for one in labelled
     ]
-
-
-def _succeeded(trajectory: Trajectory) -> bool | None:
-    return trajectory.outcome is Outcome.SUCCESS if trajectory.outcome.counts else None
 
 
 def prm800k(lines: Iterable[str | bytes], encode: Callable[[str], Sequence[int]]) -> list[Labelled]:

@@ -15,7 +15,7 @@ are refused.  The protocol is spoken by the official SDK (`pip install tinker`),
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib import import_module
@@ -74,7 +74,7 @@ def data_of(part: Part) -> list[Datum]:
     for target, flat in enumerate(layout.wanted[layout.index].tolist()):
         number, row, position = owners[flat]
         rounds = found.setdefault((number, row), [])
-        free = next((one for one in rounds if position not in one), None)
+        free = next((targets for targets in rounds if position not in targets), None)
         if free is None:
             free = {}
             rounds.append(free)
@@ -151,40 +151,31 @@ class TinkerLearner(Learner):
         """
         _refuse(loss, temperature)
         types = _sdk().types
-        each = [(part, datum) for part in parts for datum in data_of(part)]
-        before = [_datum(types, datum, part, None) for part, datum in each]
-        answers = _waited(self.client.forward(before, "cross_entropy")).loss_fn_outputs
+        data = [data_of(part) for part in parts]
         total, weights = 0.0, []
-        for part in parts:
-            mine = [
-                (datum, answer["logprobs"].tolist())
-                for (owner, datum), answer in zip(each, answers, strict=True)
-                if owner is part
-            ]
-            chosen = torch.zeros(len(part.targets))
-            for datum, logprobs in mine:
-                for position, target in datum.at.items():
-                    chosen[target] = logprobs[position]
+        for part, chosen in zip(parts, self._forward(parts, data), strict=True):
             chosen.requires_grad_(True)
             value = loss(_Told(chosen, part), part)
             value.backward()  # type: ignore[no-untyped-call]
             total += value.item()
             weights.append(torch.zeros_like(chosen) if chosen.grad is None else -chosen.grad)
-        if not all(bool(one.isfinite().all()) for one in (*weights, torch.tensor(total))):
+        if not all(bool(tensor.isfinite().all()) for tensor in (*weights, torch.tensor(total))):
             raise TrainingRefused(
                 f"loss {total} at update {self.updates} or its gradient is not finite; nothing was changed. "
                 "Look at rewards and log-probabilities, or lower the learning rate."
             )
-        by_part = {id(part): weight for part, weight in zip(parts, weights, strict=True)}
-        after = [_datum(types, datum, part, by_part[id(part)]) for part, datum in each]
-        back = self.client.forward_backward(after, "cross_entropy")
+        weighted = [
+            _datum(types, datum, part, weight)
+            for part, own, weight in zip(parts, data, weights, strict=True)
+            for datum in own
+        ]
+        back = self.client.forward_backward(weighted, "cross_entropy")
         step = self.client.optim_step(_adam(types, self.options, rate))
         _waited(back)
         norm = (_waited(step).metrics or {}).get("grad_norm", float("nan"))
         self._updates += 1
         self.policy_version += 1
-        for sampler in self.samplers:
-            sampler.refresh(str(self.policy_version))
+        self._refresh()
         return Updated(total, norm, rate, sum(part.tokens for part in parts))
 
     def chosen(self, part: Part, temperature: float = 1.0) -> torch.Tensor:
@@ -193,14 +184,7 @@ class TinkerLearner(Learner):
         Raises:
             ModelError: the server failed.
         """
-        types, each = _sdk().types, list(data_of(part))
-        asked = [_datum(types, datum, part, None) for datum in each]
-        found = torch.zeros(len(part.targets))
-        answers = _waited(self.client.forward(asked, "cross_entropy")).loss_fn_outputs
-        for datum, answer in zip(each, answers, strict=True):
-            for position, target in datum.at.items():
-                found[target] = answer["logprobs"].tolist()[position]
-        return found
+        return self._forward([part], [data_of(part)])[0]
 
     def mean_loss(self, parts: Sequence[Part]) -> float:
         """Cross-entropy per target, in nats, as the server computes it.
@@ -208,16 +192,27 @@ class TinkerLearner(Learner):
         Raises:
             ModelError: the server failed.
         """
-        types = _sdk().types
-        each = [(part, datum) for part in parts for datum in data_of(part)]
-        asked = [_datum(types, datum, part, None) for part, datum in each]
-        answers = _waited(self.client.forward(asked, "cross_entropy")).loss_fn_outputs
-        found: list[float] = [
-            answer["logprobs"].tolist()[position]
-            for (_, datum), answer in zip(each, answers, strict=True)
-            for position in datum.at
+        logprobs = [
+            value for chosen in self._forward(parts, map(data_of, parts)) for value in chosen.tolist()
         ]
-        return -sum(found) / max(1, len(found))
+        return -sum(logprobs) / max(1, len(logprobs))
+
+    def _forward(self, parts: Sequence[Part], data: Iterable[Sequence[Datum]]) -> list[Tensor]:
+        """(N,) log-probability of the targets of each part, in one request."""
+        types = _sdk().types
+        owned = [
+            (part, number, datum)
+            for number, (part, own) in enumerate(zip(parts, data, strict=True))
+            for datum in own
+        ]
+        request = [_datum(types, datum, part, None) for part, _, datum in owned]
+        answers = _waited(self.client.forward(request, "cross_entropy")).loss_fn_outputs
+        chosen = [torch.zeros(len(part.targets)) for part in parts]
+        for (_, number, datum), answer in zip(owned, answers, strict=True):
+            logprobs = answer["logprobs"].tolist()
+            for position, target in datum.at.items():
+                chosen[number][target] = logprobs[position]
+        return chosen
 
     def snapshot(self) -> str:
         """Have the server keep the weights; where."""
@@ -228,8 +223,7 @@ class TinkerLearner(Learner):
         """Go on from weights that the server kept, with fresh moments."""
         service = cast(TinkerNetwork, self.decoder).models.service
         self.client = _waited(service.create_training_client_from_state(snapshot))
-        for sampler in self.samplers:
-            sampler.refresh(str(self.policy_version))
+        self._refresh()
 
     def checkpoint(self, resource: str, folder: Path, parent: str | None, meta: dict[str, Json]) -> Version:
         """Have the server keep the weights, for sampling and for going on; their Version."""
