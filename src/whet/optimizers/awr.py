@@ -59,19 +59,19 @@ class AWR(Offline[AWROptions]):
     def _weighted(self, groups: Sequence[Group]) -> tuple[list[Merged], list[str], dict[str, float]]:
         """Sequences whose `advantages` are the weights of their tokens, and the task of each trajectory."""
         options = self.options
-        kept = [
+        judged = [
             [(t, reward) for t in group.trajectories if (reward := reward_of(t, options.score)) is not None]
             for group in groups
         ]
-        rewards = [reward for group in kept for _, reward in group]
+        rewards = [reward for group in judged for _, reward in group]
         if len(set(rewards)) < 2:
-            what = "no trajectory has a reward" if not rewards else f"every reward is {rewards[0]:g}"
-            raise TrainingRefused(f"{what}: none is better than another, and AWR would be plain cloning")
+            reason = "no trajectory has a reward" if not rewards else f"every reward is {rewards[0]:g}"
+            raise TrainingRefused(f"{reason}: none is better than another, and AWR would be plain cloning")
         mean = fmean(rewards)
         sequences: list[Merged] = []
         tasks: list[str] = []
         counts, weights = Counts(), []
-        for group in kept:
+        for group in judged:
             own = [step_rewards(t, reward, given=options.score is None) for t, reward in group]
             credits = [
                 step_credits(t, r, options.assignment, options.gamma)
@@ -80,7 +80,7 @@ class AWR(Offline[AWROptions]):
             if len(group) > 1:
                 credits = centred_credits([t for t, _ in group], credits, options.assignment)
             else:
-                credits = [[credit - mean for credit in one] for one in credits]
+                credits = [[credit - mean for credit in of_run] for of_run in credits]
             for (trajectory, _), advantages in zip(group, credits, strict=True):
                 merged, more = merge(trajectory, len(tasks))
                 counts += more

@@ -102,7 +102,7 @@ class DPO(Offline[DPOOptions]):
     def _judged(
         self, learner: Learner, pairs: Sequence[Pair], there: tuple[Tensor, Tensor]
     ) -> dict[str, float]:
-        """How the pairs stand after training."""
+        """Figures of the pairs after training."""
         now = reference_sums(learner.decoder, pairs, self.options.part_tokens)
         chosen, rejected = now[0] - there[0], now[1] - there[1]
         return {

@@ -261,7 +261,7 @@ class Head:
                 groups = await context.rollout(bundle.put(trial), context.validation, 1, seed=seed)
             except BudgetExceeded:
                 break
-            every = [each for group in groups for each in group.trajectories]
+            every = [trajectory for group in groups for trajectory in group.trajectories]
             mean = mean_value(every, self.options.tune_score)[0]
             if mean is not None:
                 tried.append((mean, trial))
@@ -282,15 +282,15 @@ def rated(groups: Sequence[Group], resource: str, options: HeadOptions) -> list[
     for group in groups:
         for trajectory in group.trajectories:
             right = _label(trajectory, options.label)
-            found = decided(trajectory, resource, options.key, options.remaining)
-            if right is not None and found is not None:
+            decisions = decided(trajectory, resource, options.key, options.remaining)
+            if right is not None and decisions is not None:
                 task = trajectory.task
-                runs.append(_Run(found, right, task.group or task.id, task.id))
+                runs.append(_Run(decisions, right, task.group or task.id, task.id))
     return runs
 
 
 def _label(trajectory: Trajectory, label: str) -> bool | None:
-    thumbs = [each.value for each in trajectory.feedback if each.kind == label and each.value is not None]
+    thumbs = [thumb.value for thumb in trajectory.feedback if thumb.kind == label and thumb.value is not None]
     if thumbs:
         total = sum(thumbs)
         return total > 0 if total else None  # people who disagree say nothing

@@ -44,29 +44,29 @@ class KTO(Offline[KTOOptions]):
         self, start: Version, bundle: Bundle, groups: Sequence[Group], context: Context
     ) -> tuple[Version, dict[str, float]]:
         options = self.options
-        kept, desirable, tasks, figures = self._judged(groups)
+        answers, desirable, tasks, figures = self._judged(groups)
         learner = learner_of(self.models, start, options.optim)
         reference = self.models.decoder(start)
 
-        def sums_of(network: Network, answers: Sequence[list[Merged]]) -> Tensor:
-            sequences = [sequence for number in range(len(answers)) for sequence in _of(answers, number)]
-            return unit_logprobs(network, sequences, len(answers), options.part_tokens)
+        def sums_of(network: Network, texts: Sequence[list[Merged]]) -> Tensor:
+            sequences = [sequence for number in range(len(texts)) for sequence in _of(texts, number)]
+            return unit_logprobs(network, sequences, len(texts), options.part_tokens)
 
-        there = sums_of(reference, kept)
+        there = sums_of(reference, answers)
         train, held = kept_aside(tasks, options.validation_share)
         good = torch.tensor(desirable)
         point = torch.zeros(())
 
         def cut(numbers: Sequence[int]) -> list[Part]:
             nonlocal point
-            crossed = _crossed(kept, numbers, reference.max_length)
+            crossed = _crossed(answers, numbers, reference.max_length)
             point = kto_divergence(sums_of(learner.decoder, crossed) - sums_of(reference, crossed))
-            chosen = [sequence for number in numbers for sequence in _of(kept, number)]
+            chosen = [sequence for number in numbers for sequence in _of(answers, number)]
             return parts(chosen, options.part_tokens, block=by_unit)
 
         def objective(part: Part, count: int) -> Tensor:
             numbers = torch.unique(part.units)
-            sums = unit_sums(chosen_logprobs(learner.decoder, part), part.units, len(kept))[numbers]
+            sums = unit_sums(chosen_logprobs(learner.decoder, part), part.units, len(answers))[numbers]
             weights = (options.desirable_weight, options.undesirable_weight)
             ratio = sums - there[numbers]
             return kto(ratio, good[numbers], point, beta=options.beta, weights=weights).sum() / count
@@ -74,7 +74,7 @@ class KTO(Offline[KTOOptions]):
         figures |= await epochs(
             learner, train, cut, objective, options=options, context=context, name=self.name, held=held
         )
-        change = sums_of(learner.decoder, kept) - there
+        change = sums_of(learner.decoder, answers) - there
         figures |= {
             "reference_point": float(point),
             "desirable_logprob_change": float(change[good].mean()),
@@ -85,7 +85,7 @@ class KTO(Offline[KTOOptions]):
     def _verdict(self, trajectory: Trajectory) -> bool | None:
         options = self.options
         if options.judged_by == "thumbs":
-            values = [one.value for one in trajectory.feedback if one.value]
+            values = [thumb.value for thumb in trajectory.feedback if thumb.value]
             return values[-1] > 0 if values else None
         return succeeded(
             trajectory, options.score if options.judged_by == "score" else None, options.threshold
@@ -94,28 +94,28 @@ class KTO(Offline[KTOOptions]):
     def _judged(
         self, groups: Sequence[Group]
     ) -> tuple[list[list[Merged]], list[bool], list[str], dict[str, float]]:
-        kept: list[list[Merged]] = []
+        answers: list[list[Merged]] = []
         desirable: list[bool] = []
         tasks: list[str] = []
         unjudged = silent = 0
         for trajectory in (trajectory for group in groups for trajectory in group.trajectories):
             verdict = self._verdict(trajectory)
-            sequences, counts = merge(trajectory, len(kept))
+            sequences, counts = merge(trajectory, len(answers))
             if verdict is None or not counts.targets:
                 unjudged += verdict is None
                 silent += verdict is not None
                 continue
-            kept.append(sequences)
+            answers.append(sequences)
             desirable.append(verdict)
             tasks.append(trajectory.task.id)
         if len(set(desirable)) < 2:
-            what = "nothing is judged" if not desirable else f"all {len(desirable)} are judged the same"
+            reason = "nothing is judged" if not desirable else f"all {len(desirable)} are judged the same"
             raise TrainingRefused(
-                f"{what} by {self.options.judged_by} ({unjudged} unjudged, {silent} without tokens); KTO needs "
+                f"{reason} by {self.options.judged_by} ({unjudged} unjudged, {silent} without tokens); KTO needs "
                 "good and bad answers. Collect feedback, move the threshold, or clone the good ones with SFT."
             )
         return (
-            kept,
+            answers,
             desirable,
             tasks,
             {
@@ -127,18 +127,18 @@ class KTO(Offline[KTOOptions]):
         )
 
 
-def _of(kept: Sequence[list[Merged]], number: int) -> list[Merged]:
-    return [Merged(number, one.ids, one.targets, one.logprobs) for one in kept[number]]
+def _of(answers: Sequence[list[Merged]], number: int) -> list[Merged]:
+    return [Merged(number, sequence.ids, sequence.targets, sequence.logprobs) for sequence in answers[number]]
 
 
-def _crossed(kept: Sequence[list[Merged]], numbers: Sequence[int], room: int) -> list[list[Merged]]:
+def _crossed(answers: Sequence[list[Merged]], numbers: Sequence[int], room: int) -> list[list[Merged]]:
     """The first prompt of each with what the one before it in the batch wrote to its own, cut to fit."""
-    found = []
-    for place, number in enumerate(numbers):
-        own, other = kept[number][0], kept[numbers[place - 1]][0]
-        prompt, answer = own.ids[: own.targets[0]], other.ids[other.targets[0] :]
+    crossed = []
+    for position, number in enumerate(numbers):
+        own, donor = answers[number][0], answers[numbers[position - 1]][0]
+        prompt, answer = own.ids[: own.targets[0]], donor.ids[donor.targets[0] :]
         answer = answer[: max(1, room - len(prompt))]
-        targets = [target - other.targets[0] + len(prompt) for target in other.targets]
+        targets = [target - donor.targets[0] + len(prompt) for target in donor.targets]
         targets = [target for target in targets if target < len(prompt) + len(answer)]
-        found.append([Merged(0, [*prompt, *answer], targets, [0.0] * len(targets))])
-    return found
+        crossed.append([Merged(0, [*prompt, *answer], targets, [0.0] * len(targets))])
+    return crossed

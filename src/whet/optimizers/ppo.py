@@ -76,5 +76,5 @@ class PPO(ActorCritic[PPOOptions]):
         return Credited([s for episode in episodes for s in episode.sequences], counts, metrics)
 
     def _loss(self, cut: Sequence[Part], run: Run, measures: bool) -> PolicyLoss:
-        found = self._with_value(super()._loss(cut, run, measures))
-        return ActorCriticLoss(**found, trains_trunk=self.options.value_trains_trunk)
+        settings = self._with_value(super()._loss(cut, run, measures))
+        return ActorCriticLoss(**settings, trains_trunk=self.options.value_trains_trunk)

@@ -64,7 +64,7 @@ class PRM(Offline[PRMOptions]):
                     f"none of {len(every)} trajectories is a success or a failure, by which their steps would be "
                     "labelled. Record outcomes, or give labelled steps"
                 )
-            chosen = sorted(judged, key=lambda one: one.id)[: options.trajectories]
+            chosen = sorted(judged, key=lambda trajectory: trajectory.id)[: options.trajectories]
             labelled = await monte_carlo(
                 chosen, bundle, context, completions=options.completions, seed=options.seed
             )
@@ -83,11 +83,11 @@ class PRM(Offline[PRMOptions]):
         places: list[list[Merged]] = []
         labels: list[float] = []
         tasks: list[str] = []
-        for one in labelled:
-            marks = [_with_labels(mark, one.labels) for mark in scorer.steps(one.trajectory, len(places))]
+        for rated in labelled:
+            marks = [_with_labels(mark, rated.labels) for mark in scorer.steps(rated.trajectory, len(places))]
             if any(mark.targets for mark in marks):
                 places.append(marks)
-                tasks.append(one.trajectory.task.id)
+                tasks.append(rated.trajectory.task.id)
                 labels += [label for mark in marks for label in mark.extra["label"]]
         if len(set(labels)) < 2:
             raise TrainingRefused(
@@ -118,12 +118,12 @@ class PRM(Offline[PRMOptions]):
 
 def _with_labels(mark: Merged, labels: Mapping[int, float]) -> Merged:
     """Only the places whose step has a label."""
-    kept = [i for i, step in enumerate(mark.extra["step"]) if int(step) in labels]
-    steps = [mark.extra["step"][i] for i in kept]
+    indices = [i for i, step in enumerate(mark.extra["step"]) if int(step) in labels]
+    steps = [mark.extra["step"][i] for i in indices]
     return Merged(
         mark.unit,
         mark.ids,
-        [mark.targets[i] for i in kept],
-        [0.0] * len(kept),
+        [mark.targets[i] for i in indices],
+        [0.0] * len(indices),
         extra={"step": steps, "label": [labels[int(step)] for step in steps]},
     )

@@ -100,23 +100,23 @@ class RewardModel(Offline[RewardModelOptions]):
         self, learner: Learner, scorer: Scorer, groups: Sequence[Group], context: Context
     ) -> dict[str, float]:
         options = self.options
-        kept: list[tuple[Trajectory, bool]] = []
+        judged: list[tuple[Trajectory, bool]] = []
         for trajectory in (trajectory for group in groups for trajectory in group.trajectories):
             good = succeeded(trajectory, options.score, options.threshold)
             if good is not None and scorer.ends(trajectory, 0):
-                kept.append((trajectory, good))
-        if len({good for _, good in kept}) < 2:
+                judged.append((trajectory, good))
+        if len({good for _, good in judged}) < 2:
             raise TrainingRefused(
-                f"{len(kept)} trajectories are judged, and all the same way or none at all; a reward model "
+                f"{len(judged)} trajectories are judged, and all the same way or none at all; a reward model "
                 "needs successes and failures"
             )
-        places = [scorer.ends(trajectory, unit)[0] for unit, (trajectory, _) in enumerate(kept)]
-        wanted = torch.tensor([float(good) for _, good in kept])
-        train, held = kept_aside([t.task.id for t, _ in kept], options.validation_share)
+        places = [scorer.ends(trajectory, unit)[0] for unit, (trajectory, _) in enumerate(judged)]
+        targets = torch.tensor([float(good) for _, good in judged])
+        train, held = kept_aside([t.task.id for t, _ in judged], options.validation_share)
 
         def objective(part: Part, count: int) -> Tensor:
             values = scorer.head(target_states(scorer.network, part))
-            loss = F.binary_cross_entropy_with_logits(values, wanted[part.units], reduction="sum")
+            loss = F.binary_cross_entropy_with_logits(values, targets[part.units], reduction="sum")
             return loss / count
 
         def cut(numbers: Sequence[int]) -> list[Part]:
@@ -125,20 +125,20 @@ class RewardModel(Offline[RewardModelOptions]):
         figures = await epochs(
             learner, train, cut, objective, options=options, context=context, name=self.name, held=held
         )
-        scores = scorer.score([trajectory for trajectory, _ in kept], options.part_tokens)
-        known = torch.tensor([value if value is not None else 0.0 for value in scores])
+        scores = scorer.score([trajectory for trajectory, _ in judged], options.part_tokens)
+        scores_N = torch.tensor([value if value is not None else 0.0 for value in scores])
         for name, numbers in (("auc", train), ("validation_auc", held)):
-            value = _auc(known[list(numbers)], wanted[list(numbers)]) if numbers else None
+            value = _auc(scores_N[list(numbers)], targets[list(numbers)]) if numbers else None
             if value is not None:
                 figures[name] = value
-        return {**figures, "judged": float(len(kept)), **_length(scorer, groups)}
+        return {**figures, "judged": float(len(judged)), **_length(scorer, groups)}
 
 
 def _at_ends(pair: Pair) -> Pair:
     """The same answers, read at their last token."""
     sides = []
     for own in (pair.chosen, pair.rejected):
-        newest: Merged = max(own, key=lambda one: one.calls[-1] if one.calls else -1)
+        newest: Merged = max(own, key=lambda sequence: sequence.calls[-1] if sequence.calls else -1)
         sides.append([marked(newest, [newest.targets[-1]])])
     return Pair(sides[0], sides[1], pair.task, pair.margin)
 
@@ -147,29 +147,29 @@ def _at_ends(pair: Pair) -> Pair:
 def _accuracy(scorer: Scorer, cut: Sequence[Part]) -> float:
     chosen, rejected = [], []
     for part in cut:
-        _, one, other = side_sums(scorer.head(target_states(scorer.network, part)), part)
-        chosen.append(one)
-        rejected.append(other)
+        _, winners, losers = side_sums(scorer.head(target_states(scorer.network, part)), part)
+        chosen.append(winners)
+        rejected.append(losers)
     return agreement(torch.cat(chosen), torch.cat(rejected))
 
 
 def _auc(scores: Tensor, good: Tensor) -> float | None:
     """Chance that a success scores above a failure; None without both."""
-    one, other = scores[good > 0.5], scores[good < 0.5]
-    if not len(one) or not len(other):
+    successes, failures = scores[good > 0.5], scores[good < 0.5]
+    if not len(successes) or not len(failures):
         return None
-    return agreement(one.repeat_interleave(len(other)), other.repeat(len(one)))
+    return agreement(successes.repeat_interleave(len(failures)), failures.repeat(len(successes)))
 
 
 def _length(scorer: Scorer, groups: Sequence[Group]) -> dict[str, float]:
     """Correlation of score and length in tokens, left out where either does not vary."""
     every = [trajectory for group in groups for trajectory in group.trajectories]
     ends = [scorer.ends(trajectory, 0) for trajectory in every]
-    kept = [(t, len(end[0].ids)) for t, end in zip(every, ends, strict=True) if end]
-    if len(kept) < 3:
+    lengths = [(t, len(end[0].ids)) for t, end in zip(every, ends, strict=True) if end]
+    if len(lengths) < 3:
         return {}
-    scores = [value or 0.0 for value in scorer.score([trajectory for trajectory, _ in kept])]
-    both = torch.tensor([scores, [float(length) for _, length in kept]])
+    scores = [value or 0.0 for value in scorer.score([trajectory for trajectory, _ in lengths])]
+    both = torch.tensor([scores, [float(length) for _, length in lengths]])
     if float(both.std(dim=1).min()) < 1e-6:
         return {}
     return {"length_correlation": float(torch.corrcoef(both)[0, 1])}

@@ -141,18 +141,18 @@ async def searched(task: Task, play: Play, options: SearchOptions, *, seed: int)
     Args:
         seed: rollout i is played with `seed + i`.
     """
-    root, found = _Node(), list[Trajectory]()
+    root, trajectories = _Node(), list[Trajectory]()
     low, high = math.inf, -math.inf
     for number in range(options.rollouts):
         path = _chosen(root, options, low, high)
-        said = [node.tokens for node in path if node.tokens is not None]
-        trajectory = await play(task, said, seed + number)
-        found.append(trajectory)
+        recalled = [node.tokens for node in path if node.tokens is not None]
+        trajectory = await play(task, recalled, seed + number)
+        trajectories.append(trajectory)
         reward = reward_of(trajectory, options.score)
         if reward is not None:
             low, high = min(low, reward), max(high, reward)
-            _credit(root, trajectory, len(said), reward)
-    return Group(task, tuple(found))
+            _credit(root, trajectory, len(recalled), reward)
+    return Group(task, tuple(trajectories))
 
 
 def _chosen(root: _Node, options: SearchOptions, low: float, high: float) -> list[_Node]:
@@ -165,8 +165,8 @@ def _chosen(root: _Node, options: SearchOptions, low: float, high: float) -> lis
             break
 
         def bound(child: _Node, visits: int = node.visits) -> float:
-            known = (child.total / child.visits - low) / scale
-            return known + options.exploration * math.sqrt(math.log(visits) / child.visits)
+            mean = (child.total / child.visits - low) / scale
+            return mean + options.exploration * math.sqrt(math.log(visits) / child.visits)
 
         path.append(max(open_answers, key=bound))
     return path

@@ -108,17 +108,17 @@ class Cache:
         """
         first: dict[tuple[int, ...], int] = {}
         source = np.array([i if past[i] else first.setdefault(tuple(ids), i) for i, ids in enumerate(new)])
-        kept, place = np.unique(source, return_inverse=True)
-        if len(kept) == len(new):
+        unique, inverse = np.unique(source, return_inverse=True)
+        if len(unique) == len(new):
             return self._in_parts(fused, rows, past, new)
         # the rollouts of one task begin alike: compute the beginning once and copy it
-        states = self._in_parts(fused, rows[kept], past[kept], [new[i] for i in kept.tolist()])
+        states = self._in_parts(fused, rows[unique], past[unique], [new[i] for i in unique.tolist()])
         copies = np.flatnonzero(source != np.arange(len(new)))
         length = max(len(new[i]) for i in copies.tolist())
         into, out_of = torch.from_numpy(rows[copies]), torch.from_numpy(rows[source[copies]])
         for tensor in (*self.keys, *self.values):
             tensor[into, :, :length] = tensor[out_of, :, :length]
-        return states[torch.from_numpy(place)]
+        return states[torch.from_numpy(inverse)]
 
     def _in_parts(
         self, fused: Fused, rows: np.ndarray, past: np.ndarray, new: Sequence[Sequence[int]]
@@ -161,15 +161,15 @@ class Cache:
                 qkv = F.linear(normal, layer.qkv, layer.qkv_bias).view(len(ids), -1, width)
                 qk = rotate(qkv[:, : heads + kv], rotation)
                 view.write(number, qk[:, heads:], qkv[:, heads + kv :])
-                seen = view.attend(number, qk[:, :heads])
-                x = x + F.linear(seen, layer.out)
+                attended = view.attend(number, qk[:, :heads])
+                x = x + F.linear(attended, layer.out)
             else:  # only the last position of each context is read from here on
                 cut = heads * width
                 both = F.linear(normal, layer.qkv[cut:], layer.qkv_bias[cut:]).view(len(ids), -1, width)
                 view.write(number, rotate(both[:, :kv], rotation), both[:, kv:])
                 q = F.linear(normal[last], layer.qkv[:cut], layer.qkv_bias[:cut]).view(-1, heads, width)
-                seen = view.attend_last(number, rotate(q, rotation[last]))
-                x = x[last] + F.linear(seen, layer.out)
+                attended = view.attend_last(number, rotate(q, rotation[last]))
+                x = x[last] + F.linear(attended, layer.out)
             x = feed_forward(layer, x, epsilon)
         return normalise(x, epsilon)
 

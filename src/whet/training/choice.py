@@ -50,10 +50,10 @@ def sequences_of(prompt: Sequence[int], actions: Sequence[Sequence[int]], unit: 
     """
     if not prompt or not actions or not all(actions):
         raise InputError("choosing needs a prompt and admissible actions of at least one id each")
-    begin, found = len(prompt), []
+    begin, sequences = len(prompt), []
     for row, action in enumerate(actions):
         count = len(action)
-        found.append(
+        sequences.append(
             Merged(
                 unit,
                 [*prompt, *action],
@@ -62,7 +62,7 @@ def sequences_of(prompt: Sequence[int], actions: Sequence[Sequence[int]], unit: 
                 extra={"row": [float(row)] * count, "first": [float(row == 0)] + [0.0] * (count - 1)},
             )
         )
-    return found
+    return sequences
 
 
 def choice_logprobs(logprobs: Tensor, part: Part, *, normalised: bool = False) -> tuple[Tensor, Tensor]:
@@ -161,11 +161,11 @@ class ChoicePolicy:
         actions = list(self._admissible(observation))
         scores = await self._chooser.scores(prompt, [ids for _, ids in actions])
         if self._chooser.greedy:
-            place = max(range(len(scores)), key=scores.__getitem__)
+            index = max(range(len(scores)), key=scores.__getitem__)
         else:
             weights = torch.tensor(scores, dtype=torch.float64).exp().tolist()
-            place = self._random.choices(range(len(scores)), weights)[0]
-        value, ids = actions[place]
-        logprobs = [scores[place], *[0.0] * (len(ids) - 1)]
+            index = self._random.choices(range(len(scores)), weights)[0]
+        value, ids = actions[index]
+        logprobs = [scores[index], *[0.0] * (len(ids) - 1)]
         tokens = Tokens(prompt, list(ids), logprobs, None, self._chooser.policy_version)
         return Action(value, tokens, Usage(prompt_tokens=len(prompt), output_tokens=len(ids), calls=1))

@@ -30,11 +30,11 @@ from .options.records import DAggerOptions, STaROptions
 
 @dataclass(kw_only=True)
 class Kept:
-    """How far a method is that learns again from what it kept of earlier rounds; saved as Update.state."""
+    """State of a method that learns again from trajectories of earlier rounds; saved as Update.state."""
 
     round: int = 0
     file: str = ""
-    """What earlier rounds kept, in the context's folder (`write_kept`)."""
+    """File of the trajectories of earlier rounds, in the context's folder (`write_kept`)."""
 
 
 @dataclass(kw_only=True)
@@ -48,16 +48,16 @@ class KeptFromBase(Kept):
 T = TypeVar("T")
 
 
-def resumed(state: Json, begun: T, method: str) -> T:
-    """What a method saved as Update.state; `begun` if it saved nothing yet.
+def resumed(state: Json, fresh: T, method: str) -> T:
+    """The state that a method saved as Update.state; `fresh` if there is none.
 
     Raises:
         InputError: the state is another method's.
     """
     if state is None:
-        return begun
+        return fresh
     try:
-        return msgspec.convert(state, type(begun))
+        return msgspec.convert(state, type(fresh))
     except msgspec.ValidationError as error:
         raise InputError(f"this is no state of {method}: {error}") from error
 
@@ -67,7 +67,7 @@ Chosen = tuple[str, tuple[list[Merged], Counts]]
 
 
 def succeeded(trajectory: Trajectory, score: str | None = None, threshold: float = 0.5) -> bool | None:
-    """Whether its outcome is success, or its score reaches the threshold; None if nothing has judged it."""
+    """True if its outcome is success, or its score reaches the threshold; None if nothing has judged it."""
     if score is not None:
         value = trajectory.score(score)
         return None if value is None else value >= threshold
@@ -86,31 +86,31 @@ def choose(
         TrainingRefused: none is left.
     """
     chosen: list[Chosen] = []
-    left = {"unjudged": 0, "filtered": 0, "without_tokens": 0, "repeated": 0, "over_cap": 0}
-    seen: set[str] = set()
-    taken: dict[str, int] = {}
+    left_out = {"unjudged": 0, "filtered": 0, "without_tokens": 0, "repeated": 0, "over_cap": 0}
+    digests: set[str] = set()
+    chosen_of: dict[str, int] = {}
     for trajectory in (trajectory for group in groups for trajectory in group.trajectories):
         verdict = passes(trajectory)
         if not verdict:
-            left["unjudged" if verdict is None else "filtered"] += 1
+            left_out["unjudged" if verdict is None else "filtered"] += 1
             continue
         merged = merge(trajectory, len(chosen))
         if not merged[1].targets:
-            left["without_tokens"] += 1
+            left_out["without_tokens"] += 1
             continue
         task = trajectory.task.id
         content = digest([task, [[s.ids, s.targets] for s in merged[0]]])
-        if content in seen:
-            left["repeated"] += 1
-        elif per_task is not None and taken.get(task, 0) >= per_task:
-            left["over_cap"] += 1
+        if content in digests:
+            left_out["repeated"] += 1
+        elif per_task is not None and chosen_of.get(task, 0) >= per_task:
+            left_out["over_cap"] += 1
         else:
-            seen.add(content)
-            taken[task] = taken.get(task, 0) + 1
+            digests.add(content)
+            chosen_of[task] = chosen_of.get(task, 0) + 1
             chosen.append((task, merged))
     if not chosen:
-        raise TrainingRefused(_refusal(left))
-    return chosen, {name: float(count) for name, count in left.items()}
+        raise TrainingRefused(_refusal(left_out))
+    return chosen, {name: float(count) for name, count in left_out.items()}
 
 
 _LEFT = {
@@ -124,9 +124,9 @@ _LEFT = {
 """Why nothing of a trajectory is cloned: in words, and what to do about it."""
 
 
-def _refusal(left: Mapping[str, int]) -> str:
+def _refusal(left_out: Mapping[str, int]) -> str:
     """Why no trajectory is left; one that is repeated or over a cap is not a reason, for another was chosen."""
-    reasons = {name: left[name] for name in _LEFT if left[name]}
+    reasons = {name: left_out[name] for name in _LEFT if left_out[name]}
     if not reasons:
         return (
             "no trajectory to clone: none is recorded for these tasks. Collect on them first (Experiment.collect), or "
@@ -137,25 +137,30 @@ def _refusal(left: Mapping[str, int]) -> str:
 
 
 def _as_json(chosen: Sequence[Chosen]) -> Json:
-    """What was chosen as JSON, for a state that must outlive the process."""
+    """Chosen trajectories as JSON, for a state that must outlive the process."""
     return [[task, [[s.ids, s.targets] for s in sequences]] for task, (sequences, _) in chosen]
 
 
 def _from_json(saved: Json) -> list[Chosen]:
-    """What `_as_json` gave, as it was chosen.
+    """Read what `_as_json` gave.
 
     Raises:
         InputError: it is something else.
     """
     try:
-        found: list[Chosen] = []
+        chosen: list[Chosen] = []
         for unit, (task, sequences) in enumerate(saved):
-            made = [Merged(unit, list(ids), list(t), [float("nan")] * len(t)) for ids, t in sequences]
-            tokens, targets = (sum(len(part) for part in parts) for parts in _columns(made))
-            found.append((task, (made, Counts(len(made), len(made), 0, tokens, targets, tokens))))
+            merged = [Merged(unit, list(ids), list(t), [float("nan")] * len(t)) for ids, t in sequences]
+            tokens, targets = (sum(len(part) for part in parts) for parts in _columns(merged))
+            chosen.append(
+                (
+                    task,
+                    (merged, Counts(len(merged), len(merged), 0, tokens, targets, tokens)),
+                )
+            )
     except (TypeError, ValueError) as error:
         raise InputError(f"this is no set of kept trajectories: {error}") from error
-    return found
+    return chosen
 
 
 def _columns(sequences: Sequence[Merged]) -> tuple[list[list[int]], list[list[int]]]:
@@ -174,7 +179,7 @@ def write_kept(folder: Path, chosen: Sequence[Chosen]) -> str:
 
 
 def read_kept(folder: Path, name: str) -> list[Chosen]:
-    """What `write_kept` wrote; nothing for no name.
+    """Read what `write_kept` wrote; nothing for an empty name.
 
     Raises:
         InputError: it is gone or was changed.
@@ -191,11 +196,11 @@ def read_kept(folder: Path, name: str) -> list[Chosen]:
 
 def joined(before: Sequence[Chosen], now: Sequence[Chosen]) -> list[Chosen]:
     """Both, without repetitions, numbered anew."""
-    found = list({digest(_as_json([one])): one for one in (*before, *now)}.values())
-    for unit, (_, (sequences, _)) in enumerate(found):
+    distinct = list({digest(_as_json([trajectory])): trajectory for trajectory in (*before, *now)}.values())
+    for unit, (_, (sequences, _)) in enumerate(distinct):
         for sequence in sequences:
             sequence.unit = unit
-    return found
+    return distinct
 
 
 async def clone(
@@ -305,13 +310,13 @@ class FromBase(ABC, Generic[Recloning]):
         learner = learner_of(self.models, msgspec.convert(run.base, Version), options.optim)
         figures |= await clone(learner, chosen, options, context)
         meta: dict[str, Json] = {"method": self.name, "seed": options.seed, "round": run.round}
-        made = learner.checkpoint(options.resource, context.folder, version.id, meta)
+        checkpoint = learner.checkpoint(options.resource, context.folder, version.id, meta)
         run.round += 1
         if self.accumulates:
             run.file = write_kept(context.folder, chosen)
         done = run.round >= options.steps
         return Update(
-            bundle=bundle.put(made),
+            bundle=bundle.put(checkpoint),
             state=msgspec.to_builtins(run),
             metrics=figures,
             done=done,

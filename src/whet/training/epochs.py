@@ -44,8 +44,8 @@ def starting(bundle: Bundle, resource: str) -> Version:
 
 def learner_of(models: LocalModels, version: Version, optim: OptimOptions) -> Learner:
     """A learner that begins with these weights."""
-    made = int(version.meta.get("policy_version", 0))
-    return models.learn(models.decoder(version), optim, policy_version=made)
+    policy_version = int(version.meta.get("policy_version", 0))
+    return models.learn(models.decoder(version), optim, policy_version=policy_version)
 
 
 class Offline(ABC, Generic[Options]):

@@ -1,4 +1,4 @@
-"""What holds the weights while they are being learned.
+"""The holder of weights under training.
 
 A `Learner` owns a decoder, its optimizer and the count of its updates, the
 policy version.  Weights change at every step and are written only at
@@ -34,11 +34,11 @@ from .predictions import Predictions
 T = TypeVar("T")
 
 Loss = Callable[[Predictions, Part], Tensor]
-"""What the network says at a Part's targets → a scalar to be minimised."""
+"""Predictions at a Part's targets → a scalar to be minimised."""
 
 
 class Refreshed(Protocol):
-    """What samples from the weights and must hear of their change."""
+    """A sampler of the weights, which must hear of their change."""
 
     def refresh(self, policy_version: str | None = None) -> None:
         """Take up weights that were changed in place."""
@@ -50,7 +50,7 @@ _FILE_NAME = re.compile(r"[0-9a-z-]+\.safetensors")
 
 @dataclass(frozen=True, slots=True)
 class Updated:
-    """What one update did."""
+    """Figures of one update."""
 
     loss: float
     gradient_norm: float

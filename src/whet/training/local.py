@@ -114,12 +114,12 @@ class LocalModels:
             NotFoundError: its file is gone, or its live weights have moved on.
         """
         live = self._live(version)
-        made = str(version.meta.get("policy_version", version.id))
-        key = (live.handle if live else f"{version.id}/{made}", greedy, temperature)
+        policy_version = str(version.meta.get("policy_version", version.id))
+        key = (live.handle if live else f"{version.id}/{policy_version}", greedy, temperature)
         sampler = self._samplers.get(key)
         if sampler is None:
             network = live.decoder if live else self.decoder(version)
-            sampler = Sampler(network, greedy=greedy, temperature=temperature, policy_version=made)
+            sampler = Sampler(network, greedy=greedy, temperature=temperature, policy_version=policy_version)
             if live:
                 live.samplers.add(sampler)
             self._samplers[key] = sampler
@@ -138,9 +138,9 @@ class LocalModels:
         if live:
             return live.decoder.copy()
         if version.kind == "adapter":  # what the factors stand beside need not be in memory twice
-            made = f"{version.id}/{version.meta.get('policy_version', version.id)}"
+            key_of_version = f"{version.id}/{version.meta.get('policy_version', version.id)}"
             for (key, *_), sampler in self._samplers.items():
-                if key == made and isinstance(sampler.network, CausalLM):
+                if key == key_of_version and isinstance(sampler.network, CausalLM):
                     return sampler.network.copy()
         content, folder = version.content, Path(version.content["path"])
         if version.kind == "adapter":

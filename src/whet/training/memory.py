@@ -1,4 +1,4 @@
-"""What running out of memory is told as: what was being done, and what to lower."""
+"""Running out of memory as a refusal: what was being done, and what to lower."""
 
 from __future__ import annotations
 

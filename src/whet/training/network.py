@@ -1,4 +1,4 @@
-"""What a learner trains, whoever computes it: our decoder, or a causal LM of transformers.
+"""The networks that a learner trains: our decoder, or a causal LM of transformers.
 
 A `Network` has named parameters, gives states and logits at the targets of a
 Part, copies itself and writes itself to a folder.  `Head` is what is put on the
@@ -28,7 +28,7 @@ Network = Decoder | CausalLM
 
 
 def predict(network: Network, part: Part, temperature: float = 1.0) -> Predictions:
-    """What a network says at the targets of a Part; under autograd unless switched off."""
+    """Predictions of a network at the targets of a Part; under autograd unless switched off."""
     return Predictions(_output(network, part), part, temperature=temperature)
 
 

@@ -1,4 +1,4 @@
-"""Whether tokens were sampled from the weights that are about to learn from them.
+"""A check that tokens were sampled from the weights that are about to learn from them.
 
 A policy gradient learns from its own tokens; those of other weights pull it to where it never was.  A wrong
 folder after `--model`, a server that did not take up new weights and a temperature that differs all look
@@ -27,7 +27,7 @@ TRAJECTORIES = 256
 
 
 class Scored(Protocol):
-    """What gives the log-probabilities of a part's targets."""
+    """A learner that gives the log-probabilities of a part's targets."""
 
     def chosen(self, part: Part, temperature: float) -> Tensor:
         """(N,) log-probability of each target, without a gradient."""
@@ -36,7 +36,7 @@ class Scored(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """How far a recording is from a model."""
+    """The distance of a recording from a model."""
 
     nats: float
     """Mean |Δ log p| a token."""
@@ -48,7 +48,7 @@ class Gap:
 
     @property
     def same(self) -> bool:
-        """Whether the recording may be the model's own."""
+        """True if the recording may be the model's own."""
         return self.nats <= TOLERANCE
 
     @property
@@ -65,16 +65,16 @@ def tags(trajectory: Trajectory) -> set[str]:
 
 def sequences(groups: Sequence[Group]) -> list[Merged]:
     """Of the first trajectories whose log-probabilities were recorded."""
-    found: list[Merged] = []
+    compared: list[Merged] = []
     unit = 0
     for trajectory in (trajectory for group in groups for trajectory in group.trajectories):
-        merged = [one for one in merge(trajectory, unit)[0] if one.targets]
-        if merged and all(map(is_logprob, (value for one in merged for value in one.logprobs))):
-            found += merged
+        merged = [sequence for sequence in merge(trajectory, unit)[0] if sequence.targets]
+        if merged and all(map(is_logprob, (value for sequence in merged for value in sequence.logprobs))):
+            compared += merged
             unit += 1
             if unit == TRAJECTORIES:
                 break
-    return found
+    return compared
 
 
 @torch.no_grad()

@@ -1,4 +1,4 @@
-"""What a network says at the targets of a Part: log-probabilities and entropies, in pieces.
+"""Predictions at the targets of a Part: log-probabilities and entropies, in pieces.
 
 A row of logits is as long as the vocabulary, and training needs two numbers of it.  So the logits
 of a few targets at a time are made, read and thrown away, and made again for the gradient: memory
@@ -26,7 +26,7 @@ PIECE = 1 << 24
 
 @dataclass(slots=True)
 class Output:
-    """How states become logits: by a Linear's weights, or already done."""
+    """States, and the weights of the Linear that makes logits of them, or the logits themselves."""
 
     states: Tensor
     """(N, hidden)"""
@@ -40,10 +40,12 @@ class Output:
         """(n, vocabulary) in float32."""
         if self.weight is None:
             assert self.logits is not None
-            made = self.logits[rows]
+            logits = self.logits[rows]
         else:
-            made = F.linear(self.states[rows], self.weight, self.bias)
-        return torch.log_softmax(made.float() / temperature if temperature != 1.0 else made.float(), dim=-1)
+            logits = F.linear(self.states[rows], self.weight, self.bias)
+        return torch.log_softmax(
+            logits.float() / temperature if temperature != 1.0 else logits.float(), dim=-1
+        )
 
     @property
     def vocabulary(self) -> int:
@@ -54,7 +56,7 @@ class Output:
 
 
 class Predictions:
-    """What a network predicts at the N targets of a Part; differentiable in the network's weights.
+    """Predictions at the N targets of a Part; differentiable in the network's weights.
 
     Args:
         temperature: divides the logits.
@@ -86,14 +88,14 @@ class Predictions:
     @torch.no_grad()
     def divergence(self, reference: Predictions) -> Tensor:
         """(N,) exact KL from a reference's predictions to these, without a gradient."""
-        found = [
+        divergences = [
             exact_kl(
                 self.output.logprobs(rows, self.temperature),
                 reference.output.logprobs(rows, reference.temperature),
             )
             for rows in _pieces(len(self._targets), self._rows)
         ]
-        return torch.cat(found).to(self.device)
+        return torch.cat(divergences).to(self.device)
 
     def _numbers(self) -> tuple[Tensor, Tensor]:
         if self._both is None:

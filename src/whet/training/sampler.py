@@ -152,7 +152,7 @@ class Sampler:
         self.policy_version = policy_version
 
     def sampling(self, stop_id: int | None, limit: int) -> Sampling:
-        """How a call of a session is sampled; the few kinds that rollouts use are made once."""
+        """The settings of a session's call; the few that rollouts use are made once."""
         sampling = self._samplings.get((stop_id, limit))
         if sampling is None:
             stop_ids = frozenset[int]() if stop_id is None else frozenset((stop_id,))

@@ -68,19 +68,19 @@ def data_of(part: Part) -> list[Datum]:
     owners: dict[int, tuple[int, int, int]] = {}
     for number, band in enumerate(layout.bands):
         width = band.path.shape[1] - band.start
-        for place, slot in enumerate(band.slots.tolist()):
-            owners[band.first + place] = (number, slot // width, band.start + slot % width)
-    found: dict[tuple[int, int], list[dict[int, int]]] = {}
+        for offset, slot in enumerate(band.slots.tolist()):
+            owners[band.first + offset] = (number, slot // width, band.start + slot % width)
+    targets_of: dict[tuple[int, int], list[dict[int, int]]] = {}
     for target, flat in enumerate(layout.wanted[layout.index].tolist()):
         number, row, position = owners[flat]
-        rounds = found.setdefault((number, row), [])
+        rounds = targets_of.setdefault((number, row), [])
         free = next((targets for targets in rounds if position not in targets), None)
         if free is None:
             free = {}
             rounds.append(free)
         free[position] = target
     data = []
-    for (number, row), rounds in found.items():
+    for (number, row), rounds in targets_of.items():
         path = layout.ids[layout.bands[number].path[row]].tolist()
         data += [Datum(path[: max(at) + 1], at) for at in rounds]
     return data
@@ -192,7 +192,7 @@ class TinkerLearner(Learner):
         Raises:
             ModelError: the server failed.
         """
-        logprobs = [
+        logprobs: list[float] = [
             value for chosen in self._forward(parts, map(data_of, parts)) for value in chosen.tolist()
         ]
         return -sum(logprobs) / max(1, len(logprobs))
@@ -230,8 +230,8 @@ class TinkerLearner(Learner):
         name = f"whet-{new_id()}"
         sampled = _waited(self.client.save_weights_for_sampler(name)).path
         content = {KIND: sampled, "state": _waited(self.client.save_state(name)).path}
-        made = {**meta, "policy_version": self.policy_version}
-        return Version(resource=resource, kind="weights", content=content, parent=parent, meta=made)
+        tags = {**meta, "policy_version": self.policy_version}
+        return Version(resource=resource, kind="weights", content=content, parent=parent, meta=tags)
 
     def save(self, folder: Path, extra: dict[str, Tensor] | None = None) -> Json:
         """Have the server keep weights and moments; what is returned finds them again."""
@@ -247,7 +247,7 @@ class TinkerLearner(Learner):
 
 
 class _Told(Predictions):
-    """What a server has said of the targets; differentiable in the log-probabilities themselves."""
+    """A server's log-probabilities of the targets, and differentiable in them."""
 
     def __init__(self, chosen: Tensor, part: Part) -> None:
         super().__init__(Output(chosen.detach().unsqueeze(1), logits=chosen.detach().unsqueeze(1)), part)
@@ -317,7 +317,7 @@ class TinkerModels(LocalModels):
         return Version(resource=resource, kind="weights", content=content, meta={"policy_version": 0})
 
     def decoder(self, version: Version) -> Network:
-        """What stands for these weights here.
+        """The local stand-in for these weights.
 
         Raises:
             InputError: they are not on a Tinker server.
@@ -364,16 +364,20 @@ class TinkerModels(LocalModels):
             NotFoundError: its live weights have moved on.
         """
         live = self._live(version) if "live" in version.content else None
-        made = str(version.meta.get("policy_version", version.id))
-        return TinkerSampler(self, version, cast("TinkerLearner | None", live), greedy, temperature, made)
+        policy_version = str(version.meta.get("policy_version", version.id))
+        return TinkerSampler(
+            self, version, cast("TinkerLearner | None", live), greedy, temperature, policy_version
+        )
 
     async def client_of(self, version: Version, learner: TinkerLearner | None) -> Any:
         """The SDK's SamplingClient of a Version, made once."""
         key = f"{version.id}/{version.meta.get('policy_version')}"
         if key not in self._clients:
             if learner is not None:
-                made = asyncio.to_thread(_waited, learner.client.save_weights_for_sampler(f"whet-{new_id()}"))
-                path = (await made).path
+                saving = asyncio.to_thread(
+                    _waited, learner.client.save_weights_for_sampler(f"whet-{new_id()}")
+                )
+                path = (await saving).path
                 source = {"model_path": path}
             else:
                 path = version.content[KIND]
@@ -435,7 +439,7 @@ class TinkerSession:
         if not prompt:
             raise InputError("the first call of a session needs a prompt; give at least one id")
         tinker, sampler = _sdk(), self._sampler
-        wanted = tinker.types.SamplingParams(
+        params = tinker.types.SamplingParams(
             max_tokens=max_new_tokens,
             seed=int(digest([self._seed, self._calls], 7), 16),
             temperature=sampler.temperature,
@@ -443,14 +447,16 @@ class TinkerSession:
         )
         client = await sampler.client()
         try:
-            asked = client.sample(tinker.types.ModelInput.from_ints(prompt), 1, wanted)
-            found = (await asked).sequences[0]
+            request = client.sample(tinker.types.ModelInput.from_ints(prompt), 1, params)
+            sequence = (await request).sequences[0]
         except tinker.TinkerError as error:
             raise ModelError(f"the Tinker server failed: {error}") from error
-        if found.logprobs is None or len(found.logprobs) != len(found.tokens):
+        if sequence.logprobs is None or len(sequence.logprobs) != len(sequence.tokens):
             raise ModelError(
                 "the Tinker server gave no log-probabilities, without which nothing can be trained"
             )
         self._calls += 1
-        self.context = [*prompt, *found.tokens]
-        return Sampled(tuple(prompt), tuple(found.tokens), tuple(found.logprobs), sampler.policy_version)
+        self.context = [*prompt, *sequence.tokens]
+        return Sampled(
+            tuple(prompt), tuple(sequence.tokens), tuple(sequence.logprobs), sampler.policy_version
+        )

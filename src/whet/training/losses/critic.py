@@ -15,11 +15,11 @@ from torch import Tensor
 
 def discounted(rewards: Sequence[float], gamma: float) -> list[float]:
     """Return from each decision on: r_t + γ r_{t+1} + γ² r_{t+2} + …"""
-    total, found = 0.0, []
+    total, returns = 0.0, []
     for reward in reversed(rewards):
         total = reward + gamma * total
-        found.append(total)
-    return found[::-1]
+        returns.append(total)
+    return returns[::-1]
 
 
 def gae(
@@ -43,13 +43,13 @@ def gae(
     Returns:
         (T,) advantages Â, and (T,) returns Â + V.
     """
-    ahead, running, found = last_value, 0.0, []
+    ahead, running, advantages = last_value, 0.0, []
     for reward, value in zip(reversed(rewards), reversed(values), strict=True):
         running = reward + gamma * ahead - value + gamma * lam * running
-        found.append(running)
+        advantages.append(running)
         ahead = value
-    found.reverse()
-    return found, [advantage + value for advantage, value in zip(found, values, strict=True)]
+    advantages.reverse()
+    return advantages, [advantage + value for advantage, value in zip(advantages, values, strict=True)]
 
 
 def whiten(values: Tensor, epsilon: float = 1e-8) -> Tensor:

@@ -46,20 +46,20 @@ def advantages(
     Raises:
         InputError: a reward is NaN or infinite.
     """
-    given = [reward for reward in rewards if reward is not None]
-    if not all(math.isfinite(reward) for reward in given):
+    known_rewards = [reward for reward in rewards if reward is not None]
+    if not all(math.isfinite(reward) for reward in known_rewards):
         raise InputError(f"rewards must be finite numbers, or None where there is none; got {list(rewards)}")
-    count = len(given)
+    count = len(known_rewards)
     if not count or (count < 2 and baseline != "none"):
         return [None] * len(rewards)
-    mean = math.fsum(given) / count
+    mean = math.fsum(known_rewards) / count
     if baseline == "none":
         centred = [None if reward is None else reward for reward in rewards]
     else:
         factor = count / (count - 1) if baseline == "leave_one_out" else 1.0
         centred = [None if reward is None else (reward - mean) * factor for reward in rewards]
     if scale == "group" and count > 1:
-        deviation = math.sqrt(math.fsum((reward - mean) ** 2 for reward in given) / (count - 1))
+        deviation = math.sqrt(math.fsum((reward - mean) ** 2 for reward in known_rewards) / (count - 1))
         return [None if value is None else value / (deviation + epsilon) for value in centred]
     return centred
 
@@ -105,11 +105,11 @@ def log_ratios(logprobs: Tensor, old: Tensor, units: Tensor, level: Ratio = "tok
         level: `token` each by itself (GRPO, PPO); `sequence` the mean over the trajectory's tokens
             (GSPO); `trajectory` their sum, the whole of it being one action (RLOO).
     """
-    each = logprobs - old
+    token_ratios = logprobs - old
     if level == "token":
-        return each
+        return token_ratios
     unique, places = torch.unique(units, return_inverse=True)
-    sums = each.new_zeros(len(unique)).index_add(0, places, each)
+    sums = token_ratios.new_zeros(len(unique)).index_add(0, places, token_ratios)
     if level == "sequence":
         sums = sums / torch.bincount(places, minlength=len(unique))
     return sums[places]

@@ -85,7 +85,7 @@ def bradley_terry(
 
 def first_difference(chosen: Sequence[int], rejected: Sequence[int]) -> int:
     """Index of the first id in which two answers differ; DeepSpeed-Chat compares scores from there on."""
-    for index, (one, other) in enumerate(zip(chosen, rejected, strict=False)):
-        if one != other:
+    for index, (chosen_id, rejected_id) in enumerate(zip(chosen, rejected, strict=False)):
+        if chosen_id != rejected_id:
             return index
     return min(len(chosen), len(rejected))

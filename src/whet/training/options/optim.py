@@ -53,5 +53,5 @@ class OptimOptions:
         done = min(1.0, (step - self.warmup) / max(1, steps - self.warmup))
         if self.schedule == "constant":
             return self.learning_rate
-        left = 1.0 - done if self.schedule == "linear" else 0.5 * (1.0 + math.cos(math.pi * done))
-        return self.learning_rate * (self.final_share + (1.0 - self.final_share) * left)
+        remaining = 1.0 - done if self.schedule == "linear" else 0.5 * (1.0 + math.cos(math.pi * done))
+        return self.learning_rate * (self.final_share + (1.0 - self.final_share) * remaining)

@@ -1,4 +1,4 @@
-"""How the next logits of many generations are computed together, for each family of networks.
+"""The next logits of many generations, computed together, for each family of networks.
 
 `EmbeddedSteps` keeps a row of the key-value cache for each generation, and after it for its
 conversation: a session's for as long as it lasts, a server's for a while, found again by its
@@ -27,7 +27,7 @@ from .sampling import Generation
 
 
 class Steps(Protocol):
-    """What an engine asks of a network."""
+    """A network as an engine steps it."""
 
     vocab_size: int
     max_length: int
@@ -53,7 +53,7 @@ class Steps(Protocol):
 
 
 def steps_of(network: Network, *, keep: int = 64) -> Steps:
-    """How this network is stepped.
+    """The Steps of this network's family.
 
     Args:
         keep: contexts of finished generations that an embedded network keeps for those that go on.
@@ -139,7 +139,7 @@ class EmbeddedSteps:
 
 
 def _shared_prefix(cached_ids: list[int], prompt: list[int]) -> int:
-    """How many ids two lists have in common from the beginning."""
+    """Length of the common beginning of two lists."""
     most = min(len(cached_ids), len(prompt))
     if cached_ids[:most] == prompt[:most]:
         return most

@@ -1,4 +1,4 @@
-"""What one request asks of the policy, what it has been given so far, and how a token is drawn.
+"""The settings of a request, its answer so far, and the draw of a token.
 
 Log-probabilities are those of the policy at the request's temperature (at 1 where it is
 greedy), before top-p, top-k or a schema took tokens away: what a learner recomputes from the
@@ -24,7 +24,7 @@ Finish = Literal["stop", "length"]
 
 
 class Constraint(Protocol):
-    """What may come next, where an answer must have a form."""
+    """The tokens that may come next, where an answer must have a form."""
 
     def allowed(self) -> Tensor:
         """(vocabulary,) bool: the tokens that keep to the form."""
@@ -184,7 +184,7 @@ class Generation:
         return self._forced[0] if self._forced else None
 
     def instead(self, token: int) -> int | None:
-        """What stands in for a drawn token: the first of `more` where thinking would end too soon."""
+        """The substitute for a drawn token: the first of `more` where thinking would end too soon."""
         forcing = self.sampling.forcing
         if forcing is None or not self._thinking or not forcing.more:
             return None
