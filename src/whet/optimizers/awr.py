@@ -21,7 +21,7 @@ from ..training.cloning import fit, weighted_loss
 from ..training.credit import reward_of, tokens_of
 from ..training.epochs import Offline, kept_aside, learner_of
 from ..training.local import LocalModels
-from ..training.options.records import AWROptions as AWROptions
+from ..training.options import AWROptions as AWROptions
 from ..types import Bundle, Group, Version
 
 

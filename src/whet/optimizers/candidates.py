@@ -29,7 +29,7 @@ from ..training.learner import Learner
 from ..training.local import LocalModels
 from ..training.losses import clipped, gae, value_loss, whiten
 from ..training.network import Network, target_outputs
-from ..training.options.rounds import CandidateOptions as CandidateOptions
+from ..training.options import CandidateOptions as CandidateOptions
 from ..training.policy_gradient import PolicyLoss
 from ..training.rounds import Run, Validate
 from ..types import Group, Outcome, Step, Trajectory

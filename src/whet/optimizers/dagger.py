@@ -16,7 +16,7 @@ from ..errors import TrainingRefused
 from ..training.batch import Counts, Merged
 from ..training.cloning import Chosen, FromBase, joined
 from ..training.local import LocalModels
-from ..training.options.records import DAggerOptions as DAggerOptions
+from ..training.options import DAggerOptions as DAggerOptions
 from ..types import Group, Step, Task
 
 Expert = Callable[[Task, Step], Sequence[int] | None]

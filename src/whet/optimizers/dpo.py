@@ -22,7 +22,7 @@ from ..training.epochs import Offline, epochs, kept_aside, learner_of
 from ..training.learner import Learner, chosen_logprobs
 from ..training.local import LocalModels
 from ..training.losses import dpo, ipo
-from ..training.options.records import DPOOptions as DPOOptions
+from ..training.options import DPOOptions as DPOOptions
 from ..training.pairs import (
     Encode,
     Pair,

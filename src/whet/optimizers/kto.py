@@ -24,7 +24,7 @@ from ..training.learner import chosen_logprobs, unit_logprobs
 from ..training.local import LocalModels
 from ..training.losses import kto, kto_divergence, unit_sums
 from ..training.network import Network
-from ..training.options.records import KTOOptions as KTOOptions
+from ..training.options import KTOOptions as KTOOptions
 from ..types import Bundle, Group, Trajectory, Version
 
 

@@ -20,7 +20,7 @@ from ..training.assignment import step_rewards
 from ..training.batch import Counts, Part, merge
 from ..training.credit import Credited, require_logprobs, reward_of, summary, tokens_of
 from ..training.local import LocalModels
-from ..training.options.rounds import PPOOptions as PPOOptions
+from ..training.options import PPOOptions as PPOOptions
 from ..training.policy_gradient import PolicyLoss
 from ..training.rounds import Run, Validate
 from ..types import Group

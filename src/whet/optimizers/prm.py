@@ -25,7 +25,7 @@ from ..training.epochs import Offline, epochs, kept_aside
 from ..training.learner import Learner
 from ..training.local import LocalModels
 from ..training.network import target_states
-from ..training.options.records import PRMOptions as PRMOptions
+from ..training.options import PRMOptions as PRMOptions
 from ..training.process_labels import Labelled, hardened, monte_carlo
 from ..training.scorer import Scorer, new_scorer
 from ..types import Bundle, Group, Version

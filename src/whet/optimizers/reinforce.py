@@ -15,7 +15,7 @@ from statistics import fmean
 
 from ..training.credit import Credited, credit
 from ..training.local import LocalModels
-from ..training.options.rounds import REINFORCEOptions as REINFORCEOptions
+from ..training.options import REINFORCEOptions as REINFORCEOptions
 from ..training.rounds import Rounds, Validate
 from ..types import Group
 

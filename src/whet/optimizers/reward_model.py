@@ -29,7 +29,7 @@ from ..training.learner import Learner
 from ..training.local import LocalModels
 from ..training.losses import bradley_terry
 from ..training.network import target_states
-from ..training.options.records import RewardModelOptions as RewardModelOptions
+from ..training.options import RewardModelOptions as RewardModelOptions
 from ..training.pairs import Encode, Pair, cut_pairs, side_sums, trajectory_pairs, with_preferences
 from ..training.scorer import Scorer, agreement, new_scorer
 from ..types import Bundle, Group, Trajectory, Version

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 from ..training.credit import Credited, credit
 from ..training.local import LocalModels
-from ..training.options.rounds import RLOOOptions as RLOOOptions
+from ..training.options import RLOOOptions as RLOOOptions
 from ..training.rounds import Rounds, Validate, divergences
 from ..types import Group
 

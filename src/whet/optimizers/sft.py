@@ -17,7 +17,7 @@ from ..training.cloning import choose, clone, succeeded
 from ..training.epochs import Offline, learner_of
 from ..training.guards import Guard
 from ..training.local import LocalModels
-from ..training.options.records import SFTOptions as SFTOptions
+from ..training.options import SFTOptions as SFTOptions
 from ..types import Bundle, Group, Trajectory, Version
 
 

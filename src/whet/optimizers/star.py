@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from ..errors import TrainingRefused
 from ..training.cloning import Chosen, FromBase, choose, joined, succeeded
 from ..training.local import LocalModels
-from ..training.options.records import STaROptions as STaROptions
+from ..training.options import STaROptions as STaROptions
 from ..types import Group, Trajectory
 
 

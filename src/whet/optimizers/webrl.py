@@ -44,7 +44,7 @@ from ..training.learner import Learner, chosen_logprobs, unit_logprobs
 from ..training.local import LocalModels
 from ..training.losses import discounted
 from ..training.network import Network, target_states
-from ..training.options.records import WebRLOptions as WebRLOptions
+from ..training.options import WebRLOptions as WebRLOptions
 from ..training.scorer import Scorer, new_scorer
 from ..types import Bundle, Group, Json, Trajectory
 

@@ -23,7 +23,7 @@ from .batch import Merged, Part, marked, parts
 from .learner import Learner, Updated, chosen_logprobs
 from .losses import gae, value_loss, whiten
 from .network import Head, Network, predict, target_states
-from .options.rounds import ActorCriticOptions as ActorCriticOptions
+from .options import ActorCriticOptions as ActorCriticOptions
 from .policy_gradient import PolicyLoss
 from .rounds import Rounds
 

@@ -23,7 +23,7 @@ import numpy as np
 
 from ..types import Group, Step, Trajectory, canonical
 from .losses import discounted
-from .options.variants import Assignment
+from .options import Assignment
 
 
 def step_rewards(trajectory: Trajectory, total: float, *, given: bool) -> list[float]:

@@ -24,8 +24,8 @@ from .epochs import kept_aside, learner_of, passes, starting
 from .guards import Guard
 from .learner import Learner, Loss, cloning_loss
 from .local import LocalModels
-from .options.records import CloneOptions as CloneOptions
-from .options.records import DAggerOptions, STaROptions
+from .options import CloneOptions as CloneOptions
+from .options import DAggerOptions, STaROptions
 
 
 @dataclass(kw_only=True)

@@ -19,7 +19,7 @@ from ..types import Group, Outcome, Trajectory
 from .assignment import centred_credits, decompose, step_credits, step_rewards
 from .batch import Counts, Merged, is_logprob, merge
 from .losses import advantages
-from .options.variants import Assignment, Baseline, Scale
+from .options import Assignment, Baseline, Scale
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from ..types import Bundle, Group, Json, Version, digest
 from .learner import Learner
 from .local import LocalModels
 from .optim import OptimOptions
-from .options.records import CloneOptions
+from .options import CloneOptions
 
 T = TypeVar("T")
 Options = TypeVar("Options", bound=CloneOptions)

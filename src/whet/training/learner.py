@@ -26,8 +26,7 @@ from ..types import Json, Version, new_id
 from . import model, processes, sharding
 from .batch import Merged, Part
 from .batch import parts as cut_into_parts
-from .memory import explained
-from .network import Network, predict, saved
+from .network import Network, explained, predict, saved
 from .optim import MuonAdamW, OptimOptions
 from .predictions import Predictions
 

@@ -7,20 +7,20 @@ states where a number is wanted: a value, a score, a step's quality.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..errors import InputError
+from ..errors import InputError, TrainingRefused
 from ..types import Json, Version
 from . import model
 from .batch import Part
 from .forward import fuse, hidden_states
 from .huggingface import CausalLM
-from .memory import explained
 from .model import Decoder
 from .predictions import Output, Predictions
 
@@ -47,6 +47,35 @@ def _output(network: Network, part: Part) -> Output:
         )
     with explained(f"over {part.computed} tokens"):
         return _computed(network, part)
+
+
+@contextmanager
+def explained(activity: str) -> Iterator[None]:
+    """Turn an allocator's failure into a refusal that says what to lower.
+
+    Args:
+        activity: the computation in words, for the message.
+
+    Raises:
+        TrainingRefused: memory ran out.
+    """
+    try:
+        yield
+    except TrainingRefused:
+        raise
+    except (MemoryError, RuntimeError) as error:
+        if not _out_of_memory(error):
+            raise
+        lines = str(error).splitlines() or [type(error).__name__]
+        raise TrainingRefused(
+            f"out of memory {activity}: {lines[0]:.200}. No weights were changed. Lower part_tokens (what is "
+            "computed at once) first, then minibatch or batch, then train LoRA factors instead of full weights."
+        ) from error
+
+
+def _out_of_memory(error: Exception) -> bool:
+    # On the CPU torch raises a plain RuntimeError ("can't allocate memory"), on a GPU OutOfMemoryError.
+    return isinstance(error, MemoryError) or ("memory" in str(error) and "alloc" in str(error).lower())
 
 
 def _computed(network: Network, part: Part) -> Output:

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from ..errors import InputError
 from . import sharding
-from .options.optim import OptimOptions as OptimOptions
+from .options import OptimOptions as OptimOptions
 
 
 def orthogonalise(matrices: Tensor, steps: int = 5) -> Tensor:

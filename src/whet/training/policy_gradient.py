@@ -16,7 +16,7 @@ from torch import Tensor
 from .batch import Part
 from .losses import clipped, k1, k3, log_ratios, token_weights
 from .network import Network, predict
-from .options.variants import Aggregation, Ratio
+from .options import Aggregation, Ratio
 from .predictions import Predictions
 
 EXACT_VOCABULARY = 32_768

@@ -38,7 +38,7 @@ from .epochs import starting
 from .learner import Learner, Updated, chosen_logprobs
 from .local import LocalModels
 from .network import Network
-from .options.rounds import RoundOptions as RoundOptions
+from .options import RoundOptions as RoundOptions
 from .policy_gradient import PolicyLoss
 
 Validate = Callable[[Bundle], Awaitable[float]]

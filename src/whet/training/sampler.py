@@ -19,7 +19,7 @@ from collections.abc import Sequence
 
 import torch
 
-from ..errors import InputError
+from ..errors import InputError, ModelError
 from ..models.sampling import Sampled
 from .cache import Slot
 from .line import Line
@@ -164,8 +164,12 @@ class Sampler:
     def _generate(self, requests: list[_Request]) -> None:
         for request in requests:
             self.engine.submit(request.generation)
-        while self.engine.busy:
-            self.engine.step()
+        try:
+            while self.engine.busy:
+                self.engine.step()
+        except BaseException:  # an interrupt; the next batch is not to go on with this one
+            self.engine.fail(ModelError("sampling was interrupted"))
+            raise
         for request in requests:
             generation = request.generation
             if generation.error is not None:
