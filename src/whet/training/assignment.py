@@ -25,6 +25,9 @@ from ..types import Group, Step, Trajectory, canonical
 from .losses import discounted
 from .options import Assignment
 
+RIDGE = 1.0
+"""Sightings of an action that count for as much as the belief that it makes no difference."""
+
 
 def step_rewards(trajectory: Trajectory, total: float, *, given: bool) -> list[float]:
     """A reward for each step that adds up to `total`.
@@ -80,15 +83,11 @@ def centred_credits(
     return [[credit - means[step_number] for step_number, credit in enumerate(own)] for own in credits]
 
 
-def decompose(
-    groups: Sequence[Group], totals: Mapping[str, float], *, ridge: float = 1.0
-) -> dict[str, list[float]]:
+def decompose(groups: Sequence[Group], totals: Mapping[str, float]) -> dict[str, list[float]]:
     """Trajectory id → a reward for each step, from returns that only the end brings.
 
     Args:
         totals: trajectory id → return; trajectories that are not there are left out.
-        ridge: weight of the squared coefficients; how many sightings of an action count for as much
-            as the belief that it makes no difference.
     """
     returned = [t for group in groups for t in group.trajectories if t.id in totals]
     keys = {key: column for column, key in enumerate(sorted({_key(s) for t in returned for s in t.steps}))}
@@ -100,7 +99,7 @@ def decompose(
             counts[row, keys[_key(step)]] += 1.0
     returns = np.array([totals[trajectory.id] for trajectory in returned])
     mean = returns.mean()
-    gram = counts.T @ counts + ridge * np.eye(len(keys))
+    gram = counts.T @ counts + RIDGE * np.eye(len(keys))
     worth = np.linalg.solve(gram, counts.T @ (returns - mean))
     divided: dict[str, list[float]] = {}
     for row, trajectory in enumerate(returned):

@@ -262,7 +262,7 @@ def marked(sequence: Merged, positions: Sequence[int], **extra: list[float]) -> 
     """
     return Merged(
         sequence.unit,
-        [*sequence.ids, 0],
+        [*sequence.ids, 0],  # any id: nothing attends to it
         [position + 1 for position in positions],
         [0.0] * len(positions),
         extra=extra,

@@ -36,9 +36,9 @@ class Recalling:
         self.models = models
         self._said: dict[int, tuple[Tokens, ...]] = {}
 
-    def begin(self, seed: int, said: Sequence[Tokens]) -> None:
+    def begin(self, seed: int, answers: Sequence[Tokens]) -> None:
         """Let the next session of this seed say these first."""
-        self._said[seed] = tuple(said)
+        self._said[seed] = tuple(answers)
 
     def sampler(self, version: Version, *, greedy: bool = False, temperature: float = 1.0) -> Any:
         """As `LocalModels.sampler`."""
@@ -46,20 +46,20 @@ class Recalling:
 
 
 class _Sampler:
-    def __init__(self, inner: Any, said: dict[int, tuple[Tokens, ...]]) -> None:
-        self.inner, self._said = inner, said
+    def __init__(self, inner: Any, recalled: dict[int, tuple[Tokens, ...]]) -> None:
+        self.inner, self._said = inner, recalled
 
     def session(self, seed: int) -> TokenSession:
         inner: TokenSession = self.inner.session(seed)
-        said = self._said.pop(seed, ())
-        return RecalledSession(inner, said) if said else inner
+        answers = self._said.pop(seed, ())
+        return RecalledSession(inner, answers) if answers else inner
 
 
 class RecalledSession:
     """A session that says again what was said, then goes on by itself."""
 
-    def __init__(self, inner: TokenSession, said: Sequence[Tokens]) -> None:
-        self.inner, self._left = inner, list(said)
+    def __init__(self, inner: TokenSession, answers: Sequence[Tokens]) -> None:
+        self.inner, self._left = inner, list(answers)
         self.context: list[int] = []
         """All ids so far, prompts and outputs."""
         self._waiting: list[int] = []

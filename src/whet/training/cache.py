@@ -113,6 +113,7 @@ class Cache:
             return self._in_parts(fused, rows, past, new)
         # the rollouts of one task begin alike: compute the beginning once and copy it
         states = self._in_parts(fused, rows[unique], past[unique], [new[i] for i in unique.tolist()])
+        # Copied after the forward: it may have grown the cache, which makes new tensors.
         copies = np.flatnonzero(source != np.arange(len(new)))
         length = max(len(new[i]) for i in copies.tolist())
         into, out_of = torch.from_numpy(rows[copies]), torch.from_numpy(rows[source[copies]])

@@ -35,6 +35,10 @@ Prompt = Callable[[Sequence[Json]], Sequence[int]]
 """All observations so far → the ids that the model reads."""
 
 
+PART_TOKENS = 16_384
+"""Tokens scored at once; without a gradient there is room for more than training has."""
+
+
 @dataclass(slots=True)
 class _Request:
     prompt: tuple[int, ...]
@@ -98,13 +102,11 @@ class Chooser:
         greedy: bool = False,
         normalised: bool = False,
         policy_version: str | None = None,
-        part_tokens: int = 16_384,
     ) -> None:
         self.network = network
         self.greedy = greedy
         self.normalised = normalised
         self.policy_version = policy_version
-        self._part_tokens = part_tokens
         self._line: Line[_Request] = Line(self._score)
 
     def refresh(self, policy_version: str | None = None) -> None:
@@ -131,7 +133,7 @@ class Chooser:
     @torch.no_grad()
     def _score(self, requests: list[_Request]) -> None:
         every = [s for unit, r in enumerate(requests) for s in sequences_of(r.prompt, r.actions, unit)]
-        for part in parts(every, self._part_tokens, block=lambda sequence: sequence.unit):
+        for part in parts(every, PART_TOKENS, block=lambda sequence: sequence.unit):
             units, logprobs = choice_logprobs(
                 chosen_logprobs(self.network, part), part, normalised=self.normalised
             )

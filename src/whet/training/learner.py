@@ -80,6 +80,7 @@ class Learner:
         self.optimizer = MuonAdamW(decoder.weights() | self._head_weights(), options)
         self.policy_version = policy_version
         self.handle = new_id()
+        # Weak: a sampler that nobody holds any more must not be kept alive by its learner.
         self.samplers: WeakSet[Refreshed] = WeakSet()
         """Told when the weights change."""
         self.penalty: Callable[[], Tensor] | None = None
@@ -151,7 +152,7 @@ class Learner:
             self.optimizer.clear()
             raise
         total, failed = processes.add_up(self._all_weights().values(), total, failed=failure is not None)
-        if failed:
+        if failed:  # in any process: all of them leave the step together, or the others would wait
             self._give_up(failure)
         norm = self.optimizer.gradient_norm()
         if not (math.isfinite(total) and math.isfinite(norm)):
@@ -269,9 +270,9 @@ def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
 
 
-def logprobs(network: Network, part: Part, temperature: float = 1.0) -> Tensor:
+def logprobs(network: Network, part: Part) -> Tensor:
     """(N, vocabulary) log-probabilities at the targets of a Part; under autograd unless switched off."""
-    return predict(network, part, temperature).logprobs()
+    return predict(network, part).logprobs()
 
 
 def chosen_logprobs(network: Network, part: Part, temperature: float = 1.0) -> Tensor:
@@ -280,13 +281,11 @@ def chosen_logprobs(network: Network, part: Part, temperature: float = 1.0) -> T
 
 
 @torch.no_grad()
-def unit_logprobs(
-    network: Network, sequences: Sequence[Merged], units: int, part_tokens: int, temperature: float = 1.0
-) -> Tensor:
+def unit_logprobs(network: Network, sequences: Sequence[Merged], units: int, part_tokens: int) -> Tensor:
     """(units,) log-probability of all targets of each unit."""
     sums = torch.zeros(units)
     for part in cut_into_parts(sequences, part_tokens):
-        sums.index_add_(0, part.units, chosen_logprobs(network, part, temperature))
+        sums.index_add_(0, part.units, chosen_logprobs(network, part))
     return sums
 
 

@@ -208,15 +208,13 @@ def kto(
     return weight * (1.0 - torch.sigmoid(beta * sign * (log_ratio - reference_point)))
 
 
-def bradley_terry(
-    chosen: Tensor, rejected: Tensor, *, margin: Tensor | float = 0.0, centring: float = 0.0
-) -> Tensor:
-    """−log σ(r_w − r_l − margin) + centring · (r_w + r_l)² of each pair, (P,).
+def bradley_terry(chosen: Tensor, rejected: Tensor, *, centring: float = 0.0) -> Tensor:
+    """−log σ(r_w − r_l) + centring · (r_w + r_l)² of each pair, (P,).
 
     Args:
         centring: weight of the term that keeps the scores around 0, which a comparison leaves open.
     """
-    loss = -F.logsigmoid(chosen - rejected - margin)
+    loss = -F.logsigmoid(chosen - rejected)
     return loss + centring * (chosen + rejected).square() if centring else loss
 
 
@@ -259,10 +257,10 @@ def gae(
     return advantages, [advantage + value for advantage, value in zip(advantages, values, strict=True)]
 
 
-def whiten(values: Tensor, epsilon: float = 1e-8) -> Tensor:
+def whiten(values: Tensor) -> Tensor:
     """Mean 0 and deviation 1 over all of (N,); a single value or a constant becomes 0."""
     centred = values - values.mean()
-    return centred / (centred.square().mean().sqrt() + epsilon)
+    return centred / (centred.square().mean().sqrt() + 1e-8)
 
 
 def value_loss(values: Tensor, old: Tensor, returns: Tensor, *, clip: float | None = 0.2) -> Tensor:

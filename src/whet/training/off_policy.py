@@ -11,27 +11,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from ..errors import TrainingRefused
 from ..types import Group, Trajectory
-from .batch import Merged, Part, is_logprob, merge, parts
+from .batch import Merged, is_logprob, merge, parts
+from .learner import Learner
 
 TOLERANCE = 0.1
 """Mean |Δ log p| in nats a token up to which a difference is taken for rounding and a few updates."""
 TRAJECTORIES = 256
 """Trajectories that are looked at."""
-
-
-class Scored(Protocol):
-    """A learner that gives the log-probabilities of a part's targets."""
-
-    def chosen(self, part: Part, temperature: float) -> Tensor:
-        """(N,) log-probability of each target, without a gradient."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +70,7 @@ def sequences(groups: Sequence[Group]) -> list[Merged]:
 
 
 @torch.no_grad()
-def gap(learner: Scored, compared: Sequence[Merged], *, temperature: float, part_tokens: int) -> Gap | None:
+def gap(learner: Learner, compared: Sequence[Merged], *, temperature: float, part_tokens: int) -> Gap | None:
     """The gap of these sequences; None of none."""
     rows = [
         (part.units, learner.chosen(part, temperature) - part.logprobs)
@@ -106,20 +98,20 @@ def of(units: Tensor, differences: Tensor) -> Gap:
     )
 
 
-def require_same(found: Gap, groups: Sequence[Group], policy_version: int) -> None:
+def require_same(gap: Gap, groups: Sequence[Group], policy_version: int) -> None:
     """Refuse tokens of other weights.
 
     Raises:
         TrainingRefused: the gap is beyond TOLERANCE.
     """
-    if found.same:
+    if gap.same:
         return
     every = [trajectory for group in groups for trajectory in group.trajectories]
     recorded = sorted(tag for tag in set().union(*map(tags, every)) if tag)
     under = f" under policy version {', '.join(recorded[:3])}" if recorded else ""
     raise TrainingRefused(
-        f"these tokens were not sampled from these weights: in {found.apart} of {found.trajectories} trajectories "
-        f"the recorded log-probabilities are apart from the model's own, by {found.nats:.3g} nats a token on "
+        f"these tokens were not sampled from these weights: in {gap.apart} of {gap.trajectories} trajectories "
+        f"the recorded log-probabilities are apart from the model's own, by {gap.nats:.3g} nats a token on "
         f"average; {TOLERANCE:g} is taken for rounding. They were recorded{under}, and the model is at policy "
         f"version {policy_version}. Give the weights that sampled them as the model, or the temperature that they "
         "were sampled at; or sample again; or clone the good ones (SFT). With off_policy=True (--off-policy) they "

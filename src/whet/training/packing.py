@@ -76,9 +76,9 @@ class Band:
         flat = values.flatten(0, 1)
         return flat if self.full else flat.index_select(0, self.slots)
 
-    def to_read(self, wanted: Tensor) -> Tensor:
+    def to_read(self, values: Tensor) -> Tensor:
         """(q, ...) of its wanted tokens → (R, most, ...)."""
-        return _placed(wanted, self.read_slots, (*self.read_positions.shape, *wanted.shape[1:]))
+        return _placed(values, self.read_slots, (*self.read_positions.shape, *values.shape[1:]))
 
 
 @dataclass(frozen=True, slots=True)

@@ -80,6 +80,7 @@ def trajectory_pairs(
                         abs(first - second),
                     )
                 )
+        # A stream for each task: which pairs are drawn of one does not depend on the others.
         random.Random(f"{seed}/{group.task.id}").shuffle(of_task)
         left_out["over_cap"] += max(0, len(of_task) - per_task)
         pairs.extend(of_task[:per_task])

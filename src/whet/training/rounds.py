@@ -201,7 +201,7 @@ class Rounds(Generic[Options]):
             return {}
         if not self.options.off_policy:
             off_policy.require_same(gap, new, learner.policy_version)
-        # A run that goes on looks too, and its rounds measure what they would have measured in one go.
+        # A resumed run looks too, and its rounds measure what they would have measured in one go.
         return gap.metrics if run.round == 0 else {}
 
     def _gap(self, learner: Learner, credited: Credited, groups: Sequence[Group]) -> off_policy.Gap | None:

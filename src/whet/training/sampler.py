@@ -175,6 +175,7 @@ class Sampler:
             if generation.error is not None:
                 request.future.set_exception(generation.error)
                 continue
+            # Now and not once the session resumes: one that is cancelled meanwhile has this much in its cache row.
             request.session.context = generation.context
             request.future.set_result(
                 Sampled(

@@ -65,13 +65,11 @@ class Scorer:
         return scores
 
     @torch.no_grad()
-    def score_steps(
-        self, trajectories: Sequence[Trajectory], part_tokens: int = 4096
-    ) -> list[dict[int, float]]:
+    def score_steps(self, trajectories: Sequence[Trajectory]) -> list[dict[int, float]]:
         """For each trajectory, step number → probability that the step is good."""
         places = [mark for unit, t in enumerate(trajectories) for mark in self.steps(t, unit)]
         scores: list[dict[int, float]] = [{} for _ in trajectories]
-        for part in parts(places, part_tokens):
+        for part in parts(places):
             values = torch.sigmoid(self.head(target_states(self.network, part)))
             for unit, step, value in zip(part.units, part.extra["step"], values, strict=True):
                 scores[int(unit)][int(step)] = float(value)

@@ -42,7 +42,7 @@ class Engine:
         self.live: list[Generation] = []
         self.prompt_tokens = self.output_tokens = self.batches = 0
         self._waiting: deque[Generation] = deque()
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # of the line; `live` is the stepping thread's alone
 
     @property
     def busy(self) -> bool:
@@ -111,6 +111,7 @@ class Engine:
                     self._waiting.popleft()
                     continue
                 reserved += _reserved(first)
+                # One alone always enters, however long: it would wait for ever.
                 if self.live and reserved > self.options.tokens:
                     return
                 self.live.append(self._waiting.popleft())

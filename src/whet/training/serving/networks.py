@@ -25,6 +25,9 @@ from ..model import Decoder
 from ..network import Network
 from .sampling import Generation
 
+KEPT = 64
+"""Finished generations of a server whose rows stay in the cache for those that go on from them."""
+
 
 class Steps(Protocol):
     """A network as an engine steps it."""
@@ -52,19 +55,15 @@ class Steps(Protocol):
         ...
 
 
-def steps_of(network: Network, *, keep: int = 64) -> Steps:
-    """The Steps of this network's family.
-
-    Args:
-        keep: contexts of finished generations that an embedded network keeps for those that go on.
-    """
-    return EmbeddedSteps(network, keep=keep) if isinstance(network, Decoder) else CausalSteps(network)
+def steps_of(network: Network) -> Steps:
+    """The Steps of this network's family."""
+    return EmbeddedSteps(network) if isinstance(network, Decoder) else CausalSteps(network)
 
 
 class EmbeddedSteps:
     """Our own decoder."""
 
-    def __init__(self, decoder: Decoder, *, keep: int = 64) -> None:
+    def __init__(self, decoder: Decoder) -> None:
         self.vocab_size = decoder.vocab_size
         self.max_length = decoder.max_length
         self.reused = 0
@@ -74,7 +73,6 @@ class EmbeddedSteps:
         self._fused: Fused | None = None
         self._kept: OrderedDict[Slot, list[int]] = OrderedDict()
         """Slot → ids cached in its row, the one used longest ago first."""
-        self._keep = keep
 
     def logits(self, generations: Sequence[Generation]) -> Tensor:
         if self._fused is None:
@@ -126,7 +124,7 @@ class EmbeddedSteps:
             if slot is not None and not slot.held:
                 generation.slot = None
                 self._kept[slot] = generation.context[: slot.cached]
-        while len(self._kept) > self._keep:
+        while len(self._kept) > KEPT:
             self._kept.popitem(last=False)[0].free()
 
     def clear(self) -> None:
@@ -165,6 +163,7 @@ class CausalSteps:
             self.clear()
         parts: list[Tensor] = []
         if self._batch:
+            # Positions count tokens, not columns: a row's padding on the left has none.
             last = torch.tensor([[generation.output[-1]] for generation in self._batch])
             self._mask = torch.cat((self._mask, self._mask.new_ones(len(self._batch), 1)), dim=1)
             parts.append(self._forward(last, self._mask, self._mask.sum(1, keepdim=True) - 1, self._cache))
@@ -228,6 +227,7 @@ class CausalSteps:
         rows = torch.tensor(staying)
         self._cache.batch_select_indices(rows.to(self._network.device))
         self._mask = self._mask[rows]
+        # Only padding on the left may go: columns in the middle are still some row's context.
         empty = int(self._mask.any(0).int().argmax())
         if empty and self._mergeable():
             for layer in self._cache.layers:

@@ -198,6 +198,7 @@ class Generation:
 
     def take(self, token: int, logprob: float, *, chosen: bool = True) -> None:
         """Add a token, and see whether it is the last."""
+        # The queue is emptied by what was put in; a drawn token never stood in it.
         if not chosen and self._forced:
             self._forced.popleft()
         self.output.append(token)
