@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from ..types import Outcome, Trajectory
 from .batch import Merged, Part, marked, parts
-from .learner import Learner, Updated, chosen_logprobs
+from .learner import Learner, chosen_logprobs
 from .losses import gae, value_loss, whiten
 from .network import Head, Network, predict, target_states
 from .options import ActorCriticOptions as ActorCriticOptions
@@ -200,7 +200,8 @@ class ActorCritic(Rounds[Valued]):
             "value_clip": self.options.value_clip,
         }
 
-    def _update(self, learner: Learner, cut: Sequence[Part], loss: PolicyLoss, rate: float) -> Updated:
+    def _update(
+        self, learner: Learner, cut: Sequence[Part], loss: PolicyLoss, rate: float
+    ) -> tuple[float, float]:
         assert isinstance(loss, ValueLoss)
-        total, norm = learner.descend(cut, lambda part: loss.joint(learner.decoder, part), rate=rate)
-        return Updated(total, norm, rate, sum(part.tokens for part in cut))
+        return learner.descend(cut, lambda part: loss.joint(learner.decoder, part), rate=rate)

@@ -256,7 +256,7 @@ async def fit(
 
     def update(batch: list[int], rate: float) -> float:
         step_parts = parts([sequence for unit in batch for sequence in by_unit[unit]], options.part_tokens)
-        return learner.update(step_parts, loss_of(step_parts), rate=rate).loss
+        return learner.update(step_parts, loss_of(step_parts), rate=rate)[0]
 
     return await passes(
         learner,

@@ -13,7 +13,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn, Protocol, TypeVar, cast
 from weakref import WeakSet
@@ -45,16 +44,6 @@ class Refreshed(Protocol):
 
 
 _FILE_NAME = re.compile(r"[0-9a-z-]+\.safetensors")
-
-
-@dataclass(frozen=True, slots=True)
-class Updated:
-    """Figures of one update."""
-
-    loss: float
-    gradient_norm: float
-    rate: float
-    tokens: int
 
 
 class Learner:
@@ -98,8 +87,10 @@ class Learner:
         """Updates that this learner has made."""
         return self.optimizer.steps
 
-    def update(self, parts: Sequence[Part], loss: Loss, *, rate: float, temperature: float = 1.0) -> Updated:
-        """One optimizer step on the sum of the loss over these parts.
+    def update(
+        self, parts: Sequence[Part], loss: Loss, *, rate: float, temperature: float = 1.0
+    ) -> tuple[float, float]:
+        """One optimizer step on the sum of the loss over these parts; its value and the gradient's length.
 
         Args:
             loss: its values are added up, so it holds the weights of the tokens.
@@ -109,13 +100,13 @@ class Learner:
         Raises:
             TrainingRefused: the loss or gradient is not finite; the weights are unchanged.
         """
-        total, norm = self.descend(
+        total_and_norm = self.descend(
             parts, lambda part: loss(predict(self.decoder, part, temperature), part), rate=rate
         )
         sums = getattr(loss, "sums", None)
         if sums is not None:  # measured on this process's share
             processes.add_up_sums(sums)
-        return Updated(total, norm, rate, sum(part.tokens for part in parts))
+        return total_and_norm
 
     def descend(
         self, items: Iterable[T], objective: Callable[[T], Tensor], *, rate: float

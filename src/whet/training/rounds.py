@@ -35,7 +35,7 @@ from .batch import Part, by_unit, merge, minibatches, parts
 from .cloning import resumed
 from .credit import Credited, staleness
 from .epochs import starting
-from .learner import Learner, Updated, chosen_logprobs
+from .learner import Learner, chosen_logprobs
 from .local import LocalModels
 from .network import Network
 from .options import RoundOptions as RoundOptions
@@ -268,7 +268,9 @@ class Rounds(Generic[Options]):
             ratio=options.ratio,
         )
 
-    def _update(self, learner: Learner, cut: Sequence[Part], loss: PolicyLoss, rate: float) -> Updated:
+    def _update(
+        self, learner: Learner, cut: Sequence[Part], loss: PolicyLoss, rate: float
+    ) -> tuple[float, float]:
         """One optimizer step."""
         return learner.update(cut, loss, rate=rate, temperature=self.options.temperature)
 
@@ -288,8 +290,8 @@ class Rounds(Generic[Options]):
                 if not cut:
                     continue
                 loss = self._loss(cut, run, updates == 0 and run.round % options.kl_every == 0)
-                updated = self._update(learner, cut, loss, rate)
-                measured |= loss.metrics | {"loss": updated.loss, "gradient_norm": updated.gradient_norm}
+                value, norm = self._update(learner, cut, loss, rate)
+                measured |= loss.metrics | {"loss": value, "gradient_norm": norm}
                 updates += 1
                 shared += sum(part.tokens - part.computed for part in cut)
                 await asyncio.sleep(0)  # a long computation in an event loop others live in too

@@ -29,7 +29,7 @@ from ..errors import InputError, MissingExtra, ModelError, TrainingRefused
 from ..models.sampling import Sampled
 from ..types import Json, Version, digest, new_id
 from .batch import Part
-from .learner import Learner, Loss, Updated
+from .learner import Learner, Loss
 from .local import LocalModels
 from .network import Network
 from .optim import OptimOptions
@@ -141,7 +141,9 @@ class TinkerLearner(Learner):
         """Updates that this learner has made."""
         return self._updates
 
-    def update(self, parts: Sequence[Part], loss: Loss, *, rate: float, temperature: float = 1.0) -> Updated:
+    def update(
+        self, parts: Sequence[Part], loss: Loss, *, rate: float, temperature: float = 1.0
+    ) -> tuple[float, float]:
         """One step on the server on the sum of the loss over these parts.
 
         Raises:
@@ -176,7 +178,7 @@ class TinkerLearner(Learner):
         self._updates += 1
         self.policy_version += 1
         self._refresh()
-        return Updated(total, norm, rate, sum(part.tokens for part in parts))
+        return total, norm
 
     def chosen(self, part: Part, temperature: float = 1.0) -> torch.Tensor:
         """(N,) log-probability of each target of a part, as the server computes it.
