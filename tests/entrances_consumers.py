@@ -64,8 +64,8 @@ from whet.training.credit import credit
 from whet.training.dataset import grouped
 from whet.training.local import fresh
 from whet.training.model import ModelOptions
-from whet.training.options.records import SFTOptions
-from whet.training.pairs import refuse_none, step_pairs, trajectory_pairs
+from whet.training.options import SFTOptions
+from whet.training.pairs import step_pairs, trajectory_pairs, with_preferences
 from whet.types import Bundle, Feedback, Split, Task, Trajectory
 
 SIZE = ModelOptions(hidden=8, layers=1, heads=1, kv_heads=1, ffn=8, max_length=64)
@@ -166,9 +166,7 @@ def paired(runs: Runs) -> str:
     found, score = by_thumbs(runs)
     require(found, score=score, rl=False)
     groups = grouped(found)
-    pairs, left = trajectory_pairs(groups, score=score)
-    refuse_none(pairs, left, len(groups))
-    (pair,) = pairs
+    (pair,), _ = with_preferences(trajectory_pairs(groups, score=score), (), None, len(groups))
     assert pair.chosen[0].ids != pair.rejected[0].ids
     steps, _ = step_pairs(groups, score=score)
     assert steps

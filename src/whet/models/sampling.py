@@ -1,7 +1,7 @@
 """Tokens in, tokens out: the interface of a sampler, wherever it runs.
 
-`training.sampler` and `training.generation` sample in this process, `models.vllm` from a server;
-a policy written against `TokenSampler` moves between them by what it is given.
+`training.sampler` samples in this process, `models.vllm` from a server; a policy
+written against `TokenSampler` moves between them by what it is given.
 """
 
 from __future__ import annotations

@@ -262,8 +262,8 @@ class Head:
                 groups = await context.rollout(bundle.put(trial), context.validation, 1, seed=seed)
             except BudgetExceeded:
                 break
-            every = [run for group in groups for run in group.trajectories]
-            mean = mean_value(every, self.options.tune_score)[0]
+            trajectories = [trajectory for group in groups for trajectory in group.trajectories]
+            mean = mean_value(trajectories, self.options.tune_score)[0]
             if mean is not None:
                 tried.append((mean, trial))
             context.progress("head", len(tried), 7, validation=mean or 0.0)
@@ -291,11 +291,7 @@ def rated(groups: Sequence[Group], resource: str, options: HeadOptions) -> list[
 
 
 def _label(trajectory: Trajectory, label: str) -> bool | None:
-    thumbs = [
-        feedback.value
-        for feedback in trajectory.feedback
-        if feedback.kind == label and feedback.value is not None
-    ]
+    thumbs = [thumb.value for thumb in trajectory.feedback if thumb.kind == label and thumb.value is not None]
     if thumbs:
         total = sum(thumbs)
         return total > 0 if total else None  # people who disagree say nothing

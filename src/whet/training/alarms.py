@@ -75,8 +75,8 @@ def check(
     if not reasons:
         return counts, None
     collapsed = set(reasons) != {"no_signal"}
-    what = "collapse" if collapsed else "nothing left to learn from"
-    return counts, Stop(f"{what}: {'; '.join(reasons.values())}", collapsed)
+    finding = "collapse" if collapsed else "nothing left to learn from"
+    return counts, Stop(f"{finding}: {'; '.join(reasons.values())}", collapsed)
 
 
 def _moved(first: float | None, by: float | None, *, down: bool = False) -> float | None:

@@ -13,7 +13,7 @@ import msgspec
 
 from ...errors import InputError
 from ...optimizers.prm import PRM as PRM
-from ...training.options.records import PRMOptions
+from ...training.options import PRMOptions
 from ...training.process_labels import Labelled, prm800k, recorded
 from ...training.templates import tokenizer_of
 from ...types import Group
