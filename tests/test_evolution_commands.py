@@ -20,8 +20,8 @@ from whet.evolution.program import Program, apply_patch
 from whet.evolution.programs import evolve_program
 from whet.evolution.proposing import words_of
 from whet.evolution.settings import Settings
-from whet.evolution.targets import diff
 from whet.models import Recorded
+from whet.repository.text import diff
 from whet.store import Log, Store
 
 PROGRAM = Program({"program.py": LINE}, "program.py")

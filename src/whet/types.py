@@ -240,6 +240,19 @@ class Trajectory:
         return sum(rewards) if rewards else None
 
     @property
+    def output_text(self) -> str:
+        """The agent's answer as text: a string as it is, None as "", anything else as JSON.
+
+        A non-empty list of strings is joined: a generator yielded them as the pieces of one text.
+        """
+        output = self.output
+        if output is None or isinstance(output, str):
+            return output or ""
+        if isinstance(output, list | tuple) and output and all(isinstance(piece, str) for piece in output):
+            return "".join(output)
+        return canonical(output).decode()
+
+    @property
     def usage(self) -> Usage:
         """Sum of the usage of its steps; a step's own usage already includes that of the steps inside it."""
         by_id = {step.id: step for step in self.steps if step.id}

@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..reward.rules import output_text
 from ..tracing.dialects.messages import plain
 from ..tracing.tool_calls import arguments, bare, tool_steps
 from ..types import Json, Outcome, Preference, Trajectory, canonical
@@ -178,7 +177,7 @@ def conversations(run: Trajectory) -> list[list[Json]]:
     if calls or run.output is None or not run.task.instruction:
         return last_calls
     question = {"role": "user", "text": run.task.instruction}
-    return [[question, *_tools(run), {"role": "assistant", "text": output_text(run)}]]
+    return [[question, *_tools(run), {"role": "assistant", "text": run.output_text}]]
 
 
 def _tools(run: Trajectory) -> list[Json]:

@@ -15,7 +15,6 @@ from dataclasses import replace
 from ..errors import ContractError, InputError
 from ..types import Failure, Fault, Json, Outcome, Score, Trajectory
 from .base import Reward, ascore, is_async, name_of
-from .rules import output_text
 
 
 def _answering(good: Trajectory, output: Json) -> Trajectory:
@@ -46,14 +45,14 @@ def crashed(good: Trajectory) -> Trajectory:
 def stuffed(good: Trajectory) -> Trajectory:
     """Every word that could earn something: the question's, the answer's, and words of success."""
     words = (
-        f"{good.task.instruction} {output_text(good)} {good.task.answer or ''} correct done success".split()
+        f"{good.task.instruction} {good.output_text} {good.task.answer or ''} correct done success".split()
     )
     return _answering(good, " ".join([*sorted(words), *sorted(words)]))
 
 
 def mutated(good: Trajectory) -> Trajectory:
     """The good answer with each digit raised by one, or read backwards if it has none."""
-    text = output_text(good)
+    text = good.output_text
     turned = text.translate({ord(str(digit)): str((digit + 1) % 10) for digit in range(10)})
     return _answering(good, text[::-1] if turned == text else turned)
 
@@ -114,7 +113,7 @@ async def acheck_reward(
     for run, value in scores:
         for name, attack in ATTACKS.items():
             attacked = attack(run)
-            if name not in skip and output_text(attacked) != output_text(run):
+            if name not in skip and attacked.output_text != run.output_text:
                 await _ranked(reward, run, value, attacked, f"the {name} answer")
         await _without_answer(reward, run, value)
     for worse in bad:
@@ -130,7 +129,7 @@ async def acheck_reward(
 async def _ranked(reward: Reward, run: Trajectory, value: float, worse: Trajectory, name: str) -> None:
     below = await _value(reward, worse, name)
     if not below < value:
-        shown = output_text(worse)
+        shown = worse.output_text
         raise _violation(
             reward,
             f"gives {below:g} to {name} {shown[:120]!r} and {value:g} to the good run {run.id}; "

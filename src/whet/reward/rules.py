@@ -53,19 +53,6 @@ _NO_DOLLARS = (
 _NUMBER = re.compile(r"(?<![\w.])[-+]?(?:\d{1,3}(?:,\d{3})+|\d+)?(?:\.\d+|(?<=\d))(?:[eE][-+]?\d+)?(?!\w)")
 
 
-def output_text(trajectory: Trajectory) -> str:
-    """The agent's answer as text: a string as it is, None as "", anything else as JSON.
-
-    A list of nothing but strings is what a generator yielded: the pieces of one text.
-    """
-    output = trajectory.output
-    if output is None or isinstance(output, str):
-        return output or ""
-    if isinstance(output, list | tuple) and output and all(isinstance(piece, str) for piece in output):
-        return "".join(output)
-    return canonical(output).decode()
-
-
 def _answers(trajectory: Trajectory) -> list[Json]:
     """The answers that count as right; none where the task does not say."""
     answer = trajectory.task.answer
@@ -90,7 +77,7 @@ def exact(trajectory: Trajectory) -> float | None:
         return None
     answered = {
         _normal("" if trajectory.output is None else trajectory.output),
-        _normal(output_text(trajectory)),
+        _normal(trajectory.output_text),
     }
     return float(any(_normal(answer) in answered for answer in answers))
 
@@ -104,7 +91,7 @@ def contains(trajectory: Trajectory) -> float | None:
     words = [text for answer in _answers(trajectory) if (text := _normal(answer))]
     if not words:
         return None
-    answered = _normal(output_text(trajectory))
+    answered = _normal(trajectory.output_text)
     return float(any(word in answered for word in words))
 
 
@@ -124,7 +111,7 @@ def matches(pattern: str) -> Reward:
 
     @reward(name="matches", version=f"1:{pattern}")
     def judge(trajectory: Trajectory) -> float:
-        return float(compiled.search(output_text(trajectory)) is not None)
+        return float(compiled.search(trajectory.output_text) is not None)
 
     return judge
 
@@ -185,7 +172,7 @@ def fields(wanted: Mapping[str, Any]) -> Reward:
         output = trajectory.output
         if not isinstance(output, Mapping):
             try:
-                output = msgspec.json.decode(output_text(trajectory))
+                output = msgspec.json.decode(trajectory.output_text)
             except msgspec.DecodeError:
                 return 0.0
         if not isinstance(output, Mapping):
