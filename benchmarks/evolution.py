@@ -105,7 +105,7 @@ times = []
 settings = Settings(
     config=read_config(config),
     output=output,
-    edits=False,
+    models_only=True,
     iterations=int(iterations),
 )
 started = time.monotonic()

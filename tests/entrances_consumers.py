@@ -53,7 +53,6 @@ from whet.reward import (
     solved,
     thumbs,
 )
-from whet.reward.rows import Row
 from whet.reward.tool_use import ToolUse
 from whet.store import Store
 from whet.store.codec import decode
@@ -65,8 +64,8 @@ from whet.training.credit import credit
 from whet.training.dataset import grouped
 from whet.training.local import fresh
 from whet.training.model import ModelOptions
-from whet.training.options.records import SFTOptions
-from whet.training.pairs import refuse_none, step_pairs, trajectory_pairs
+from whet.training.options import SFTOptions
+from whet.training.pairs import step_pairs, trajectory_pairs, with_preferences
 from whet.types import Bundle, Feedback, Split, Task, Trajectory
 
 SIZE = ModelOptions(hidden=8, layers=1, heads=1, kv_heads=1, ffn=8, max_length=64)
@@ -167,9 +166,7 @@ def paired(runs: Runs) -> str:
     found, score = by_thumbs(runs)
     require(found, score=score, rl=False)
     groups = grouped(found)
-    pairs, left = trajectory_pairs(groups, score=score)
-    refuse_none(pairs, left, len(groups))
-    (pair,) = pairs
+    (pair,), _ = with_preferences(trajectory_pairs(groups, score=score), (), None, len(groups))
     assert pair.chosen[0].ids != pair.rejected[0].ids
     steps, _ = step_pairs(groups, score=score)
     assert steps
@@ -211,12 +208,12 @@ SIGNATURE = signature_of(inspect.getsource(inspect.unwrap(weather_tool)).partiti
 
 def rows(runs: Runs) -> str:
     """What `whet generate-training-data weather --store` takes from the record."""
-    found: list[Row] = list(recorded(SIGNATURE, "weather", [runs.good]))
+    found: list[Task] = list(recorded(SIGNATURE, "weather", [runs.good]))
     if not found:
         raise sentence(why_none("weather", runs.both))
-    told = {str((SIGNATURE.named(row.input) or {}).get("city")): row for row in found}
-    assert {city: whole(row.output) for city, row in told.items()} == WEATHER, found
-    assert all(row.label == 1.0 for row in found), found
+    told = {str((SIGNATURE.named(row.initial_state["input"]) or {}).get("city")): row for row in found}
+    assert {city: whole(row.meta["output"]) for city, row in told.items()} == WEATHER, found
+    assert all(row.meta["label"] == 1.0 for row in found), found
     return f"{len(found)} rows"
 
 

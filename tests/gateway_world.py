@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ import anthropic
 import httpx2
 import msgspec
 import openai
+from hypothesis import strategies as st
 
 from whet.fakes import ScriptedServer
 from whet.server import Access, Role, Server, running
@@ -29,6 +31,12 @@ def http(method: str, url: str, **given: Any) -> httpx2.Response:
     """One plain request."""
     with httpx2.Client(verify=NO_TLS, timeout=30) as client:
         return client.request(method, url, **given)
+
+
+def pieces(text: str, cuts: st.DataObject) -> list[str]:
+    """A text cut where hypothesis says."""
+    at = sorted(cuts.draw(st.sets(st.integers(0, len(text)), max_size=4)) | {0, len(text)})
+    return [text[start:end] for start, end in itertools.pairwise(at)]
 
 
 @dataclass

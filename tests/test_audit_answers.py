@@ -11,23 +11,24 @@ import pytest
 from whet.errors import InputError
 from whet.reward.evaluator import from_source, load
 from whet.reward.proof import Proof, prove
-from whet.reward.rows import Row, read_rows
+from whet.reward.rows import read_rows, row
+from whet.types import Task
 
 ROWS = [
-    Row("When is the move?", "on 14 March 2026", "14 March 2026"),
-    Row("Who signs for the flat?", "Marta Okafor signs", "Marta Okafor"),
-    Row("What does the van cost?", "it costs 240 euros", "240 euros"),
-    Row("Which street is it?", "in Lindengasse 7", "Lindengasse 7"),
-    Row("Who brings the boxes?", "Tobias brings them", "Tobias"),
-    Row("How many rooms are there?", "there are 5 rooms", "5 rooms"),
+    row("When is the move?", "on 14 March 2026", "14 March 2026"),
+    row("Who signs for the flat?", "Marta Okafor signs", "Marta Okafor"),
+    row("What does the van cost?", "it costs 240 euros", "240 euros"),
+    row("Which street is it?", "in Lindengasse 7", "Lindengasse 7"),
+    row("Who brings the boxes?", "Tobias brings them", "Tobias"),
+    row("How many rooms are there?", "there are 5 rooms", "5 rooms"),
 ]
-EXACT_ROWS = [Row(row.input, row.expected, row.expected) for row in ROWS]
-NUMBERS = [Row(f"What is {a} plus {b}?", a + b, a + b) for a, b in ((1, 2), (30, 4), (5, 60), (71, 8))]
+EXACT_ROWS = [row(task.initial_state["input"], task.answer, task.answer) for task in ROWS]
+NUMBERS = [row(f"What is {a} plus {b}?", a + b, a + b) for a, b in ((1, 2), (30, 4), (5, 60), (71, 8))]
 LISTS = [
-    Row("Which?", one, one)
+    row("Which?", one, one)
     for one in (["red", "blue"], ["green"], ["red", "black", "white"], ["yellow", "blue"])
 ]
-RECORDS = [Row("Extract.", one, one) for one in ({"a": 1, "b": "x"}, {"a": 2, "b": "y"}, {"a": 3, "b": "z"})]
+RECORDS = [row("Extract.", one, one) for one in ({"a": 1, "b": "x"}, {"a": 2, "b": "y"}, {"a": 3, "b": "z"})]
 
 GOOD = {
     "exact": (
@@ -97,7 +98,7 @@ BAD = {
 }
 
 
-def proven(source: str, rows: list[Row], **options: object) -> Proof:
+def proven(source: str, rows: list[Task], **options: object) -> Proof:
     return asyncio.run(prove(from_source(source), rows=rows, **options))  # type: ignore[arg-type]
 
 
@@ -155,7 +156,7 @@ def test_other_faults_have_names_too(source: str, caught_by: str) -> None:
 
 def test_who_cannot_tell_an_answer_from_its_question_is_refused() -> None:
     shouted = [
-        Row({"text": text, "times": 1}, f"{text.upper()}!") for text in ("go on", "so be it", "come in")
+        row({"text": text, "times": 1}, f"{text.upper()}!") for text in ("go on", "so be it", "come in")
     ]
     blind = (
         "def evaluate(output, expected):\n"
@@ -168,22 +169,25 @@ def test_who_cannot_tell_an_answer_from_its_question_is_refused() -> None:
 
 def test_answers_that_are_all_the_same_prove_nothing() -> None:
     exact = "def evaluate(output, expected):\n    return float(output == expected)"
-    same = [Row(f"question {number}", "x") for number in range(30)]
+    same = [row(f"question {number}", "x") for number in range(30)]
     assert [reason.partition(":")[0] for reason in proven(exact, same).reasons] == ["told apart"]
     # One that differs is looked at wherever it stands.
-    assert proven(exact, [*same, Row("the last", "y")]).admitted
+    assert proven(exact, [*same, row("the last", "y")]).admitted
 
 
 def test_agreement_with_people_is_measured_and_demanded() -> None:
-    labelled = [Row(r.input, r.expected, r.expected, 1.0) for r in ROWS]
-    labelled += [Row(r.input, "something else entirely", r.expected, -1.0) for r in ROWS]
+    labelled = [row(r.initial_state["input"], r.answer, r.answer, 1.0) for r in ROWS]
+    labelled += [row(r.initial_state["input"], "something else entirely", r.answer, -1.0) for r in ROWS]
     exact = "def evaluate(output, expected):\n    return float(output == expected)\n"
     proof = proven(exact, labelled)
     assert proof.admitted, proof.reasons
     assert proof.agreement is not None
     assert (proof.agreement.n, proof.agreement.auc, proof.agreement.kappa) == (12, 1.0, 1.0)
     # People who liked what was wrong as often as what was right.
-    coins = [Row(r.input, r.output, r.expected, -1.0 if n % 2 else 1.0) for n, r in enumerate(labelled)]
+    coins = [
+        row(r.initial_state["input"], r.meta["output"], r.answer, -1.0 if n % 2 else 1.0)
+        for n, r in enumerate(labelled)
+    ]
     refused = proven(exact, coins)
     assert [check.name for check in refused.checks if not check.passed] == ["agreement"]
 
@@ -203,9 +207,9 @@ def test_rows_are_read_under_the_names_that_people_use(tmp_path: Path) -> None:
     path.write_text(
         '{"question": "q", "answer": "a", "gold": "g", "thumb": "down"}\n\n{"expected": 3, "good": true}\n'
     )
-    assert read_rows(path) == [Row("q", "a", "g", -1.0), Row(None, expected=3, label=1.0)]
+    assert read_rows(path) == [row("q", "a", "g", -1.0), row(None, expected=3, label=1.0)]
     path.write_text('{"input": 1, "output": null}')
-    assert read_rows(path) == [Row(1, None)]  # None is an answer
+    assert read_rows(path) == [row(1, None)]  # None is an answer
     for line, complaint in (
         ("[]", "line 1"),
         ('{"x": 1}', "neither output nor expected"),
@@ -238,7 +242,9 @@ def test_the_command_prints_the_table_and_exits_by_the_verdict(
     good.write_text(GOOD["exact"][0])
     bad.write_text(BAD["constant"][0])
     rows.write_bytes(
-        b"\n".join(msgspec.json.encode({"input": r.input, "expected": r.expected}) for r in ROWS)
+        b"\n".join(
+            msgspec.json.encode({"input": r.initial_state["input"], "expected": r.answer}) for r in ROWS
+        )
     )
 
     def audit(*words: object) -> int:

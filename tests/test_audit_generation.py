@@ -11,21 +11,22 @@ import pytest
 from whet.errors import InputError
 from whet.models import ScriptedModel
 from whet.reward.generation import Folder, Generated, generate
-from whet.reward.rows import Row
+from whet.reward.rows import row
 from whet.reward.templates import TASKS, classification, extraction, likely, ranking, routing, source
+from whet.types import Task
 
 ADD = "def add(a, b):\n    return a + b\n"
-KNOWN: dict[str, list[Row]] = {
+KNOWN: dict[str, list[Task]] = {
     "classification": [
-        Row(f"mail {n}", None, label)
+        row(f"mail {n}", None, label)
         for n, label in enumerate(["urgent", "spam", "urgent", "later", "spam", "later"])
     ],
     "extraction": [
-        Row("mail", None, {"name": name, "age": age})
+        row("mail", None, {"name": name, "age": age})
         for name, age in (("Ada", 36), ("Alan", 41), ("Grace", 85))
     ],
     "text": [
-        Row("What happened?", None, text)
+        row("What happened?", None, text)
         for text in (
             "The meeting was moved to the second week of March.",
             "Nobody has answered the landlord about the broken heating.",
@@ -33,14 +34,14 @@ KNOWN: dict[str, list[Row]] = {
         )
     ],
     "code": [
-        Row("Add two numbers.", ADD, {"function": "add", "cases": [[[1, 2], 3], [[5, 5], 10]]}),
-        Row("Double it.", "def two(x): return 2 * x", {"function": "two", "cases": [[[4], 8], [[-1], -2]]}),
+        row("Add two numbers.", ADD, {"function": "add", "cases": [[[1, 2], 3], [[5, 5], 10]]}),
+        row("Double it.", "def two(x): return 2 * x", {"function": "two", "cases": [[[4], 8], [[-1], -2]]}),
     ],
-    "ranking": [Row("Order.", None, one) for one in (["a", "b", "c"], ["c", "a", "b"], ["b", "c", "a", "d"])],
+    "ranking": [row("Order.", None, one) for one in (["a", "b", "c"], ["c", "a", "b"], ["b", "c", "a", "d"])],
     "routing": [
-        Row("What is the weather?", None, {"tool": "get_weather", "arguments": {"city": "Graz"}}),
-        Row("Mail Ada.", None, {"tool": "send_mail", "arguments": {"to": "ada", "text": "hello"}}),
-        Row("Weather in Linz?", None, {"tool": "get_weather", "arguments": {"city": "Linz"}}),
+        row("What is the weather?", None, {"tool": "get_weather", "arguments": {"city": "Graz"}}),
+        row("Mail Ada.", None, {"tool": "send_mail", "arguments": {"to": "ada", "text": "hello"}}),
+        row("Weather in Linz?", None, {"tool": "get_weather", "arguments": {"city": "Linz"}}),
     ],
 }
 
@@ -67,7 +68,7 @@ def test_what_is_expected_is_right_even_where_no_row_had_it_when_the_evaluator_w
 
 def test_fields_without_names_have_their_places_and_members_of_a_list_have_none() -> None:
     record = [854, "fast", 1]
-    assert likely([Row("a", record), Row("b", [1, "slow", 2])]) == ["extraction"]
+    assert likely([row("a", record), row("b", [1, "slow", 2])]) == ["extraction"]
     assert extraction.evaluate(record, record)["score"] == 1.0
     assert extraction.evaluate(record[::-1], record)["score"] < 1.0
     assert extraction.evaluate(["b", "a"], ["a", "b"])["score"] == 1.0
@@ -125,7 +126,7 @@ def test_a_proof_on_file_is_of_that_very_text(tmp_path: Path) -> None:
 
 
 def test_people_who_disagree_with_a_template_get_it_refused() -> None:
-    rows = [Row(str(n), "spam" if n % 2 else "later", "spam", 1.0 if n % 4 < 2 else -1.0) for n in range(16)]
+    rows = [row(str(n), "spam" if n % 2 else "later", "spam", 1.0 if n % 4 < 2 else -1.0) for n in range(16)]
     made = asyncio.run(generate(rows, task="classification"))
     assert not made[0].admitted
     assert any(reason.startswith("agreement:") for reason in made[0].reasons)
@@ -139,7 +140,8 @@ def test_the_command_writes_the_admitted_ones_and_says_what_became_of_all(
     rows, folder = tmp_path / "rows.jsonl", tmp_path / "evaluators"
     rows.write_bytes(
         b"\n".join(
-            msgspec.json.encode({"input": r.input, "expected": r.expected}) for r in KNOWN["classification"]
+            msgspec.json.encode({"input": r.instruction, "expected": r.answer})
+            for r in KNOWN["classification"]
         )
     )
 

@@ -67,14 +67,14 @@ def test_an_agent_is_improved_proven_and_released_from_its_record(folder: Path) 
     plan = command(folder, *IMPROVE, "--dry-run")
     assert plan.returncode == 0, plan.stderr
     assert "evolve: limits on " in plan.stdout
-    assert "head: not used, for 0 runs with a thumb" in plan.stdout
+    assert "head: not used, because 0 runs with a thumb" in plan.stdout
     done = command(folder, *IMPROVE, "--release", "--not-lower", "answers:0.05")
     assert done.returncode == 0, done.stderr
     assert "evolve enters: +" in done.stdout
     assert "PROMOTE" in done.stdout
     assert "guardrail answers: holds" in done.stdout
     assert '+  "senior":' in done.stdout
-    assert "released; whet rollback goes back" in done.stdout
+    assert "released; whet rollback takes it back" in done.stdout
     with whet.Store(folder / "runs.db") as store:
         live = store.live()
         assert live is not None
@@ -116,7 +116,7 @@ def test_what_cannot_be_improved_says_what_is_missing(folder: Path) -> None:
     (folder / "plain.py").write_text("def plain(text: str) -> str:\n    return text\n")
     done = command(folder, "improve", "plain:plain", "--store", "runs.db", "--reward", "exact")
     assert done.returncode == 2
-    assert "evolve: not used, for the agent declares nothing that can vary" in done.stdout
+    assert "evolve: not used, because the agent declares nothing that can vary" in done.stdout
     assert "name one with --with" in done.stderr
     done = command(folder, *IMPROVE, "--with", "evolv")
     assert "there are awr, dpo, evolve" in done.stderr

@@ -116,7 +116,7 @@ def test_ctrl_c_does_not_speak_of_resume_where_there_is_none(tmp_path: Path) -> 
     reading.send_signal(signal.SIGINT)
     _, said = reading.communicate(timeout=60)
     os.close(writer)
-    assert (reading.returncode, said) == (130, "stopped; what was acknowledged is kept.\n")
+    assert (reading.returncode, said) == (130, "stopped; acknowledged work is kept.\n")
 
 
 @pytest.mark.parametrize("when", ["import", "exit"])

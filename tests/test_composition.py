@@ -172,14 +172,14 @@ def groups_of(**sizes: int) -> list[Group]:
 
 
 def test_few_groups_of_any_size_are_dealt_whole_and_no_part_is_empty() -> None:
-    parts = parts_of(groups_of(symes=210, steffes=37, williams=26), 3)
+    parts = parts_of(groups_of(symes=210, steffes=37, williams=26))
     assert sorted(len(part) for part in parts) == [26, 37, 210]
-    parts = parts_of(groups_of(a=50, b=30, c=20, d=10, e=10), 3)
+    parts = parts_of(groups_of(a=50, b=30, c=20, d=10, e=10))
     assert [len(part) for part in parts] == [50, 40, 30]
     names = [{group.task.group for group in part} for part in parts]
     assert sum(len(part) for part in names) == 5, "a group is in one part alone"
-    assert len(parts_of(groups_of(alone=9), 3)) == 1
-    assert parts_of([], 3) == []
+    assert len(parts_of(groups_of(alone=9))) == 1
+    assert parts_of([]) == []
 
 
 def test_one_group_for_validation_settles_nothing_and_the_groups_learned_from_do() -> None:

@@ -60,8 +60,8 @@ def test_a_correction_is_on_the_feedback_the_task_and_the_row(
         assert task.answer == correction
         signature = read("def capital(country: str) -> str: ...", "capital")
         (row,) = recorded(signature, done.meta["function"], [done])
-        assert row.expected == correction
-        assert row.goal
+        assert row.answer == correction
+        assert row.answer_known
 
 
 def said_of_a_run(store: Store, **said: Any) -> whet.Task:
@@ -115,4 +115,4 @@ def test_the_shell_says_what_it_recorded_and_of_what(
         "correction",
         "comment",
     ]
-    assert "no such run is recorded yet" in told
+    assert "not recorded yet" in told

@@ -124,7 +124,7 @@ def test_schemas_of_the_leaderboard_become_json_schema_all_the_way_down():
     assert functions_of([FUNCTIONS[0].tool])[0] == FUNCTIONS[0]
     with pytest.raises(InputError, match="two functions"):
         functions_of([WEATHER, WEATHER])
-    with pytest.raises(InputError, match="no function"):
+    with pytest.raises(InputError, match="not a function"):
         functions_of([{"type": "retrieval"}])
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from whet.data.division import divide, standing
-from whet.data.examples import divided, leaks, load, standing_of, task_of
+from whet.data.examples import divided, leaks, load
 from whet.data.near import Near, normalised
 from whet.errors import GateError, InputError
-from whet.reward.rows import Row
+from whet.reward.rows import row
 from whet.types import Split, Task
 
 WORDS = [
@@ -125,13 +126,19 @@ def test_where_nothing_repeats_nothing_is_left_out_and_few_move_when_rows_are_ad
 
 def test_rows_that_link_few_groups_stay_together_and_none_is_left_out() -> None:
     rows = [
-        Row(input=f"When does the train number {part} to the coast leave in the morning?", expected=part)
+        row(f"When does the train number {part} to the coast leave in the morning?", expected=part)
         for part in range(6)
-    ] + [Row(input=f"{' '.join(random.Random(n).sample(WORDS, 12))}", expected=n) for n in range(40)]
+    ] + [row(f"{' '.join(random.Random(n).sample(WORDS, 12))}", expected=n) for n in range(40)]
     done = divided(rows)
     assert len(done) == 46
-    assert len({row.split for row in done if "train number" in str(row.input)}) == 1
+    assert len({task.split for task in done if "train number" in str(task.initial_state["input"])}) == 1
     assert {row.group for row in done} == {""}
+    assert leaks(done).clean
+    repeated = [
+        row("one two three four", split=Split.TRAIN),
+        row("One, two, three four!", split=Split.GATE),
+    ]
+    assert not leaks(repeated).clean
 
 
 def test_a_group_that_was_given_two_sides_is_refused_when_rows_are_read(tmp_path: Path) -> None:
@@ -154,24 +161,24 @@ def test_rows_that_were_given_sides_lose_those_that_nearly_repeat_the_gate(tmp_p
     told: list[str] = []
     done = load(path, note=told.append)
     assert [row.split for row in done] == [Split.GATE, Split.TRAIN]
-    assert leaks(task_of(row, "") for row in done).clean
+    assert leaks(done).clean
     assert "1 of 3 rows are left out" in told[0]
 
 
 def test_what_the_gate_can_prove_is_said_in_pairs_and_groups() -> None:
-    tasks = [Task(id=f"{n}", group=f"g{n % 12}", split=Split.GATE) for n in range(48)]
+    tasks = [Task(id=f"{n}", group=f"g{n % 12}", split=Split.GATE, answer=n) for n in range(48)]
     tasks += [Task(id=f"t{n}", group=f"h{n}", split=Split.TRAIN) for n in range(20)]
-    found = standing(tasks, [True] * 68)
+    found = standing(tasks)
     assert (found.rows, found.groups, found.pairs, found.clusters) == (68, 32, 48, 12)
     assert found.gain is not None
     assert 0.1 <= found.gain <= 0.2
     assert "48 pairs in 12 groups" in found.sentence
-    one = standing([Task(id=f"{n}", group="g", split=Split.GATE) for n in range(48)], [True] * 48)
+    one = standing([Task(id=f"{n}", group="g", split=Split.GATE, answer=n) for n in range(48)])
     assert one.gain is None
     assert "more groups" in one.sentence
-    assert standing(tasks, [False] * 68).pairs == 0
-    rows = [Row(input=n, output=None, split=Split.GATE) for n in range(9)]
-    assert "nothing can be proven" in standing_of(rows).sentence
+    assert standing([replace(task, answer=None) for task in tasks]).pairs == 0
+    rows = [row(n, output=None, split=Split.GATE) for n in range(9)]
+    assert "nothing can be proven" in standing(rows).sentence
 
 
 def test_repeated_rows_are_merged_and_contradictions_are_told_by_line(tmp_path: Path) -> None:
@@ -182,7 +189,10 @@ def test_repeated_rows_are_merged_and_contradictions_are_told_by_line(tmp_path: 
     )
     told: list[str] = []
     rows = load(path, note=told.append)
-    assert [(row.input, row.wanted, row.provenance["repeats"]) for row in rows] == [(1, 2, 2), (3, None, 2)]
+    assert [(row.initial_state["input"], row.answer, row.meta["provenance"]["repeats"]) for row in rows] == [
+        (1, 2, 2),
+        (3, None, 2),
+    ]
     assert "line 3 (1), line 4 (null)" in told[0]
     assert "2 of 6 rows repeat" in told[1]
     path.write_text('{"input": 1, "expected": 2}\n{"input": 1, "expected": 3}\n')
@@ -197,7 +207,7 @@ def test_what_was_given_is_filled_up_with_what_there_is_and_nothing_unlike_the_r
 ) -> None:
     for fixed in range(groups + 1):
         rows = [
-            Row(number, expected=1, group=f"g{number}", split=side if number < fixed else None)
+            row(number, expected=1, group=f"g{number}", split=side if number < fixed else None)
             for number in range(groups)
         ]
         done = divided(rows)
@@ -212,6 +222,6 @@ def test_what_was_given_is_filled_up_with_what_there_is_and_nothing_unlike_the_r
 def test_rows_without_answers_are_not_told_to_have_more_groups(tmp_path: Path) -> None:
     lines = [{"question": f"question {n}", "answer": str(n)} for n in range(40)]
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    sentence = standing_of(load(tmp_path / "rows.jsonl")).sentence
+    sentence = standing(load(tmp_path / "rows.jsonl")).sentence
     assert "none of the gate's says what is right. Give it as expected" in sentence
     assert "more groups" not in sentence

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from whet.data.files import read
 from whet.data.formats import (
     from_transitions,
+    read_trajectories,
     strip_comments,
     task_from_json,
     task_to_json,
@@ -153,13 +153,13 @@ def test_files_of_programs_on_windows_and_texts_cut_inside_an_emoji_are_read(tmp
     row = {"task_id": "a", "natural_language_instruction": "cut \ud83d", "steps": [{"action": "cut \ud83d"}]}
     file.write_bytes(codecs.BOM_UTF8 + json.dumps(row).encode() + b"\r\n")
     assert [task.instruction for task in from_jsonl(file)] == ["cut \ufffd"]
-    assert [one.output for one in read(file)] == ["cut \ufffd"]
+    assert [one.output for one in read_trajectories(file)] == ["cut \ufffd"]
 
 
 @pytest.mark.parametrize("line", [b'{"task_id":' + b"[" * 100_000, b"[]", b"null", b"\xff"])
 def test_a_line_that_is_no_trajectory_is_named(tmp_path: Path, line: bytes) -> None:
     file = tmp_path / "rows.jsonl"
     file.write_bytes(b"\n" + line)
-    for reader in (from_jsonl, read):
+    for reader in (from_jsonl, read_trajectories):
         with pytest.raises(InputError, match=r"rows\.jsonl, line 2: "):
             reader(file)

@@ -18,17 +18,17 @@ from msgspec import UNSET
 import whet
 from whet.cli import main
 from whet.data.callee import Callee
-from whet.data.examples import divided, leaks, load, task_of, write
+from whet.data.examples import divided, leaks, load, write
 from whet.data.generation import Account, answers, generate
 from whet.data.recorded import distinct, recorded
 from whet.data.signatures import examples, read
 from whet.data.synthesis import Unknown, inputs, maker
 from whet.errors import InputError, NotFoundError
 from whet.fakes.server import Reply, ScriptedServer
-from whet.reward.rows import Row
+from whet.reward.rows import expected_answer, row
 from whet.sandbox import Limits, Local, Pool
 from whet.tracing import flush
-from whet.types import Feedback, Json, Split
+from whet.types import Feedback, Json, Task
 
 SORT = '''
 def label(text: str, limit: int = 3) -> str:
@@ -54,8 +54,8 @@ def label(text: str, limit: int = 3) -> str:
 LABEL = Callee("label", "m:label", {"m.py": SORT})
 
 
-def made(callee: Callee, wanted: int, **more: Any) -> tuple[list[Row], Account]:
-    async def run() -> tuple[list[Row], Account]:
+def made(callee: Callee, wanted: int, **more: Any) -> tuple[list[Task], Account]:
+    async def run() -> tuple[list[Task], Account]:
         async with Pool(Local(limits=Limits(wall_seconds=10.0))) as pool:
             return await generate(callee, wanted, pool=pool, **more)
 
@@ -67,17 +67,17 @@ def test_exactly_as_many_rows_as_asked_for_each_with_its_provenance_and_split() 
     assert len(rows) == account.kept == 30
     assert account.why == ""
     assert len({row.id for row in rows}) == 30
-    assert all(row.split and row.provenance["how"] in ("docstring", "generated") for row in rows)
+    assert all(row.split and row.meta["provenance"]["how"] in ("docstring", "generated") for row in rows)
     assert account.sources["docstring"] == 2
-    assert {row.output for row in rows} == {"short", "long"}
-    assert leaks(task_of(row, "") for row in rows).clean
+    assert {row.meta["output"] for row in rows} == {"short", "long"}
+    assert leaks(rows).clean
     assert rows == made(LABEL, 30, seed=1)[0]
 
 
 def test_a_function_with_few_inputs_gives_fewer_rows_and_says_why() -> None:
     flag = Callee("flip", "m:flip", {"m.py": "def flip(on: bool) -> bool:\n    return not on\n"})
     rows, account = made(flag, 30)
-    assert sorted(str(row.input) for row in rows) == ["False", "True"]
+    assert sorted(str(row.initial_state["input"]) for row in rows) == ["False", "True"]
     assert account.why.startswith("2 of 30")
 
 
@@ -157,7 +157,10 @@ def test_calls_in_tests_and_docstrings_are_known_examples() -> None:
         "def test():\n    assert label('abc', 2) == 'long'\n    label('x')\n    label(other)\n"
         "    assert label('ab') == 1\n"
     )
-    found = {str(each.input): (each.goal, each.expected) for each in examples(signature, {"t.py": tests})}
+    found = {
+        str(task.initial_state["input"]): (task.answer_known, expected_answer(task))
+        for task in examples(signature, {"t.py": tests})
+    }
     assert found["ab"] == (True, "short"), "what its own docstring says goes first"
     assert found["{'text': 'abc', 'limit': 2}"] == (True, "long")
     assert found["x"] == (False, UNSET)
@@ -197,16 +200,16 @@ def test_recorded_runs_come_first_with_what_people_said(store: whet.Store) -> No
         whet.feedback(run.id, value, store=store)
     flush()
     found, repeated = distinct(recorded(read(SORT, "label"), "label", store.trajectories()))
-    by_input = {str(row.input): row for row in found}
+    by_input = {str(row.initial_state["input"]): row for row in found}
     assert repeated == 1
-    assert by_input["liked"].wanted == "short"
+    assert by_input["liked"].answer == "short"
     assert by_input["liked"].group == "person liked"
-    assert by_input["corrected"].wanted == "medium", "the latest correction"
-    assert not by_input["disliked"].goal
-    assert not by_input["unsaid"].goal
+    assert by_input["corrected"].answer == "medium", "the latest correction"
+    assert not by_input["disliked"].answer_known
+    assert not by_input["unsaid"].answer_known
     # Praise of a run speaks for the step inside it; blame may be meant for another.
-    assert by_input["{'text': 'inside 1.0', 'limit': 5}"].wanted == "short"
-    assert by_input["{'text': 'inside -1.0', 'limit': 5}"].label is None
+    assert by_input["{'text': 'inside 1.0', 'limit': 5}"].answer == "short"
+    assert by_input["{'text': 'inside -1.0', 'limit': 5}"].meta.get("label") is None
 
     rows, account = made(LABEL, 12, runs=store.trajectories())
     assert account.sources["trace"] == 6
@@ -224,30 +227,15 @@ def test_a_preference_says_what_was_wanted(store: whet.Store) -> None:
     store.add_feedback(said)
     flush()
     (row,) = recorded(read(SORT, "label"), "label", store.trajectories())
-    assert row.wanted == "long"
-    assert row.label == -1.0
-
-
-def test_rows_that_nearly_repeat_each_other_never_stand_on_both_sides() -> None:
-    rows = [
-        Row(input=f"When does the train number {part} to the coast leave in the morning?", expected=part)
-        for part in range(12)
-    ] + [Row(input=word * 3, expected=word) for word in "abcdefghij"]
-    found = divided(rows)
-    trains = {row.split for row in found if isinstance(row.input, str) and "train" in row.input}
-    assert len(trains) == 1
-    assert leaks(task_of(row, "") for row in found).clean
-    mixed = [
-        Row(input="one two three four", split=Split.TRAIN),
-        Row(input="One, two, three four!", split=Split.GATE),
-    ]
-    assert not leaks(task_of(row, "") for row in mixed).clean
+    assert row.answer == "long"
+    assert row.meta["label"] == -1.0
 
 
 def test_rows_are_read_back_as_they_were_written(tmp_path: Path) -> None:
-    rows = divided([Row(input={"a": n}, expected=n, provenance={"how": "file"}) for n in range(10)])
-    counts = write(tmp_path / "rows", rows)
-    assert counts == {"train": 6, "validation": 2, "gate": 2}
+    rows = divided([row({"a": n}, expected=n, provenance={"how": "file"}) for n in range(10)])
+    write(tmp_path / "rows", rows)
+    lines = {path.stem: len(path.read_bytes().splitlines()) for path in (tmp_path / "rows").iterdir()}
+    assert lines == {"train": 6, "validation": 2, "gate": 2}
     assert sorted(load(tmp_path / "rows"), key=lambda row: row.id) == sorted(rows, key=lambda row: row.id)
     with pytest.raises(NotFoundError, match="generate-training-data"):
         load(tmp_path / "nowhere")
@@ -262,11 +250,11 @@ def test_methods_and_coroutines_are_called_with_what_their_class_is_made_with() 
     holds = Callee("holds", "m:Box.holds", {"m.py": text})
     rows, _ = made(holds, 12)
     assert len(rows) == 12
-    for row in rows:
-        assert isinstance(row.input, dict)
-        assert row.output == (row.input["count"] <= row.input["self"]["size"])
+    for task in rows:
+        given = task.initial_state["input"]
+        assert task.meta["output"] == (given["count"] <= given["self"]["size"])
     twice, _ = made(Callee("twice", "m:Box.twice", {"m.py": text}), 5)
-    assert all(row.output == 2 * int(row.input) for row in twice)  # type: ignore[call-overload]
+    assert all(row.meta["output"] == 2 * int(row.initial_state["input"]) for row in twice)  # type: ignore[call-overload]
 
 
 def test_a_model_that_writes_a_third_of_junk_still_gives_exactly_thirty_rows(

@@ -110,26 +110,6 @@ def test_planted_leaks_are_found_among_many_tasks_and_nothing_else() -> None:
     assert str(found) == "1 shared ids, 1 shared groups, 1 same and 1 near-duplicate instructions"
 
 
-@given(
-    st.lists(st.text("abc ", max_size=24), max_size=12), st.lists(st.text("abc ", max_size=24), max_size=12)
-)
-@settings(max_examples=60, deadline=None)
-def test_the_index_finds_exactly_what_comparing_all_pairs_finds(left: list[str], right: list[str]) -> None:
-    def shingles(text: str) -> set[str]:
-        padded = f" {text} "
-        return {padded[i : i + 5] for i in range(max(1, len(padded) - 4))}
-
-    train = [Task(id=f"a{i}", instruction=text) for i, text in enumerate(left)]
-    gate = [Task(id=f"b{i}", instruction=text) for i, text in enumerate(right)]
-    expected = set()
-    for old in train:
-        for new in gate:
-            a, b = normalised(old.instruction), normalised(new.instruction)
-            if a and b and a != b and len(shingles(a) & shingles(b)) / len(shingles(a) | shingles(b)) >= 0.5:
-                expected.add((old.id, new.id))
-    assert {one[:2] for one in leakage(train, gate, similarity=0.5).near} == expected
-
-
 def test_normalising_drops_case_accents_and_punctuation_only() -> None:
     assert normalised("  Où est   l'ÉCOLE?\n") == normalised("ou est l ecole")
     assert normalised("room 12") != normalised("room 13")

@@ -19,7 +19,7 @@ from whet.env import StepResult, Transition, rollout
 from whet.fakes import ScriptedServer
 from whet.models.base import Completion, Request, ToolCall
 from whet.policy import Action, FunctionPolicy
-from whet.reward import env_reward, exact, fewer_steps, latency, matches, output_text, score
+from whet.reward import env_reward, exact, fewer_steps, latency, matches, score
 from whet.reward.tool_use import ToolUse
 from whet.store import Store
 from whet.tracing import collecting, flush
@@ -261,7 +261,7 @@ def test_an_agent_is_judged_alike_whatever_recorded_it(entrance: str, tmp_path: 
     assert score(fewer_steps(0.01), good).value == pytest.approx(-0.03)
     assert score(fewer_steps(0.01), looping).value == pytest.approx(-0.05)
     # The rewards that look at the answer see it from every entrance too.
-    assert output_text(good) == ANSWER
+    assert good.output_text == ANSWER
     assert score(exact, good).value == score(matches("folder"), good).value == 1.0
     assert score(exact, replace(good, output="I do not know")).value == 0.0
     measured = entrance not in ("imported", "transitions")

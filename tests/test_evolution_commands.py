@@ -21,6 +21,7 @@ from whet.evolution.programs import evolve_program
 from whet.evolution.proposing import words_of
 from whet.evolution.settings import Settings
 from whet.models import Recorded
+from whet.repository.text import diff
 from whet.store import Log, Store
 
 PROGRAM = Program({"program.py": LINE}, "program.py")
@@ -45,7 +46,7 @@ def propose(command: Command, judged: Judged = JUDGED, number: int = 1) -> Progr
 def test_a_command_improves_the_program_and_is_one_arm_of_the_search(tmp_path: Path) -> None:
     found = search(options=SearchOptions(iterations=2, edits=()), proposers=[Command(agent(tmp_path, MEND))])
     assert found.best.score == 1.0
-    assert found.best.operator.startswith("command python")
+    assert found.lineage()[0].operator.startswith("command python")
     assert found.best.program.text.startswith("import math  # stays")
 
 
@@ -156,7 +157,7 @@ def test_hunks_after_one_that_grew_are_found_where_they_moved_to() -> None:
     new = text.replace("line 0\n", "line 0\nmore\n", 1)
     new = new[: new.rindex("line 1\n")] + "end\n" + new[new.rindex("line 2\n") :]
     start = Program({"a.txt": text}, "a.txt")
-    patch = start.diff(start.with_part("a.txt", new))
+    patch = diff("a.txt", text, new)
     assert apply_patch(start, patch).text == new
     assert changed(start, json.dumps({"parts": {}, "printed": patch})).text == new
 
@@ -167,7 +168,7 @@ def test_whet_evolve_takes_a_command_and_does_not_start_it_again_when_it_goes_on
     script.write_text(f"open({str(tmp_path / 'count')!r}, 'a').write('x')\n{MEND}", encoding="utf-8")
     settings = Settings(
         iterations=3,
-        edits=False,
+        models_only=True,
         command=f"'{sys.executable}' '{script}'",
         output=tmp_path / "out",
         unsafe_local=True,

@@ -317,7 +317,7 @@ def test_what_an_evaluator_imports_is_loaded_once_for_all_candidates(
         (["program.py", "evaluator.py", "--config", "none.yaml"], "no config"),
         (["program.py", "evaluator.py", "--iterations", "0"], "at least 1"),
         (["program.py", "evaluator.py", "--models-only", "--offline"], "no model is configured"),
-        (["program.py", "evaluator.py", "--checkpoint", "."], "no OpenEvolve checkpoint"),
+        (["program.py", "evaluator.py", "--checkpoint", "."], "not an OpenEvolve checkpoint"),
         (["program.py", "constant.py"], "cannot tell"),
     ],
 )
@@ -449,6 +449,11 @@ def test_an_empty_config_has_the_defaults_of_openevolve() -> None:
         ({"database": {"feature_dimensions": [1]}}, "list of names"),
         ({"evaluator": {"timeout": True}}, "evaluator.timeout is True"),
         ({"evaluator": {"cascade_thresholds": ["x"]}}, "cascade_thresholds"),
+        ({"evaluator": {"memory_limit_mb": 0}}, "evaluator.memory_limit_mb is 0"),
+        ({"early_stopping_patience": -5}, "early_stopping_patience is -5"),
+        ({"llm": {"models": [{"name": "a", "weight": "heavy"}]}}, "llm.weight is 'heavy'"),
+        ({"llm": {"primary_model": "a", "temperature": "hot"}}, "llm.temperature is 'hot'"),
+        ({"llm": {"primary_model": "a", "api_base": 5}}, "llm.api_base is 5"),
     ],
 )
 def test_a_bad_config_is_refused_by_the_name_of_its_option(data: dict[str, object], expected: str) -> None:

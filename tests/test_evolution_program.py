@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import ast
 import random
-import subprocess
-from pathlib import Path
 
 import pytest
 from evolution_toys import LINE
@@ -210,13 +208,3 @@ def test_source_counts_bytes_not_characters() -> None:
         site for site in source.sites() if isinstance(site.node, ast.Constant) and site.node.value == 2
     )
     assert source.segment(site.node) == "2"
-
-
-def test_the_diff_of_two_programs_is_taken_by_git(tmp_path: Path) -> None:
-    child = apply_diff(program(), answer("    bonus = 0", "    bonus = 7"))
-    (tmp_path / "src").mkdir()
-    (tmp_path / "src" / "rules.py").write_text(BUSY, encoding="utf-8")
-    subprocess.run(["git", "init", "-q", "."], cwd=tmp_path, check=True)
-    patch = program().diff(child, "src/")
-    subprocess.run(["git", "apply", "-"], cwd=tmp_path, input=patch, text=True, check=True)
-    assert (tmp_path / "src" / "rules.py").read_text(encoding="utf-8") == child.text

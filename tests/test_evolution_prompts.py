@@ -14,13 +14,12 @@ from typing import Any
 import pytest
 from commands import answered
 
-from whet.data.examples import task_of
 from whet.evolution.demonstrations import Demonstrate, failing, pool_of, rated, set_aside
 from whet.evolution.mining import Mined, Written, contrasts, rules
 from whet.evolution.population import Draw, Judged
 from whet.evolution.program import Program
 from whet.models import ScriptedModel
-from whet.reward.rows import Row
+from whet.reward.rows import row as asked
 from whet.types import Json, Split, Task
 
 DESK = Path(__file__).resolve().parents[1] / "examples" / "evolve" / "sorting_desk"
@@ -48,10 +47,6 @@ def evolve(capsys: pytest.CaptureFixture[str], folder: Path, *words: object) -> 
 def arms(output: Path) -> dict[str, dict[str, Any]]:
     history = json.loads((output / "history.json").read_text(encoding="utf-8"))["sort"]
     return {row["name"]: row for row in history["operators"]}
-
-
-def asked(**columns: Any) -> Task:
-    return task_of(Row(**columns), "sort")
 
 
 def row(text: Json, team: str, **more: Any) -> Task:

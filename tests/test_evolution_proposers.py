@@ -17,8 +17,7 @@ from whet.evolution.pair import WARM, Evaluator, JudgeOptions, Pair
 from whet.evolution.population import Best, Draw, Judged
 from whet.evolution.program import Program
 from whet.evolution.programs import estimate_program, evolve_program
-from whet.evolution.proposers import Proposes
-from whet.evolution.reflection import Gepa, Gradient
+from whet.evolution.proposers import Gepa, Gradient, Proposes
 from whet.evolution.settings import Settings
 from whet.models import ScriptedModel
 from whet.models.base import Request
@@ -82,7 +81,7 @@ def test_a_gradient_is_about_a_batch_of_failures_that_is_drawn_anew() -> None:
     many = "\n".join(f"failed: date in {number}" for number in range(50))
     parent = Judged(0, Program({"p.txt": PROMPT}, "p.txt"), 0.5, artifacts={"said": many})
     for number in (1, 2):
-        asyncio.run(Gradient(model, examples=4).propose(Draw(parent, None), number))
+        asyncio.run(Gradient(model).propose(Draw(parent, None), number))
     shown = [re.findall(r"in (\d+)", call.text) for call in model.calls[::2]]
     assert [len(each) for each in shown] == [4, 4]
     assert shown[0] != shown[1]
@@ -114,11 +113,14 @@ def test_whet_evolve_asks_as_it_is_told(tmp_path: Path) -> None:
     (tmp_path / "prompt.txt").write_text(PROMPT, encoding="utf-8")
     (tmp_path / "e.py").write_text(EVALUATOR, encoding="utf-8")
     files = tmp_path / "prompt.txt", tmp_path / "e.py"
-    settings = Settings(iterations=20, edits=False, ask="apo", unsafe_local=True)
+    settings = Settings(iterations=20, models_only=True, ask="apo", unsafe_local=True)
     report = asyncio.run(evolve_program(*files, settings, models=[ScriptedModel(critic)]))
     assert report.found.best.score > report.found.start.score
     assert list(report.models) == ["gradient scripted"]
-    assert asyncio.run(estimate_program(*files, settings, models=[ScriptedModel(critic)])).calls == 40
+    assert (
+        asyncio.run(estimate_program(*files, settings, models=[ScriptedModel(critic)])).model_calls_at_most
+        == 40
+    )
     with pytest.raises(InputError, match="--ask"):
         asyncio.run(evolve_program(*files, replace(settings, ask="magic"), models=[ScriptedModel(critic)]))
 

@@ -118,5 +118,5 @@ def test_a_line_that_is_not_json_is_refused_with_the_reason(
     assert expected in str(refused.value)
     path.write_bytes(path.read_bytes().replace(line, b'{"input": 1, "expected": null, "split": "gate"}'))
     first, second = load(path)
-    assert dict(first.provenance) == {"how": "by hand", "line": 2}
-    assert (second.expected, second.split) == (None, Split.GATE)
+    assert first.meta["provenance"] == {"how": "by hand", "line": 2}
+    assert (second.answer, second.split) == (None, Split.GATE)

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from whet.errors import InputError, NotFoundError
 from whet.evolution import operators
-from whet.evolution.targets import Domain, as_written, diff, find, names, patch, plain
+from whet.evolution.targets import Domain, find, names, patch
+from whet.repository.text import diff
 
 SOURCE = '''"""An agent."""
 import os
@@ -44,7 +45,6 @@ def test_the_value_and_its_hints_are_read_without_running_the_program() -> None:
     found = find("raise SystemExit('was run')\n" + SOURCE, "RULE")
     assert found.value["nested"] == [{"on": True, "α": -3}]
     assert found.value["order"] == ["date", "rank"]
-    assert found.line == 6
     assert found.domains[("match",)] == Domain("choice", choices=("all", "any"))
     assert found.domains[("max_missing",)] == Domain("int", 0, 4)
     assert found.domains[("fields",)] == Domain("subset", choices=("from", "to", "subject", "body"))
@@ -149,42 +149,6 @@ def test_git_applies_the_diff(tmp_path: Path, path: str, ending: str) -> None:
     command = ["git", "-c", "core.autocrlf=false", "apply", "--whitespace=nowarn", "change.patch"]
     subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
     assert file.read_bytes() == new.encode()
-
-
-def test_git_applies_the_diff_of_a_file_with_carriage_returns(tmp_path: Path) -> None:
-    old = "A = 1\r\nB = 2\r\n"
-    new = patch(old, "B", 3)
-    (tmp_path / "a.py").write_bytes(old.encode())
-    (tmp_path / "change.patch").write_bytes(diff("a.py", old, new).encode())
-    subprocess.run(["git", "apply", "change.patch"], cwd=tmp_path, check=True, capture_output=True)
-    assert (tmp_path / "a.py").read_bytes() == b"A = 1\r\nB = 3\r\n"
-
-
-@settings(max_examples=200, deadline=None)
-@given(
-    st.lists(st.tuples(st.sampled_from(["a", "b", "", "  c"]), st.sampled_from(["\n", "\r\n"]))),
-    st.sampled_from(["", "last"]),
-    st.integers(0, 9),
-)
-def test_lines_that_are_kept_keep_their_ends(lines: list[tuple[str, str]], rest: str, place: int) -> None:
-    old = "".join(text + end for text, end in lines) + rest
-    assert as_written(old, plain(old)) == old
-    after = plain(old).split("\n")
-    after.insert(min(place, len(lines)), "new")
-    made = as_written(old, "\n".join(after))
-    assert plain(made).rstrip("\n") == "\n".join(after).rstrip("\n")
-    # Lines that say the same may be taken for one another; nothing is lost or gained but the new one.
-    assert abs(made.count("\r") - old.count("\r")) <= 1
-
-
-@pytest.mark.parametrize("path", ["/etc/passwd", "../out.py", "a/../../b", "c:/x", "", "a\\b"])
-def test_a_patch_cannot_leave_the_repository(path: str) -> None:
-    with pytest.raises(InputError, match="relative to the repository"):
-        diff(path, "a\n", "b\n")
-
-
-def test_an_unchanged_file_has_an_empty_diff() -> None:
-    assert diff("a.py", SOURCE, SOURCE) == ""
 
 
 def test_mutants_stay_inside_their_domains_and_differ() -> None:

@@ -251,7 +251,7 @@ def test_a_dry_run_spends_nothing_and_says_what_it_would_take(
         (("--target", "nobody"), "no target 'nobody'"),
         (("--target", "greeting"), "greet"),
         (("--target", "limits", "--target", "greet", "--entry", "desk.agent:greet"), "does not use limits"),
-        (("--target", "limits", "--entry", "desk.agent:GREETING"), "no function"),
+        (("--target", "limits", "--entry", "desk.agent:GREETING"), "is not a function"),
         (("desk.nowhere:f",), "no module"),
         (("--target", "rush"), "generate-training-data"),
         ((), "nothing to improve"),

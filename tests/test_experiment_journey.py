@@ -37,7 +37,7 @@ from whet.optimizers.sft import SFT
 from whet.server import Role
 from whet.server.gateway import Upstream
 from whet.tracing import using
-from whet.training.options.records import SFTOptions
+from whet.training.options import SFTOptions
 from whet.types import Rollout, Split
 
 Seen = dict[str, tuple[list[str], dict[str, str]]]

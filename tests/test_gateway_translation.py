@@ -8,14 +8,14 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from gateway_world import pieces
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from whet.server.gateway import messages, responses
-from whet.server.gateway.chat import ChatReader
-from whet.server.gateway.dialects import FROM_CHAT, MESSAGES, RESPONSES, STREAM_FROM_CHAT
+from whet.models.wire import chat, messages, responses
+from whet.models.wire.sse import Splitter, data_of
+from whet.server.gateway.dialects import DIALECTS, answer_as, request_as
 from whet.server.gateway.failures import CallFailed
-from whet.server.gateway.sse import Splitter, data_of
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=30)
 CALL = st.builds(
@@ -69,15 +69,10 @@ def chunks(answer: Mapping[str, Any], cuts: st.DataObject, *, mixed: bool) -> li
     return [*found, {**common, "choices": [last]}, {**common, "choices": [], "usage": answer["usage"]}]
 
 
-def pieces(text: str, cuts: st.DataObject) -> list[str]:
-    at = sorted(cuts.draw(st.sets(st.integers(0, len(text)), max_size=4)) | {0, len(text)})
-    return [text[start:end] for start, end in itertools.pairwise(at)]
-
-
 def told(api: str, answer: Mapping[str, Any], stream: list[dict[str, Any]]) -> tuple[Any, list[Any]]:
-    translator = STREAM_FROM_CHAT[api]({"model": "m"})
-    events = [event for chunk in stream for event in translator.feed(chunk)] + translator.end()
-    reader = (RESPONSES if api == "responses" else MESSAGES).reader()
+    writer, reader = DIALECTS[api].Writer({"model": "m"}), DIALECTS[api].Reader()
+    added = [piece for chunk in stream for piece in chat.Reader().pieces(chunk)]
+    events = [event for piece in added for event in writer.write(piece)] + writer.end()
     for event in events:
         reader.read(event)
     assert reader.finished
@@ -97,7 +92,7 @@ def test_a_stream_told_as_messages_says_what_the_plain_answer_says(
 ) -> None:
     answer = whole(message, finish)
     streamed, events = told("messages", answer, chunks(answer, cuts, mixed=mixed))
-    plain = FROM_CHAT["messages"](answer, {"model": "m"})
+    plain = answer_as(answer, "messages", "chat", {"model": "m"})
     assert sorted(map(str, streamed["content"])) == sorted(map(str, plain["content"]))
     assert streamed["usage"] == plain["usage"]
     assert streamed["stop_reason"] == plain["stop_reason"]
@@ -119,7 +114,7 @@ def test_a_stream_told_as_responses_says_what_the_plain_answer_says(
 ) -> None:
     answer = whole(message, finish)
     streamed, events = told("responses", answer, chunks(answer, cuts, mixed=mixed))
-    plain = without_ids(FROM_CHAT["responses"](answer, {"model": "m"}))
+    plain = without_ids(answer_as(answer, "responses", "chat", {"model": "m"}))
     found = without_ids(streamed)
     items, wanted = (
         [item | {"status": ""} for item in response.pop("output")] for response in (found, plain)
@@ -135,7 +130,7 @@ def test_chunks_put_together_are_the_plain_answer(
     message: dict[str, Any], finish: str, cuts: st.DataObject, mixed: bool
 ) -> None:
     answer = whole(message, finish)
-    reader = ChatReader()
+    reader = chat.Reader()
     for chunk in chunks(answer, cuts, mixed=mixed):
         reader.read(chunk)
     found = reader.response()
@@ -161,12 +156,12 @@ def test_a_stream_is_cut_into_the_same_events_whatever_its_pieces(
     splitter = Splitter()
     events = [event for start, end in itertools.pairwise(at) for event in splitter.feed(raw[start:end])]
     assert [data_of(event).decode() for event in events] == values
-    assert splitter.rest == b""
+    assert splitter.end() == []
     assert b"".join(events) == raw
 
 
 def test_a_messages_conversation_becomes_a_chat() -> None:
-    chat = messages.to_chat(
+    body = messages.read_request(
         {
             "model": "m",
             "max_tokens": 5,
@@ -207,7 +202,7 @@ def test_a_messages_conversation_becomes_a_chat() -> None:
             ],
         }
     )
-    assert chat["messages"] == [
+    assert body["messages"] == [
         {"role": "system", "content": "Be kind."},
         {
             "role": "user",
@@ -226,11 +221,11 @@ def test_a_messages_conversation_becomes_a_chat() -> None:
         {"role": "tool", "tool_call_id": "t1", "content": "a cat"},
         {"role": "user", "content": "So?"},
     ]
-    assert (chat["stop"], chat["tool_choice"], chat["parallel_tool_calls"]) == (["END"], "required", False)
+    assert (body["stop"], body["tool_choice"], body["parallel_tool_calls"]) == (["END"], "required", False)
 
 
 def test_a_responses_conversation_becomes_a_chat() -> None:
-    chat = responses.to_chat(
+    body = responses.read_request(
         {
             "model": "m",
             "instructions": "Be kind.",
@@ -256,7 +251,7 @@ def test_a_responses_conversation_becomes_a_chat() -> None:
         }
     )
     call = {"type": "function", "function": {"name": "look", "arguments": "{}"}}
-    assert chat["messages"] == [
+    assert body["messages"] == [
         {"role": "system", "content": "Be kind."},
         {"role": "system", "content": "Really."},
         {
@@ -269,9 +264,9 @@ def test_a_responses_conversation_becomes_a_chat() -> None:
         {"role": "assistant", "content": "Hm.", "tool_calls": [{"id": "t1", **call}, {"id": "t2", **call}]},
         {"role": "tool", "tool_call_id": "t1", "content": "a cat"},
     ]
-    assert (chat["max_tokens"], chat["reasoning_effort"]) == (5, "low")
-    assert chat["response_format"]["json_schema"] == {"name": "s", "schema": {}, "strict": True}
-    assert chat["tool_choice"] == {"type": "function", "function": {"name": "look"}}
+    assert (body["max_tokens"], body["reasoning_effort"]) == (5, "low")
+    assert body["response_format"]["json_schema"] == {"name": "s", "schema": {}, "strict": True}
+    assert body["tool_choice"] == {"type": "function", "function": {"name": "look"}}
 
 
 @pytest.mark.parametrize(
@@ -285,5 +280,5 @@ def test_a_responses_conversation_becomes_a_chat() -> None:
 )
 def test_what_chat_does_not_have_is_refused_by_name(request_: dict[str, Any]) -> None:
     with pytest.raises(CallFailed, match="speaks the chat API only") as caught:
-        messages.to_chat(request_)
+        request_as(request_, "messages", "chat")
     assert caught.value.status == 400

@@ -10,12 +10,10 @@ import house_reference
 import pytest
 from cyclopts import App
 
-try:
-    from whet.cli import app
-except ModuleNotFoundError as missing:  # collected all the same, so that its absence is a failure
-    if missing.name != "whet.cli":
-        raise
-    app = App(name="whet")
+from whet.cli import app
+from whet.cli.app import LOOP
+
+FLAGS = {"--help", "-h", "--version"}
 
 
 def commands(parent: App, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
@@ -31,10 +29,6 @@ COMMANDS = list(commands(app))
 
 def words_of(path: tuple[str, ...]) -> str:
     return " ".join(path) or "whet"
-
-
-def test_the_promised_commands_exist() -> None:
-    assert {("demo",), ("verdict",)} <= set(COMMANDS)
 
 
 def exit_code(words: list[str]) -> int | str | None:
@@ -74,17 +68,6 @@ def test_every_option_of_a_command_is_explained(path: tuple[str, ...]) -> None:
         assert explained, f"{words_of(path)}: {argument.names} is not explained"
 
 
-def test_the_installed_program_answers_help() -> None:
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", "from whet.cli import main; main()", "--help"],
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert done.returncode == 0, done.stderr
-    assert "demo" in done.stdout
-
-
 def test_the_reference_page_equals_the_live_help() -> None:
     recorded = house_reference.CLI_REFERENCE.read_text(encoding="utf-8")
     assert recorded == house_reference.cli_reference(), "docs/cli.md is out of date; run scripts/reference"
@@ -93,7 +76,33 @@ def test_the_reference_page_equals_the_live_help() -> None:
 def test_the_reference_page_names_every_command() -> None:
     recorded = house_reference.CLI_REFERENCE.read_text(encoding="utf-8")
     for path in COMMANDS:
-        # An alias stands under the name of its command, and its help says so.
-        if not path or app[path[0]].name[0] == path[0]:
+        if not path or app[path[0]].show:
             assert f"# {' '.join(('whet', *path))}\n" in recorded
-    assert {"run_openevolve", "extract_targets"} <= {path[0] for path in COMMANDS if path}
+
+
+def test_the_commands_are_listed_along_the_loop_and_earlier_names_work_unlisted() -> None:
+    assert {name for names in LOOP.values() for name in names} == {
+        name for name in app if app[name].show
+    } - FLAGS
+    hidden = {path for path in COMMANDS if path and not app[path[0]].show}
+    assert hidden >= {(name,) for name in ("run_openevolve", "extract_targets", "parallel")} | {
+        ("capture", "check")
+    }
+    start = [sys.executable, "-W", "error", "-c", "from whet.cli import main; main()", "--help"]
+    done = subprocess.run(start, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    shown = [done.stdout.index(f"─ {title} ─") for title in LOOP]
+    assert shown == sorted(shown)
+    assert not any(f" {path[0]} " in done.stdout for path in hidden)
+
+
+@pytest.mark.parametrize("path", [("train", "ppo"), ("evolve",), ("improve",), ("serve",)], ids=words_of)
+def test_the_options_that_matter_first_stand_apart(
+    path: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    exit_code([*path, "--help"])
+    panels = capsys.readouterr().out.split("╭─ ")
+    (first,) = [number for number, panel in enumerate(panels) if panel.startswith("Parameters")]
+    options = [panel.count("\n│    --") + panel.count("\n│ --") + panel.count("\n│ *") for panel in panels]
+    assert 4 <= options[first] <= 14
+    assert sum(options[first + 1 :]) >= 4

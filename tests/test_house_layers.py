@@ -51,6 +51,7 @@ LEVELS = {
     "heads": 2,
     "tracing": 2,
     "wiring": 2,
+    "repository": 0.5,
     "sandbox": 1,
     "store": 1,
     "models": 1,

@@ -18,7 +18,7 @@ from whet.data.tasks import from_jsonl, to_jsonl
 from whet.reward.evaluator import from_source
 from whet.reward.generation import generate
 from whet.reward.proof import prove
-from whet.reward.rows import Row, read_rows
+from whet.reward.rows import read_rows, reference_answer, row
 from whet.reward.rules import exact
 from whet.types import Task, Trajectory
 
@@ -101,18 +101,18 @@ def test_rows_keep_null_and_nothing_apart_through_files(tmp_path: Path) -> None:
         '{"input": 3, "output": null}\n{"input": 4, "output": "x", "label": -1}\n'
     )
     rows = load(path)
-    assert [(row.goal, row.wanted) for row in rows] == [
+    assert [(task.answer_known, task.answer) for task in rows] == [
         (True, None),
         (True, None),
-        (False, UNSET),
-        (False, UNSET),
+        (False, None),
+        (False, None),
     ]
     write(tmp_path / "folder", rows)
-    assert sorted(load(tmp_path / "folder"), key=lambda row: row.input) == rows
+    assert sorted(load(tmp_path / "folder"), key=lambda task: task.initial_state["input"]) == rows
     assert b"expected" not in (tmp_path / "folder" / "train.jsonl").read_bytes().replace(
         b'"expected":null', b""
     )
-    assert [row.reference for row in read_rows(path)] == [None, None, None, UNSET]
+    assert [reference_answer(task) for task in read_rows(path)] == [None, None, None, UNSET]
 
 
 def test_tasks_keep_null_and_nothing_apart_through_files(tmp_path: Path) -> None:
@@ -135,7 +135,7 @@ def test_a_reward_judges_an_answer_of_none_where_it_is_known_to_be_right() -> No
 
 
 def test_evaluators_are_made_and_proven_for_answers_among_which_none_is_right() -> None:
-    rows = [Row(f"mail {n}", expected=("spam", "later", None)[n % 3]) for n in range(12)]
+    rows = [row(f"mail {n}", expected=("spam", "later", None)[n % 3]) for n in range(12)]
     made = asyncio.run(generate(rows, name="label"))
     admitted = [one for one in made if one.admitted]
     assert admitted, [one.reasons for one in made]
@@ -144,7 +144,7 @@ def test_evaluators_are_made_and_proven_for_answers_among_which_none_is_right() 
 
 
 def test_an_example_without_an_answer_is_not_one_whose_answer_is_none() -> None:
-    assert not Row(input=1).goal
-    assert Row(input=1, expected=None).goal
-    assert not Row(input=1, label=1.0).goal, "what was liked is not there"
-    assert Row(input=1, output=None, label=1.0).wanted is None
+    assert not row(1).answer_known
+    assert row(1, expected=None).answer_known
+    assert not row(1, label=1.0).answer_known, "what was liked is not there"
+    assert row(1, None, label=1.0).answer_known

@@ -335,7 +335,7 @@ def test_offline_methods_refuse_what_would_teach_nothing(tmp_path):
     ]
     for optimizer, what in (
         (DPO(models=models), "no pair"),
-        (AWR(models=models), "every reward is 0.5"),
+        (AWR(models=models), "all rewards are 0.5"),
         (RewardModel(models=models), "no pair"),
     ):
         with pytest.raises(TrainingRefused, match=what):

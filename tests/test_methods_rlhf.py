@@ -145,7 +145,7 @@ def test_a_complete_plan_scores_above_everything_else():
 
 def test_what_a_task_does_not_say_is_not_scored():
     assert ToolUse()(planned(SEARCH, required=None)).value is None
-    with pytest.raises(InputError, match="no list of calls"):
+    with pytest.raises(InputError, match="not a list of calls"):
         ToolUse()(planned(SEARCH, required=[3]))
     with pytest.raises(InputError, match="0 or more"):
         ToolUseOptions(errors=-1.0)

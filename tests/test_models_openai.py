@@ -293,6 +293,22 @@ def test_a_stream_gives_pieces_then_the_whole_with_its_usage() -> None:
     assert (whole.text, whole.finish, whole.usage.output_tokens) == ("one two three", "stop", 3)
 
 
+def test_a_streamed_text_may_hold_what_unicode_calls_a_line_break() -> None:
+    with ScriptedServer("one\u2028two three\x85four") as server:
+        chunks = asyncio.run(stream(server))
+    assert [chunk.text for chunk in chunks[:-1]] == ["one\u2028two ", "three\x85four"]
+
+
+def test_a_content_that_is_streamed_as_parts_and_as_text_is_one_text() -> None:
+    deltas: list[Any] = ["", [{"type": "text", "text": "a"}], [{"type": "text", "text": "b"}], "c"]
+    lines = [b"data: " + msgspec.json.encode({"choices": [{"delta": {"content": each}}]}) for each in deltas]
+    end = b'data: {"choices": [{"delta": {}, "finish_reason": "stop"}]}\n\n'
+    with ScriptedServer([Reply(events=[*(line + b"\n\n" for line in lines), end])]) as server:
+        chunks = asyncio.run(stream(server))
+    assert [chunk.text for chunk in chunks[:-1]] == ["a", "b", "c"]
+    assert chunks[-1].completion.text == "abc"
+
+
 def test_a_stream_that_fails_before_its_first_piece_is_retried() -> None:
     with ScriptedServer([Reply(status=503), Reply(answer="a b", cut_after=1), "fine"]) as server:
         assert asyncio.run(stream(server))[0].text == "fine"

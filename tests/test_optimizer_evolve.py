@@ -23,13 +23,11 @@ from evolution_world import (
 )
 
 from whet.errors import NotFoundError, TrainingRefused
-from whet.evolution.archive import Archive, Member, clearly_worse, paired, rungs
 from whet.evolution.effects import Effects, Trial, compared
 from whet.evolution.operators import knobs
-from whet.evolution.outcomes import value_of
-from whet.evolution.search_state import SearchState
+from whet.evolution.search_state import Archive, Member, SearchState, clearly_worse, paired, rungs
 from whet.evolution.targets import find
-from whet.loop import Context, Update
+from whet.loop import Context, Update, value_of
 from whet.loop_checks import check_optimizer
 from whet.optimizers.evolve import Evolve, EvolveOptions
 from whet.types import Budget, Bundle, Group, Json, Outcome, Score, Task, Trajectory, Version
@@ -90,25 +88,6 @@ def test_scores_shuffled_across_candidates_bring_nothing_on_held_out_tasks() -> 
 
     lifts = [asyncio.run(job(seed)) for seed in range(3)]
     assert max(lifts) <= 0.0, lifts
-
-
-def test_interrupted_and_resumed_equals_uninterrupted() -> None:
-    async def job() -> None:
-        train, validation = tasks(40, 1, "t"), tasks(20, 2, "v")
-        straight, updates = await run(
-            evolve(), (world := World()), world.context(train, validation, seed=4), start_bundle()
-        )
-        bundle, state = start_bundle(), None
-        for expected in updates:
-            context = World().context(train, validation, seed=4, state=state)
-            update = await evolve().step(bundle, (), context)
-            assert update.bundle == expected.bundle
-            assert update.state == expected.state
-            assert update.metrics == expected.metrics
-            bundle, state = update.bundle, msgspec.json.decode(msgspec.json.encode(update.state))
-        assert straight.metrics["generation"] == 3
-
-    asyncio.run(job())
 
 
 def test_a_search_that_the_budget_ended_goes_on_with_more_budget() -> None:

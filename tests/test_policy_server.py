@@ -13,7 +13,6 @@ from policy_world import causal, downloaded, embedded, serving
 from training_toys import VOCABULARY
 
 from whet.errors import InputError
-from whet.training.generation import CausalSampler
 from whet.training.sampler import Sampler
 from whet.training.serving.constraints import Constraints, Form
 from whet.training.serving.engine import EngineOptions
@@ -61,7 +60,7 @@ def test_an_answer_has_the_tokens_that_the_sampler_in_process_gives(small):
 def test_a_transformers_model_answers_as_its_sampler_does(large, folder):
     network, text = causal(folder)
     prompt = text.chat([{"role": "user", "content": "hello"}]).ids
-    expected = in_process(CausalSampler(network), prompt, 5, 12, text.tokenizer.eos_token_id)
+    expected = in_process(Sampler(network), prompt, 5, 12, text.tokenizer.eos_token_id)
     found = large.chat("hello", seed=5, max_tokens=12, **ALL)
     assert found["prompt_token_ids"] == prompt
     assert found["choices"][0]["token_ids"] == list(expected.output_ids)
@@ -451,15 +450,15 @@ def test_an_adapter_shares_the_weights_of_what_it_stands_beside(folder, tmp_path
             ).json()["choices"][0]["token_ids"]
             for name in ("policy", "policy-1")
         }
-        theirs = server.host.served("policy-1").engine.steps._model
+        theirs = server.host.served("policy-1").engine.steps._network.model
         weight = network.model.get_input_embeddings().weight
         assert theirs.get_input_embeddings().weight is weight
         assert server.post("/v1/unload_lora_adapter", {"lora_name": "policy-1"}).status_code == 200
         assert server.host.names == ["policy"]
     prompt = text.chat([{"role": "user", "content": "hi"}]).ids
     eos = text.tokenizer.eos_token_id
-    assert answers["policy"] == list(in_process(CausalSampler(network), prompt, 1, 10, eos).output_ids)
-    assert answers["policy-1"] == list(in_process(CausalSampler(factors), prompt, 1, 10, eos).output_ids)
+    assert answers["policy"] == list(in_process(Sampler(network), prompt, 1, 10, eos).output_ids)
+    assert answers["policy-1"] == list(in_process(Sampler(factors), prompt, 1, 10, eos).output_ids)
 
 
 def test_pickled_weights_are_refused(tmp_path):

@@ -172,7 +172,7 @@ def test_a_person_is_erased_while_a_server_owns_the_store_and_old_runs_go(
         assert "holds nothing that came from 'ann'" in said
         assert "remains: copies outside" in said
         assert run("retain", "--store", path, "--days", "30") == 0
-        assert "nothing that may go is older than 30 days" in capsys.readouterr().out
+        assert "nothing that may be deleted is older than 30 days" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -236,7 +236,7 @@ def test_a_saved_bundle_comes_back_and_reaches_another_process(tmp_path: Path) -
 
 def test_a_bundle_file_that_cannot_be_used_is_refused_with_the_reason(tmp_path: Path) -> None:
     path = tmp_path / "bundle.json"
-    with pytest.raises(NotFoundError, match="there is no"):
+    with pytest.raises(NotFoundError, match="no Bundle at"):
         load_bundle(path)
     path.write_text('{"cats": 3}')
     with pytest.raises(InputError, match="not a saved Bundle"):

@@ -233,8 +233,8 @@ def test_a_plug_in_samples_in_an_environment(site: Path) -> None:
     ("words", "told"),
     [
         (["nope"], "no method 'nope'"),
-        (["broken", "--help"], "have store, which every whet train takes"),
-        (["vague", "--help"], "annotate them"),
+        (["broken", "--help"], "include store, which every whet train has"),
+        (["vague", "--help"], "annotate the parameter"),
         (["gone", "--help"], "counting:Gone, cannot be imported"),
         (["bare", "--output", "OUT"], "--data FILE or as --store FILE"),
         (["bare", "--output", "OUT", "--data", "EMPTY"], "there are no trajectories"),
@@ -256,5 +256,5 @@ def test_a_plug_in_with_the_name_of_a_method_is_refused(site: Path) -> None:
     entries = site / "counting-1.0.dist-info" / "entry_points.txt"
     entries.write_text("[whet.optimizers]\nwebrl = counting:Bare\n")
     done = shell(site, "train", "--help")
-    assert "has the name of a method of whet's own" in done.stderr
+    assert "has the name of one of whet's own methods" in done.stderr
     assert shell(site, "--help").returncode == 0

@@ -1,4 +1,4 @@
-"""`whet train` and `whet capture check`, from files and a store, with kill -9 and every error that one meets.
+"""`whet train` and `whet show --trainable`, from files and a store, with kill -9 and every error that one meets.
 
 A recording is learned from once, gone on with, and refused where other weights sampled it.
 """
@@ -20,7 +20,7 @@ from methods_toys import beginning, collect, context, tasks
 from whet.cli import app
 from whet.cli.steps import Steps
 from whet.cli.train import METHODS, NEED_MORE
-from whet.data import files
+from whet.data import formats
 from whet.errors import InputError, NotFoundError, TrainingRefused
 from whet.optimizers.ppo import PPO
 from whet.store import Store
@@ -233,7 +233,7 @@ def test_killed_in_training_it_goes_on_to_the_same_bits(recorded, start, tmp_pat
 
 
 def written(path, trajectories):
-    files.write(path, trajectories)
+    formats.write_trajectories(path, trajectories)
     return path
 
 
@@ -254,7 +254,7 @@ def test_what_cannot_be_trained_on_is_refused_with_the_reason(groups, tmp_path):
     refused(TrainingRefused, "no trajectories", [])
     refused(TrainingRefused, "no reward: nothing judged it", [without_rewards(t) for t in every])
     refused(TrainingRefused, "of one trajectory", [group.trajectories[0] for group in groups])
-    refused(InputError, "round-tasks out", every, "sft", "--round-tasks", 3)
+    refused(InputError, "omit --round-tasks", every, "sft", "--round-tasks", 3)
     refused(InputError, "not both", every, "grpo", "--env", "somewhere:env", "--tasks-file", tmp_path / "x")
     same = [replace(t, steps=[replace(s, reward=0.5) for s in t.steps]) for t in every if len(t.steps) == 1]
     refused(TrainingRefused, "the runs of each task are all worth the same", same)
@@ -382,11 +382,15 @@ def test_the_capture_check_says_what_is_there(groups, tmp_path, capsys):
         ("machine failed",),
     ]
     path = written(tmp_path / "some.jsonl", [whole, forked, masked])
-    assert run("capture", "check", "--data", path) == 0
+    assert run("show", "--trainable", "--data", path) == 0
     said = capsys.readouterr().out
+    assert run("capture", "check", "--data", path) == 0  # its earlier name
+    assert capsys.readouterr().out == said
+    with pytest.raises(InputError, match="need --trainable"):
+        run("show", "--data", path)
     assert "3 trajectories: 2 can be trained on by RL" in said
     assert "masked  nothing chosen" in said
-    assert run("capture", "check", "--json", "--data", written(tmp_path / "no.jsonl", [silent])) == 1
+    assert run("show", "--trainable", "--json", "--data", written(tmp_path / "no.jsonl", [silent])) == 1
     survey, row = map(json.loads, capsys.readouterr().out.splitlines())
     assert survey["reasons"] == {"no calls": 1}
     assert row["trainable"] is False
@@ -394,7 +398,7 @@ def test_the_capture_check_says_what_is_there(groups, tmp_path, capsys):
 
 def test_feedback_survives_the_file(groups, tmp_path):
     thumbed = replace(groups[0].trajectories[0], feedback=[Feedback(run="r", value=1.0)])
-    (back,) = files.read(written(tmp_path / "one.jsonl", [thumbed]))
+    (back,) = formats.read_trajectories(written(tmp_path / "one.jsonl", [thumbed]))
     assert back.feedback[0].value == 1.0
     assert back.steps[0].tokens == thumbed.steps[0].tokens
     assert dataset.grouped([back, back])[0].trajectories == [back, back]
@@ -422,7 +426,7 @@ def test_what_people_said_can_be_the_reward(groups, start, tmp_path, capsys):
     with pytest.raises(TrainingRefused, match="no reward"):
         run("train", "grpo", *words, "--steps", 1, "--output", tmp_path / "refused")
     rated = ["--reward-function", "whet.reward:rated"]
-    assert run("capture", "check", *words, *rated) == 0
+    assert run("show", "--trainable", *words, *rated) == 0
     assert json.loads(capsys.readouterr().out.splitlines()[0])["trainable"] == sum(
         len(group.trajectories) for group in groups
     )

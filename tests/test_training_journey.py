@@ -158,7 +158,7 @@ def test_in_an_environment_a_budget_ends_it_with_weights_and_a_kill_is_gone_on_f
 def test_an_environment_is_for_methods_that_learn_from_their_own_runs(world, tmp_path):
     with pytest.raises(InputError, match=r"sft learns from a record; --env is for star, grpo"):
         run("train", "sft", *world[:-2], "--output", tmp_path / "out")
-    with pytest.raises(InputError, match="one JSON object a line, given with --tasks-file"):
+    with pytest.raises(InputError, match="--env needs tasks: give --tasks-file"):
         run("train", "grpo", "--env", "answers_world:env", "--output", tmp_path / "out")
     with pytest.raises(InputError, match="give it with --env"):
         run("train", "grpo", "--rollouts", 3, "--output", tmp_path / "out")

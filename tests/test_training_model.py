@@ -16,7 +16,6 @@ from whet.training.forward import logits
 from whet.training.learner import Learner
 from whet.training.local import LocalModels, fresh
 from whet.training.model import ModelOptions, build, load, save, to_transformers, weights_version
-from whet.training.network import copied
 from whet.training.optim import OptimOptions
 from whet.training.serving.text import WordText, text_of
 from whet.training.vocabulary import Vocabulary
@@ -185,7 +184,7 @@ def test_weights_have_the_words_of_those_they_were_trained_from_beside_them(tmp_
     words = Vocabulary(["search", "read"])
     start = fresh("policy", tmp_path / "start", options=SMALL, vocab_size=len(words), seed=0)
     words.save(tmp_path / "start" / "vocabulary.json")
-    learner = Learner(copied(LocalModels().decoder(start)), OptimOptions())
+    learner = Learner(LocalModels().decoder(start).copy(), OptimOptions())
     version = learner.checkpoint("policy", tmp_path / "trained", start.id, {})
     text = text_of(Path(version.content["path"]))
     assert isinstance(text, WordText)

@@ -15,7 +15,7 @@ from policy_world import downloaded
 from safetensors.torch import load_file
 
 from whet.cli import app
-from whet.data import files
+from whet.data import formats
 from whet.errors import InputError, NotFoundError
 from whet.training import model, processes, sharding
 from whet.training.local import LocalModels
@@ -27,7 +27,7 @@ def recorded(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("recorded")
     groups = asyncio.run(collect(beginning(folder), tasks(16), 8, models=LocalModels()))
     path = folder / "trajectories.jsonl"
-    files.write(path, [trajectory for group in groups for trajectory in group.trajectories])
+    formats.write_trajectories(path, [trajectory for group in groups for trajectory in group.trajectories])
     return path
 
 
@@ -71,7 +71,7 @@ def answered(path):
             step = Step(observation="?", action="x", reward=float(place % 2), kind="llm", tokens=tokens)
             outcome = Outcome.SUCCESS if place % 2 else Outcome.FAILURE
             found.append(Trajectory(task=Task(id=str(number)), steps=[step], outcome=outcome))
-    files.write(path, found)
+    formats.write_trajectories(path, found)
     return path
 
 

@@ -126,24 +126,26 @@ def test_samples_follow_the_distribution():
 def test_concurrent_requests_are_one_batch():
     sampler = Sampler(decoder())
     asyncio.run(episodes(sampler, range(50), turns=4))
-    assert sampler.batches == 4
+    assert sampler.engine.batches <= 4 * 6  # turns × the longest output, for all 50
 
 
 def test_prefixes_are_computed_once():
     sampler = Sampler(decoder())
     calls = asyncio.run(episodes(sampler, [0], turns=6))[0]
-    whole = len(calls[-1].prompt_ids) + len(calls[-1].output_ids)
-    assert sampler.prompt_tokens == whole - 1  # all but the very last token, once
+    # of each call's context all but the very last token is there at the next
+    before = [len(call.prompt_ids) + len(call.output_ids) - 1 for call in calls[:-1]]
+    assert sampler.engine.steps.reused == sum(before)
 
 
 def test_rows_come_back_when_sessions_go():
     sampler = Sampler(decoder())
     asyncio.run(episodes(sampler, range(40)))
     gc.collect()
-    assert sampler.cache.used == 0
-    rows = sampler.cache.rows
+    cache = sampler.engine.steps.cache
+    assert cache.used == 0
+    rows = cache.rows
     asyncio.run(episodes(sampler, range(40)))
-    assert sampler.cache.rows == rows
+    assert cache.rows == rows
 
 
 def test_a_closed_session_goes_on_from_its_context():
@@ -228,7 +230,7 @@ def test_a_context_that_is_too_long_or_of_another_vocabulary_is_refused():
     asyncio.run(run())
     for wrong in ({"temperature": 0.0}, {"temperature": float("nan")}, {"max_batch": 0}):
         with pytest.raises(InputError):
-            Sampler(sampler.decoder, **wrong)
+            Sampler(sampler.network, **wrong)
 
 
 def test_a_failed_computation_is_a_model_error_and_leaves_the_context_as_it_was():
@@ -238,10 +240,11 @@ def test_a_failed_computation_is_a_model_error_and_leaves_the_context_as_it_was(
     async def run():
         session = sampler.session(0)
         await session.generate([1, 2], stop_id=None, max_new_tokens=2)
-        kept, sampler._fused = sampler._fused, sampler._fused._replace(head=torch.zeros(11, 5))
+        steps = sampler.engine.steps
+        fused, steps._fused = steps._fused, steps._fused._replace(head=torch.zeros(11, 5))
         with pytest.raises(ModelError, match="sampling failed"):
             await session.generate([4], stop_id=None, max_new_tokens=2)
-        sampler._fused = kept
+        steps._fused = fused
         return await session.generate([5], stop_id=None, max_new_tokens=2)
 
     call = asyncio.run(run())

@@ -8,7 +8,7 @@ from policy_world import TEMPLATE as CHAT
 from policy_world import downloaded
 
 from whet.cli import app
-from whet.data import files
+from whet.data import formats
 from whet.errors import InputError, TrainingRefused
 from whet.training import templates
 from whet.training.templates import round_trip
@@ -71,7 +71,7 @@ def lower_cased(folder):
 def test_training_refuses_a_model_whose_tokenizer_or_template_changes_what_was_sampled(tmp_path, capsys):
     sound = downloaded(tmp_path / "sound")
     recorded = answers(sound, *["Yes, abc", "No: <tool_call> B </tool_call>"] * 8)
-    files.write(tmp_path / "data.jsonl", recorded)
+    formats.write_trajectories(tmp_path / "data.jsonl", recorded)
 
     def train(folder, *more):
         words = ["sft", "--data", tmp_path / "data.jsonl", "--epochs", 1, "--model", folder, *more]

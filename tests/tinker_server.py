@@ -22,7 +22,7 @@ from tinker.proto import tinker_public_pb2 as wire
 
 from whet.training.batch import Merged, parts
 from whet.training.model import Decoder
-from whet.training.network import copied, predict
+from whet.training.network import predict
 from whet.training.sampler import Sampler
 
 
@@ -31,7 +31,7 @@ class Trainer:
 
     def __init__(self, decoder: Decoder) -> None:
         self.base = decoder
-        self.decoder = copied(decoder)
+        self.decoder = decoder.copy()
         self.optimizer: torch.optim.Optimizer | None = None
         self.saved: dict[str, Any] = {}
         self.sessions: dict[str, Any] = {}
@@ -207,7 +207,7 @@ class _HTTP(ThreadingHTTPServer):
             return self.later({"metrics": {"grad_norm": norm}})
         if path in ("save_weights", "save_weights_for_sampler"):
             where = f"tinker://session/{path}/{body.get('path')}"
-            trainer.saved[where] = copied(trainer.decoder)
+            trainer.saved[where] = trainer.decoder.copy()
             return self.later({"type": path, "path": where})
         if path == "load_weights":
             trainer.decoder.copy_from(trainer.saved[body["path"]].weights())

@@ -38,11 +38,11 @@ def _recorded(folder: Path) -> Path:
     sys.path.insert(0, str(TESTS))
     import methods_toys as toys
 
-    from whet.data import files
+    from whet.data import formats
     from whet.training.local import LocalModels
 
     groups = asyncio.run(toys.collect(toys.beginning(folder), toys.tasks(24), 8, models=LocalModels()))
-    files.write(folder / "data.jsonl", [t for group in groups for t in group.trajectories])
+    formats.write_trajectories(folder / "data.jsonl", [t for group in groups for t in group.trajectories])
     return folder / "data.jsonl"
 
 

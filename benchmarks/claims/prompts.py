@@ -19,7 +19,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from whet.data.examples import load, task_of
 from whet.data.recorded import recorded
 from whet.evolution.agent import Agent
 from whet.evolution.candidates import Form
@@ -117,13 +116,12 @@ async def _one(
     """Share of unseen rows right, before and after a search with this one arm."""
     traffic, folder = _traffic(), Path(tempfile.mkdtemp(prefix="whet-desk-"))
     shutil.copy(DESK / "desk.py", folder / "desk.py")
-    rows = load(traffic.write_rows(folder / "rows.jsonl", seed, 240), seed=seed)
     agent = Agent(folder, ("prompt",), "desk:sort")
+    tasks = agent.rows(traffic.write_rows(folder / "rows.jsonl", seed, 240), seed=seed)["sort"]
     limits = Limits(wall_seconds=10.0)
     async with Pool(Local(limits=limits) if options.unsafe_local else Sandbox(limits=limits)) as pool:
         env = Targets({"sort": agent.target("sort")}, {"sort": Inside(pool)}, Form.of(agent.pieces))
         comparer = Comparer(None, pool)
-        tasks = [task_of(row, "sort") for row in rows]
         experiment = Experiment(env=env, tasks=tasks, rewards=[Compared({"sort": comparer})])
         by_id = {task.id: task for task in tasks if task.split is Split.TRAIN and task.answer_known}
         if problem == "rules":
@@ -143,5 +141,4 @@ async def _unseen(experiment: Experiment, bundle: Bundle) -> list[Trajectory]:
 
 def _runs(agent: Agent, path: Path) -> list[Task]:
     with Store(path) as store:
-        rows = recorded(agent.callees["sort"].signature, "sort", store.trajectories())
-        return [task_of(row, "sort") for row in rows]
+        return list(recorded(agent.callees["sort"].signature, "sort", store.trajectories()))

@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from page import publish, table
 
-from whet.data.leaks import endings, telling
+from whet.data.leaks import telling
 from whet.errors import BudgetExceeded
 from whet.loop import Context
 from whet.optimizers.outcome_model import OutcomeModel, OutcomeModelOptions
@@ -42,7 +42,7 @@ def sql(folder: Path, *, seeds: int) -> None:
     whole = [
         run for run in episodes(folder) if not any(step.action == "submit" for step in run.steps)
     ]  # graded at every step
-    leaks = telling([endings(run, limit=TURNS) for run in whole], [_good(run) for run in whole], least=0.9)
+    leaks = telling([_ending(run) for run in whole], [_good(run) for run in whole], least=0.9)
     runs = answers(folder)
     rows, within = [], []
     for seed in range(seeds):
@@ -194,3 +194,14 @@ def _split(keys: Sequence[str], runs: Sequence[Trajectory], scores: Sequence[flo
         if not math.isnan(value):
             found.append(value)
     return found
+
+
+def _ending(run: Trajectory) -> dict[str, float | None]:
+    """Facts of how a run went on and ended, which stand in a record and at no moment of deployment."""
+    return {
+        "steps": float(len(run.steps)),
+        "ended by the environment": float(bool(run.steps) and run.steps[-1].done),
+        "seconds": run.seconds,
+        "failed steps": float(sum(step.error is not None for step in run.steps)),
+        "stopped before the limit": float(len(run.steps) < TURNS),
+    }

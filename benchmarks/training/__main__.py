@@ -54,7 +54,7 @@ def ours(repeat: int) -> dict[str, Any]:
     made = credited(groups)
     tokens, targets = made.counts.tokens, made.counts.targets
     found: dict[str, Any] = {
-        "parameters": sampler.decoder.count(),
+        "parameters": sampler.network.count(),
         "rollouts": TASKS * GROUP,
         "tokens": tokens,
         "action_tokens": targets,

@@ -37,7 +37,7 @@ _episode: ContextVar[_Call | None] = ContextVar("whet_episode", default=None)
 
 @dataclass(slots=True)
 class Replays:
-    """What became of the calls so far, every candidate's taken together."""
+    """The fate of all calls so far, of every candidate."""
 
     live: int = 0
     """Calls of tasks that no recorded run is known of; their tools ran."""
@@ -78,8 +78,8 @@ class _Call:
         if self.recorded is None:
             return StepResult(None, None, True)
         counts = self.counts or Counts()
-        told = {"of": self.recorded.id, **msgspec.to_builtins(counts)}
-        info: dict[str, Json] = {"replay": told}
+        replay = {"of": self.recorded.id, **msgspec.to_builtins(counts)}
+        info: dict[str, Json] = {"replay": replay}
         if counts.diverged:
             info["outcome"] = Outcome.INFRASTRUCTURE_ERROR.value
         return StepResult(None, None, True, False, info)
@@ -103,12 +103,12 @@ class _Agent:
         self._calls.count(None)
         agent = self._calls.agent
         arguments = observation if isinstance(observation, dict) else {}
-        given = () if arguments else (observation,)
+        positional = () if arguments else (observation,)
         if "instruction" in arguments:
             arguments = dict(arguments)
-            given = (arguments.pop("instruction"),)
+            positional = (arguments.pop("instruction"),)
         with using(self._bundle), collecting() as records:
-            value = await answer_of(agent, *given, **arguments)
+            value = await answer_of(agent, *positional, **arguments)
         steps: list[Step] = []
         for record in records:
             steps.extend([record] if isinstance(record, Step) else record.steps)
@@ -132,20 +132,20 @@ class _Agent:
 
 def _chosen(store: Store, names: Sequence[str], seed: int) -> Trajectory | None:
     """The recorded run that the seed names; one that was a replay itself is passed over."""
-    for place in range(len(names)):
-        for found in store.trajectories(ids=[names[(seed + place) % len(names)]], limit=1):
-            if replay_of(found) is None:
-                return found
+    for offset in range(len(names)):
+        for run in store.trajectories(ids=[names[(seed + offset) % len(names)]], limit=1):
+            if replay_of(run) is None:
+                return run
     return None
 
 
 def _same_versions(replayed: Trajectory, recorded: Trajectory) -> bool:
-    """Whether they ran under the same Versions, as far as both say."""
+    """True if they ran under the same Versions, as far as both say."""
     return all(recorded.versions.get(name, id) == id for name, id in replayed.versions.items())
 
 
 class Calls:
-    """What `calls` gives: a factory of Envs that brings its policy, and counts what it replayed."""
+    """A factory of Envs that brings its policy, and counts its replays; see `calls`."""
 
     def __init__(
         self,
@@ -159,7 +159,7 @@ class Calls:
         self._store: Store | None = record if isinstance(record, Store) else None
         self._runs: Mapping[str, Trajectory] | None = None
         if record is not None and not isinstance(record, Store | str | os.PathLike):
-            self._runs = {each.id: each for each in record}
+            self._runs = {run.id: run for run in record}
         self._lock = threading.Lock()
         self._replays = Replays()
 
@@ -184,9 +184,9 @@ class Calls:
         ids = task.meta.get("trajectories")
         names = [str(id) for id in ids] if isinstance(ids, list | tuple) else []
         if self._runs is not None:
-            found = [self._runs[id] for id in names if id in self._runs]
-            found = found or [each for each in self._runs.values() if each.task.id == task.id]
-            chosen = found[seed % len(found)] if found else None
+            runs = [self._runs[id] for id in names if id in self._runs]
+            runs = runs or [run for run in self._runs.values() if run.task.id == task.id]
+            chosen = runs[seed % len(runs)] if runs else None
         elif self._record == "live" or not names or (store := self._opened()) is None:
             return None
         else:
@@ -204,16 +204,16 @@ class Calls:
         """How far these rollouts agree with what was recorded; None where none is a replay of the same Versions.
 
         Args:
-            replayed: rollouts; one that is no replay, or that ran under other Versions than its recorded run, is
+            replayed: rollouts; one that is not a replay, or that ran under other Versions than its recorded run, is
                 passed over.
             rewards: as of `whet.replay.fidelity_of`.
         """
-        runs = [(each, str(told["of"])) for each in replayed if (told := replay_of(each)) is not None]
-        known = dict(self._runs or {})
+        runs = [(run, str(replay["of"])) for run in replayed if (replay := replay_of(run)) is not None]
+        originals = dict(self._runs or {})
         if self._runs is None and runs and (store := self._opened()) is not None:
-            known = {each.id: each for each in store.trajectories(ids=sorted({of for _, of in runs}))}
-        alike = [each for each, of in runs if of in known and _same_versions(each, known[of])]
-        return await fidelity_of(alike, known.values(), rewards=rewards) if alike else None
+            originals = {run.id: run for run in store.trajectories(ids=sorted({of for _, of in runs}))}
+        alike = [run for run, of in runs if of in originals and _same_versions(run, originals[of])]
+        return await fidelity_of(alike, originals.values(), rewards=rewards) if alike else None
 
     def _opened(self) -> Store | None:
         if self._store is None:

@@ -46,14 +46,14 @@ class BoostingOptions:
     def __post_init__(self) -> None:
         if self.folds < 2 or not 0 < self.columns <= 1 or not self.trees or not self.leaves:
             raise InputError(
-                f"boosting wants 2 folds or more, columns in (0, 1], and sizes to choose from; got {self.folds}, "
+                f"boosting needs 2 folds or more, columns in (0, 1], and sizes to choose from; got {self.folds}, "
                 f"{self.columns}, {self.trees} and {self.leaves}"
             )
 
 
 @dataclass(frozen=True, slots=True)
 class Boosted:
-    """What was learned, and how well it does on groups that it did not see."""
+    """A fitted model, and its quality on groups that it did not see."""
 
     model: str
     """In LightGBM's text format."""
@@ -85,11 +85,11 @@ def boosted(
 
     Args:
         rows: one value per feature; None is missing.
-        groups: what a row shares with others; folds are cut between groups.
+        groups: group of each row; folds are cut between groups.
         features: their names.
 
     Raises:
-        InputError: nothing to tell apart: fewer than two groups, or every label the same.
+        InputError: fewer than two groups, or all labels equal.
     """
     options = options or BoostingOptions()
     if len(set(groups)) < 2 or len(set(right)) < 2:
@@ -97,56 +97,63 @@ def boosted(
             f"{len(rows)} rows of {len(set(groups))} groups, {sum(right)} of them right: cross-validation needs "
             "two groups and both answers"
         )
-    fit = _Fit(rows, right, groups, features, options, seed)
-    leaves, trees = fit.size()
-    booster = fit.train(np.arange(len(fit.y)), leaves, trees)
-    gains = booster.feature_importance("gain")
-    total = float(gains.sum()) or 1.0
-    shares = {name: float(gain) / total for name, gain in zip(features, gains, strict=True)}
-    held_out = fit.held[leaves, trees]
-    better = log_loss(fit.y, fit.base) - log_loss(fit.y, held_out)
+    folds = folds_of(groups, options.folds, seed)
+    fit = CrossFit(rows, right, folds, features, options, seed)
+    fit.choose_size()
+    gains = fit.gains()
+    held_out = fit.held_out.tolist()
     return Boosted(
-        model=booster.model_to_string(),
-        held_out=held_out.tolist(),
-        leaves=leaves,
-        trees=trees,
-        auc=auc(held_out.tolist(), list(right)),
-        log_loss=float(log_loss(fit.y, held_out).mean()),
+        model=fit.booster.model_to_string(),
+        held_out=held_out,
+        leaves=fit.leaves,
+        trees=fit.trees,
+        auc=auc(held_out, list(right)),
+        log_loss=float(log_loss(fit.y, fit.held_out).mean()),
         base_log_loss=float(log_loss(fit.y, fit.base).mean()),
-        gain_error=_clustered_error(better, groups),
-        importance=dict(sorted(shares.items(), key=lambda item: (-item[1], item[0]))),
+        gain_error=_clustered_error(gains, groups),
+        importance=fit.importance(),
     )
 
 
-class _Fit:
-    """The rows as matrices, their folds, and one model for each."""
+def folds_of(groups: Sequence[str], count: int, seed: int) -> list[int]:
+    """A fold for each row: all rows of one group are in the same."""
+    ranked = sorted(set(groups), key=lambda group: digest([seed, group]))
+    fold = {group: rank % count for rank, group in enumerate(ranked)}
+    return [fold[group] for group in groups]
+
+
+class CrossFit:
+    """A classifier whose size is chosen by cross-validation.
+
+    Args:
+        rows: one value per feature; None is missing.
+        folds: fold of each row.
+    """
 
     def __init__(
         self,
         rows: Sequence[Sequence[float | None]],
         right: Sequence[bool],
-        groups: Sequence[str],
+        folds: Sequence[int],
         features: Sequence[str],
         options: BoostingOptions,
         seed: int,
     ) -> None:
-        self.options, self.seed = options, seed
-        self.X = np.array(rows, dtype=float).reshape(len(rows), len(features))
+        self.features, self.options, self.seed = features, options, seed
+        self.X = self.matrix(rows)
         self.y = np.array(right, dtype=float)
-        order = sorted(set(groups), key=lambda group: digest([seed, group]))
-        self.folds = min(options.folds, len(order))
-        fold = {group: place % self.folds for place, group in enumerate(order)}
-        self.fold = np.array([fold[group] for group in groups])
-        self.features = features
-        self.held = {
-            (leaves, trees): np.zeros(len(self.y)) for leaves in options.leaves for trees in options.trees
-        }
-        self.base = np.zeros(len(self.y))
+        self.fold = np.array(folds)
 
-    def train(self, chosen: Any, leaves: int, trees: int) -> Any:
+    def matrix(self, rows: Sequence[Sequence[float | None]]) -> Any:
+        """Shape (rows, features), NaN where a value is missing."""
+        return np.array(rows, dtype=float).reshape(len(rows), len(self.features))
+
+    def train(self, leaves: int, trees: int, *, without: int | None = None) -> Any:
+        """A LightGBM booster of all rows, or of those outside one fold."""
+        rows = np.arange(len(self.y)) if without is None else np.flatnonzero(self.fold != without)
         return grow(
-            self.X[chosen],
-            self.y[chosen],
+            self.X[rows],
+            self.y[rows],
             self.features,
             leaves=leaves,
             trees=trees,
@@ -154,19 +161,39 @@ class _Fit:
             seed=self.seed,
         )
 
-    def size(self) -> tuple[int, int]:
-        """Leaves and trees with the lowest loss on the folds that each model did not see."""
-        for fold in range(self.folds):
+    def choose_size(self) -> None:
+        """Find the leaves and trees with the lowest loss on the folds that each model did not see, and train."""
+        sizes = [(leaves, trees) for leaves in self.options.leaves for trees in self.options.trees]
+        held_out = {size: np.zeros(len(self.y)) for size in sizes}
+        self.base = np.zeros(len(self.y))
+        for fold in np.unique(self.fold):
             test, rest = np.flatnonzero(self.fold == fold), np.flatnonzero(self.fold != fold)
+            if not len(rest):
+                continue
             self.base[test] = (self.y[rest].sum() + 1.0) / (len(rest) + 2.0)
             for leaves in self.options.leaves:
-                booster = self.train(rest, leaves, max(self.options.trees))
+                booster = self.train(leaves, max(self.options.trees), without=fold)
+                # The first trees of a booster are the booster of so many trees: one training serves all sizes.
                 for trees in self.options.trees:
-                    self.held[leaves, trees][test] = booster.predict(
+                    held_out[leaves, trees][test] = booster.predict(
                         self.X[test], num_iteration=trees, num_threads=1
                     )
-        # The smaller model first, so that it keeps ties.
-        return min(sorted(self.held), key=lambda size: float(log_loss(self.y, self.held[size]).mean()))
+        # Sorted, so that the smaller model keeps ties.
+        best = min(sorted(held_out), key=lambda size: float(log_loss(self.y, held_out[size]).mean()))
+        self.leaves, self.trees = best
+        self.held_out = held_out[best]
+        self.booster = self.train(*best)
+
+    def gains(self) -> Any:
+        """Log loss of each row without any feature, minus that of the model that did not see it."""
+        return log_loss(self.y, self.base) - log_loss(self.y, self.held_out)
+
+    def importance(self) -> dict[str, float]:
+        """Feature → its share of the gain, the largest first."""
+        gains = self.booster.feature_importance("gain")
+        total = float(gains.sum()) or 1.0
+        shares = {name: float(gain) / total for name, gain in zip(self.features, gains, strict=True)}
+        return dict(sorted(shares.items(), key=lambda share: (-share[1], share[0])))
 
 
 def grow(
@@ -186,18 +213,19 @@ def grow(
         right: shape (rows,), 0 or 1.
     """
     plain = all(name.replace("_", "").isalnum() and name.isascii() for name in features)
-    names = list(features) if plain else [f"f{place}" for place in range(len(features))]
+    names = list(features) if plain else [f"f{column}" for column in range(len(features))]
     data = lightgbm.Dataset(rows, right, feature_name=names, params={"verbose": -1})
     settings = {
         "objective": "binary",
         "num_leaves": leaves,
         "learning_rate": options.learning_rate,
+        # a few dozen rows would otherwise never be split
         "min_data_in_leaf": min(options.min_leaf, max(2, len(right) // 8)),
         "min_data_in_bin": 3,
         "lambda_l2": options.l2,
         "feature_fraction": options.columns,
         "monotone_constraints": [options.monotone.get(name, 0) for name in features],
-        "deterministic": True,
+        "deterministic": True,  # holds only with one thread and a fixed histogram layout, below
         "force_row_wise": True,
         "num_threads": 1,
         "seed": seed,
@@ -215,8 +243,8 @@ def log_loss(labels: Any, probabilities: Any) -> Any:
 
 def _clustered_error(values: Any, groups: Sequence[str]) -> float:
     """Standard error of the mean when the values of a group hang together (the sandwich estimate)."""
-    off = values - values.mean()
+    deviations = values - values.mean()
     sums: dict[str, float] = {}
-    for group, value in zip(groups, off.tolist(), strict=True):
-        sums[group] = sums.get(group, 0.0) + value
-    return math.sqrt(sum(one * one for one in sums.values()) * len(sums) / (len(sums) - 1)) / len(values)
+    for group, deviation in zip(groups, deviations.tolist(), strict=True):
+        sums[group] = sums.get(group, 0.0) + deviation
+    return math.sqrt(sum(total**2 for total in sums.values()) * len(sums) / (len(sums) - 1)) / len(values)

@@ -34,13 +34,13 @@ class Meter:
         return time.monotonic() - self._started
 
     def left(self, kind: str) -> float | None:
-        """What may still be spent of `kind`, None if unlimited."""
+        """The rest of the budget of `kind`, None if unlimited."""
         limit = getattr(self.budget, kind)
         spent = self.seconds if kind == "seconds" else self.spent[kind]
         own = None if limit is None else max(0.0, limit - spent)
         above = self._parent.left(kind) if self._parent else None
-        given = [value for value in (own, above) if value is not None]
-        return min(given) if given else None
+        limits = [value for value in (own, above) if value is not None]
+        return min(limits) if limits else None
 
     def reserve(self, **amounts: float) -> None:
         """Spend, or raise BudgetExceeded and spend nothing.
@@ -59,7 +59,9 @@ class Meter:
                         f"Raise Budget({kind}=...) to go on."
                     )
             if self._parent:
-                self._parent.reserve(**amounts)
+                self._parent.reserve(
+                    **amounts
+                )  # before the own spend: where the parent refuses nothing is spent
             for kind, amount in amounts.items():
                 self.spent[kind] += amount
 

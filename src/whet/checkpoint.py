@@ -1,4 +1,4 @@
-"""How far an `improve` has come, as its checkpoint in the store says it."""
+"""The progress of an `improve`, as its checkpoint in the store has it."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from .types import Bundle, Group, Json, Version, digest
 
 @dataclass(kw_only=True)
 class Course:
-    """How far an `improve` has come."""
+    """The progress of an `improve`."""
 
     live: Bundle
     start: dict[str, Json]
-    """What must be equal for a checkpoint to be gone on from."""
+    """Must be equal for a checkpoint to be resumed."""
     log: str
     """Name of its log."""
     state: Json = None
@@ -53,7 +53,7 @@ class Course:
 
 
 class Clock:
-    """What an `improve` has taken in this and earlier processes."""
+    """Seconds that an `improve` has taken in this and earlier processes."""
 
     def __init__(self, course: Course) -> None:
         self._seconds, self._cpu = time.perf_counter(), time.process_time()
@@ -67,7 +67,7 @@ class Clock:
 
 
 def evidence_of(groups: Sequence[Group] | None) -> str:
-    """What recorded groups teach, as a hash: their runs and what was said of them."""
+    """Digest of recorded groups: their runs, feedback and scores."""
     if groups is None:
         return ""
     return digest(

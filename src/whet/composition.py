@@ -1,4 +1,4 @@
-"""Composition: several learners on one agent, each of which must earn its place; and the gate's look at the outcome.
+"""Composition: several learners on one agent, each of which must earn its place; and the gate's judgement of it.
 
 A learner's result is compared with the best so far on the same tasks, pair by pair, before the gate is looked at.
 Few tasks mislead: on real mail a selection on some hundred questions once chose the simpler agent, which was two
@@ -26,7 +26,6 @@ from .guardrails import Guardrail
 from .improvement import Candidate, Improvement
 from .loop import Context, Optimizer
 from .reward import Reward, name_of
-from .stats import ClusterMean
 from .store import Log, Store
 from .types import Budget, Bundle, Group, Json, Split, Task, Verdict, digest
 
@@ -39,7 +38,7 @@ COMPARED = "compared"
 
 
 class Work(Protocol):
-    """What composing needs of an Experiment."""
+    """The part of an Experiment that composing needs; an Experiment imports this module."""
 
     name: str
     seed: int
@@ -82,64 +81,63 @@ class Gain:
     """Paired differences of two candidates, clustered by group."""
 
     def __init__(self) -> None:
-        self._mean, self._clusters = ClusterMean(), dict[str, list[float]]()
-        self._new = 0.0
         self.rows: list[tuple[str, str, float, float]] = []
-        """Of each pair where it is from, its group, the difference, and the candidate's value."""
+        """Of each pair its source, its group, the difference, and the candidate's value."""
         self.broken = 0
         """Pairs left out because only the candidate has no value."""
 
-    def add(self, place: str, old: Side, new: Side, metric: str) -> None:
+    def add(self, source: str, old: Side, new: Side, metric: str) -> None:
         """Take in the pairs of two sides that were run on the same tasks; one without a value is left out."""
         for pair in pairs(old, new):
             before, after = pair.baseline.value(metric), pair.candidate.value(metric)
             if before is not None and after is not None:
-                self.take(place, pair.group or pair.task, after - before, after)
+                self.take(source, pair.group or pair.task, after - before, after)
             elif before is not None:
                 self.broken += 1
 
-    def take(self, place: str, group: str, difference: float, value: float) -> None:
+    def take(self, source: str, group: str, difference: float, value: float) -> None:
         """Take in one pair: the difference, and the candidate's value."""
-        self.rows.append((place, group, difference, value))
-        self._mean.add(difference, group)
-        self._clusters.setdefault(group, []).append(difference)
-        self._new += value
+        self.rows.append((source, group, difference, value))
 
     @property
     def pairs(self) -> int:
-        return self._mean.n
+        return len(self.rows)
 
     @property
     def mean(self) -> float:
         """Mean difference over pairs; 0 of nothing."""
-        return self._mean.plain if self._mean.n else 0.0
+        return sum(difference for *_, difference, _ in self.rows) / self.pairs if self.rows else 0.0
 
     @property
     def candidate(self) -> float | None:
         """The candidate's own mean."""
-        return self._new / self._mean.n if self._mean.n else None
+        return sum(value for *_, value in self.rows) / self.pairs if self.rows else None
 
     @property
     def error(self) -> float | None:
         """Standard error of the mean difference, groups drawn anew; None of fewer than two groups."""
-        count = len(self._clusters)
+        mean, deviations = self.mean, dict[str, float]()
+        for _, group, difference, _ in self.rows:
+            deviations[group] = deviations.get(group, 0.0) + difference - mean
+        count = len(deviations)
         if count < 2:
             return None
-        squares = sum(sum(value - self.mean for value in inside) ** 2 for inside in self._clusters.values())
-        return math.sqrt(count / (count - 1) * squares) / self._mean.n
+        squares = sum(deviation**2 for deviation in deviations.values())
+        return math.sqrt(count / (count - 1) * squares) / self.pairs
 
     def settled(self, worth: float) -> bool:
-        """Whether more pairs would hardly change on which side of `worth` it lies."""
-        if self.error is None:
+        """True if more pairs would hardly change on which side of `worth` it lies."""
+        error = self.error
+        if error is None:
             return False
-        # One pair's worth is added: where no difference was seen yet, the error alone has no width.
-        return abs(self.mean - worth) >= CLEAR * math.hypot(self.error, 1 / self.pairs)
+        # One pair's worth is added: without any difference so far the error alone has no width.
+        return abs(self.mean - worth) >= CLEAR * math.hypot(error, 1 / self.pairs)
 
     def sentence(self, name: str, best: str, *, enters: bool) -> str:
-        """How it was decided, in words."""
+        """The decision in words."""
         error = "" if self.error is None else f"s.e. {100 * self.error:.1f}, "
         verb, preposition = ("enters", "over") if enters else ("is left out", "beside")
-        places = " and ".join(dict.fromkeys(place for place, *_ in self.rows))
+        places = " and ".join(dict.fromkeys(source for source, *_ in self.rows))
         return (
             f"{name} {verb}: {100 * self.mean:+.1f} points {preposition} {best} on {places} "
             f"({error}{self.pairs} pairs)"
@@ -147,13 +145,15 @@ class Gain:
 
 
 def decide(name: str, best: str, bundle: Bundle, gain: Gain, *, worth: float, rollouts: int = 0) -> Candidate:
-    """Whether a candidate takes the place of the best so far: it must gain more than `worth`, and not by breaking."""
-    asked = gain.pairs + gain.broken
+    """The decision on a candidate: to be the best so far it must gain more than `worth`, and not by breaking."""
+    compared = gain.pairs + gain.broken
     # One that breaks more often chooses the sample that the rest is.
-    chosen = gain.broken > MAX_EXCLUDED * asked
+    chosen = gain.broken > MAX_EXCLUDED * compared
     enters = gain.pairs > 0 and gain.mean > worth and not chosen
     if chosen:
-        reason = f"{name} is left out: it has no value on {gain.broken} of {asked} tasks where {best} has one"
+        reason = (
+            f"{name} is left out: it has no value on {gain.broken} of {compared} tasks where {best} has one"
+        )
     elif gain.pairs:
         reason = gain.sentence(name, best, enters=enters)
     else:
@@ -177,74 +177,78 @@ def fallbacks_of(candidates: Iterable[Candidate]) -> tuple[Bundle, ...]:
     return tuple(entered[:1]) if len(entered) > 1 else ()
 
 
-async def compose(
-    work: Work,
-    optimizers: Sequence[Optimizer] | Mapping[str, Optimizer],
-    *,
-    start: Bundle,
-    metric: str,
-    worth: float,
-    fresh: Sequence[Task],
-    groups: Sequence[Group] | None,
-    rounds: int | None,
-    tasks: int | None,
-    budget: Budget | None,
-) -> Improvement:
-    """See `Experiment.compose`."""
-    learners = named(optimizers)
-    if not learners or not work.validation:
-        raise InputError(
-            f"composing {len(learners)} learner(s) on {len(work.validation)} validation tasks: there must be one "
-            "of each at least, for a learner enters by what it adds on validation"
-        )
-    composition = _Composition(work, start, metric, worth, fresh, groups, Meter(budget))
-    await composition.begin()
-    for place, (name, optimizer) in enumerate(learners.items()):
-        await composition.learn(name, optimizer, rounds=rounds, tasks=tasks, later=len(learners) - place - 1)
-    return composition.improvement()
-
-
 def named(optimizers: Sequence[Optimizer] | Mapping[str, Optimizer]) -> dict[str, Optimizer]:
     """Learners by name; of two with the same name the second gets a number."""
     if isinstance(optimizers, Mapping):
         return dict(optimizers)
     learners: dict[str, Optimizer] = {}
     for optimizer in optimizers:
-        same = sum(other.name == optimizer.name for other in learners.values())
+        same = sum(earlier.name == optimizer.name for earlier in learners.values())
         learners[f"{optimizer.name} {same + 1}" if same else optimizer.name] = optimizer
     return learners
 
 
-class _Composition:
-    """A composition under way."""
+class Composition:
+    """A composition under way; see `Experiment.compose`.
+
+    Args:
+        rounds, tasks: of each learner.
+        budget: of all learners and of all runs that decide, together.
+    """
 
     def __init__(
         self,
         work: Work,
         start: Bundle,
+        *,
         metric: str,
         worth: float,
         fresh: Sequence[Task],
         groups: Sequence[Group] | None,
-        meter: Meter,
+        rounds: int | None,
+        tasks: int | None,
+        budget: Budget | None,
     ) -> None:
         self.work, self.start, self.metric, self.worth = work, start, metric, worth
-        self.fresh, self.groups, self.meter = fresh, groups, meter
+        self.fresh, self.groups, self.meter = fresh, groups, Meter(budget)
+        self.rounds, self.tasks = rounds, tasks
         self.best, self.best_name = start, "the start"
         self.candidates: list[Candidate] = []
         self._seconds = self._cpu = 0.0
         self._evaluated: set[tuple[str, str]] = set()
-        # What was run to decide is not run again when a composition is gone on with.
+        # Runs that decided are not made again when a composition is resumed.
         self._log = Log(work.store, f"{work.name}/compose/{start.id}")
 
-    async def begin(self) -> None:
-        """Measure the start."""
+    async def run(self, optimizers: Sequence[Optimizer] | Mapping[str, Optimizer]) -> Improvement:
+        """One learner after the other.
+
+        Raises:
+            InputError: no validation task, or no learner.
+        """
+        learners = named(optimizers)
+        if not learners or not self.work.validation:
+            raise InputError(
+                f"composing {len(learners)} learner(s) on {len(self.work.validation)} validation tasks: there must be "
+                "one of each at least, for a learner enters by what it adds on validation"
+            )
         self._reserve(self.start, self.work.validation, "validation")
         await self.work.record_baseline(self.start)
+        for later, (name, optimizer) in zip(reversed(range(len(learners))), learners.items(), strict=True):
+            await self._learn(name, optimizer, later)
+        return Improvement(
+            bundle=self.best,
+            parent=self.start,
+            optimizer="compose",
+            rounds=len(self.candidates),
+            rollouts=int(self.meter.spent["rollouts"]),
+            seconds=self._seconds,
+            cpu_seconds=self._cpu,
+            reason=". ".join(candidate.reason for candidate in self.candidates),
+            candidates=tuple(self.candidates),
+            fallbacks=fallbacks_of(self.candidates),
+        )
 
-    async def learn(
-        self, name: str, optimizer: Optimizer, *, rounds: int | None, tasks: int | None, later: int
-    ) -> None:
+    async def _learn(self, name: str, optimizer: Optimizer, later: int) -> None:
         """One learner, from the best so far; as far as the budget goes `later` others can be compared after it."""
         groups = self.groups if takes_records(optimizer) else None
         try:
@@ -254,14 +258,14 @@ class _Composition:
             improvement = await self.work.improve(
                 optimizer,
                 bundle=self.best,
-                rounds=rounds,
-                tasks=tasks,
+                rounds=self.rounds,
+                tasks=self.tasks,
                 groups=groups,
                 label=name,
                 within=Meter(Budget(rollouts=allowed), parent=self.meter),
             )
         except (TrainingRefused, BudgetExceeded, InputError) as refused:
-            # An agent without weights, say, is nothing for one learner, and no reason to lose the others' work.
+            # One learner cannot use an agent without weights, say: that is not a reason to lose the others' work.
             self._left_out(name, f"{name} learned nothing: {refused}")
             return
         self._seconds += improvement.seconds
@@ -292,15 +296,16 @@ class _Composition:
     ) -> Gain:
         """The gain over the best so far, on more and more evidence while it is close."""
         gain, new = Gain(), improvement.bundle
-        asked = [task.id for task in (*self.work.validation, *self.fresh)]
-        key = digest((self.best.id, new.id, self.metric, self.worth, asked, self.work.seed))
+        task_ids = [task.id for task in (*self.work.validation, *self.fresh)]
+        # Everything that the comparison depends on: a resumed composition must not take another one's answer.
+        key = digest((self.best.id, new.id, self.metric, self.worth, task_ids, self.work.seed))
         if key in self._log:
-            known = self._log.get(key)
-            for row in known["pairs"]:
+            recorded = self._log.get(key)
+            for row in recorded["pairs"]:
                 gain.take(*row)
-            gain.broken = known["broken"]
+            gain.broken = recorded["broken"]
             # What is left for the learners after it must be what it was.
-            self.meter.settle(rollouts=known["rollouts"])
+            self.meter.settle(rollouts=recorded["rollouts"])
             self._evaluated |= {(self.best.id, "validation"), (new.id, "validation")}
             return gain
         before = self.meter.spent["rollouts"]
@@ -327,15 +332,15 @@ class _Composition:
         )
         return gain
 
-    async def _ran(self, gain: Gain, place: str, old: Bundle, new: Bundle, tasks: Sequence[Task]) -> None:
+    async def _ran(self, gain: Gain, source: str, old: Bundle, new: Bundle, tasks: Sequence[Task]) -> None:
         sides = []
         for bundle in (old, new):
-            self._reserve(bundle, tasks, place)
-            if place == "validation":
+            self._reserve(bundle, tasks, source)
+            if source == "validation":
                 sides.append(await self.work.evaluate(bundle))
             else:
                 sides.append(await self.work.collect(bundle, tasks, seed=4, label=COMPARED))
-        gain.add(place, sides[0], sides[1], self.metric)
+        gain.add(source, sides[0], sides[1], self.metric)
 
     def _allowance(self, learners: int) -> int | None:
         """Rollouts that a learner may take so that it and those after it can be compared; None without a limit.
@@ -343,43 +348,30 @@ class _Composition:
         Raises:
             BudgetExceeded: not even this one could be.
         """
-        left, each = self.meter.left("rollouts"), len(self.work.validation)
-        if left is None:
+        remaining, per_learner = self.meter.left("rollouts"), len(self.work.validation)
+        if remaining is None:
             return None
-        if left < each:
-            raise BudgetExceeded(f"{left:g} rollouts of the budget are left, and comparing it takes {each}")
-        return int(left - each * min(learners, left // each))
+        if remaining < per_learner:
+            raise BudgetExceeded(
+                f"{remaining:g} rollouts of the budget are left, and comparing it takes {per_learner}"
+            )
+        return int(remaining - per_learner * min(learners, remaining // per_learner))
 
-    def _reserve(self, bundle: Bundle, tasks: Sequence[Task], place: str) -> None:
-        if (bundle.id, place) not in self._evaluated:
+    def _reserve(self, bundle: Bundle, tasks: Sequence[Task], source: str) -> None:
+        if (bundle.id, source) not in self._evaluated:
             self.meter.reserve(rollouts=len(tasks))
-            self._evaluated.add((bundle.id, place))
-
-    def improvement(self) -> Improvement:
-        """What it came to."""
-        return Improvement(
-            bundle=self.best,
-            parent=self.start,
-            optimizer="compose",
-            rounds=len(self.candidates),
-            rollouts=int(self.meter.spent["rollouts"]),
-            seconds=self._seconds,
-            cpu_seconds=self._cpu,
-            reason=". ".join(candidate.reason for candidate in self.candidates),
-            candidates=tuple(self.candidates),
-            fallbacks=fallbacks_of(self.candidates),
-        )
+            self._evaluated.add((bundle.id, source))
 
 
-def parts_of(groups: Sequence[Group], count: int = FOLDS) -> list[list[Group]]:
-    """The groups in at most `count` parts of about equal size; a task group (a task without one) is never divided.
+def parts_of(groups: Sequence[Group]) -> list[list[Group]]:
+    """The groups in at most FOLDS parts of about equal size; a task group (a task without one) is never divided.
 
     Dealt by size and not hashed: of three task groups a hash leaves parts empty, and a large one beside others.
     """
     members: dict[str, list[Group]] = {}
     for group in groups:
         members.setdefault(group.task.group or group.task.id, []).append(group)
-    parts: list[list[Group]] = [[] for _ in range(min(count, len(members)))]
+    parts: list[list[Group]] = [[] for _ in range(min(FOLDS, len(members)))]
     for name in sorted(members, key=lambda name: (-len(members[name]), digest(("part", name)))):
         min(parts, key=len).extend(members[name])
     return parts
@@ -542,9 +534,10 @@ async def beside_fidelity(
     measure = getattr(env, "fidelity", None)
     if measure is None:
         return verdict
-    chosen = [each for each in rewards if name_of(each) == metric]
-    found = await measure([each for group in baseline for each in group.trajectories], chosen or rewards)
-    return verdict if found is None else replace(verdict, reasons=(*verdict.reasons, found.sentence))
+    deciding = [reward for reward in rewards if name_of(reward) == metric]
+    runs = [run for group in baseline for run in group.trajectories]
+    fidelity = await measure(runs, deciding or rewards)
+    return verdict if fidelity is None else replace(verdict, reasons=(*verdict.reasons, fidelity.sentence))
 
 
 def between_different(

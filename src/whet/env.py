@@ -25,7 +25,7 @@ from .types import Budget, Bundle, Failure, Fault, Json, Outcome, Step, Task, Tr
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """What an Env answers; unpacks as Gymnasium's five values."""
+    """An Env's answer to an action; unpacks as Gymnasium's five values."""
 
     observation: Json
     reward: float | None = None
@@ -89,7 +89,7 @@ class Transition:
 
 @asynccontextmanager
 async def held(env: EnvFactory, bundle: Bundle) -> AsyncIterator[None]:
-    """What the factory holds for rollouts of one bundle; nothing where it holds nothing."""
+    """The factory's resources for rollouts of one bundle, if it holds any."""
     opened = getattr(env, "held", None)
     if opened is None:
         yield
@@ -147,7 +147,7 @@ async def _episode(
     prefix: Sequence[Json],
 ) -> Trajectory:
     steps: list[Step] = []
-    taken = 0  # of the env; in `steps` lie those of a traced agent, too
+    env_steps = 0  # of the env; in `steps` lie those of a traced agent, too
     started, clock = time.time(), time.perf_counter()
     outcome, error, output = Outcome.UNKNOWN, None, None
     forced = list(prefix)
@@ -157,15 +157,15 @@ async def _episode(
     except Exception as exception:
         outcome, error = Outcome.INFRASTRUCTURE_ERROR, _failure(Fault.ENVIRONMENT, exception)
     while error is None:
-        if limit.steps is not None and taken >= limit.steps:
+        if limit.steps is not None and env_steps >= limit.steps:
             outcome = Outcome.TRUNCATED
             break
         if limit.seconds is not None and time.perf_counter() - clock >= limit.seconds:
             outcome = Outcome.TIMEOUT
             break
         before = time.perf_counter()
-        left = None if limit.seconds is None else limit.seconds - (before - clock)
-        action = Action(forced.pop(0)) if forced else await _decided(policy, observation, left)
+        seconds_left = None if limit.seconds is None else limit.seconds - (before - clock)
+        action = Action(forced.pop(0)) if forced else await _decided(policy, observation, seconds_left)
         if isinstance(action, _Undecided):
             outcome, error = action.outcome, action.error
             break
@@ -192,7 +192,7 @@ async def _episode(
         steps.append(step)
         if error is not None:
             break
-        taken += 1
+        env_steps += 1
         steps.extend(placed(action.steps, steps, step.id))
         observation, output = result.observation, action.value
         if done:
@@ -303,9 +303,9 @@ class FourValueEnv:
     def reset(self, task: Task, seed: int) -> Json:
         """The wrapped env's first observation."""
         takes_task = any(
-            given.name in ("task", "task_id") or given.default is given.empty
-            for given in inspect.signature(self.env.reset).parameters.values()
-            if given.kind in (given.POSITIONAL_ONLY, given.POSITIONAL_OR_KEYWORD)
+            parameter.name in ("task", "task_id") or parameter.default is parameter.empty
+            for parameter in inspect.signature(self.env.reset).parameters.values()
+            if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
         )
         observation = self.env.reset(task.id) if takes_task else self.env.reset()
         self._running = True
@@ -345,8 +345,10 @@ async def check_env(make: EnvFactory, task: Task, actions: Sequence[Json], *, se
     try:
         await _held(make, task, actions, seed)
     except Exception as error:
-        what = str(error) if isinstance(error, ContractError) else f"raised {type(error).__name__}: {error}"
-        raise ContractError(f"{type(make()).__name__}: {what}") from error
+        problem = (
+            str(error) if isinstance(error, ContractError) else f"raised {type(error).__name__}: {error}"
+        )
+        raise ContractError(f"{type(make()).__name__}: {problem}") from error
 
 
 async def _held(make: EnvFactory, task: Task, actions: Sequence[Json], seed: int) -> None:
@@ -382,8 +384,8 @@ async def _must_refuse(env: Env, action: Json, when: str) -> None:
 
 
 async def _played(env: Env, task: Task, actions: Sequence[Json], seed: int) -> list[Any]:
-    given: list[Any] = [await _resolved(env.reset(task, seed))]
-    seen: list[Any] = [(_as_json(given[0]), None, False)]
+    observations: list[Any] = [await _resolved(env.reset(task, seed))]
+    transitions: list[Any] = [(_as_json(observations[0]), None, False)]
     for number, action in enumerate(actions):
         result = _five(await _resolved(env.step(action)))
         if result.reward is not None and result.reward != result.reward:
@@ -391,11 +393,13 @@ async def _played(env: Env, task: Task, actions: Sequence[Json], seed: int) -> l
         ended = result.terminated or result.truncated
         if ended != (number == len(actions) - 1):
             raise ContractError(f"action {number} {'ended' if ended else 'did not end'} the episode")
-        given.append(result.observation)
-        seen.append((_as_json(result.observation), result.reward, ended))
-    if [_as_json(observation) for observation in given] != [observation for observation, _, _ in seen]:
+        observations.append(result.observation)
+        transitions.append((_as_json(result.observation), result.reward, ended))
+    if [_as_json(observation) for observation in observations] != [
+        observation for observation, _, _ in transitions
+    ]:
         raise ContractError("an observation changed after it was given; give a copy")
-    return seen
+    return transitions
 
 
 def _as_json(observation: Any) -> bytes:

@@ -1,4 +1,4 @@
-"""Half a character: the lone surrogate that a text ends in which was cut inside an emoji.
+"""Repairs lone UTF-16 surrogates (from text cut inside an emoji), which msgspec cannot encode.
 
 JavaScript and Python keep one in a string and write it to JSON as `\\ud83d`.  It stands for no character,
 UTF-8 cannot carry it, and msgspec neither reads nor writes it: one such text would cost the whole batch, answer

@@ -17,7 +17,7 @@ from pathlib import Path
 from .agent_env import Calls
 from .budget import Meter
 from .checkpoint import Course, evidence_of
-from .composition import Contender, beside_fidelity, between_different, compose, judge
+from .composition import Composition, Contender, beside_fidelity, between_different, judge
 from .data import lineage
 from .data.splits import split
 from .env import EnvFactory
@@ -49,7 +49,7 @@ from .types import (
 )
 
 REMEMBERED = 16
-"""Evaluations on train or validation that are remembered; of the gate all are, for nobody looks twice."""
+"""Evaluations on train or validation that are remembered; of the gate all are, for it is run once."""
 
 
 class Experiment:
@@ -98,6 +98,7 @@ class Experiment:
             )
         self.seed, self.store, self.name = seed, store, name
         self.record, self.progress = record, progress
+        self.env, self.policy, self.rewards = env, maker, tuple(rewards)
         admit(rewards, tasks)
         self._episodes = Episodes(
             env=env,
@@ -127,18 +128,6 @@ class Experiment:
             )
         self._evaluated: OrderedDict[tuple[str, Split, int], list[Group]] = OrderedDict()
         self._known: dict[str, Bundle] = {}
-
-    @property
-    def env(self) -> EnvFactory:
-        return self._episodes.env
-
-    @property
-    def policy(self) -> PolicyFactory:
-        return self._episodes.policy
-
-    @property
-    def rewards(self) -> Sequence[Reward]:
-        return self._episodes.rewards
 
     @property
     def rollouts(self) -> int:
@@ -186,8 +175,8 @@ class Experiment:
     async def evaluate(self, bundle: Bundle, split: Split = Split.VALIDATION, *, n: int = 1) -> list[Group]:
         """Trajectories of `bundle` on one split, the same seeds for every bundle.
 
-        They are run once. Asked again they come from memory, without steps and output: outcome and scores are
-        all that anything is judged by, and the record has the rest.
+        They are run once. Later calls get them from memory, without steps and output: only outcome and scores
+        are judged by, and the record has the rest.
         """
         key = (bundle.id, split, n)
         if key in self._evaluated:
@@ -199,9 +188,9 @@ class Experiment:
         self._evaluated[key] = [
             Group(group.task, tuple(abridged(run) for run in group.trajectories)) for group in groups
         ]
-        others = [other for other in self._evaluated if other[1] is not Split.GATE]
-        for other in others[:-REMEMBERED]:
-            del self._evaluated[other]
+        others = [earlier for earlier in self._evaluated if earlier[1] is not Split.GATE]
+        for earlier in others[:-REMEMBERED]:
+            del self._evaluated[earlier]
         return groups
 
     async def record_baseline(self, bundle: Bundle | None = None) -> dict[str, float]:
@@ -229,10 +218,10 @@ class Experiment:
         asynchronous: PipelineOptions | None = None,
         watch: Watch | None = None,
     ) -> Improvement:
-        """Let one optimizer learn; goes on from the store's checkpoint if there is one.
+        """Let one optimizer learn; resumes from the store's checkpoint if there is one.
 
         A checkpoint of another start, other settings (`Optimizer.identity`), other groups or another seed is not
-        gone on from: the optimizer begins anew, and `progress` says why.
+        resumed: the optimizer begins anew, and `progress` gives the reason.
 
         Args:
             bundle: where to start; the empty Bundle (every resource at its default) if None.
@@ -243,9 +232,9 @@ class Experiment:
                 None: of a learner that asks for no rollouts (group_size 0) what `recorded` gives.
             budget: of the optimizer's rollouts.
             label: distinguishes two runs of one optimizer in the same experiment.
-            within: what is spent counts there too; how several calls share one budget.
+            within: a meter on which the spending counts too, so that several calls share one budget.
             asynchronous: run the rollouts beside training, in a pipeline; the Improvement has their accounts.
-            watch: told the number and all metrics of each round, in the place of `progress`.
+            watch: called with the number and all metrics of each round, in the place of `progress`.
 
         Raises:
             TrainingRefused: from the optimizer.
@@ -258,7 +247,7 @@ class Experiment:
             self._refuse_gate([group.task for group in groups])
         elif asynchronous is None:
             groups = await self.evidence(optimizer)
-        # What is learned from once may have been joined by new ones since.
+        # An on-policy learner uses a group once, and new ones may have been recorded since: they are no new start.
         course = self._course(key, optimizer, parent, None if optimizer.on_policy else groups)
         meter = Meter(budget, parent=within)
         meter.settle(**course.spent)
@@ -270,8 +259,8 @@ class Experiment:
             self.baseline = await once(log, "baseline", partial(self.record_baseline, parent))
 
         async def episode(bundle: Bundle, task: Task, seed: int, /) -> Trajectory:
-            found = await self._episodes.run(bundle, [task], 1, seed=seed, phase=key, share=self.record)
-            return found[0].trajectories[0]
+            groups = await self._episodes.run(bundle, [task], 1, seed=seed, phase=key, share=self.record)
+            return groups[0].trajectories[0]
 
         source = source_of(
             optimizer,
@@ -320,7 +309,7 @@ class Experiment:
     def _course(
         self, key: str, optimizer: Optimizer, parent: Bundle, groups: Sequence[Group] | None
     ) -> Course:
-        """Where this `improve` stands: at its checkpoint, or at the start."""
+        """The course of this `improve`: of its checkpoint, or a new one."""
         start = {
             "the bundle that it starts from": parent.id,
             "the optimizer's settings": getattr(optimizer, "identity", ""),
@@ -331,7 +320,7 @@ class Experiment:
         saved = self.store.state(key) if self.store is not None else None
         if saved is not None:
             before = saved.get("start", start)
-            changed = [what for what in start if before.get(what) != start[what]]
+            changed = [setting for setting in start if before.get(setting) != start[setting]]
             if not changed:
                 return Course.of(saved, start, key)
             # The log of the work before would give its answers to other questions.
@@ -345,7 +334,7 @@ class Experiment:
             self.store.put_state(key, course.saved())
 
     def _context(self, number: int, key: str, meter: Meter, folder: Path, course: Course) -> Context:
-        # Chance must not hang on what the experiment is called: a second job in a store is the first one again.
+        # Without the experiment's name: a second job in a store draws the same numbers as the first.
         label = key.removeprefix(f"{self.name}/")
 
         async def allowed(
@@ -402,9 +391,9 @@ class Experiment:
             against: the baseline; of an Improvement what it was learned from, else the empty Bundle.
             metric: name of the Score that decides, in [0, 1].
             margin: 0 asks for superiority; d > 0 for not being worse by more than d.
-            guardrails: what must not get worse.
+            guardrails: metrics that must not get worse.
             alpha: chance of promoting anything where nothing has an effect.
-            label: what the Verdict calls the baseline.
+            label: the Verdict's name for the baseline.
 
         Raises:
             GateError: there is nothing to compare, not even a task that no contender learned from; or a value
@@ -414,13 +403,13 @@ class Experiment:
         bundles = [candidate] if isinstance(candidate, Bundle) else [candidate.bundle, *candidate.fallbacks]
         if isinstance(candidate, Improvement):
             against = candidate.parent if against is None else against
-            names = {one.bundle.id: one.name for one in candidate.candidates if one.entered}
+            names = {learner.bundle.id: learner.name for learner in candidate.candidates if learner.entered}
         against = against or Bundle()
-        seen = self._seen_of_gate((against, *bundles))
+        excluded = self._seen_of_gate((against, *bundles))
         for bundle in (against, *bundles):
             self._known[bundle.id] = bundle
             groups = await self.evaluate(bundle, Split.GATE)
-            groups = [group for group in groups if group.task.id not in seen]
+            groups = [group for group in groups if group.task.id not in excluded]
             contenders.append(Contender(names.get(bundle.id, "the candidate"), bundle.id, groups))
         verdict = judge(
             contenders[1:],
@@ -434,28 +423,26 @@ class Experiment:
         )
         ran = await self.evaluate(against, Split.GATE)  # remembered
         verdict = await beside_fidelity(verdict, self.env, ran, self.rewards, metric=metric)
-        # Of a policy of the user's own nobody knows what it takes from its Bundle.
+        # The reads of a policy of the user's own are not tracked, so there None stands for them.
         read: set[str] | None = None
         if isinstance(self.env, Calls) and self.policy == self.env.policy:
             sides = (verdict.candidate, against.id)
             read = set().union(*(self._episodes.read.get((id, Split.GATE.value), ()) for id in sides))
         verdict = between_different(verdict, self._known[verdict.candidate], against, read)
-        if seen:
-            left_out = (
-                f"{len(seen)} of {len(self._gate)} gate tasks are left out, for a contender learned from them"
-            )
-            verdict = replace(verdict, reasons=(*verdict.reasons, left_out))
+        if excluded:
+            note = f"{len(excluded)} of {len(self._gate)} gate tasks are left out, for a contender learned from them"
+            verdict = replace(verdict, reasons=(*verdict.reasons, note))
         return record(self.store, verdict, (against, *bundles), experiment=self.name)
 
     def _seen_of_gate(self, bundles: Sequence[Bundle]) -> set[str]:
-        seen = set[str]().union(*(learned_from(bundle, self._gate, self.store) for bundle in bundles))
-        if seen and len(seen) == len(self._gate):
+        excluded = set[str]().union(*(learned_from(bundle, self._gate, self.store) for bundle in bundles))
+        if excluded and len(excluded) == len(self._gate):
             raise GateError(
-                f"all {len(seen)} gate tasks are of runs that a contender learned from, so they prove nothing. Give "
-                "tasks that nothing learned from (whet gate --data), or record new runs, or train on a part of the "
-                "record"
+                f"all {len(excluded)} gate tasks are of runs that a contender learned from, so they prove nothing. "
+                "Give tasks that nothing learned from (whet gate --data), or record new runs, or train on a part of "
+                "the record"
             )
-        return seen
+        return excluded
 
     async def compose(
         self,
@@ -497,10 +484,9 @@ class Experiment:
             GateError: a gate task is in `fresh`.
         """
         self._refuse_gate(fresh)
-        improvement = await compose(
+        composition = Composition(
             self,
-            optimizers,
-            start=bundle or Bundle(),
+            bundle or Bundle(),
             metric=metric,
             worth=worth,
             fresh=fresh,
@@ -509,7 +495,8 @@ class Experiment:
             tasks=tasks,
             budget=budget,
         )
-        self._known.update({one.bundle.id: one.bundle for one in improvement.candidates})
+        improvement = await composition.run(optimizers)
+        self._known.update({learner.bundle.id: learner.bundle for learner in improvement.candidates})
         return improvement
 
     async def recorded(self, tasks: Sequence[Task] | None = None) -> list[Group]:

@@ -30,11 +30,11 @@ MAX_EXCLUDED = 0.1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """What one side did on one task, as the gate sees it."""
+    """One side's result on one task."""
 
     task: str
     group: str = ""
-    """What the task shares with others: mailbox, database, repository. Empty: it stands alone."""
+    """The mailbox, database or repository that the task shares with others. Empty: it stands alone."""
     scores: Mapping[str, float | None] = field(default_factory=dict)
     """Metric → value; None means should have been scored and was not."""
     outcome: Outcome = Outcome.UNKNOWN
@@ -371,8 +371,8 @@ class _Rail:
         return self._slack.interval(extra=1.0 if self._rates else 0.0)[0]
 
     def holds(self) -> bool:
-        seen = self._slack.n + self._missing
-        return self._slack.n > 0 and self._missing <= MAX_EXCLUDED * seen and self._low() >= 0
+        total = self._slack.n + self._missing
+        return self._slack.n > 0 and self._missing <= MAX_EXCLUDED * total and self._low() >= 0
 
     def sentence(self) -> str:
         rail = self.guardrail
@@ -408,35 +408,37 @@ def pairs(baseline: Side, candidate: Side) -> list[Pair]:
 
 
 def _by_task(side: Side, name: str) -> dict[str, Result]:
-    found: dict[str, Result] = {}
+    by_task: dict[str, Result] = {}
     twice = 0
-    for one in side.values() if isinstance(side, Mapping) else side:
-        result = one if isinstance(one, Result) else _result(one)
-        twice += result.task in found
-        found[result.task] = result
+    for runs in side.values() if isinstance(side, Mapping) else side:
+        result = runs if isinstance(runs, Result) else _result(runs)
+        twice += result.task in by_task
+        by_task[result.task] = result
     if twice:
         raise GateError(f"{twice} results on the {name}'s side repeat a task: give one per task, or Groups")
-    return found
+    return by_task
 
 
-def _result(one: Group | Trajectory) -> Result:
+def _result(task_runs: Group | Trajectory) -> Result:
     """Runs of one task as one Result: means over the runs that no machine broke."""
-    runs = one.trajectories if isinstance(one, Group) else (one,)
-    whole = [run for run in runs if run.outcome is not Outcome.INFRASTRUCTURE_ERROR]
-    if not whole:
-        return Result(task=one.task.id, group=one.task.group, outcome=Outcome.INFRASTRUCTURE_ERROR)
-    each = [
+    runs = task_runs.trajectories if isinstance(task_runs, Group) else (task_runs,)
+    unbroken = [run for run in runs if run.outcome is not Outcome.INFRASTRUCTURE_ERROR]
+    if not unbroken:
+        return Result(
+            task=task_runs.task.id, group=task_runs.task.group, outcome=Outcome.INFRASTRUCTURE_ERROR
+        )
+    outcomes = [
         Result(task=run.task.id, scores={name: run.score(name) for name in run.scores}, outcome=run.outcome)
-        for run in whole
+        for run in unbroken
     ]
-    names = {name for run in each for name in run.scores} | {"success"}
+    names = {name for run in outcomes for name in run.scores} | {"success"}
     scores: dict[str, float | None] = {}
     for name in sorted(names):
-        values = [value for run in each if (value := run.value(name)) is not None]
+        values = [value for run in outcomes if (value := run.value(name)) is not None]
         # A run without its score leaves the task without one: the rest might be the lucky ones.
-        scores[name] = sum(values) / len(values) if values and len(values) == len(each) else None
+        scores[name] = sum(values) / len(values) if values and len(values) == len(outcomes) else None
     tainted = next((how for run in runs if (how := _tainted(run))), "")
-    return Result(task=one.task.id, group=one.task.group, scores=scores, tainted=tainted)
+    return Result(task=task_runs.task.id, group=task_runs.task.group, scores=scores, tainted=tainted)
 
 
 def _tainted(run: Trajectory) -> str:

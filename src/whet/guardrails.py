@@ -21,7 +21,7 @@ class Guardrail:
     """A metric in which the candidate must not be worse by more than `margin`.
 
     It holds when the whole 95 % interval, clustered by group, lies within the margin: "not shown to
-    be worse" is not enough, it must be shown to be no worse.
+    be worse" is not enough, it must be shown not to be worse.
 
     Raises:
         GateError: the margin is not above 0 (nothing finite proves "not worse by anything").
@@ -42,7 +42,7 @@ class Guardrail:
 
     @property
     def rises(self) -> bool:
-        """Whether higher is better.
+        """True if higher is better.
 
         Raises:
             GateError: neither this nor the metric's name says so.
@@ -72,9 +72,9 @@ def directed(guardrails: Sequence[Guardrail], rewards: Iterable[Reward]) -> list
     Raises:
         GateError: one has none.
     """
-    known = {name_of(each): getattr(each, "higher_is_better", None) for each in rewards}
-    given = [
-        replace(each, higher_is_better=known.get(each.metric)) if each.higher_is_better is None else each
-        for each in guardrails
+    directions = {name_of(reward): getattr(reward, "higher_is_better", None) for reward in rewards}
+    rails = [
+        replace(rail, higher_is_better=directions.get(rail.metric)) if rail.higher_is_better is None else rail
+        for rail in guardrails
     ]
-    return [replace(each, higher_is_better=each.rises) for each in given]
+    return [replace(rail, higher_is_better=rail.rises) for rail in rails]

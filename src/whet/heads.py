@@ -22,7 +22,7 @@ from .errors import InputError
 from .types import Json, Outcome, Score, Trajectory, Version
 
 Candidate = Mapping[str, Json]
-"""What is known of one candidate: name → number; what is not a number is not looked at."""
+"""One candidate: name → number; entries that are not numbers are ignored."""
 
 _ZERO = 1e-35  # LightGBM's kZeroThreshold
 _CATEGORICAL, _DEFAULT_LEFT = 1, 2
@@ -61,14 +61,14 @@ class Forest:
         width = min(size for size in _WIDTHS if size >= most)
         self._length = len(trees) * width // 8
         self._words = struct.Struct(f"<{len(trees)}{_WIDTHS[width]}")
-        self._leaves = [{1 << place: value for place, value in enumerate(tree.values)} for tree in trees]
+        self._leaves = [{1 << leaf: value for leaf, value in enumerate(tree.values)} for tree in trees]
         self._full = (1 << len(trees) * width) - 1
         nodes: dict[int, list[tuple[float, int, int]]] = {}
         for number, tree in enumerate(trees):
-            for feature, threshold, decision, left in tree.nodes:
+            for feature, threshold, decision, left_bits in tree.nodes:
                 if feature >= len(self.features):
                     raise InputError(f"the model splits on feature {feature} of {len(self.features)}")
-                nodes.setdefault(feature, []).append((threshold, decision, left << number * width))
+                nodes.setdefault(feature, []).append((threshold, decision, left_bits << number * width))
         self._tables = [(feature, *self._table(nodes[feature])) for feature in sorted(nodes)]
 
     def raw(self, values: Sequence[float | None]) -> float:
@@ -109,14 +109,14 @@ class Forest:
                 at += 1
             masks.append(mask)
         zero = missing = self._full
-        for threshold, decision, left in nodes:
+        for threshold, decision, left_bits in nodes:
             kind = decision >> 2 & 3
             default, ordinary = bool(decision & _DEFAULT_LEFT), threshold >= 0.0
             # LightGBM reads a missing value as zero where the split was not trained with missing ones.
             if not (default if kind == _MISSING_ZERO else ordinary):
-                zero &= ~left
+                zero &= ~left_bits
             if not (ordinary if kind not in (_MISSING_ZERO, _MISSING_NAN) else default):
-                missing &= ~left
+                missing &= ~left_bits
         return thresholds, masks, zero, missing
 
 
@@ -129,18 +129,18 @@ class _Tree:
             raise ValueError("it has categorical splits")
         if int(block.get("is_linear", "0")):
             raise ValueError("it has linear leaves")
-        given = _numbers(block["leaf_value"], self.leaves)
+        leaf_values = _numbers(block["leaf_value"], self.leaves)
         self.values: list[float] = []
         self.nodes: list[tuple[int, float, int, int]] = []
         """Feature, threshold, decision type, bits of the leaves on its left."""
         if self.leaves == 1:
-            self.values = given
+            self.values = leaf_values
             return
         inner = self.leaves - 1
         feature = [int(part) for part in _numbers(block["split_feature"], inner)]
         threshold = _numbers(block["threshold"], inner)
         decision = [int(part) for part in _numbers(block["decision_type"], inner)]
-        left, right = (
+        left_child, right = (
             [int(part) for part in _numbers(block[side], inner)] for side in ("left_child", "right_child")
         )
         if any(kind & _CATEGORICAL for kind in decision):
@@ -151,9 +151,9 @@ class _Tree:
             if depth > inner or len(self.values) >= self.leaves:
                 raise ValueError("its nodes do not form a tree")
             if node < 0:
-                self.values.append(given[~node])
+                self.values.append(leaf_values[~node])
                 return 1 << len(self.values) - 1
-            below = visit(left[node], depth + 1)
+            below = visit(left_child[node], depth + 1)
             self.nodes.append((feature[node], threshold[node], decision[node], below))
             return below | visit(right[node], depth + 1)
 
@@ -202,13 +202,13 @@ def _sigmoid(header: Mapping[str, str]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What one decision looked at."""
+    """The candidates that one decision saw."""
 
     candidates: Sequence[Candidate]
     remaining: bool
-    """True while there is something left to look at, or where that is not said."""
+    """True while there are more candidates to look at, or where that is not recorded."""
     told: bool = False
-    """Whether it is said."""
+    """True if it is recorded."""
 
 
 def seen(observation: Json, key: str | None = None, remaining: str = "remaining") -> Seen | None:
@@ -224,16 +224,20 @@ def seen(observation: Json, key: str | None = None, remaining: str = "remaining"
     named: dict[str, Json] = {}
     if isinstance(observation, Mapping):
         if isinstance(observation.get("args"), (list, tuple)):
-            named = {str(place): each for place, each in enumerate(observation["args"])}
+            named = {str(position): argument for position, argument in enumerate(observation["args"])}
             named |= observation.get("kwargs") or {}
         else:
             named = dict(observation)
     elif isinstance(observation, (list, tuple)):
-        direct = all(isinstance(each, Mapping) for each in observation)
-        named = {"0": observation} if direct else {str(place): each for place, each in enumerate(observation)}
+        direct = all(isinstance(argument, Mapping) for argument in observation)
+        named = (
+            {"0": observation}
+            if direct
+            else {str(position): argument for position, argument in enumerate(observation)}
+        )
     chosen = named.get(key) if key is not None and key in named else None
     if chosen is None:
-        chosen = next((each for each in named.values() if _candidates(each)), None)
+        chosen = next((argument for argument in named.values() if _candidates(argument)), None)
     if chosen is None or not _candidates(chosen):
         return None
     if remaining in named:
@@ -244,7 +248,7 @@ def seen(observation: Json, key: str | None = None, remaining: str = "remaining"
 
 
 def _candidates(value: Json) -> bool:
-    return isinstance(value, (list, tuple)) and all(isinstance(each, Mapping) for each in value)
+    return isinstance(value, (list, tuple)) and all(isinstance(candidate, Mapping) for candidate in value)
 
 
 def vector(candidate: Candidate, features: Sequence[str]) -> list[float | None]:
@@ -266,7 +270,7 @@ class HeadDecision:
         original: the function that it stands in for; its signature names the arguments.
 
     Raises:
-        InputError: the Version is no head, or its model cannot be read.
+        InputError: the Version is not a head, or its model cannot be read.
     """
 
     def __init__(self, version: Version, original: Callable[..., Any] | None = None) -> None:
@@ -291,7 +295,7 @@ class HeadDecision:
             self._names = list(inspect.signature(original).parameters)
 
     def probability(self, candidate: Candidate) -> float:
-        """That accepting this candidate is right; 0 if it may not be accepted."""
+        """Probability that accepting this candidate is right; 0 if it may not be accepted."""
         for name, least in self.at_least.items():
             value = candidate.get(name)
             if not isinstance(value, (int, float)) or value < least:
@@ -319,7 +323,7 @@ class HeadDecision:
         """The decision, called as the function it stands in for."""
         named = dict(zip(self._names, args, strict=False)) if self._names else dict(enumerate(args))
         looked = seen(
-            {**{str(name): each for name, each in named.items()}, **kwargs}, self.key, self.remaining
+            {**{str(name): argument for name, argument in named.items()}, **kwargs}, self.key, self.remaining
         )
         if looked is None:
             raise InputError(
@@ -335,7 +339,7 @@ def load_head(version: Version, original: Callable[..., Any] | None = None) -> H
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """How the decisions of one trajectory ended."""
+    """The last decision of one trajectory."""
 
     candidates: Sequence[Candidate]
     choice: int | None
@@ -345,7 +349,7 @@ class Decided:
 def decided(
     trajectory: Trajectory, resource: str, key: str | None = None, remaining: str = "remaining"
 ) -> Decided | None:
-    """The last decision that `resource` took in a trajectory, None if it took none that can be read."""
+    """The last decision that `resource` took in a trajectory; None if none can be read."""
     for step in reversed(trajectory.steps):
         if step.kind != "function" or step.name != resource or step.error is not None:
             continue
@@ -353,8 +357,9 @@ def decided(
         if looked is None:
             continue
         action = step.action
-        whole = isinstance(action, int) and not isinstance(action, bool)
-        if whole and 0 <= action < len(looked.candidates):
+        # True is an int, and not an index
+        indexed = isinstance(action, int) and not isinstance(action, bool)
+        if indexed and 0 <= action < len(looked.candidates):
             return Decided(looked.candidates, action)
         return Decided(looked.candidates, None)
     return None
@@ -386,15 +391,15 @@ def judge(
         if trajectory.error is not None:
             return Score(name, 0.0, f"failed: {trajectory.error.type}", version.id)
         if read is not None:
-            found = read(trajectory)
+            decision = read(trajectory)
         else:
-            found = decided(trajectory, version.resource, head.key, head.remaining)
-        if found is None or not found.candidates:
+            decision = decided(trajectory, version.resource, head.key, head.remaining)
+        if decision is None or not decision.candidates:
             return Score(name, prior, "unknown without having looked", version.id)
-        if found.choice is not None:
-            value = head.probability(found.candidates[found.choice])
-            return Score(name, value, f"accepted candidate {found.choice}", version.id)
-        best = head.best(found.candidates)[1]
+        if decision.choice is not None:
+            value = head.probability(decision.candidates[decision.choice])
+            return Score(name, value, f"accepted candidate {decision.choice}", version.id)
+        best = head.best(decision.candidates)[1]
         return Score(name, min(1.0, rate * (1.0 - best)), f"unknown; best seen {best:.2f}", version.id)
 
     judged.__name__ = name
@@ -402,7 +407,7 @@ def judge(
 
 
 class RouterTable:
-    """Which policy takes which task, as a table that one can read.
+    """A readable table from the features of a task to the policy that takes it.
 
     Args:
         content: of a Version of kind `router`, as `optimizers.route.Route` makes it.
@@ -447,7 +452,7 @@ class RouterTable:
                 figures.append(f"{self.rates[key][arm]:.2f} ({count})" if arm in self.rates[key] else "-")
             label = ", ".join(_label(key)) or ("all tasks" if not self.by else "otherwise")
             rows.append([label, self.table.get(key, self.default), *figures])
-        widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
+        widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
         lines = (
             "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)) for row in rows
         )

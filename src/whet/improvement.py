@@ -1,4 +1,4 @@
-"""What learning came to: the improved Bundle with its history, and every candidate on the way."""
+"""The result of learning: the improved Bundle with its history, and every candidate on the way."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Candidate:
     name: str
     bundle: Bundle
     entered: bool
-    """Whether the composition went on from it."""
+    """True if the composition continued from it."""
     reason: str
     """Why it entered or was left out, with the evidence, in a sentence."""
     validation: float | None = None
@@ -30,15 +30,15 @@ class Candidate:
     """Standard error of `gain`, clustered by group; None of fewer than two groups."""
     pairs: int = 0
     rollouts: int = 0
-    """That its learner made."""
+    """Rollouts that its learner made."""
 
 
 @dataclass(slots=True)
 class Accounts:
-    """Where every rollout has gone that ran beside training."""
+    """Counts of the rollouts that ran beside training, by their fate."""
 
     asked: int = 0
-    """Rollouts begun, a retried one once."""
+    """Rollouts that were started, a retried one once."""
     finished: int = 0
     """Came back with a trajectory."""
     failed: int = 0
@@ -59,13 +59,13 @@ class Accounts:
 
     @property
     def balanced(self) -> bool:
-        """Whether every rollout that was begun is accounted for."""
+        """True if every rollout that was started is accounted for."""
         return self.asked == self.finished + self.failed + self.cancelled + self.running
 
 
 @dataclass(frozen=True, kw_only=True)
 class Improvement:
-    """What `Experiment.improve` or `Experiment.compose` came back with."""
+    """The result of `Experiment.improve` or `Experiment.compose`."""
 
     bundle: Bundle
     parent: Bundle
@@ -80,7 +80,7 @@ class Improvement:
     candidates: Sequence[Candidate] = ()
     """Of a composition: every learner's result in the order in which they were tried."""
     fallbacks: Sequence[Bundle] = ()
-    """What the gate judges in its place if `bundle` does not pass, in this order: simpler candidates."""
+    """Simpler candidates that the gate judges in its place, in this order, if `bundle` does not pass."""
 
     accounts: Accounts | None = None
     """Of rollouts that ran beside training."""
@@ -93,7 +93,7 @@ class Improvement:
 def diff(before: Bundle, after: Bundle) -> str:
     """Every resource that differs as a unified diff of its readable content.
 
-    One that a side does not name stands there at its default, if a program of this process has declared it.
+    If a side does not name a resource, its default stands there, if a program of this process has declared it.
     """
     parts: list[str] = []
     for name in sorted({*before, *after}):

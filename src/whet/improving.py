@@ -1,4 +1,4 @@
-"""The rounds of one `improve`: groups, a step, a checkpoint, until there is nothing more to do."""
+"""The rounds of one `improve`: groups, a step, a checkpoint, until there is nothing left to do."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .store import Log
 from .types import Bundle, Json
 
 Watch = Callable[[int, Mapping[str, float]], None]
-"""Told the number of a round, from 1, and all its metrics."""
+"""Called with the number of a round, from 1, and all its metrics."""
 
 
 def told(
@@ -25,7 +25,7 @@ def told(
 
 
 async def once(log: Log, key: str, measure: Callable[[], Awaitable[Json]]) -> Json:
-    """What the log has under `key`, measured and entered if there is nothing yet."""
+    """The log's entry under `key`, measured and entered if there is none yet."""
     if key not in log:
         await asyncio.wrap_future(log.put(key, await measure()))
     return log.get(key)
@@ -42,13 +42,13 @@ async def rounds_of(
     checkpoint: Callable[[Course], None],
     watch: Watch,
 ) -> None:
-    """Let an optimizer learn from a source's groups; `course` says how far it has come.
+    """Let an optimizer learn from a source's groups; `course` keeps its progress.
 
     Args:
         rounds: in all, those of earlier processes included; None until the optimizer is done, the source
             dry or the budget used up.
         context: of the round of this number, from 0.
-        watch: told each round before its checkpoint.
+        watch: called with each round before its checkpoint.
 
     Raises:
         TrainingRefused: from the optimizer.
@@ -62,11 +62,11 @@ async def rounds_of(
             if not source.more(number):
                 course.reason = source.ended
                 break
-            given = context(number)
+            round_context = context(number)
             try:
-                groups = await source.groups(number, course.live, given)
-                given.last = number + 1 == rounds or source.last(number, given)
-                update = await source.step(optimizer, course.live, groups, given)
+                groups = await source.groups(number, course.live, round_context)
+                round_context.last = number + 1 == rounds or source.last(number, round_context)
+                update = await source.step(optimizer, course.live, groups, round_context)
             except BudgetExceeded as exceeded:
                 if rounds is not None or not number:
                     raise
@@ -81,6 +81,7 @@ async def rounds_of(
             clock.stop(course)
             if _resumable(course.state) or course.done:
                 checkpoint(course)
+                # only after the checkpoint: a crash in between resumes from the one before
                 written = (course.live, course.state, len(course.metrics))
     clock.stop(course)
 
@@ -90,7 +91,7 @@ def _resumable(state: Json) -> bool:
 
 
 def _back_to(written: tuple[Bundle, Json, int], course: Course) -> None:
-    """Leave a course where it was last written: what came since lives in this process alone."""
+    """Take a course back to where it was last written: everything since then lives in this process only."""
     if _resumable(course.state):
         return
     course.live, course.state, rounds = written

@@ -1,4 +1,4 @@
-"""What learns: the Optimizer protocol, and what one is given and gives back.
+"""Learners: the Optimizer protocol, its Context and its Update.
 
 Every learner, from a knob search to multi-turn GRPO, has one signature,
 `async step(bundle, groups, context) -> Update`.  An Experiment (`experiment.py`) calls it,
@@ -15,17 +15,17 @@ from typing import Protocol, runtime_checkable
 
 from .budget import Meter
 from .store import Log
-from .types import Bundle, Group, Json, Outcome, Preference, Task
+from .types import Bundle, Group, Json, Outcome, Preference, Task, Trajectory
 
 
 class Progress(Protocol):
-    """Told what is under way, how far it is and what it has cost; the default says nothing."""
+    """Called with a subject, its progress and its cost; the default is silent."""
 
     def __call__(self, what: str, done: int, total: int | None = None, **figures: float | str) -> None: ...
 
 
 def quiet(what: str, done: int, total: int | None = None, **figures: float | str) -> None:
-    """The Progress that says nothing."""
+    """The silent Progress."""
 
 
 class Rollout(Protocol):
@@ -51,7 +51,7 @@ class Rollout(Protocol):
 
 @dataclass(kw_only=True)
 class Context:
-    """What an optimizer is given beside the groups."""
+    """An optimizer's means beside the groups."""
 
     rollout: Rollout
     train: Sequence[Task] = ()
@@ -67,24 +67,24 @@ class Context:
     baseline: Mapping[str, float] | None = None
     """Recorded mean of each score of the bundle before any learning; None if nothing was recorded."""
     state: Json = None
-    """What this optimizer's last Update carried; None on the first step."""
+    """The state of this optimizer's last Update; None on the first step."""
     last: bool = False
-    """No round follows, as far as is known: what is alive in memory alone must be written."""
+    """The last round, as far as is known: weights that are in memory alone must be written."""
     log: Log = field(default_factory=Log)
-    """Of this `improve`: model answers and other paid work, durable as they come, that an interrupted step
-    finds when it is run again."""
+    """Of this `improve`: model answers and other paid work, durable as they come; a step that is resumed
+    finds them there."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Update:
-    """What an optimizer made of its groups."""
+    """An optimizer's answer to its groups."""
 
     bundle: Bundle
     state: Json = None
-    """Whatever makes resuming exact; large tensors go to a file in `context.folder`, named here.
+    """All that exact resuming needs; large tensors go to a file in `context.folder`, named here.
 
     A mapping with `"resumable": False` is good in this process only: an interrupted `improve`
-    goes on from the round before it that can be resumed."""
+    resumes from the last round before it with another state."""
     metrics: Mapping[str, float] = field(default_factory=dict)
     done: bool = False
     """True when more rounds would change nothing (early stop, or an offline learner)."""
@@ -126,7 +126,35 @@ def means(groups: Sequence[Group]) -> dict[str, float]:
     for group in groups:
         for trajectory in group.trajectories:
             if trajectory.outcome is not Outcome.INFRASTRUCTURE_ERROR:
-                for name, one in trajectory.scores.items():
-                    if one.value is not None:
-                        values.setdefault(name, []).append(one.value)
-    return {name: sum(found) / len(found) for name, found in sorted(values.items())}
+                for name, score in trajectory.scores.items():
+                    if score.value is not None:
+                        values.setdefault(name, []).append(score.value)
+    return {name: sum(numbers) / len(numbers) for name, numbers in sorted(values.items())}
+
+
+def value_of(trajectory: Trajectory, score: str) -> float | None:
+    """The value of a trajectory to a learner that compares candidates; None if it has none, never 0 for missing.
+
+    Args:
+        score: name of a Score; `reward` is the sum of step rewards unless a Score has that name;
+            `success` is 1 or 0 by the outcome unless a Score has that name.
+
+    An infrastructure error is None whatever was scored: the candidate is not responsible for it.
+    """
+    if trajectory.outcome is Outcome.INFRASTRUCTURE_ERROR:
+        return None
+    if score in trajectory.scores:
+        value = trajectory.scores[score].value
+        return None if value is None or value != value else float(value)
+    if score == "reward":
+        return trajectory.reward
+    if score == "success" and trajectory.outcome is not Outcome.UNKNOWN:
+        return float(trajectory.outcome is Outcome.SUCCESS)
+    return None
+
+
+def mean_value(trajectories: Sequence[Trajectory], score: str) -> tuple[float | None, int]:
+    """Mean of the values there are, and how many were missing."""
+    values = [value for value in (value_of(run, score) for run in trajectories) if value is not None]
+    missing = len(trajectories) - len(values)
+    return (sum(values) / len(values) if values else None), missing

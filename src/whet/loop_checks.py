@@ -145,17 +145,17 @@ async def _resumed(
 
 
 def _check_attributes(optimizer: Optimizer) -> None:
-    what = type(optimizer).__name__
+    kind = type(optimizer).__name__
     if not isinstance(optimizer, Optimizer):
-        raise ContractError(f"{what} lacks one of name, group_size, on_policy, ordered, step")
+        raise ContractError(f"{kind} lacks one of name, group_size, on_policy, ordered, step")
     if not isinstance(optimizer.name, str) or not optimizer.name:
-        raise ContractError(f"{what}.name must be a text, not {optimizer.name!r}")
+        raise ContractError(f"{kind}.name must be a text, not {optimizer.name!r}")
     size = optimizer.group_size
     if isinstance(size, bool) or not isinstance(size, int) or size < 0:
-        raise ContractError(f"{what}.group_size must be a whole number from 0, not {size!r}")
+        raise ContractError(f"{kind}.group_size must be a whole number from 0, not {size!r}")
     for attribute in ("on_policy", "ordered"):
         if not isinstance(getattr(optimizer, attribute), bool):
-            raise ContractError(f"{what}.{attribute} must be True or False")
+            raise ContractError(f"{kind}.{attribute} must be True or False")
 
 
 def _check_update(name: str, update: object) -> None:
@@ -180,21 +180,23 @@ def _check_update(name: str, update: object) -> None:
         raise ContractError(f"{name}: Update.done must be a bool and Update.reason a text")
 
 
-def _compare(name: str, expected: Sequence[Update], given: Sequence[Update], what: str) -> None:
-    if len(expected) != len(given):
-        raise ContractError(f"{name}: {what} number of rounds: {len(given)}, not {len(expected)}")
-    for number, (one, other) in enumerate(zip(expected, given, strict=True), 1):
-        if one.bundle.id != other.bundle.id:
-            raise ContractError(f"{name}: {what} bundle in round {number}: {other.bundle}, not {one.bundle}")
-        if _encoded(one.state) != _encoded(other.state):
-            raise ContractError(f"{name}: {what} state in round {number}")
-        for key in one.metrics.keys() | other.metrics.keys():
+def _compare(name: str, expected: Sequence[Update], actual: Sequence[Update], difference: str) -> None:
+    if len(expected) != len(actual):
+        raise ContractError(f"{name}: {difference} number of rounds: {len(actual)}, not {len(expected)}")
+    for number, (first, second) in enumerate(zip(expected, actual, strict=True), 1):
+        if first.bundle.id != second.bundle.id:
+            raise ContractError(
+                f"{name}: {difference} bundle in round {number}: {second.bundle}, not {first.bundle}"
+            )
+        if _encoded(first.state) != _encoded(second.state):
+            raise ContractError(f"{name}: {difference} state in round {number}")
+        for key in first.metrics.keys() | second.metrics.keys():
             if key.endswith("seconds"):  # the one figure that may differ
                 continue
-            if one.metrics.get(key) != other.metrics.get(key):
+            if first.metrics.get(key) != second.metrics.get(key):
                 raise ContractError(
-                    f"{name}: {what} metric {key!r} in round {number}: "
-                    f"{other.metrics.get(key)!r}, not {one.metrics.get(key)!r}"
+                    f"{name}: {difference} metric {key!r} in round {number}: "
+                    f"{second.metrics.get(key)!r}, not {first.metrics.get(key)!r}"
                 )
 
 

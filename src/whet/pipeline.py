@@ -153,28 +153,31 @@ class Pipeline:
             TrainingRefused: every rollout of a whole round has failed.
             BudgetExceeded: the budget allows not one more group.
         """
-        found: list[_Open] = []
+        complete: list[_Open] = []
         async with self._changed:
-            while len(found) < self.options.groups:
+            while len(complete) < self.options.groups:
                 await self._changed.wait_for(lambda: bool(self._ready) or self._over)
                 if not self._ready:
                     break
-                one = self._ready.popleft()
-                if self.updates - one.oldest > self.options.max_staleness:
-                    self.accounts.stale += len(one.done)
-                    self._again.append(one.task)
+                opened = self._ready.popleft()
+                if self.updates - opened.oldest > self.options.max_staleness:
+                    self.accounts.stale += len(opened.done)
+                    self._again.append(opened.task)
                     self._admitted -= 1  # its place goes to a fresh one
                     self._changed.notify_all()
                     continue
-                found.append(one)
-        if not found:
+                complete.append(opened)
+        if not complete:
             assert self._exhausted is not None
             raise self._exhausted
-        groups = [Group(one.task, [each for each in one.done if each is not None]) for one in found]
+        groups = [
+            Group(opened.task, [trajectory for trajectory in opened.done if trajectory is not None])
+            for opened in complete
+        ]
         every = [trajectory for group in groups for trajectory in group.trajectories]
         self.accounts.learned += len(every)
-        if all(one.outcome is Outcome.INFRASTRUCTURE_ERROR for one in every):
-            error = next((one.error for one in every if one.error), None)
+        if all(trajectory.outcome is Outcome.INFRASTRUCTURE_ERROR for trajectory in every):
+            error = next((trajectory.error for trajectory in every if trajectory.error), None)
             raise TrainingRefused(f"all {len(every)} rollouts of a round failed, the first with {error}")
         return groups
 
@@ -187,17 +190,17 @@ class Pipeline:
 
     async def _work(self) -> None:
         while True:
-            group, place = await self._next()
+            group, index = await self._next()
             try:
-                trajectory = await self._insist(group, place)
+                trajectory = await self._insist(group, index)
             except BudgetExceeded as exceeded:
                 async with self._changed:
                     self._exhausted = exceeded
                     self._changed.notify_all()
                 return
             async with self._changed:
-                group.done[place] = trajectory
-                if all(one is not None for one in group.done):
+                group.done[index] = trajectory
+                if all(rollout is not None for rollout in group.done):
                     self._filling.remove(group)
                     self._ready.append(group)
                 self._changed.notify_all()
@@ -222,7 +225,7 @@ class Pipeline:
                     continue
                 await self._changed.wait()
 
-    async def _insist(self, group: _Open, place: int) -> Trajectory:
+    async def _insist(self, group: _Open, index: int) -> Trajectory:
         """The trajectory of one rollout, or of its failure."""
         accounts, options = self.accounts, self.options
         accounts.asked += 1
@@ -231,13 +234,13 @@ class Pipeline:
         try:
             failure = Failure(Fault.ENVIRONMENT, "RuntimeError", "never tried")
             for attempt in range(options.attempts):
-                seed = int(digest([options.seed, group.number, place, attempt], 12), 16)
-                found = await self._attempt(group.task, seed)
-                if isinstance(found, Trajectory):
+                seed = int(digest([options.seed, group.number, index, attempt], 12), 16)
+                attempted = await self._attempt(group.task, seed)
+                if isinstance(attempted, Trajectory):
                     accounts.finished += 1
                     ended = True
-                    return found
-                failure = found
+                    return attempted
+                failure = attempted
             accounts.failed += 1
             ended = True
             return Trajectory(task=group.task, outcome=Outcome.INFRASTRUCTURE_ERROR, error=failure)

@@ -56,39 +56,39 @@ def announced(group: str) -> dict[str, EntryPoint]:
     """Name → entry point of everything in a group, whet's own first; nothing is imported.
 
     Raises:
-        NotFoundError: there is no such group.
+        NotFoundError: no such group.
         InputError: two packages announce one name.
     """
     if group not in GROUPS:
         raise NotFoundError(f"{group!r} is not a group of plug-ins; there are {', '.join(GROUPS)}")
-    known = {name: EntryPoint(name, value, group) for name, value in BUILT_IN[group].items()}
+    points = {name: EntryPoint(name, value, group) for name, value in BUILT_IN[group].items()}
     for point in entry_points(group=group):
-        other = known.setdefault(point.name, point)
-        if other.value != point.value:
+        earlier = points.setdefault(point.name, point)
+        if earlier.value != point.value:
             raise InputError(
-                f"{point.name!r} of {group} is announced as {other.value} and as {point.value}: "
+                f"{point.name!r} of {group} is announced as {earlier.value} and as {point.value}: "
                 "uninstall one of the packages, or have one rename it"
             )
-    return known
+    return points
 
 
 def load(group: str, name: str) -> Any:
-    """What a name of a group stands for.
+    """The object under a name of a group.
 
     Raises:
         NotFoundError: nothing is announced under it.
-        InputError: what it names cannot be imported.
+        InputError: it cannot be imported.
         MissingExtra: it needs a package of an extra.
     """
-    known = announced(group)
-    if name not in known:
-        raise NotFoundError(f"{group} has no {name!r}; there are {', '.join(sorted(known)) or 'none'}")
+    points = announced(group)
+    if name not in points:
+        raise NotFoundError(f"{group} has no {name!r}; there are {', '.join(sorted(points)) or 'none'}")
     try:
-        return known[name].load()
+        return points[name].load()
     except MissingExtra:
         raise
     except (ImportError, AttributeError) as error:
-        raise InputError(f"{name!r} of {group}, {known[name].value}, cannot be imported: {error}") from error
+        raise InputError(f"{name!r} of {group}, {points[name].value}, cannot be imported: {error}") from error
 
 
 def optimizer(name: str, **settings: Any) -> Optimizer:

@@ -1,9 +1,8 @@
-"""What decides: a Policy maps an observation to an Action.
+"""Policies: a Policy maps an observation to an Action.
 
 A Policy is made for one rollout by a PolicyFactory, from the Bundle under test
-and the rollout's own seed, so whatever it remembers belongs to that rollout.
-Factories cache what is heavy (weights) by Version id.  Search (`whet.search`)
-wraps a Policy as Gymnasium wraps an Env.
+and the rollout's own seed, so its memory belongs to that rollout.
+Factories cache heavy contents (weights) by Version id.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from .types import Bundle, Json, Step, Tokens, Usage
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """What a policy decided, with what a learner needs to know about how."""
+    """A policy's decision, with the evidence that a learner needs."""
 
     value: Json
     tokens: Tokens | None = None
@@ -37,16 +36,16 @@ def placed(steps: Sequence[Step], before: Sequence[Step] = (), parent: str | Non
         parent: id of the step around those that have none around them.
     """
     renamed: dict[str, str] = {}
-    found: list[Step] = []
+    numbered: list[Step] = []
     for number, step in enumerate(steps, len(before)):
         own = step.id and not step.id.isdecimal()
-        taken = own and (step.id in renamed or any(each.id == step.id for each in before))
-        id = step.id if own and not taken else str(number)
+        in_use = own and (step.id in renamed or any(earlier.id == step.id for earlier in before))
+        id = step.id if own and not in_use else str(number)
         # Of two calls' steps with one number the later is meant: a step comes after the one around it.
         above = renamed.get(step.parent, step.parent) if step.parent else parent
         renamed[step.id] = id
-        found.append(replace(step, id=id, parent=above))
-    return found
+        numbered.append(replace(step, id=id, parent=above))
+    return numbered
 
 
 @runtime_checkable

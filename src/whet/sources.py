@@ -6,7 +6,6 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from dataclasses import replace
-from typing import Protocol
 
 from .budget import Meter
 from .checkpoint import Course
@@ -14,7 +13,7 @@ from .data import curriculum
 from .errors import InputError
 from .improvement import Accounts
 from .loop import Context, Optimizer, Update
-from .pipeline import Pipeline, PipelineOptions
+from .pipeline import Pipeline, PipelineOptions, Runner
 from .store import Log
 from .types import Bundle, Group, Task, Trajectory
 
@@ -26,7 +25,7 @@ class Source:
     """Gives the groups of each round; an async context manager."""
 
     ended = ""
-    """Why there is no further round; empty if the source never runs dry."""
+    """The reason why there is no further round; empty if the source never runs dry."""
     accounts: Accounts | None = None
 
     async def __aenter__(self) -> Source:
@@ -36,11 +35,11 @@ class Source:
         return None
 
     def more(self, number: int) -> bool:
-        """Whether there is a round `number`, counted from 0."""
+        """True if there is a round `number`, counted from 0."""
         return True
 
     def last(self, number: int, context: Context) -> bool:
-        """Whether no round can follow round `number`, whose groups were given."""
+        """True if no round can follow round `number`, whose groups were given."""
         return False
 
     async def groups(self, number: int, bundle: Bundle, context: Context) -> Sequence[Group]:
@@ -95,19 +94,19 @@ class Once(Source):
             if key.startswith("pass/"):
                 self._learned.update(log.get(key))
 
-    def _left(self) -> list[Group]:
-        kept = [
-            Group(group.task, [one for one in group.trajectories if one.id not in self._learned])
+    def _unlearned(self) -> list[Group]:
+        unlearned = [
+            Group(group.task, [run for run in group.trajectories if run.id not in self._learned])
             for group in self._groups
         ]
-        return [group for group in kept if group.trajectories]
+        return [group for group in unlearned if group.trajectories]
 
     def more(self, number: int) -> bool:
-        """Whether trajectories are left, or this round was begun before."""
-        return f"pass/{number}" in self._log or bool(self._left())
+        """True if trajectories are left, or this round was begun before."""
+        return f"pass/{number}" in self._log or bool(self._unlearned())
 
     def last(self, number: int, context: Context) -> bool:
-        """Whether nothing is left."""
+        """True if nothing is left."""
         return not self.more(number + 1)
 
     async def groups(self, number: int, bundle: Bundle, context: Context) -> Sequence[Group]:
@@ -119,17 +118,18 @@ class Once(Source):
         key = f"pass/{number}"
         ids = self._log.get(key)
         if ids is None:
-            chosen = self._left()[: self._count]
-            ids = [one.id for group in chosen for one in group.trajectories]
+            chosen = self._unlearned()[: self._count]
+            ids = [run.id for group in chosen for run in group.trajectories]
             self._learned.update(ids)
+            # On disk before anything is learned: a run that is started again must take the same groups.
             await asyncio.wrap_future(self._log.put(key, ids))
             return chosen
-        wanted = set(ids)
+        round_ids = set(ids)
         again = [
-            Group(group.task, [one for one in group.trajectories if one.id in wanted])
+            Group(group.task, [run for run in group.trajectories if run.id in round_ids])
             for group in self._groups
         ]
-        missing = wanted - {one.id for group in again for one in group.trajectories}
+        missing = round_ids - {run.id for group in again for run in group.trajectories}
         if missing:
             raise InputError(
                 f"round {number + 1} learned from {len(missing)} trajectories that are no longer in the record, "
@@ -165,10 +165,10 @@ class Fresh(Source):
         self._chance, self._measured = chance, measured
 
     def last(self, number: int, context: Context) -> bool:
-        """Whether the budget allows no further round."""
-        left = context.meter.left("rollouts")
+        """True if the budget allows no further round."""
+        budget_left = context.meter.left("rollouts")
         size = min(len(self._tasks), self._count or len(self._tasks)) * self._n
-        return left is not None and left < size
+        return budget_left is not None and budget_left < size
 
     async def groups(self, number: int, bundle: Bundle, context: Context) -> Sequence[Group]:
         """`group_size` rollouts of each task drawn; none for an optimizer that wants none."""
@@ -181,18 +181,10 @@ class Fresh(Source):
                 chosen = rng.sample(chosen, self._count)
             else:
                 chosen = curriculum.drawn(chosen, self._count, self._measured, tries=self._n, rng=rng)
-        found = await context.rollout(bundle, chosen, self._n, seed=number)
+        groups = await context.rollout(bundle, chosen, self._n, seed=number)
         if self._measured is not None:
-            self._measured.update(curriculum.rates(found))
-        return found
-
-
-class Episode(Protocol):
-    """Runs one rollout."""
-
-    async def __call__(self, bundle: Bundle, task: Task, seed: int, /) -> Trajectory:
-        """The trajectory."""
-        ...
+            self._measured.update(curriculum.rates(groups))
+        return groups
 
 
 class Beside(Source):
@@ -206,13 +198,13 @@ class Beside(Source):
     def __init__(
         self,
         optimizer: Optimizer,
-        episode: Episode,
+        episode: Runner,
         tasks: Sequence[Task],
         options: PipelineOptions,
         *,
         bundle: Bundle,
         meter: Meter,
-        begun: int = 0,
+        rounds_before: int = 0,
     ) -> None:
         if not optimizer.group_size:
             raise InputError(
@@ -225,7 +217,7 @@ class Beside(Source):
 
         chosen = replace(options, group_size=optimizer.group_size)
         self._round = chosen.groups * chosen.group_size
-        self._pipeline = Pipeline(run, tasks, bundle, chosen, begun=begun * options.groups)
+        self._pipeline = Pipeline(run, tasks, bundle, chosen, begun=rounds_before * options.groups)
         self._publish: Callable[[Bundle], Awaitable[object]] | None = options.publish
         self.accounts = self._pipeline.accounts
 
@@ -239,9 +231,9 @@ class Beside(Source):
         await self._pipeline.close()
 
     def last(self, number: int, context: Context) -> bool:
-        """Whether the budget may not reach for another round; some of it may be under way already."""
-        left = context.meter.left("rollouts")
-        return left is not None and left < self._round
+        """True if the budget may not reach for another round; some of it may be under way already."""
+        budget_left = context.meter.left("rollouts")
+        return budget_left is not None and budget_left < self._round
 
     async def groups(self, number: int, bundle: Bundle, context: Context) -> Sequence[Group]:
         """The next groups that are whole and not too old."""
@@ -255,6 +247,7 @@ class Beside(Source):
         async def apart() -> Update:
             return await optimizer.step(bundle, groups, context)
 
+        # A loop of its own in a thread: training would stop the rollouts that go on in this one.
         update = await asyncio.to_thread(asyncio.run, apart())
         if self._publish is not None:
             await self._publish(update.bundle)
@@ -275,7 +268,7 @@ def source_of(
     log: Log,
     meter: Meter,
     chance: Callable[[int], random.Random],
-    episode: Episode,
+    episode: Runner,
 ) -> Source:
     """Where the groups of an `improve` come from; arguments as of `Experiment.improve` and the sources."""
     if groups is not None:
@@ -284,5 +277,5 @@ def source_of(
         measured = course.chances if getattr(optimizer, "curriculum", False) else None
         return Fresh(optimizer, tasks, count, chance=chance, measured=measured)
     options = asynchronous if count is None else replace(asynchronous, groups=count)
-    begun = len(course.metrics)
-    return Beside(optimizer, episode, tasks, options, bundle=course.live, meter=meter, begun=begun)
+    before = len(course.metrics)
+    return Beside(optimizer, episode, tasks, options, bundle=course.live, meter=meter, rounds_before=before)

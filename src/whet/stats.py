@@ -20,8 +20,8 @@ Interval = tuple[float, float]
 UNBOUNDED: Interval = (-math.inf, math.inf)
 
 
-def wilson(successes: float, n: int, *, level: float = 0.95) -> Interval:
-    """Wilson's score interval for a rate; (0, 1) of nothing.
+def wilson(successes: float, n: int) -> Interval:
+    """Wilson's 95 % score interval for a rate; (0, 1) of nothing.
 
     Raises:
         InputError: not 0 ≤ successes ≤ n.
@@ -30,7 +30,7 @@ def wilson(successes: float, n: int, *, level: float = 0.95) -> Interval:
         raise InputError(f"{successes} successes of {n}: give a count between 0 and n")
     if n == 0:
         return 0.0, 1.0
-    z = NormalDist().inv_cdf(0.5 + level / 2)
+    z = NormalDist().inv_cdf(0.975)
     rate, weight = successes / n, z * z / n
     centre = (rate + weight / 2) / (1 + weight)
     half = z * math.sqrt(rate * (1 - rate) / n + weight / (4 * n)) / (1 + weight)
@@ -305,7 +305,7 @@ def pairs_needed(differences: Sequence[float], *, null: float = 0.0, alpha: floa
 
     def log_wealth(n: int) -> float:
         top = max(growth) * n
-        return top + math.log(sum(math.exp(one * n - top) for one in growth) / len(growth))
+        return top + math.log(sum(math.exp(rate * n - top) for rate in growth) / len(growth))
 
     low, high = 0, 1_000_000
     if log_wealth(high) < goal:
@@ -316,47 +316,40 @@ def pairs_needed(differences: Sequence[float], *, null: float = 0.0, alpha: floa
     return high
 
 
-def pairs_for(
-    gain: float, *, losses: float = 0.0, clusters: int | None = None, alpha: float = 0.05
-) -> int | None:
-    """How many pairs it takes to prove a gain in a rate, before any was seen.
+def pairs_for(gain: float, *, clusters: int | None = None) -> int | None:
+    """How many pairs it takes to prove a gain in a rate where nothing gets worse, before any was seen.
 
     Both of the gate's conditions must be met: the bet (`pairs_needed`) and a clustered interval above 0, for which
     pairs of one cluster are taken to differ no less than others.
 
     Args:
-        gain: share of the pairs that get better, less that of those that get worse.
-        losses: share that gets worse.
+        gain: share of the pairs that get better.
         clusters: how many the pairs are in; None for as many as pairs.
 
     Returns:
         None with fewer than two clusters, or if more than a million pairs would be needed.
 
     Raises:
-        InputError: a gain that is not above 0, or shares of more than 1.
+        InputError: a gain that is not above 0, or above 1.
     """
-    if not (gain > 0 and losses >= 0 and gain + 2 * losses <= 1):
-        raise InputError(
-            f"gain {gain} with losses {losses}: a gain must be above 0, and all shares at most 1"
-        )
-    scale = 1000
-    better, worse = round((gain + losses) * scale), round(losses * scale)
-    differences = [1.0] * better + [-1.0] * worse + [0.0] * (scale - better - worse)
-    betting = pairs_needed(differences, alpha=alpha) if better > worse else None
+    if not 0 < gain <= 1:
+        raise InputError(f"gain {gain}: it must be above 0 and at most 1")
+    better = round(gain * 1000)
+    betting = pairs_needed([1.0] * better + [0.0] * (1000 - better)) if better else None
     if betting is None or (clusters is not None and clusters < 2):
         return None
-    spread = gain + 2 * losses - gain * gain
+    spread = gain - gain * gain
     pairs = betting
     for _ in range(50):
         df = max(1, (pairs if clusters is None else min(clusters, pairs)) - 1)
-        wanted = max(betting, math.ceil(t_quantile(0.975, df) ** 2 * spread / (gain * gain)))
-        if wanted <= pairs:
+        needed = max(betting, math.ceil(t_quantile(0.975, df) ** 2 * spread / (gain * gain)))
+        if needed <= pairs:
             return pairs
-        pairs = wanted
+        pairs = needed
     return pairs
 
 
-def gain_for(pairs: int, *, clusters: int | None = None, alpha: float = 0.05) -> float | None:
+def gain_for(pairs: int, *, clusters: int | None = None) -> float | None:
     """The smallest gain, in whole hundredths, that so many pairs are likely to prove where nothing gets worse.
 
     Returns:
@@ -364,7 +357,7 @@ def gain_for(pairs: int, *, clusters: int | None = None, alpha: float = 0.05) ->
     """
 
     def proven(hundredths: int) -> bool:
-        needed = pairs_for(hundredths / 100, clusters=clusters, alpha=alpha)
+        needed = pairs_for(hundredths / 100, clusters=clusters)
         return needed is not None and needed <= pairs
 
     if not proven(100):

@@ -77,7 +77,7 @@ class Task:
     """The right answer; None is none known, unless `answer_known` says that None is right."""
     split: Split | None = None
     group: str = ""
-    """What splits are made by: mailbox, database, session, repository.  Never the row."""
+    """Splits are made by it: mailbox, database, session, repository.  Never the row."""
     meta: Mapping[str, Json] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -95,13 +95,13 @@ class Task:
 
     @property
     def answer_known(self) -> bool:
-        """Whether `answer` is the right one. None is unknown unless `meta["answer_known"]` is true."""
+        """True if `answer` is the right one. None is unknown unless `meta["answer_known"]` is true."""
         return self.answer is not None or bool(self.meta.get("answer_known"))
 
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """What a model call read and wrote, as sampled; text is never tokenised again."""
+    """The tokens of a model call, as sampled; text is never tokenised again."""
 
     prompt_ids: Sequence[int]
     output_ids: Sequence[int]
@@ -114,7 +114,7 @@ class Tokens:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a step or run has cost."""
+    """The cost of a step or run."""
 
     prompt_tokens: int = 0
     output_tokens: int = 0
@@ -187,7 +187,7 @@ class Score:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Feedback:
-    """What a person said of a run, a step of it, or a whole session; it may come late.
+    """A person's word on a run, a step of it, or a whole session; it may come late.
 
     `thumb` and `rating` have a `value` (a thumb 1 or -1, a rating any float); `correction` and `demonstration`
     give in `correction` what should have been answered or done; `preference` gives there an object with
@@ -217,7 +217,7 @@ class Trajectory:
     steps: Sequence[Step] = ()
     id: str = field(default_factory=new_id)
     output: Json = None
-    """What the agent returned in the end."""
+    """The agent's final answer."""
     versions: Mapping[str, str] = field(default_factory=dict)
     """Resource name → id of the Version that produced this."""
     scores: Mapping[str, Score] = field(default_factory=dict)
@@ -236,19 +236,32 @@ class Trajectory:
     @property
     def reward(self) -> float | None:
         """Sum of the step rewards, or None if no step has one."""
-        given = [step.reward for step in self.steps if step.reward is not None]
-        return sum(given) if given else None
+        rewards = [step.reward for step in self.steps if step.reward is not None]
+        return sum(rewards) if rewards else None
+
+    @property
+    def output_text(self) -> str:
+        """The agent's answer as text: a string as it is, None as "", anything else as JSON.
+
+        A non-empty list of strings is joined: a generator yielded them as the pieces of one text.
+        """
+        output = self.output
+        if output is None or isinstance(output, str):
+            return output or ""
+        if isinstance(output, list | tuple) and output and all(isinstance(piece, str) for piece in output):
+            return "".join(output)
+        return canonical(output).decode()
 
     @property
     def usage(self) -> Usage:
-        """Sum of the usage of its steps; one that reports usage speaks for the steps inside it too."""
-        known = {step.id: step for step in self.steps if step.id}
+        """Sum of the usage of its steps; a step's own usage already includes that of the steps inside it."""
+        by_id = {step.id: step for step in self.steps if step.id}
 
         def covered(step: Step) -> bool:
-            seen = {step.id}
-            while step.parent in known and step.parent not in seen:
-                step = known[step.parent]
-                seen.add(step.id)
+            ancestors = {step.id}
+            while step.parent in by_id and step.parent not in ancestors:
+                step = by_id[step.parent]
+                ancestors.add(step.id)
                 if step.usage is not None:
                     return True
             return False
@@ -257,8 +270,8 @@ class Trajectory:
 
     def score(self, name: str) -> float | None:
         """Value of the named Score, None if it is missing or unscored."""
-        found = self.scores.get(name)
-        return None if found is None else found.value
+        score = self.scores.get(name)
+        return None if score is None else score.value
 
     def scored(self, *scores: Score) -> Trajectory:
         """A copy with these scores added."""
@@ -294,7 +307,7 @@ class Span(NamedTuple):
 
 
 Mode = Literal["train", "val", "test"]
-"""What a rollout is for, in the words that workers of trainers use."""
+"""The purpose of a rollout, in the words that workers of trainers use."""
 Status = Literal["queued", "running", "succeeded", "failed", "cancelled"]
 """Where a rollout stands: from queued to running and back while attempts are left, then one of the last three."""
 
@@ -450,7 +463,7 @@ class Verdict:
     guardrails: Mapping[str, bool] = field(default_factory=dict)
     reasons: Sequence[str] = ()
     candidate: str = ""
-    """Id of the Bundle that was judged; "" where what was compared is no Bundle, as by `whet verdict`."""
+    """Id of the Bundle that was judged; "" where no Bundles were compared, as by `whet verdict`."""
     baseline: str = ""
     """Id of the Bundle that it was judged against."""
 

@@ -41,7 +41,7 @@ def load_outcomes(path: PathLike) -> list[Result]:
     except OSError as error:
         raise InputError(f"cannot read outcomes from {path}: {error.strerror or error}") from error
     results: list[Result] = []
-    seen: dict[str, int] = {}
+    lines_of: dict[str, int] = {}
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
@@ -49,12 +49,12 @@ def load_outcomes(path: PathLike) -> list[Result]:
             result = _row(line)
         except InputError as error:
             raise InputError(f"{path}, line {number}: {error}") from error
-        if result.task in seen:
+        if result.task in lines_of:
             raise InputError(
-                f"{path}, line {number}: task {result.task!r} was already on line {seen[result.task]}; "
+                f"{path}, line {number}: task {result.task!r} was already on line {lines_of[result.task]}; "
                 "average repeated runs into one line"
             )
-        seen[result.task] = number
+        lines_of[result.task] = number
         results.append(result)
     if not results:
         raise InputError(f"{path} holds no outcomes: one JSON object per line is expected")
@@ -113,8 +113,8 @@ def _outcome(row: dict[str, Json]) -> Outcome:
     try:
         return Outcome.UNKNOWN if value is None else Outcome(value)
     except ValueError:
-        known = ", ".join(one.value for one in Outcome)
-        raise InputError(f"outcome {value!r} is none of {known}") from None
+        allowed = ", ".join(outcome.value for outcome in Outcome)
+        raise InputError(f"outcome {value!r} is none of {allowed}") from None
 
 
 def verdict(
@@ -146,29 +146,22 @@ def verdict(
     return guarded(result, before, after, margin=suite_margin)
 
 
-def guarded(
-    verdict: Verdict,
-    before: Side,
-    after: Side,
-    *,
-    name: str = "guard suite",
-    metric: str = "success",
-    margin: float,
-) -> Verdict:
-    """The gate's verdict, withdrawn where a suite of what must not be forgotten has dropped.
+def guarded(verdict: Verdict, before: Side, after: Side, *, margin: float) -> Verdict:
+    """The gate's verdict, withdrawn where success on a guard suite has dropped.
 
     Args:
         before: results of the baseline on the suite.
         after: results of the candidate on the same tasks.
-        margin: how far the metric may fall; it must be *shown* to have fallen no further.
+        margin: how far success may fall; it must be *shown* to have fallen no further.
     """
-    suite = compare(before, after, metric=metric, margin=margin, against=name)
+    name = "guard suite"
+    suite = compare(before, after, metric="success", margin=margin, against=name)
     held = {**verdict.guardrails, name: suite.promote}
     if suite.promote:
         return replace(verdict, guardrails=held)
     low, high = suite.interval
     reason = (
-        f"{name}: {metric} changed by {suite.effect:+.3f} [{low:+.3f}, {high:+.3f}] on {suite.n} tasks, "
+        f"{name}: success changed by {suite.effect:+.3f} [{low:+.3f}, {high:+.3f}] on {suite.n} tasks, "
         f"and must be shown to fall by no more than {margin:g}"
     )
     return replace(verdict, promote=False, guardrails=held, reasons=[*verdict.reasons, reason])
@@ -189,7 +182,7 @@ def _cost(both: Sequence[Pair]) -> list[str]:
     low, high = cost.interval()
     mean = cost.mean
     between = f" [{low:+.4g}, {high:+.4g}]" if math.isfinite(low) else ""
-    return [f"Cost {mean:+.4g}{between} per task over {len(rows)} pairs; it is no part of the decision."]
+    return [f"Cost {mean:+.4g}{between} per task over {len(rows)} pairs; it is not part of the decision."]
 
 
 def render(verdict: Verdict) -> str:

@@ -1,8 +1,8 @@
 """The command line: parse, call, print.
 
 One module per family of commands; every module of this package is imported and adds its commands to `app`.
-Nothing heavy is imported until a command needs it.  What a user can mend is one line on standard
-error and an exit code of its own (`errors.py`); anything else is a bug and keeps its traceback.
+Nothing heavy is imported until a command needs it.  An error that the user can fix is one line on standard
+error and an exit code of its own (`errors.py`); any other is a bug and keeps its traceback.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ def main(argv: Annotated[Sequence[str] | None, Parameter(parse=False)] = None) -
     terminal.prepare()
     try:
         code = app(argv, result_action="return_value")
-        sys.stdout.flush()  # here, where what goes wrong with it can still be said
+        sys.stdout.flush()  # here, where an error of it can still be reported
     except WhetError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
     except UnicodeEncodeError as error:
         if not terminal.undecoded(sys.argv[1:] if argv is None else argv):
             raise
-        print(f"error: {error.object!a} is no text in this locale. Set PYTHONUTF8=1", file=sys.stderr)
+        print(f"error: {error.object!a} is not text in this locale. Set PYTHONUTF8=1", file=sys.stderr)
         sys.exit(InputError.exit_code)
     except BrokenPipeError:
         if not terminal.unread():
@@ -49,18 +49,18 @@ def main(argv: Annotated[Sequence[str] | None, Parameter(parse=False)] = None) -
     except OSError as error:
         if error.errno not in terminal.MENDABLE:
             raise
-        print(f"error: {terminal.said(error)}", file=sys.stderr)
+        print(f"error: {terminal.message(error)}", file=sys.stderr)
         terminal.leave_unread()
         sys.exit(WhetError.exit_code)
     except KeyboardInterrupt:
-        print(f"stopped; what was acknowledged is kept.{_goes_on(argv)}", file=sys.stderr)
+        print(f"stopped; acknowledged work is kept.{_how_to_resume(argv)}", file=sys.stderr)
         sys.exit(130)
     sys.exit(code if isinstance(code, int) else 0)
 
 
-def _goes_on(argv: Sequence[str] | None) -> str:
-    """How the command that was asked for is gone on with, where it can be."""
+def _how_to_resume(argv: Sequence[str] | None) -> str:
+    """How to resume the interrupted command, if it can be resumed."""
     command, _, _ = app.parse_args(argv)
     if "resume" in inspect.signature(command).parameters:
-        return " Go on with the same command and --resume"
-    return " The same command goes on where it ended" if command.__name__ == "evolve" else ""
+        return " To resume, add --resume to the same command"
+    return " To resume, run the same command" if command.__name__ == "evolve" else ""

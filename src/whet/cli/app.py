@@ -1,12 +1,16 @@
-"""The `whet` command that every family of commands adds itself to."""
+"""The `whet` command that every family of commands adds itself to, and what many of them share."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import cyclopts
-from cyclopts import Parameter, validators
+import msgspec
+from cyclopts import Group, Parameter, validators
+
+from ..errors import InputError, NotFoundError
 
 if TYPE_CHECKING:
     from ..types import Json
@@ -18,22 +22,166 @@ def _version() -> str:
     return version("whet")
 
 
+def _shown_default(default: object) -> str | None:
+    """A default as `--help` shows it; None for a switch that is off, and for no value at all."""
+    return None if default is None or default is False or default in ((), "") else str(default)
+
+
+ABOUT = """\
+Make an LLM agent better from what it does: record its runs, judge them, learn from them, prove that the change
+helps, and put it live.
+
+To watch all of it on an example, without a key or a network: whet demo. With an agent of your own: whet init,
+then whet run -- python my_agent.py, then whet improve."""
+
 app = cyclopts.App(
     name="whet",
-    help="Improve LLM agents from what they actually do: observe, evaluate, learn, prove, deploy.",
+    help=ABOUT,
     version=_version,
-    help_format="plaintext",
-    default_parameter=Parameter(negative=()),
+    help_format="markdown",
+    default_parameter=Parameter(negative=(), show_default=_shown_default),
     suppress_keyboard_interrupt=False,
 )
 
+LOOP = {
+    "Start": ("demo", "init", "doctor", "run", "improve"),
+    "Record": ("show", "serve", "replay", "feedback", "import", "export", "retain", "erase"),
+    "Judge": ("generate-training-data", "generate-evaluators", "audit"),
+    "Learn": ("evolve", "extract-targets", "train", "tasks", "work", "sandbox"),
+    "Prove": ("gate", "verdict"),
+    "Ship": ("release", "rollback", "serve-policy"),
+}
+"""The commands as `whet --help` lists them: along the loop, and in each part those first that one needs first."""
+
+_GROUPS = {title: Group(title, sort_key=part) for part, title in enumerate(LOOP)}
+app["--help"].group = app["--version"].group = Group("Help", sort_key=len(LOOP))
+_PLACES = {
+    name: {"group": _GROUPS[title], "sort_key": place}
+    for title, names in LOOP.items()
+    for place, name in enumerate(names)
+}
+
+
+def listed(name: str) -> dict[str, Any]:
+    """The name of a command and its place in `whet --help`, as arguments of `app.command` or `cyclopts.App`."""
+    return {"name": name, **_PLACES[name]}
+
+
+Function = TypeVar("Function", bound=Callable[..., int])
+
+
+def command(name: str) -> Callable[[Function], Function]:
+    """Decorator: the function as the command of that name."""
+
+    def add(function: Function) -> Function:
+        app.command(function, **listed(name))
+        return function
+
+    return add
+
+
+for _old, _command in {
+    "run_openevolve": "evolve:command",
+    "extract_targets": "extract:extract_targets",
+    "generate_evaluators": "audit:generate_evaluators",
+    "generate_training_data": "training_data:generate_training_data",
+    "parallel": "parallel:parallel",
+}.items():  # names of earlier versions, which scripts may use: they work and are not listed
+    app.command(f"whet.cli.{_command}", name=_old, show=False)
+
 
 AtLeastOne = Annotated[int, Parameter(validator=validators.Number(gte=1))]
-"""Of what there is no use in having none: less is refused with the option's name."""
+"""A count that makes no sense at zero: less is refused with the option's name."""
+
+Record = Annotated[Path, Parameter(env_var="WHET_STORE", help="The record: a file, such as runs.db.")]
+"""The store that a command reads; like `whet.trace`, it can take it from the environment."""
+
+NewRecord = Annotated[
+    Path, Parameter(env_var="WHET_STORE", help="The record: a file, created if it does not exist.")
+]
+"""The store that a command writes to."""
+
+Print = Annotated[bool, Parameter(help="Print one JSON object instead of text.")]
+"""`--json`."""
+
+ADVANCED = Parameter(group=Group("Advanced", sort_key=1))
+"""In an annotation: list the option below those that matter first."""
+
+Host = Annotated[str, Parameter(help="Address to listen on.")]
+Port = Annotated[int, Parameter(help="Port to listen on; 0 takes any free port and prints it.")]
+Token = Annotated[str | None, Parameter(env_var="WHET_TOKEN")]
+AllowHost = Annotated[
+    tuple[str, ...],
+    Parameter(
+        help="A further name by which clients may address this server, besides localhost. May be repeated."
+    ),
+]
+Upstream = Annotated[
+    str | None,
+    Parameter(
+        help="Where model calls go: an OpenAI-compatible address, up to and including /v1; WHET_UPSTREAM_KEY may hold "
+        "its API key. If omitted, the base URLs in the environment, else OpenAI and Anthropic."
+    ),
+]
+Speaks = Annotated[
+    tuple[str, ...],
+    Parameter(
+        help="API that the upstream supports: chat, responses or messages. May be repeated. Calls to the others are "
+        "translated to chat."
+    ),
+]
+AskTokens = Annotated[
+    bool,
+    Parameter(
+        help="Ask the upstream for token ids and log-probabilities, which training needs and vLLM provides."
+    ),
+]
+
+ModelName = Annotated[
+    str | None,
+    Parameter(help="A language model to ask, by the name that its endpoint knows. Needs --base-url."),
+]
+BaseUrl = Annotated[
+    str | None, Parameter(help="The model's endpoint: an OpenAI-compatible address, up to and including /v1.")
+]
+KeyVariable = Annotated[str, Parameter(help="The environment variable that holds the model's API key.")]
+
+Reward = Annotated[
+    str | None,
+    Parameter(
+        help="A reward that judges the runs now, as module:function; whet.reward:rated takes the last value that "
+        "people gave."
+    ),
+]
+"""`--reward-function`."""
 
 
-Record = Annotated[Path, Parameter(env_var="WHET_STORE")]
-"""A store that the environment may name, as it does for `whet.trace`: set once, it need not be given again."""
+def print_json(content: object) -> None:
+    """One line of JSON on standard output."""
+    print(msgspec.json.encode(content).decode())
+
+
+def refuse_half_a_model(model: str | None, base_url: str | None) -> None:
+    """Refuse a model without its endpoint, and an endpoint without its model.
+
+    Raises:
+        InputError: one of the two is missing.
+    """
+
+    if (model is None) != (base_url is None):
+        raise InputError("a model needs both --model and --base-url")
+
+
+def needed_token(token: str | None) -> str:
+    """The token of a server.
+
+    Raises:
+        InputError: there is none.
+    """
+
+    if token is None:
+        raise InputError("no token: give --token, or set WHET_TOKEN; whet serve prints where its tokens are")
+    return token
 
 
 def counted(number: int, noun: str) -> str:
@@ -44,12 +192,11 @@ def counted(number: int, noun: str) -> str:
 
 
 def existing(store: Path) -> Path:
-    """The store to read, which opening would make where there is none.
+    """The path of a store to read; opening it would create a missing one.
 
     Raises:
-        NotFoundError: there is no file, or nothing in it.
+        NotFoundError: there is no file, or it is empty.
     """
-    from ..errors import NotFoundError
 
     if not store.exists():
         raise NotFoundError(f"there is no store at {store}")
@@ -58,22 +205,30 @@ def existing(store: Path) -> Path:
     return store
 
 
+def named_store(store: Path | None) -> Path:
+    """The path of a store that an option or the environment names.
+
+    Raises:
+        InputError: neither does.
+    """
+
+    if store is None:
+        raise InputError("no store was named: give --store FILE, or set WHET_STORE")
+    return store
+
+
 def content_of(file: Path) -> Json:
-    """What a file says a resource is: JSON if its name ends in .json, else text.
+    """The content of a resource's file: JSON if its name ends in .json, else text.
 
     Raises:
         InputError: it cannot be read, or is neither.
     """
-    from msgspec import DecodeError
-    from msgspec.json import decode
-
-    from ..errors import InputError
 
     try:
         body = file.read_bytes()
-        return decode(body) if file.suffix == ".json" else body.decode()
+        return msgspec.json.decode(body) if file.suffix == ".json" else body.decode()
     except OSError as error:
         raise InputError(f"cannot read {file}: {error.strerror or error}") from error
-    except (DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         kind = "JSON" if file.suffix == ".json" else "UTF-8 text"
         raise InputError(f"{file} is not {kind}: {error}") from error

@@ -10,15 +10,16 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from .app import app, existing
+from ..errors import InputError
+from .app import BaseUrl, KeyVariable, ModelName, Print, command, existing, print_json, refuse_half_a_model
 
 if TYPE_CHECKING:
     from ..reward.generation import Folder, Generated
     from ..reward.proof import Proof
-    from ..reward.rows import Row
+    from ..types import Task
 
 
-@app.command
+@command("audit")
 def audit(
     evaluator: str,
     /,
@@ -28,12 +29,13 @@ def audit(
     invariant: tuple[str, ...] = (),
     path: tuple[Path, ...] = (),
     seconds: float = 20.0,
-    json: bool = False,
+    json: Print = False,
 ) -> int:
-    """Put an evaluator through proof, in the sandbox, and print the table; exits 0 if it is admitted.
+    """Test whether an evaluator can be trusted, in the sandbox.
 
-    It must rank what is known to be good above mutated, constant, empty, crashing, keyword-stuffed and
-    over-long variants, twice the same and in any order, give no expected answer away, and agree with labels.
+    It must rank known-good answers above mutated, constant, empty, crashing, keyword-stuffed and over-long variants,
+    score the same twice and in any order, reveal no expected answer, and agree with people's labels. Prints the table
+    of checks; exits 0 if the evaluator is admitted, otherwise 1.
 
     Parameters
     ----------
@@ -41,44 +43,39 @@ def audit(
         A Python file with evaluate(...), file.py:function, or module:function. It takes a program_path, a
         trajectory, or an answer as output, expected and input.
     target
-        What is known to be good: a Python program (a file, file.py:function or module:function), or JSON Lines
-        with input, output and expected.
+        A known-good example: a Python program (a file, file.py:function or module:function), or JSON Lines with
+        input, output and expected.
     labels
-        JSON Lines with input, output, expected and label (above 0 is good): what people said.
+        People's labels: JSON Lines with input, output, expected and label (above 0 is good).
     invariant
-        A change of an answer that must not matter: whitespace or case; may be given twice.
+        A change of an answer that must not change its score: whitespace or case. May be repeated.
     path
-        A further file or folder that the evaluator may read or import from.
+        A further file or folder that the evaluator may read or import from. May be repeated.
     seconds
-        Time limit of one evaluation.
-    json
-        Print one JSON object.
+        Time limit of one evaluation, in seconds.
     """
-    from ..errors import InputError
     from ..reward import evaluator as evaluators
     from ..reward.proof import prove
     from ..reward.rows import read_rows
     from ..sandbox import Limits, Sandbox
 
-    found = evaluators.load(evaluator)
-    sandbox = Sandbox(
-        limits=Limits(wall_seconds=seconds, cpu_seconds=seconds), paths=tuple(str(one) for one in path)
-    )
+    loaded = evaluators.load(evaluator)
+    sandbox = Sandbox(limits=Limits(wall_seconds=seconds, cpu_seconds=seconds), paths=tuple(map(str, path)))
     program, rows = "", []
-    if target is not None and found.kind == "program":
+    if target is not None and loaded.kind == "program":
         program = evaluators.program_text(target)
     elif target is not None:
         if target.endswith(".py") or ":" in Path(target).name:
             raise InputError(
-                f"{target} is a program, and {evaluator} judges answers: give --target a file of JSON Lines "
-                "with input, output and expected"
+                f"{target} is a program, and {evaluator} judges answers: give --target a file of JSON Lines with "
+                "input, output and expected"
             )
         rows += read_rows(Path(target))
     if labels is not None:
         rows += read_rows(labels)
-    proof = asyncio.run(prove(found, program=program, rows=rows, invariant=invariant, sandbox=sandbox))
+    proof = asyncio.run(prove(loaded, program=program, rows=rows, invariant=invariant, sandbox=sandbox))
     if json:
-        print(msgspec.json.encode({**msgspec.to_builtins(proof), "reasons": proof.reasons}).decode())
+        print_json({**msgspec.to_builtins(proof), "reasons": proof.reasons})
     else:
         print(table(proof))
     return 0 if proof.admitted else 1
@@ -99,7 +96,7 @@ def table(proof: Proof) -> str:
     return "\n".join(lines)
 
 
-@app.command(alias="generate_evaluators")
+@command("generate-evaluators")
 def generate_evaluators(
     *,
     target: str | None = None,
@@ -107,67 +104,57 @@ def generate_evaluators(
     name: str | None = None,
     kind: str | None = None,
     output: Path | None = None,
-    model: str | None = None,
-    base_url: str | None = None,
-    api_key_env: str = "OPENAI_API_KEY",
+    model: ModelName = None,
+    base_url: BaseUrl = None,
+    api_key_env: KeyVariable = "OPENAI_API_KEY",
     attempts: int = 3,
     preferences: Path | None = None,
-    json: bool = False,
+    json: Print = False,
 ) -> int:
-    """Make evaluators for known answers, from templates and by a model, and keep those that pass their proof.
+    """Write evaluators from known answers, and keep those that pass whet audit's tests.
 
-    Files in the output folder that were edited since are proven again first. Exits 0 if any evaluator there
-    may be used. Run it again when people have said more: what they said is part of the proof, and an evaluator
-    that comes out differently is a new version.
+    They come from templates, and from a model if one is given. Run it again when there is more feedback: feedback is
+    part of the test, and an evaluator that changes becomes a new version. Files that were edited in the output folder
+    are tested again first. Exits 0 if the folder holds an admitted evaluator, otherwise 1.
 
     Parameters
     ----------
     target
-        What whet generate-training-data made rows for: they are read from whet_data/TARGET, those of the gate left
-        out, and the evaluators go to evaluators/TARGET, where whet evolve looks for them.
+        A target of whet generate-training-data: its rows are read from whet_data/TARGET, without those of the gate,
+        and the evaluators are written to evaluators/TARGET, where whet evolve looks for them.
     data
-        JSON Lines with input, output, expected, and label where people said something; or a folder of rows.
+        Known answers instead: JSON Lines with input, output, expected and optionally a label; or a folder of rows.
     name
-        What the task is called; the target, or "answers".
+        Name of the task; the target's name if omitted, or "answers".
     kind
-        classification, extraction, text, code, ranking or routing; every likely one if left out.
+        Kind of the task: classification, extraction, text, code, ranking or routing. If omitted, every likely one.
     output
-        Folder for the admitted ones, with proofs.json; "evaluators" without a target.
-    model
-        A model that writes one more, as its endpoint names it.
-    base_url
-        OpenAI-compatible endpoint of the model, up to and including /v1.
-    api_key_env
-        Name of the environment variable that holds its key.
+        Folder for the admitted evaluators and proofs.json; evaluators if omitted and there is no target.
     attempts
-        Calls of the model at most.
+        Most calls of the model.
     preferences
-        A store with preferences between texts: one more evaluator is fitted to them, as a new version each time
-        people have said more, and kept if it agrees better with those that were held back.
-    json
-        Print one JSON object.
+        A store with people's preferences between texts: one more evaluator is fitted to them, as a new version, and
+        kept if it agrees better with held-out preferences.
     """
-    from ..errors import InputError
     from ..reward.generation import Folder
 
-    if (model is None) != (base_url is None):
-        raise InputError("a model needs both --model and --base-url")
+    refuse_half_a_model(model, base_url)
     if target and ":" in target and not (Path("whet_data") / target).exists():
         target = target.rpartition(":")[2].split(".")[-1].lower()  # as the rows of module:function are called
     rows = _rows(data, target)
     output = output or (Path("evaluators") / target if target else Path("evaluators"))
     name, folder = name or target or "answers", Folder(output)
-    made = asyncio.run(_made(folder, rows, name, kind, (model, base_url, api_key_env), attempts))
+    evaluators = asyncio.run(_evaluators(folder, rows, name, kind, (model, base_url, api_key_env), attempts))
     if preferences is not None:
-        made.append(_refitted(folder, preferences, name, json))
+        evaluators.append(_refitted(folder, preferences, name, json))
     if json:
         shown = [
             {"name": one.name, "origin": one.origin, "admitted": one.admitted, "reasons": one.reasons}
-            for one in made
+            for one in evaluators
         ]
-        print(msgspec.json.encode({"folder": str(output), "evaluators": shown}).decode())
+        print_json({"folder": str(output), "evaluators": shown})
     else:
-        for one in made:
+        for one in evaluators:
             print(f"{one.name:30} {one.origin:12} {'admitted' if one.admitted else 'refused'}")
             for reason in one.reasons:
                 print(f"    {reason}")
@@ -178,19 +165,17 @@ def _refitted(folder: Folder, store: Path, name: str, json: bool) -> Generated:
     from ..reward.refit import refit
     from ..store import Store
 
-    existing(store)
-    with Store(store) as opened:
-        found = list(opened.preferences())
-    fitted = asyncio.run(refit(folder, found, name=name))
+    with Store(existing(store)) as opened:
+        preferences = list(opened.preferences())
+    fitted = asyncio.run(refit(folder, preferences, name=name))
     if not json:
-        print(f"{fitted.made.name}: {'taken' if fitted.taken else 'not taken'}; {fitted.reason}")
+        print(f"{fitted.made.name}: {'kept' if fitted.taken else 'not kept'}; {fitted.reason}")
     return fitted.made
 
 
-def _rows(data: Path | None, target: str | None) -> list[Row]:
-    """Known answers of a file or folder; of a target those that nothing is held back of."""
+def _rows(data: Path | None, target: str | None) -> list[Task]:
+    """Known answers of a file or folder, without those of the gate."""
     from ..data import examples
-    from ..errors import InputError
     from ..reward.rows import read_rows
     from ..types import Split
 
@@ -200,14 +185,14 @@ def _rows(data: Path | None, target: str | None) -> list[Row]:
     if path.is_file():
         return read_rows(path)
     rows = [row for row in examples.load(path) if row.split is not Split.GATE]
-    spoken = [row for row in rows if row.goal or row.label is not None]
-    # What a function answers today is known to be good only where nobody has said anything.
-    return spoken or rows
+    labelled = [row for row in rows if row.answer_known or "label" in row.meta]
+    # A function's present answers count as good only where there is nothing better to go by.
+    return labelled or rows
 
 
-async def _made(
+async def _evaluators(
     folder: Folder,
-    rows: Sequence[Row],
+    rows: Sequence[Task],
     name: str,
     kind: str | None,
     endpoint: tuple[str | None, str | None, str],
@@ -216,15 +201,15 @@ async def _made(
     from ..models import OpenAIModel
     from ..reward.generation import generate
 
-    made = await folder.prove_edited(rows) if folder.path.is_dir() else []
-    kept = {one.name for one in made}
+    edited = await folder.prove_edited(rows) if folder.path.is_dir() else []
+    edited_names = {evaluator.name for evaluator in edited}
     model, base_url, variable = endpoint
     if model is None or base_url is None:
         fresh = await generate(rows, name=name, task=kind)  # type: ignore[arg-type]
     else:
-        async with OpenAIModel(base_url, model, api_key=os.environ.get(variable)) as asked:
-            fresh = await generate(rows, name=name, task=kind, model=asked, attempts=attempts)  # type: ignore[arg-type]
-    # What a person has edited is not written over.
-    fresh = [one for one in fresh if one.name not in kept]
+        async with OpenAIModel(base_url, model, api_key=os.environ.get(variable)) as writer:
+            fresh = await generate(rows, name=name, task=kind, model=writer, attempts=attempts)  # type: ignore[arg-type]
+    # A file that a person has edited is never overwritten.
+    fresh = [evaluator for evaluator in fresh if evaluator.name not in edited_names]
     folder.add(fresh)
-    return [*made, *fresh]
+    return [*edited, *fresh]

@@ -1,4 +1,4 @@
-"""`whet export` and `whet import`: trajectories to the files of other programs, and from files."""
+"""`whet export` and `whet import`: trajectories and metrics to the files of other programs, and back."""
 
 from __future__ import annotations
 
@@ -9,17 +9,19 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from .app import Record, app, counted, existing
-from .named import judged
+from ..errors import InputError, MissingExtra
+from .app import NewRecord, Print, Record, Reward, app, command, counted, existing, print_json
+from .named import judged, refuse_two_rewards
 
 if TYPE_CHECKING:
     from ..data.exports import Exported
+    from ..data.tracking import TrackedRun
     from ..types import Preference, Task, Trajectory
 
 Format = Literal["whet", "published", "trl-sft", "trl-kto", "trl-dpo", "trl-prompts", "verl"]
 
 
-@app.command(name="export")
+@command("export")
 def export(
     format: Format,
     /,
@@ -27,61 +29,54 @@ def export(
     store: Record,
     output: Path,
     score: str | None = None,
-    reward_function: str | None = None,
+    reward_function: Reward = None,
     source: str = "whet",
-    json: bool = False,
+    json: Print = False,
 ) -> int:
-    """Write trajectories as a dataset that another program reads, one JSON object a line.
+    """Write recorded runs as a dataset for another program, one JSON object per line.
 
-    whet and published give back whole trajectories, in our own and in the published form. The others are datasets
-    of TRL (conversational) and verl; a run goes into trl-sft if it went well, into trl-kto with its verdict, and
-    into trl-dpo beside another run of the same task that went the other way. Exits with 1 and writes no file
-    if nothing was left.
+    whet and published write whole trajectories, in whet's own and in the published format. The others are datasets for
+    TRL (conversational) and verl: trl-sft takes the runs that went well, trl-kto all runs with their verdict, and
+    trl-dpo pairs of runs of one task, one good and one bad. If no run fits, no file is written and the exit code is 1.
 
     Parameters
     ----------
     format
-        What to write.
-    store
-        The file to read.
+        Format of the dataset.
     output
         The file to write: .jsonl, or .parquet for verl (needs the extra parquet).
     score
-        The score that says whether a run went well, from 0.5; by default its outcome, else its thumbs.
-    reward_function
-        A reward to say so instead, as module:function; whet.reward:rated is the last value that people gave.
+        The score that decides: a run with 0.5 or more went well. If omitted, its outcome, else its thumbs.
     source
-        For verl: the data_source by which its reward function is found.
-    json
-        Print one JSON object instead of sentences.
+        For verl: the data_source by which verl finds its reward function.
     """
-    from ..errors import InputError
     from ..store import Store
     from ..tracing.signals import hear
 
     existing(store)
     if output.exists():
         raise InputError(f"{output} exists; name a file that does not")
-    if score is not None and reward_function is not None:
-        raise InputError("give --score for one that was recorded, or --reward-function for one to give now")
+    refuse_two_rewards(score, reward_function)
     with Store(store) as opened:
         hear(opened)
         runs: Iterable[Trajectory] = opened.trajectories()
         if reward_function is not None:
             runs, score, _ = judged(list(runs), reward_function)
-        made = _made(format, runs, opened.preferences(), score=score, source=source)
-    if made.rows:  # else the next attempt, with a reward perhaps, would find a file in its way
+        dataset = _made(format, runs, opened.preferences(), score=score, source=source)
+    if dataset.rows:  # else the next attempt, with a reward perhaps, would find a file in its way
         output.parent.mkdir(parents=True, exist_ok=True)
-        _write(made.rows, output)
+        _write(dataset.rows, output)
     if json:
-        file = str(output) if made.rows else None
-        result = {"rows": len(made.rows), "left_out": dict(made.left_out), "file": file}
-        print(msgspec.json.encode(result).decode())
+        file = str(output) if dataset.rows else None
+        result = {"rows": len(dataset.rows), "left_out": dict(dataset.left_out), "file": file}
+        print_json(result)
     else:
-        print(f"{output}: {counted(len(made.rows), 'row')}{'' if made.rows else ', so it was not written'}")
-        for reason, count in made.left_out.most_common():
+        print(
+            f"{output}: {counted(len(dataset.rows), 'row')}{'' if dataset.rows else ', so no file was written'}"
+        )
+        for reason, count in dataset.left_out.most_common():
             print(f"left out: {count} x {reason}")
-    return 0 if made.rows else 1
+    return 0 if dataset.rows else 1
 
 
 def _made(
@@ -123,8 +118,6 @@ def _write(rows: Sequence[Any], output: Path) -> None:
 
 
 def _parquet(rows: Sequence[Any], output: Path) -> None:
-    from ..errors import InputError, MissingExtra
-
     try:
         import pyarrow
         import pyarrow.parquet
@@ -135,28 +128,26 @@ def _parquet(rows: Sequence[Any], output: Path) -> None:
         pyarrow.parquet.write_table(table, output)
     except (pyarrow.ArrowException, TypeError) as error:
         output.unlink(missing_ok=True)
-        raise InputError(f"these rows have no common columns, so {output.name} cannot be: {error}") from error
+        raise InputError(
+            f"these rows have no common columns, so {output.name} cannot be written: {error}"
+        ) from error
 
 
-@app.command(name="import")
-def import_(files: Sequence[Path], /, *, store: Record, json: bool = False) -> int:
-    """Record the trajectories of files, one JSON object a line, in our own or in the published form.
+@command("import")
+def import_(files: Sequence[Path], /, *, store: NewRecord, json: Print = False) -> int:
+    """Record the trajectories of files, one JSON object per line.
 
-    One whose id is stored already is left as it is, so importing a file twice changes nothing. Secrets are taken
-    out before anything is stored, as with all that is recorded; what held one is marked untrainable. A run in the
-    published form names its task; of one that the store knows (whet tasks add) it gets question and answer.
+    Files may be in whet's own format or in the published one. A trajectory whose id is already stored is left as it
+    is, so importing a file twice changes nothing. Secrets are removed before anything is stored, and a trajectory that
+    held one is marked untrainable. A run in the published format takes question and answer from the stored task that
+    it names (whet tasks add).
 
     Parameters
     ----------
     files
-        What to read.
-    store
-        The record; made if it does not exist.
-    json
-        Print one JSON object.
+        The files to read.
     """
-    from ..data.files import read
-    from ..errors import InputError
+    from ..data.formats import read_trajectories
     from ..store import Store
     from ..tracing.redact import Redactor
 
@@ -165,20 +156,20 @@ def import_(files: Sequence[Path], /, *, store: Record, json: bool = False) -> i
     # All of them first: a bad line records nothing.
     redactor = Redactor()
     tasks = _tasks(store)
-    found = [redactor.trajectory(run) for file in files for run in read(file, tasks)]
-    if not found:
+    runs = [redactor.trajectory(run) for file in files for run in read_trajectories(file, tasks)]
+    if not runs:
         named = ", ".join(map(str, files))
         raise InputError(f"{named}: no trajectory; give one as JSON on each line")
     with Store(store) as opened:
         before = opened.count("trajectories")
-        opened.put(*found)
+        opened.put(*runs)
         new = opened.count("trajectories") - before
     if json:
-        result = {"read": len(found), "recorded": new, "redacted": redactor.counts}
-        print(msgspec.json.encode(result).decode())
+        result = {"read": len(runs), "recorded": new, "redacted": redactor.counts}
+        print_json(result)
     else:
-        known = f", {len(found) - new} known already" if new < len(found) else ""
-        print(f"{store}: {counted(new, 'trajectory')} recorded{known}", file=sys.stdout)
+        stored = f", {len(runs) - new} already stored" if new < len(runs) else ""
+        print(f"{store}: {counted(new, 'trajectory')} recorded{stored}", file=sys.stdout)
         for rule, count in redactor.counts.items():
             print(f"redacted: {count} x {rule}")
     return 0
@@ -192,3 +183,94 @@ def _tasks(store: Path) -> dict[str, Task]:
         return {}
     with Store(store) as opened:
         return {task.id: task for task in opened.tasks()}
+
+
+@app["export"].command(name="mlflow")
+def mlflow(
+    runs: Sequence[Path] = (),
+    /,
+    *,
+    store: Path | None = None,
+    output: str,
+    experiment: str = "whet",
+    json: Print = False,
+) -> int:
+    """Write the metrics of training to MLflow: to a folder, or to a tracking server. Needs the extra mlflow.
+
+    Exporting a run again updates it, also while it trains. mlflow ui --backend-store-uri OUTPUT shows a folder; MLflow
+    3 reads it with MLFLOW_ALLOW_FILE_STORE=true in its environment, or moves it into its database once with mlflow
+    migrate-filestore.
+
+    Parameters
+    ----------
+    runs
+        Output folders of whet train.
+    store
+        Export every run of Experiment.improve in this store.
+    output
+        A folder such as mlruns, created if it does not exist; or a tracking URI, such as http://localhost:5000, or a
+        database if all of mlflow is installed.
+    experiment
+        Name of MLflow's experiment for the runs.
+    """
+    from ..data.tracking import write_mlflow
+
+    return _report(
+        [(run, write_mlflow(run, output, experiment=experiment)) for run in _tracked(runs, store)], json
+    )
+
+
+@app["export"].command(name="wandb")
+def wandb(
+    runs: Sequence[Path] = (),
+    /,
+    *,
+    store: Path | None = None,
+    output: Path,
+    project: str = "whet",
+    json: Print = False,
+) -> int:
+    """Write the metrics of training as offline runs of W&B, which wandb sync uploads.
+
+    Needs the extra wandb.
+
+    Parameters
+    ----------
+    runs
+        Output folders of whet train.
+    store
+        Export every run of Experiment.improve in this store.
+    output
+        Folder that holds W&B's folder wandb, which is created if it does not exist.
+    project
+        Name of the W&B project.
+    """
+    from ..data.tracking import write_wandb
+
+    return _report([(run, write_wandb(run, output, project=project)) for run in _tracked(runs, store)], json)
+
+
+def _tracked(folders: Sequence[Path], store: Path | None) -> list[TrackedRun]:
+    from ..data.tracking import of_folder, of_store
+    from ..store import Store
+
+    if not folders and store is None:
+        raise InputError("name the output folders of whet train, or a record with --store")
+    runs = [of_folder(folder) for folder in folders]
+    if store is not None:
+        with Store(existing(store)) as opened:
+            runs += of_store(opened)
+    return runs
+
+
+def _report(written: Sequence[tuple[TrackedRun, Path | str]], json: bool) -> int:
+    if json:
+        rows = [
+            {"run": run.id, "name": run.name, "points": len(run.points), "folder": str(folder)}
+            for run, folder in written
+        ]
+        print_json({"runs": rows})
+    else:
+        for run, folder in written:
+            print(f"{folder}: {run.name}, {counted(len(run.points), 'point')}, {run.status}")
+    return 0 if written else 1

@@ -4,54 +4,50 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import msgspec
-
-from .app import app, counted
+from .app import Print, command, counted, print_json
 
 HERE = Path()
 
 
-@app.command(alias="extract_targets")
-def extract_targets(path: Path = HERE, /, *, output: Path | None = None, json: bool = False) -> int:
-    """List what can be improved in a repository, and stage each target so that it runs alone.
+@command("extract-targets")
+def extract_targets(path: Path = HERE, /, *, output: Path | None = None, json: Print = False) -> int:
+    """List the parts of a repository that can be improved, and optionally stage each one so that it runs alone.
 
     Finds functions marked with @whet.evolve, constants marked with a comment (# whet: evolve kind=prompt),
-    whet.resource texts, tool descriptions, MCP tool schemas and skill files. Nothing is imported or run.
-    What a target needs is followed through the repository; what cannot be followed is said.
+    whet.resource texts, tool descriptions, MCP tool schemas and skill files. Nothing is imported or run. The names
+    that a target uses are followed through the repository; those that cannot be followed are listed.
 
     Parameters
     ----------
     path
         The repository.
     output
-        Stage every target into a folder of its own below this one.
-    json
-        Print one JSON object.
+        Stage every target in a folder of its own inside this one.
     """
     from ..evolution.extract import described, extract, stage
 
     slices, marks, problems = extract(path)
-    staged = {each.mark: str(stage(each, output)) for each in slices} if output else {}
-    by_mark = {each.mark: each for each in slices}
+    staged = {piece.mark: str(stage(piece, output)) for piece in slices} if output else {}
+    by_mark = {piece.mark: piece for piece in slices}
     rows = []
     for mark in marks:
-        found = by_mark.get(mark)
+        target = by_mark.get(mark)
         plain = {"name": mark.name, "kind": mark.kind, "metric": mark.metric, "path": mark.path}
-        row = described(found) if found else plain | {"line": mark.line, "how": mark.how}
+        row = described(target) if target else plain | {"line": mark.line, "how": mark.how}
         rows.append(row | ({"staged": staged[mark]} if mark in staged else {}))
     if json:
-        print(msgspec.json.encode({"targets": rows, "not_read": problems}).decode())
+        print_json({"targets": rows, "not_read": problems})
         return 0
     for mark in marks:
-        found = by_mark.get(mark)
+        target = by_mark.get(mark)
         metric = f", metric {mark.metric}" if mark.metric else ""
         print(f"{mark.path}:{mark.line}: {mark.name} ({mark.kind}{metric}; {mark.how})")
-        if found is not None:
+        if target is not None:
             print(
-                f"    {counted(len(found.dependencies), 'name')} in {counted(len(found.files), 'file')}, "
-                f"entry {found.entry}"
+                f"    {counted(len(target.dependencies), 'name')} in {counted(len(target.files), 'file')}, "
+                f"entry {target.entry}"
             )
-            for reason in found.unsure:
+            for reason in target.unsure:
                 print(f"    not followed: {reason}")
     for name, reason in problems.items():
         print(f"{name}: {reason}")

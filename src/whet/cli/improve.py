@@ -5,17 +5,17 @@ from __future__ import annotations
 import asyncio
 import inspect
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import msgspec
 from cyclopts import Parameter
 
 from ..errors import InputError
-from .app import AtLeastOne, Record, app, counted, existing
+from .app import AtLeastOne, BaseUrl, ModelName, NewRecord, Print, app, counted, existing, listed, print_json
+from .flags import with_options
 from .named import named
 
 if TYPE_CHECKING:
@@ -30,77 +30,95 @@ if TYPE_CHECKING:
     from ..types import Bundle, Task, Trajectory, Verdict
 
 FEW_GROUPS = 60
-"""Below it groups are dealt out by size: their hash alone may leave a split empty."""
+"""Below this many, groups are dealt out by size: their hash alone may leave a split empty."""
 FEWEST_THUMBS = 60
-"""As many rated runs as a head takes to learn anything."""
+"""Rated runs below which a head learns nothing."""
 
 
-@app.command
+@dataclass(frozen=True, kw_only=True)
+class Setup:
+    """Options of both commands: the agent's runs, tasks and rewards."""
+
+    store: NewRecord
+    """The record: runs to learn from, and where everything new is recorded."""
+    reward: tuple[str, ...]
+    """Reward of a run: the name of a built-in one, such as exact, or module:function. May be repeated; the first one
+    decides."""
+    data: Path | None = None
+    """Tasks to run the agent on, JSON Lines. If omitted, the tasks of the recorded runs, which are replayed."""
+    seed: int = 0
+    """Random seed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """Options of both commands: the test and its guardrails."""
+
+    not_lower: tuple[str, ...] = ()
+    """A score that must not get worse, as NAME:MARGIN. May be repeated."""
+    not_higher: tuple[str, ...] = ()
+    """The same for a score that should be low, such as a cost."""
+    alpha: float = 0.05
+    """Highest chance of promoting a change that has no effect."""
+
+    def guardrails(self) -> list[Guardrail]:
+        """The guardrails of `--not-lower` and `--not-higher`.
+
+        Raises:
+            InputError: one is not NAME:MARGIN.
+        """
+        from ..guardrails import Guardrail
+
+        guardrails = []
+        for spec in (*self.not_lower, *self.not_higher):
+            metric, _, margin = spec.rpartition(":")
+            try:
+                guardrails.append(Guardrail(metric, float(margin), higher_is_better=spec in self.not_lower))
+            except ValueError:
+                raise InputError(f"{spec!r} is not NAME:MARGIN, such as answered:0.02") from None
+        return guardrails
+
+
 def improve(
-    agent: str,
+    agent: Annotated[
+        str, Parameter(help="The agent's function, as module:function, imported from the current folder.")
+    ],
     /,
     *,
-    store: Record,
-    reward: tuple[str, ...],
-    data: Path | None = None,
-    with_: Annotated[tuple[str, ...], Parameter(name="--with")] = (),
-    model: str | None = None,
-    base_url: str | None = None,
-    rollouts: AtLeastOne = 2000,
-    not_lower: tuple[str, ...] = (),
-    not_higher: tuple[str, ...] = (),
-    alpha: float = 0.05,
-    worth: float = 0.005,
-    seed: int = 0,
-    dry_run: bool = False,
-    release: bool = False,
-    json: bool = False,
+    setup: Setup,
+    comparison: Comparison,
+    with_: Annotated[
+        tuple[str, ...],
+        Parameter(
+            name="--with",
+            help="A learner by name, whet's own or a plug-in's. May be repeated, from simple to complicated. If "
+            "omitted: evolve, if the agent declares prompts, functions or settings, and head, if people rated enough "
+            "of its decisions.",
+        ),
+    ] = (),
+    model: ModelName = None,
+    base_url: BaseUrl = None,
+    rollouts: Annotated[
+        AtLeastOne,
+        Parameter(help="Most runs of the agent for learning and deciding; the gate's runs are not counted."),
+    ] = 2000,
+    worth: Annotated[
+        float, Parameter(help="Least improvement on validation that a learner must bring to be kept.")
+    ] = 0.005,
+    dry_run: Annotated[bool, Parameter(help="Only print what would be done.")] = False,
+    release: Annotated[bool, Parameter(help="Make the result live if the gate promotes it.")] = False,
+    json: Print = False,
 ) -> int:
-    """Make an agent better from what it did, and prove it: whet improve my_agent:answer --store runs.db --reward exact
+    """Make an agent better from its recorded runs, and prove it.
 
-    Says first which learners it will use on which evidence. Each has to earn its place on validation; the gate
-    compares the outcome with the agent as it is, on tasks that nothing learned from. The same command goes on where
-    it was stopped.
+    For example: whet improve my_agent:answer --store runs.db --reward exact
 
-    Parameters
-    ----------
-    agent
-        The function, as module:function; it is imported from the current folder.
-    store
-        The record: runs to learn from, and where everything new goes.
-    reward
-        What a run is worth: a reward's name, exact for example, or module:function. May be repeated; the first
-        one decides.
-    data
-        Tasks to run the agent on, JSON Lines; without it those of the recorded runs, which are replayed.
-    with_
-        A learner by name, whet's own or a plug-in's; may be repeated, from simple to complicated. Without it:
-        evolve, if the agent declares prompts, functions or settings, and head, if people rated enough of its decisions.
-    model
-        A language model for learners that ask one.
-    base_url
-        Where it answers: an OpenAI-compatible endpoint.
-    rollouts
-        Runs of the agent that learning and deciding may take; the gate's come on top.
-    not_lower
-        A score that must not get worse, as NAME:MARGIN; may be repeated.
-    not_higher
-        The same for a score that should be low, such as a cost.
-    alpha
-        Chance of promoting anything where nothing has an effect.
-    worth
-        What a learner must add on validation to be worth it.
-    seed
-        Of everything random.
-    dry_run
-        Only say what would be done.
-    release
-        Make it live if the gate promotes it.
-    json
-        Print one JSON object.
+    First prints which learners it will use, and on what evidence. Each learner must improve the agent on validation
+    tasks to be kept; then the gate compares the result with the agent as it is, on tasks that nothing learned from.
+    Run the same command again to resume.
     """
-    rails = _guardrails(not_lower, not_higher)
-    with _opened(agent, store, reward, data, name=f"improve/{agent}", seed=seed) as work:
+    guardrails = comparison.guardrails()
+    with _opened(agent, setup, name=f"improve/{agent}") as work:
         plan = asyncio.run(_planned(work, with_, model, base_url, rollouts))
         if not json or dry_run:
             print(work.evidence())
@@ -110,7 +128,9 @@ def improve(
             return 0
         if not plan.learners:
             raise InputError("there is no learner for this agent; name one with --with")
-        improvement, verdict = asyncio.run(_improved(work, plan, rollouts, worth, rails, alpha))
+        improvement, verdict = asyncio.run(
+            _improved(work, plan, rollouts, worth, guardrails, comparison.alpha)
+        )
         released = release and verdict.promote
         if released:
             work.experiment.release(verdict, reason=f"whet improve {agent}")
@@ -118,73 +138,50 @@ def improve(
     return 0
 
 
-@app.command
 def gate(
-    a: str,
-    b: str | None = None,
+    a: Annotated[
+        str,
+        Parameter(
+            help="The baseline if B is given, otherwise the candidate, which is compared with what is live. One of: "
+            "live (what is live in the store), none (the agent without any release), the id of a Bundle or a Verdict "
+            "in the store, or the output folder of a learner."
+        ),
+    ],
+    b: Annotated[str | None, Parameter(help="The candidate.")] = None,
     /,
     *,
-    entry: str,
-    store: Record,
-    reward: tuple[str, ...],
-    data: Path | None = None,
-    metric: str | None = None,
-    margin: float = 0.0,
-    not_lower: tuple[str, ...] = (),
-    not_higher: tuple[str, ...] = (),
-    alpha: float = 0.05,
-    seed: int = 0,
-    json: bool = False,
+    entry: Annotated[
+        str, Parameter(help="The agent's function, as module:function, imported from the current folder.")
+    ],
+    setup: Setup,
+    comparison: Comparison,
+    metric: Annotated[
+        str | None, Parameter(help="A score in [0, 1] that decides instead of the first reward.")
+    ] = None,
+    margin: Annotated[
+        float, Parameter(help="0 tests whether B is better; 0.02, whether it is worse by at most 0.02.")
+    ] = 0.0,
+    json: Print = False,
 ) -> int:
-    """Prove a candidate: whet gate [A] B --entry my_agent:answer --store runs.db --reward exact
+    """Prove that a candidate is better than the agent as it is, or than another candidate.
 
-    Runs the agent under both on the gate's tasks, which no learner saw, pair by pair, and records the Verdict.
+    For example: whet gate whet_output --entry my_agent:answer --store runs.db --reward exact
 
-    Parameters
-    ----------
-    a
-        The baseline, if B is given: live (what is live in the store), none (the agent as it came), the id of a
-        Bundle or a Verdict in the store, or the output folder of a learner. With one alone it is the candidate,
-        against what is live.
-    b
-        The candidate.
-    entry
-        The agent, as module:function; it is imported from the current folder.
-    store
-        The record.
-    reward
-        What a run is worth: a reward's name, exact for example, or module:function. May be repeated; the first
-        one decides.
-    data
-        Tasks to run the agent on, JSON Lines; without it those of the recorded runs, which are replayed.
-    metric
-        The score that decides instead, in [0, 1].
-    margin
-        0 asks whether B is better; 0.02 whether it is worse by no more than that.
-    not_lower
-        A score that must not get worse, as NAME:MARGIN; may be repeated.
-    not_higher
-        The same for a score that should be low, such as a cost.
-    alpha
-        Chance of promoting a candidate that has no effect.
-    seed
-        Of everything random.
-    json
-        Print the verdict as one JSON object.
+    Runs the agent under both on the gate's tasks, which no learner has seen, pair by pair, and records the Verdict.
     """
     from ..verdict import render, to_json
 
-    rails = _guardrails(not_lower, not_higher)
-    with _opened(entry, store, reward, data, name=f"gate/{entry}", seed=seed) as work:
-        old, new = (_bundle(work.store, one) for one in (("live", a) if b is None else (a, b)))
+    guardrails = comparison.guardrails()
+    with _opened(entry, setup, name=f"gate/{entry}") as work:
+        baseline, candidate = (_bundle(work.store, name) for name in (("live", a) if b is None else (a, b)))
         verdict = asyncio.run(
             work.experiment.gate(
-                new,
-                against=old,
+                candidate,
+                against=baseline,
                 metric=metric or work.metric,
                 margin=margin,
-                guardrails=rails,
-                alpha=alpha,
+                guardrails=guardrails,
+                alpha=comparison.alpha,
                 label="live" if b is None else a,
             )
         )
@@ -192,18 +189,38 @@ def gate(
     return 0
 
 
+_COMMANDS: dict[str, tuple[Callable[..., int], tuple[str, ...]]] = {
+    "improve": (
+        improve,
+        ("store", "reward", "data", "with_", "model", "base_url", "rollouts", "dry_run", "release"),
+    ),
+    "gate": (gate, ("entry", "store", "reward", "data", "margin", "metric")),
+}
+"""Command → its function, and the options that its help lists first."""
+
+# Resolved when they are asked for: reading the options' docstrings costs milliseconds.
+for _name, (_function, _) in _COMMANDS.items():
+    app.command(f"{__name__}:{_name}_command", help=_function.__doc__, **listed(_name))
+
+
+def __getattr__(name: str) -> Any:
+    if not name.endswith("_command"):
+        raise AttributeError(name)
+    function, first = _COMMANDS[name.removesuffix("_command")]
+    options = {"setup": Setup, "comparison": Comparison}
+    return with_options(function, options, topics={"": (*first, "json")})
+
+
 @contextmanager
-def _opened(
-    agent: str, store: Path, reward: Sequence[str], data: Path | None, *, name: str, seed: int
-) -> Iterator[_Work]:
+def _opened(agent: str, setup: Setup, *, name: str) -> Iterator[_Work]:
     """The agent's work while the store is open."""
     from ..store import Store
 
-    if data is None:
-        existing(store)
-    function, rewards = named(agent), _rewards(reward)
-    with Store(store) as opened:
-        yield _Work(function, opened, _tasks(opened, function, data), rewards, name=name, seed=seed)
+    if setup.data is None:
+        existing(setup.store)
+    function, rewards = named(agent), _rewards(setup.reward)
+    with Store(setup.store) as store:
+        yield _Work(function, store, _tasks(store, function, setup.data), rewards, name=name, seed=setup.seed)
 
 
 class _Work:
@@ -233,7 +250,7 @@ class _Work:
         if len(groups) < 3:
             raise InputError(
                 f"{counted(len(tasks), 'task')} in {counted(len(groups), 'group')} cannot be divided into train, "
-                "validation and gate. Record more runs, or give tasks with --data"
+                "validation and gate: record more runs, or give tasks with --data"
             )
         divided = split(grouped, seed=seed, balanced=len(groups) < FEW_GROUPS)
         self.store, self.metric = store, name_of(rewards[0])
@@ -247,7 +264,7 @@ class _Work:
         )
 
     def evidence(self) -> str:
-        """What there is to learn from and to prove on, in a line."""
+        """A line on the tasks to learn from and to decide on."""
         count = len(self.experiment.train) + len(self.experiment.validation)
         return (
             f"{counted(count, 'task')} to learn from, {len(self.experiment.validation)} of them for validation; "
@@ -257,7 +274,7 @@ class _Work:
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """Which learners, from where, on which evidence."""
+    """The learners, their start, and a line on the evidence of each."""
 
     start: Bundle
     learners: dict[str, Optimizer]
@@ -281,18 +298,18 @@ async def _planned(
     # A function as it came is not named: its Version is the bare text that a search makes of it.
     came = [declared[name] for name in settings if not isinstance(declared[name], Function)]
     start = Bundle([handle.default_version for handle in came]).put(*start.values())
-    rated = sum(any(said.value for said in run.feedback) for run in runs)
+    rated = sum(any(feedback.value for feedback in run.feedback) for run in runs)
     decisions = {step.name for run in runs for step in run.steps if step.kind == "function"}
     learners: dict[str, Optimizer] = {}
     for name in chosen or ("evolve", "head"):
         if name == "evolve" and not settings:
             lines.append(
-                "evolve: not used, for the agent declares nothing that can vary (whet.resource, whet.evolve)"
+                "evolve: not used, because the agent declares nothing that can vary (whet.resource, whet.evolve)"
             )
         elif name == "head" and not chosen and (rated < FEWEST_THUMBS or not decisions):
             lines.append(
-                f"head: not used, for {counted(rated, 'run')} with a thumb and {counted(len(decisions), 'decision')} "
-                f"are recorded; it takes {FEWEST_THUMBS} runs that decided"
+                f"head: not used, because {counted(rated, 'run')} with a thumb and "
+                f"{counted(len(decisions), 'decision')} are recorded; it needs {FEWEST_THUMBS} runs with decisions"
             )
         else:
             learners[name] = _learner(name, work.metric, settings, model, base_url, rollouts)
@@ -304,20 +321,20 @@ async def _planned(
 
 
 def _read(names: Iterable[str], runs: Sequence[Trajectory], lines: list[str]) -> list[str]:
-    """Names of what the recorded runs have read; all where no run says which Versions it ran under."""
-    told = [run for run in runs if run.versions]
-    read = {name for run in told for name in run.versions}
-    unread = [name for name in names if told and name not in read]
+    """Names that the recorded runs have read; all of them where no run says which Versions it ran under."""
+    versioned = [run for run in runs if run.versions]
+    read = {name for run in versioned for name in run.versions}
+    unread = [name for name in names if versioned and name not in read]
     if unread:
         lines.append(
-            f"evolve: leaves {', '.join(unread)} out, which none of {counted(len(told), 'recorded run')} has read; "
-            "record runs that read them"
+            f"evolve: leaves {', '.join(unread)} out, which none of {counted(len(versioned), 'recorded run')} has "
+            "read; record runs that read them"
         )
     return [name for name in names if name not in unread]
 
 
 def _evolves(handle: Resource, lines: list[str]) -> bool:
-    """Whether `Evolve` can change this: a text, a function that can be called by JSON, a value with a knob."""
+    """True for a text, a function that can be called by JSON, or a value with a knob: `Evolve` can change these."""
     from ..evolution.functions import refusal
     from ..evolution.operators import knobs
     from ..tracing.resources import Function
@@ -325,7 +342,7 @@ def _evolves(handle: Resource, lines: list[str]) -> bool:
     if isinstance(handle, Function):
         reason = refusal(handle)
         if reason:
-            lines.append(f"evolve: leaves {handle.name} as it is, for {reason}")
+            lines.append(f"evolve: leaves {handle.name} as it is: {reason}")
         return not reason
     content = handle.version.content
     return isinstance(content, str) or bool(knobs({"content": content}))
@@ -334,24 +351,24 @@ def _evolves(handle: Resource, lines: list[str]) -> bool:
 def _learner(
     name: str, metric: str, settings: Sequence[str], model: str | None, base_url: str | None, rollouts: int
 ) -> Optimizer:
-    """The learner of that name, with what it takes of this."""
+    """The learner of that name, made with those of these arguments that it takes."""
     from ..plugins import load, optimizer
 
-    known: dict[str, Any] = {"score": metric}
+    arguments: dict[str, Any] = {"score": metric}
     if name == "evolve":
-        known |= {"resources": tuple(settings), "options": _search(rollouts)}
+        arguments |= {"resources": tuple(settings), "options": _search(rollouts)}
     if model is not None:
         if base_url is None:
-            raise InputError(f"--model {model} needs --base-url: where it answers")
-        known["model"] = load("whet.models", "openai")(
+            raise InputError(f"--model {model} needs --base-url, its endpoint")
+        arguments["model"] = load("whet.models", "openai")(
             base_url, model, api_key=os.environ.get("OPENAI_API_KEY")
         )
     takes = inspect.signature(load("whet.optimizers", name)).parameters
-    return optimizer(name, **{key: value for key, value in known.items() if key in takes})
+    return optimizer(name, **{key: argument for key, argument in arguments.items() if key in takes})
 
 
 async def _improved(
-    work: _Work, plan: _Plan, rollouts: int, worth: float, rails: Sequence[Guardrail], alpha: float
+    work: _Work, plan: _Plan, rollouts: int, worth: float, guardrails: Sequence[Guardrail], alpha: float
 ) -> tuple[Improvement, Verdict]:
     from ..types import Budget
 
@@ -363,7 +380,7 @@ async def _improved(
         budget=Budget(rollouts=rollouts),
     )
     verdict = await work.experiment.gate(
-        improvement, metric=work.metric, guardrails=rails, alpha=alpha, label="the agent as it is"
+        improvement, metric=work.metric, guardrails=guardrails, alpha=alpha, label="the agent as it is"
     )
     return improvement, verdict
 
@@ -373,10 +390,15 @@ def _say(improvement: Improvement, verdict: Verdict, *, released: bool, json: bo
 
     if json:
         rows = [
-            {"name": one.name, "entered": one.entered, "reason": one.reason, "bundle": one.bundle.id}
-            for one in improvement.candidates
+            {
+                "name": candidate.name,
+                "entered": candidate.entered,
+                "reason": candidate.reason,
+                "bundle": candidate.bundle.id,
+            }
+            for candidate in improvement.candidates
         ]
-        whole = {
+        report = {
             "bundle": verdict.candidate,
             "candidates": rows,
             "verdict": verdict,
@@ -384,7 +406,7 @@ def _say(improvement: Improvement, verdict: Verdict, *, released: bool, json: bo
             "released": released,
             "rollouts": improvement.rollouts,
         }
-        print(msgspec.json.encode(whole).decode())
+        print_json(report)
         return
     for candidate in improvement.candidates:
         print(f"  {candidate.reason}")
@@ -392,13 +414,13 @@ def _say(improvement: Improvement, verdict: Verdict, *, released: bool, json: bo
     if improvement.bundle != improvement.parent:
         print(improvement.diff())
     if released:
-        print("released; whet rollback goes back")
+        print("released; whet rollback takes it back")
     elif verdict.promote:
-        print(f"not released: give --release, or whet release {verdict.candidate}")
+        print(f"not released: add --release, or run whet release {verdict.candidate}")
 
 
 def _search(rollouts: int) -> EvolveOptions:
-    """A search that comes to an end within about half of these rollouts; the rest is for deciding."""
+    """A search that ends within about half of these rollouts; the rest is for deciding."""
     from ..optimizers.evolve import EvolveOptions
 
     tasks = max(24, min(240, rollouts // 20))
@@ -416,19 +438,6 @@ def _rewards(names: Sequence[str]) -> list[Reward]:
     return [named(name) if ":" in name else load("whet.rewards", name) for name in names]
 
 
-def _guardrails(not_lower: Sequence[str], not_higher: Sequence[str]) -> list[Guardrail]:
-    from ..guardrails import Guardrail
-
-    rails = []
-    for spec in (*not_lower, *not_higher):
-        metric, _, margin = spec.rpartition(":")
-        try:
-            rails.append(Guardrail(metric, float(margin), higher_is_better=spec in not_lower))
-        except ValueError:
-            raise InputError(f"{spec!r} is not NAME:MARGIN, such as answered:0.02") from None
-    return rails
-
-
 def _tasks(store: Store, function: Any, data: Path | None) -> list[Task]:
     from ..data.tasks import from_jsonl, tasks
     from ..replay import runs_of
@@ -437,7 +446,7 @@ def _tasks(store: Store, function: Any, data: Path | None) -> list[Task]:
 
 
 def _bundle(store: Store, name: str) -> Bundle:
-    """What `live`, `none`, an id, or a learner's output stands for."""
+    """The Bundle that `live`, `none`, an id, or a learner's output stands for."""
     from ..store import read_bundle, release_of
     from ..types import Bundle
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from .app import app
+from .app import Print, command
 
 OUTPUT = Path("whet-demo")
 
 
-@app.command
+@command("demo")
 def demo(
     *,
     mail: Path | None = None,
@@ -20,33 +20,31 @@ def demo(
     output: Path = OUTPUT,
     resume: bool = False,
     ask: str | None = None,
-    json: bool = False,
+    json: Print = False,
 ) -> int:
-    """Run the whole loop on a mailbox: no key and no network needed.
+    """Watch the whole loop on an example: no key and no network needed.
 
-    An agent answers questions about mail, simulated users rate it, several learners improve it, and the
-    best one that is proven on unseen mailboxes is released. Writes report.html and agent.patch.
+    An agent answers questions about mail, simulated users rate it, several learners improve it, and the best one that
+    is proven on unseen mailboxes is released. Writes report.html and agent.patch.
 
     Parameters
     ----------
     mail
-        A maildir, an mbox or a folder of mails with several mailboxes; a synthetic company if left out.
+        A maildir, an mbox or a folder of mails with several mailboxes. If omitted, a synthetic company's.
     held_out
         Judge on the mailboxes of this folder instead of some of --mail.
     seed
-        Of everything random.
+        Random seed.
     fold
-        Which half of the mailboxes is judged (0 or 1); the seed chooses if left out.
+        Half of the mailboxes to judge on (0 or 1). If omitted, the seed chooses.
     store
-        The record of the run; whet.db in the output folder if left out.
+        The record of the run; whet.db in the output folder if omitted.
     output
         Folder for the report, the patch and the weights.
     resume
-        Go on with the run that was stopped, to the same result.
+        Resume the interrupted run; the result is the same as without the interruption.
     ask
-        Ask the released agent this question instead of running anything.
-    json
-        Print the figures as one JSON object on standard output.
+        Only ask the released agent this question.
     """
     from .. import demo as room
 
@@ -64,7 +62,7 @@ def demo(
     )
 
 
-@app.command
+@command("verdict")
 def verdict(
     a: Path,
     b: Path,
@@ -73,13 +71,13 @@ def verdict(
     margin: float = 0.0,
     suite: tuple[Path, Path] | None = None,
     suite_margin: float = 0.02,
-    json: bool = False,
+    json: Print = False,
 ) -> int:
-    """Compare two files of per-task outcomes, from anything that ran twice: is B better than A?
+    """Compare two files of per-task outcomes, whatever produced them: is B better than A?
 
-    Each line is a JSON object: task (id), success (true, false or 0 to 1), and where there are any group,
-    cost and outcome. Says the effect, its interval clustered by group, the e-value, the verdict, and how many
-    pairs would be needed.
+    Each line is a JSON object with task (an id) and success (true, false, or 0 to 1), and optionally group, cost and
+    outcome. Prints the effect, its interval clustered by group, the e-value, the verdict, and the number of pairs that
+    would be needed.
 
     Parameters
     ----------
@@ -88,18 +86,16 @@ def verdict(
     b
         Outcomes of the candidate, for the same tasks.
     margin
-        0 asks whether B is better; 0.02 whether it is worse by no more than that.
+        0 tests whether B is better; 0.02, whether it is worse by at most 0.02.
     suite
-        Two more files: outcomes of the baseline and of the candidate on what must not be forgotten. A drop there
-        takes the promotion back.
+        Two more files: outcomes of the baseline and of the candidate on tasks that must not be forgotten. A drop there
+        prevents promotion.
     suite_margin
-        How far success may fall there; it must be shown to have fallen no further.
-    json
-        Print the verdict as one JSON object.
+        Largest drop of success allowed there; the files must show that it is no larger.
     """
     from ..verdict import render, to_json
     from ..verdict import verdict as judge
 
-    found = judge(a, b, margin=margin, suite=suite, suite_margin=suite_margin)
-    print(to_json(found).decode() if json else render(found))
+    decision = judge(a, b, margin=margin, suite=suite, suite_margin=suite_margin)
+    print(to_json(decision).decode() if json else render(decision))
     return 0

@@ -1,10 +1,10 @@
-"""Functions that the user names on the command line, and rewards among them."""
+"""Functions that the command line names as module:function, rewards among them."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ..errors import InputError
 
@@ -12,26 +12,37 @@ if TYPE_CHECKING:
     from ..types import Trajectory
 
 AT_ONCE = 16
-"""Trajectories that a reward which has to wait, a model's for example, is asked about together."""
+"""Trajectories judged together, for a reward that waits for something, such as a model."""
 
 
 def named(name: str) -> Callable[..., Any]:
     """The function of `module:function`; the current folder is searched first.
 
     Raises:
-        InputError: there is none, or its module cannot be imported.
+        InputError: it does not exist, or its module cannot be imported.
     """
     from ..worker.agent import load
 
-    found: Any = load(name)
-    if not callable(found):
-        raise InputError(f"{name!r} is a {type(found).__name__}, not a function")
-    function: Callable[..., Any] = found
-    return function
+    function: Any = load(name)
+    if not callable(function):
+        raise InputError(f"{name!r} is a {type(function).__name__}, not a function")
+    return cast("Callable[..., Any]", function)
+
+
+def refuse_two_rewards(score: str | None, reward_function: str | None) -> None:
+    """Refuse a recorded score beside a reward function.
+
+    Raises:
+        InputError: both are given.
+    """
+    if score is not None and reward_function is not None:
+        raise InputError(
+            "give --score for a recorded score, or --reward-function for a reward to compute now"
+        )
 
 
 def judged(trajectories: Sequence[Trajectory], name: str) -> tuple[list[Trajectory], str, str]:
-    """The trajectories with the score that a reward gives them, that score's name, and the reward's version.
+    """The trajectories scored by a reward, the score's name, and the reward's version.
 
     Raises:
         InputError: there is no such function, or it could judge none of them.
@@ -40,20 +51,20 @@ def judged(trajectories: Sequence[Trajectory], name: str) -> tuple[list[Trajecto
 
     reward = named(name)
 
-    async def each() -> list[Trajectory]:
-        room = asyncio.Semaphore(AT_ONCE)
+    async def judge_all() -> list[Trajectory]:
+        slots = asyncio.Semaphore(AT_ONCE)
 
-        async def one(trajectory: Trajectory) -> Trajectory:
-            async with room:
+        async def judge(trajectory: Trajectory) -> Trajectory:
+            async with slots:
                 return await ajudged(trajectory, reward)
 
-        return list(await asyncio.gather(*map(one, trajectories)))
+        return list(await asyncio.gather(*map(judge, trajectories)))
 
-    found = asyncio.run(each())
+    scored = asyncio.run(judge_all())
     score = name_of(reward)
-    if found and all(one.score(score) is None for one in found):
-        reasons = sorted({one.scores[score].reason for one in found})
+    if scored and all(trajectory.score(score) is None for trajectory in scored):
+        reasons = sorted({trajectory.scores[score].reason for trajectory in scored})
         raise InputError(
-            f"{name} could judge none of {len(found)} trajectories: {'; '.join(reasons) or 'None'}"
+            f"{name} could judge none of {len(scored)} trajectories: {'; '.join(reasons) or 'None'}"
         )
-    return found, score, version_of(reward)
+    return scored, score, version_of(reward)

@@ -10,7 +10,8 @@ from typing import Literal
 
 import msgspec
 
-from .app import app
+from ..errors import InputError, NotFoundError
+from .app import Print, print_json
 
 How = Literal["copies", "fsdp", "deepspeed"]
 Scalar = str | int | float | bool
@@ -37,7 +38,6 @@ _BYTES = 16
 """Of a trained weight in float32: itself, its gradient and AdamW's two moments."""
 
 
-@app.command(name="parallel")
 def parallel(
     how: How,
     /,
@@ -46,60 +46,57 @@ def parallel(
     processes: int = 2,
     cpu: bool = False,
     model: Path | None = None,
-    json: bool = False,
+    json: Print = False,
 ) -> int:
-    """Write the file by which `accelerate launch` starts training in several processes of one machine.
+    """Write a config for `accelerate launch`, to train in several processes on one machine.
 
-    Then: accelerate launch --config_file FILE -m whet train METHOD ... (one process gives the same weights, up
-    to rounding). copies: every process holds the model whole and computes its share of a step. fsdp: the processes
-    also share the layers, their gradients and the optimizer's state between them (FSDP2, torch 2.8 or newer).
-    deepspeed: ZeRO-3, for a trainer that lets DeepSpeed own the optimizer, such as TRL on what whet export wrote;
-    whet train itself refuses it.
+    Then: accelerate launch --config_file FILE -m whet train METHOD ... The weights are the same as from one process,
+    up to rounding. With copies, every process holds the whole model and computes its share of each step. With fsdp,
+    the processes also divide the layers, their gradients and the optimizer's state (FSDP2, torch 2.8 or newer).
+    deepspeed (ZeRO-3) is for trainers that let DeepSpeed own the optimizer, such as TRL on a dataset of whet export;
+    whet train refuses it.
 
     Parameters
     ----------
     how
-        What the processes share.
+        How the processes divide the work.
     output
         The file to write.
     processes
-        How many: one for each GPU.
+        Number of processes: one per GPU.
     cpu
-        Train on the processor.
+        Train on CPUs.
     model
-        Folder of the model, to say about how much memory each process needs for it.
-    json
-        Print one JSON object.
+        Folder of the model, to estimate the memory that each process needs.
     """
-    from ..errors import InputError
 
     if processes < 2:
         raise InputError(f"processes must be 2 or more, got {processes}; one process needs no launcher")
     if output.exists():
         raise InputError(f"{output} exists; name a file that does not")
     if cpu and how == "deepspeed":
-        raise InputError("accelerate starts DeepSpeed on GPUs alone; on the processor use fsdp")
+        raise InputError("accelerate starts DeepSpeed on GPUs only; on CPUs use fsdp")
     counts = _weights(model) if model is not None else None
     output.parent.mkdir(parents=True, exist_ok=True)
     output.write_text(_yaml(_settings(how, processes, cpu)), encoding="utf-8")
     needed = None if counts is None else _needed(how, *counts, processes)
     if json:
-        print(msgspec.json.encode({"file": str(output), "how": how, "bytes_per_process": needed}).decode())
+        print_json({"file": str(output), "how": how, "bytes_per_process": needed})
         return 0
     then = "YOUR_TRAINER.py" if how == "deepspeed" else "-m whet train METHOD ..."
     print(f"{output}\naccelerate launch --config_file {output} {then}")
     if counts is not None and needed is not None:
-        whole = sum(counts) * 4 / 2**30
+        loading = sum(counts) * 4 / 2**30
         print(
             f"{sum(counts):,} weights: about {needed / 2**30:.2f} GiB a process for weights, gradients and "
-            f"moments in float32, activations besides; {whole:.2f} GiB for a moment, when it is loaded"
+            f"moments in float32, plus activations; {loading:.2f} GiB briefly while it is loaded"
         )
     return 0
 
 
 def _settings(how: How, processes: int, cpu: bool) -> dict[str, Setting]:
     kinds = {"copies": "MULTI_CPU" if cpu else "MULTI_GPU", "fsdp": "FSDP", "deepspeed": "DEEPSPEED"}
-    found: dict[str, Setting] = {
+    settings: dict[str, Setting] = {
         "compute_environment": "LOCAL_MACHINE",
         "distributed_type": kinds[how],
         "machine_rank": 0,
@@ -112,14 +109,14 @@ def _settings(how: How, processes: int, cpu: bool) -> dict[str, Setting]:
         "use_cpu": cpu,
     }
     if how == "fsdp":
-        found["fsdp_config"] = _FSDP
+        settings["fsdp_config"] = _FSDP
     elif how == "deepspeed":
-        found["deepspeed_config"] = _DEEPSPEED
-    return found
+        settings["deepspeed_config"] = _DEEPSPEED
+    return settings
 
 
 def _yaml(settings: Mapping[str, Setting] | Mapping[str, Scalar], indent: str = "") -> str:
-    """Names and scalars as YAML, whose plain `no` would be read as false."""
+    """Names and scalars as YAML; texts are quoted, because a plain `no` would be read as false."""
     lines = []
     for name, value in settings.items():
         if isinstance(value, Mapping):
@@ -131,25 +128,24 @@ def _yaml(settings: Mapping[str, Setting] | Mapping[str, Scalar], indent: str = 
 
 
 def _needed(how: How, layers: int, others: int, processes: int) -> int:
-    """Bytes of one process that trains all weights."""
+    """Bytes that one process needs to train all weights."""
     match how:
         case "copies":
-            held = layers + others
-        case "fsdp":  # what is outside the layers stays whole
-            held = -(-layers // processes) + others
+            weights = layers + others
+        case "fsdp":  # weights outside the layers are not divided
+            weights = -(-layers // processes) + others
         case "deepspeed":
-            held = -(-(layers + others) // processes)
-    return held * _BYTES
+            weights = -(-(layers + others) // processes)
+    return weights * _BYTES
 
 
 def _weights(model: Path) -> tuple[int, int]:
-    """Weights within a model's layers and outside of them, by the heads of its safetensors files.
+    """Weights within a model's layers and outside of them, by the headers of its safetensors files.
 
     Raises:
         NotFoundError: there are none.
         InputError: one cannot be read.
     """
-    from ..errors import InputError, NotFoundError
 
     files = sorted(model.glob("*.safetensors")) if model.is_dir() else []
     if not files:
@@ -159,10 +155,12 @@ def _weights(model: Path) -> tuple[int, int]:
         try:
             with open(path, "rb") as file:
                 (length,) = struct.unpack("<Q", file.read(8))
-                head = msgspec.json.decode(file.read(min(length, 1 << 27)))
-            sizes = {name: math.prod(one["shape"]) for name, one in head.items() if name != "__metadata__"}
+                header = msgspec.json.decode(file.read(min(length, 1 << 27)))
+            sizes = {
+                name: math.prod(tensor["shape"]) for name, tensor in header.items() if name != "__metadata__"
+            }
         except (OSError, struct.error, msgspec.DecodeError, KeyError, TypeError, AttributeError) as error:
-            raise InputError(f"{path} is no safetensors file: {error!r}") from error
+            raise InputError(f"{path} is not a safetensors file: {error!r}") from error
         for name, size in sizes.items():
             if any(part.isdigit() for part in name.split(".")):
                 layers += size

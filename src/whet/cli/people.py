@@ -1,4 +1,4 @@
-"""`whet feedback`, `whet erase` and `whet retain`: what a person said, and what is taken out of the record."""
+"""`whet feedback`, `whet erase` and `whet retain`: people's feedback, and deletion from the record."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from .app import Record, app, content_of, counted, existing
+from ..errors import InputError, NotFoundError
+from .app import Print, Record, command, content_of, counted, existing, print_json
 
 if TYPE_CHECKING:
     from ..store import Erased
 
 
-@app.command
+@command("feedback")
 def feedback(
     run: str | None = None,
     /,
@@ -26,152 +27,144 @@ def feedback(
     kind: Literal["thumb", "rating", "correction", "demonstration", "preference", "comment"] | None = None,
     step: str | None = None,
     session: str | None = None,
-    json: bool = False,
+    json: Print = False,
 ) -> int:
-    """Record what a person said of a run: whet feedback RUN --store runs.db --correction "Paris, not Rome"
+    """Record a person's feedback on a run: a thumb, a correction, or a comment.
 
-    Rows, tasks and rewards have it from then on. Works with the server running or not.
+    For example: whet feedback RUN --store runs.db --correction "Paris, not Rome". From then on, rows, tasks and
+    rewards take it into account. Works whether or not the server is running.
 
     Parameters
     ----------
     run
-        Id of the run or trajectory, as whet show trajectories prints it; one that has not arrived yet is waited for.
-    store
-        The record.
+        Id of the run or trajectory, as whet show trajectories prints it. Feedback on a run that is not recorded yet is
+        kept until the run arrives.
     value
         A thumb, 1 or -1, or any number.
     comment
-        In words.
+        A comment.
     correction
-        The answer that should have been given, as text.
+        The right answer, as text.
     correction_file
-        The same from a file: JSON if the name ends in .json, else text. In it a preference says
+        The right answer as a file: JSON if the name ends in .json, else text. For a preference it holds
         {"chosen": ..., "rejected": ...}.
     kind
-        By what is given, if left out: a thumb or rating, a correction, or a comment.
+        Kind of feedback. If omitted, it follows from the other options: a thumb or rating, a correction, or a comment.
     step
-        Id of the step of the run that is meant.
+        Id of a step of the run, if the feedback is about that step.
     session
-        Id of the conversation that is meant, instead of a run.
-    json
-        Print the feedback as one JSON object.
+        Id of a conversation, if the feedback is about that instead of a run.
     """
     from msgspec import UNSET
 
-    from ..errors import InputError
     from ..store import Store
     from ..tracing.labels import check_feedback, feedback_kind
     from ..types import Feedback
 
     if correction is not None and correction_file is not None:
         raise InputError("give either --correction or --correction-file")
-    meant = content_of(correction_file) if correction_file is not None else correction
-    given = correction is not None or correction_file is not None
-    if given and meant is None:
+    answer = content_of(correction_file) if correction_file is not None else correction
+    corrects = correction is not None or correction_file is not None
+    if corrects and answer is None:
         kind = kind or "correction"  # the file says null, and nobody writes one to say nothing
-    said = Feedback(
+    entry = Feedback(
         run=run or "",
         value=value,
         comment=comment,
-        correction=meant,
-        kind=feedback_kind(kind, value, meant if given else UNSET),
+        correction=answer,
+        kind=feedback_kind(kind, value, answer if corrects else UNSET),
         step=step,
         session=session,
     )
-    check_feedback(said)
-    existing(store)
-    with Store(store) as opened:
-        opened.add_feedback(said)
-        known = run is None or bool(next(opened.trajectories(ids=[run], limit=1), None))
+    check_feedback(entry)
+    with Store(existing(store)) as opened:
+        opened.add_feedback(entry)
+        recorded = run is None or bool(next(opened.trajectories(ids=[run], limit=1), None))
     if json:
-        print(msgspec.json.encode(said).decode())
+        print_json(entry)
         return 0
-    late = "" if known else "; no such run is recorded yet, and it is joined to it when it arrives"
-    print(f"{store}: {said.kind} {said.id} of {run or session}{late}")
+    late = "" if recorded else "; that run is not recorded yet: the feedback is joined to it when it arrives"
+    print(f"{store}: {entry.kind} {entry.id} of {run or session}{late}")
     return 0
 
 
-@app.command
-def erase(subject: str, /, *, store: Path, data: tuple[Path, ...] = (), json: bool = False) -> int:
-    """Take out everything that came from a person, and say what remains.
+@command("erase")
+def erase(subject: str, /, *, store: Path, data: tuple[Path, ...] = (), json: Print = False) -> int:
+    """Delete everything that came from a person, and list what remains.
 
-    Works with the server running or not. Versions that were made from it are marked, not changed.
-    Exits 0 when that is done, also where nothing was found.
+    Works whether or not the server is running. Versions that were made from it are marked, not changed. Exits 0 also
+    if there was nothing to delete.
 
     Parameters
     ----------
     subject
         Id of the person, as recorded with their runs.
     store
-        The file.
+        The record.
     data
-        A file of rows, tasks or trajectories (JSON Lines), or a folder with some, as whet_data is: what came
-        from an erased run is taken out of it, by this erasure or one before; repeat it for several.
-    json
-        Print one JSON object.
+        A file of rows, tasks or trajectories (JSON Lines), or a folder of such files, such as whet_data. Rows that came
+        from a run that is or was erased are deleted from it. May be repeated.
     """
-    from ..data.erased import forget
-    from ..errors import NotFoundError
+    from ..data.lineage import forget
     from ..store import Store
 
     existing(store)
-    for path in data:  # before anything is taken out
+    for path in data:  # before anything is deleted
         if not path.exists():
-            raise NotFoundError(f"there is nothing at {path}: give a file of rows, or a folder with some")
+            raise NotFoundError(f"there is nothing at {path}: give a file of rows, or a folder of such files")
     with Store(store) as opened:
-        found = opened.erase(subject)
+        erased = opened.erase(subject)
         files = forget(data, opened.erased()) if data else []
     if json:
-        whole = {**msgspec.to_builtins(found), "files": msgspec.to_builtins(files)}
-        print(msgspec.json.encode(whole).decode())
+        report = {**msgspec.to_builtins(erased), "files": msgspec.to_builtins(files)}
+        print_json(report)
         return 0
-    _say(found, f"{store} holds nothing that came from {subject!r}")
-    for one in files:
-        if one.rows:
-            print(f"{one.path}: {counted(one.rows, 'row')} taken out, {one.left:,} left")
-        if one.unnamed:
+    _say(erased, f"{store} holds nothing that came from {subject!r}")
+    for file in files:
+        if file.rows:
+            print(f"{file.path}: {counted(file.rows, 'row')} deleted, {file.left:,} left")
+        if file.unnamed:
             print(
-                f"remains: {one.path} has {counted(one.unnamed, 'row')} that do not say whose run they came from"
+                f"remains: {file.path} has {counted(file.unnamed, 'row')} that do not name the run they came from"
             )
     return 0
 
 
-@app.command
-def retain(*, store: Path, days: float, keep: str = "feedback,experiment,lineage", json: bool = False) -> int:
-    """Take out what is older than a number of days.
+@command("retain")
+def retain(
+    *, store: Path, days: float, keep: str = "feedback,experiment,lineage", json: Print = False
+) -> int:
+    """Delete runs older than a number of days.
 
     Parameters
     ----------
     store
-        The file.
+        The record.
     days
-        Age at which runs, their feedback and their spans go.
+        Age from which runs, with their feedback and spans, are deleted.
     keep
-        What stays whatever its age, with commas: runs with feedback, of an experiment, or that a Version was
-        made from (lineage).
-    json
-        Print one JSON object.
+        Runs to keep whatever their age, separated by commas: those with feedback, those of an experiment, and those
+        that a Version was made from (lineage).
     """
     from ..store import Store
 
-    existing(store)
-    with Store(store) as opened:
-        found = opened.retain(days=days, keep=[word for word in keep.split(",") if word])
+    with Store(existing(store)) as opened:
+        erased = opened.retain(days=days, keep=[word for word in keep.split(",") if word])
     if json:
-        print(msgspec.json.encode(found).decode())
+        print_json(erased)
         return 0
-    _say(found, f"nothing that may go is older than {days:g} days")
+    _say(erased, f"nothing that may be deleted is older than {days:g} days")
     return 0
 
 
-def _say(found: Erased, nothing: str) -> None:
-    figures = {name: value for name, value in msgspec.to_builtins(found).items() if isinstance(value, int)}
+def _say(erased: Erased, nothing: str) -> None:
+    figures = {name: value for name, value in msgspec.to_builtins(erased).items() if isinstance(value, int)}
     for name, value in figures.items():
         if value:
             print(f"{name:16} {value:>10,}")
     if not any(figures.values()):
         print(nothing)
-    for version in found.versions:
+    for version in erased.versions:
         print(f"marked version {version}")
-    for line in found.remains:
+    for line in erased.remains:
         print(f"remains: {line}")

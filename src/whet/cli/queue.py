@@ -1,4 +1,4 @@
-"""`whet tasks`: what workers are to do."""
+"""`whet tasks`: the queue of workers."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Literal
 
 import cyclopts
-import msgspec
 
-from .app import AtLeastOne, Record, app, counted
+from ..errors import InputError
+from .app import AtLeastOne, NewRecord, Print, app, counted, listed, print_json
 
-app.command(cyclopts.App(name="tasks", help="The work that is handed out to workers."))
+app.command(cyclopts.App(help="Queue tasks for workers.", **listed("tasks")))
 
 
 @app["tasks"].command(name="add")
@@ -19,36 +19,31 @@ def add_tasks(
     file: Path,
     /,
     *,
-    store: Record,
+    store: NewRecord,
     mode: Literal["train", "val", "test"] = "train",
     times: AtLeastOne = 1,
     resources: str | None = None,
     max_attempts: AtLeastOne = 3,
-    json: bool = False,
+    json: Print = False,
 ) -> int:
-    """Record the tasks of a file and queue them, with the server running or not.
+    """Record the tasks of a file and queue them, whether or not the server is running.
 
-    Adding the same file again queues nothing twice; more --times queues what is new.
+    Adding the same file again queues nothing twice; with a higher --times it queues the difference.
 
     Parameters
     ----------
     file
-        One task per line, in the published shape or with the fields of a Task.
-    store
-        The record; made if it does not exist.
+        One task per line, as JSON: in the published format, or with the fields of a Task.
     mode
-        What the runs are for; it is also the split of a task that names none.
+        Purpose of the runs; also the split of tasks that name none.
     times
         Runs of each task.
     resources
-        Id of the recorded Bundle to run under; what is live when a worker takes the task, if left out.
+        Id of a recorded Bundle to run under. If omitted, the one that is live when a worker takes the task.
     max_attempts
-        How often a run that fails, or whose worker dies, is tried.
-    json
-        Print one JSON object: tasks, queued, ids.
+        Most attempts at a run that fails or whose worker dies.
     """
     from ..data.tasks import from_jsonl
-    from ..errors import InputError
     from ..store import Store
     from ..types import Rollout, Split, digest
 
@@ -66,7 +61,7 @@ def add_tasks(
         for number in range(times)
     ]
     if not tasks:
-        raise InputError(f"{file} holds no task; give one as JSON on each line")
+        raise InputError(f"{file} holds no task: write one per line, as JSON")
     with Store(store) as opened:
         if resources is not None:
             opened.bundle(resources)
@@ -74,8 +69,7 @@ def add_tasks(
         opened.add_rollouts(*rollouts)
         queued = opened.count("rollouts") - before
     if json:
-        said = {"tasks": len(tasks), "queued": queued, "ids": [each.id for each in rollouts]}
-        print(msgspec.json.encode(said).decode())
+        print_json({"tasks": len(tasks), "queued": queued, "ids": [rollout.id for rollout in rollouts]})
     else:
         print(f"{store}: {counted(len(tasks), 'task')}, {counted(queued, 'run')} queued for {mode}")
     return 0

@@ -1,4 +1,4 @@
-"""`whet replay`: run an agent again on what was recorded, and say how faithful that is."""
+"""`whet replay`: an agent run again on its record, and how faithful that is."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from .app import AtLeastOne, Record, app, counted, existing
+from ..errors import InputError, NotFoundError
+from .app import AtLeastOne, Print, Record, command, counted, existing, print_json
 from .named import named
 
 if TYPE_CHECKING:
     from ..tracing.replay import Divergence
 
 
-@app.command
+@command("replay")
 def replay(
     agent: str,
     /,
@@ -26,80 +27,77 @@ def replay(
     nearest: bool = False,
     live: bool = False,
     simulator: str | None = None,
-    json: bool = False,
+    json: Print = False,
 ) -> int:
-    """Run an agent again on recorded runs, with its tools answered from the record.
+    """Run an agent again on recorded runs, with its tool calls answered from the record.
 
-    Nothing that the agent does changes the world: tools (functions marked `@whet.step(kind="tool")`) get their
-    recorded results, model calls are real. Says how often the replayed verdict equals the recorded one, and how
-    many runs left the record and were therefore left out.
+    Nothing in the world changes: tools (functions marked `@whet.step(kind="tool")`) return their recorded results;
+    model calls are real. Prints how often the replayed verdict equals the recorded one, and how many runs were left out
+    because they made calls that were not recorded.
 
     Parameters
     ----------
     agent
-        The function, as module:function; it is imported from the current folder.
-    store
-        The record.
+        The agent's function, as module:function, imported from the current folder.
     reward
-        A reward that gives the verdict, as module:function; may be repeated. Without one it is the answer itself.
+        A reward that gives the verdict, as module:function. May be repeated. If omitted, the answers are compared.
     run
-        Only this run or trajectory; may be repeated.
+        Only this run or trajectory. May be repeated.
     limit
-        At most so many runs, the oldest first.
+        Replay at most this many runs, the oldest first.
     nearest
-        Answer a read that was not recorded with the most similar recorded read of that tool, instead of
-        leaving the run out.
+        Answer an unrecorded read with the most similar recorded read of that tool, instead of leaving the run out.
     live
-        Run a read that was not recorded for real: a tool that declares effect="read". Every other tool is
-        answered from the record or not at all; one that declares no effect counts as a write.
+        Really make unrecorded reads, of tools that declare effect="read". All other tools are answered from the record
+        or not at all; a tool that declares no effect counts as a write.
     simulator
-        A function (tool, arguments) that answers every call that was not recorded, whatever its effect, as
-        module:function.
-    json
-        Print one JSON object.
+        A function of (tool, arguments), as module:function, that answers every unrecorded call, whatever its effect.
     """
-    from ..errors import InputError, NotFoundError
     from ..replay import UNRECORDED, fidelity, runs_of
     from ..store import Store
     from ..tracing.signals import hear
 
     existing(store)
-    function, rewards = named(agent), [named(one) for one in reward]
+    function, rewards = named(agent), [named(name) for name in reward]
     if nearest + live + (simulator is not None) > 1:
         raise InputError(
-            "give one of --nearest, --live and --simulator: a call that was not recorded has one answer"
+            "give only one of --nearest, --live and --simulator: an unrecorded call has one answer"
         )
     with Store(store) as opened:
         hear(opened)
-        found_runs = opened.trajectories(ids=run or None)
-        recorded = (list(found_runs) if run else runs_of(function, found_runs))[:limit]
+        trajectories = opened.trajectories(ids=run or None)
+        recorded = (list(trajectories) if run else runs_of(function, trajectories))[:limit]
     if run and not recorded:
         raise NotFoundError(f"{store} holds no run or trajectory {', '.join(run)}")
     policy: Divergence = "nearest" if nearest else "live" if live else "exclude"
     if simulator is not None:
         policy = named(simulator)
-    found = asyncio.run(fidelity(function, recorded, rewards=rewards, divergence=policy, guard=True))
+    replayed = asyncio.run(fidelity(function, recorded, rewards=rewards, divergence=policy, guard=True))
     if json:
-        print(msgspec.json.encode({**msgspec.to_builtins(found), "rate": found.rate}).decode())
+        print_json({**msgspec.to_builtins(replayed), "rate": replayed.rate})
         return 0
-    low, high = found.interval
-    rate = "nothing could be compared" if found.rate is None else f"{found.rate:.1%} [{low:.1%}, {high:.1%}]"
-    print(
-        f"replayed {counted(found.runs, 'run')}: the verdict is the recorded one "
-        f"in {found.equal} of {found.compared}: {rate}"
+    low, high = replayed.interval
+    rate = (
+        "nothing could be compared"
+        if replayed.rate is None
+        else f"{replayed.rate:.1%} [{low:.1%}, {high:.1%}]"
     )
     print(
-        f"tool calls answered: {found.exact} as recorded, {found.nearest} by the nearest read, "
-        f"{found.simulated} by the simulator, {found.live} by running a read"
+        f"replayed {counted(replayed.runs, 'run')}: the verdict is the recorded one "
+        f"in {replayed.equal} of {replayed.compared}: {rate}"
     )
-    if found.diverged:
-        print(f"left out: {counted(found.diverged, 'run')} {UNRECORDED}")
-        for call, runs in list(found.reasons.items())[:5]:
+    print(
+        f"tool calls answered: {replayed.exact} as recorded, {replayed.nearest} by the nearest read, "
+        f"{replayed.simulated} by the simulator, {replayed.live} by running a read"
+    )
+    if replayed.diverged:
+        print(f"left out: {counted(replayed.diverged, 'run')} {UNRECORDED}")
+        for call, runs in list(replayed.reasons.items())[:5]:
             print(f"  {runs} x {call}")
-    if found.unjudged:
-        print(f"left out, without a verdict on one side: {counted(found.unjudged, 'run')}")
-        for failure, runs in list(found.broken.items())[:5]:
+    if replayed.unjudged:
+        print(f"left out, without a verdict on one side: {counted(replayed.unjudged, 'run')}")
+        for failure, runs in list(replayed.broken.items())[:5]:
             print(f"  {runs} x {failure[:300]}")
-    for id in found.differing[:10]:
+    for id in replayed.differing[:10]:
         print(f"differs: {id}")
     return 0

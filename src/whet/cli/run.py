@@ -1,61 +1,48 @@
-"""`whet run -- CMD`: any agent, recorded, without changing it."""
+"""`whet run -- COMMAND`: any agent, recorded without changing it."""
 
 from __future__ import annotations
 
 import os
 import sys
 from pathlib import Path
-from typing import Annotated
-
-from cyclopts import Parameter
 
 from ..errors import InputError, StoreBusyError
-from .app import Record, app, counted
+from .app import AskTokens, NewRecord, Speaks, Token, Upstream, command, counted, needed_token
 
 STORE = Path("whet.db")
 
 
-@app.command
+@command("run")
 def run(
     *command: str,
-    store: Record = STORE,
-    upstream: str | None = None,
-    speaks: tuple[str, ...] = (),
-    tokens: bool = False,
+    store: NewRecord = STORE,
+    upstream: Upstream = None,
+    speaks: Speaks = (),
+    tokens: AskTokens = False,
     run_id: str | None = None,
     url: str | None = None,
-    token: Annotated[str | None, Parameter(env_var="WHET_TOKEN")] = None,
+    token: Token = None,
     port: int = 0,
 ) -> int:
-    """Run a program with its model calls and traces recorded: whet run -- python agent.py
+    """Run your agent and record its model calls and traces: whet run -- python my_agent.py
 
-    A gateway is started on this machine for as long as the program runs, and the program's
-    environment points OpenAI's and Anthropic's clients and OpenTelemetry at it. The program's own
-    API keys are passed on and never recorded. Ends with the program's exit code.
+    While the program runs, a gateway runs on this machine, and the program's environment points the clients of OpenAI
+    and Anthropic, and OpenTelemetry, at it. The program's own API keys are passed on and never recorded. The exit code
+    is the program's.
 
     Parameters
     ----------
     command
         The program and its arguments, after `--`.
-    store
-        The record; made if it does not exist.
-    upstream
-        Where model calls go: any OpenAI-compatible address, up to and including /v1. By default the
-        base URLs in the environment, else OpenAI and Anthropic. WHET_UPSTREAM_KEY may hold its key.
-    speaks
-        API that the upstream speaks: chat, responses or messages; repeat it for several. Calls in another
-        are translated to chat.
-    tokens
-        Ask the upstream for token ids and log-probabilities, as vLLM gives them: what training needs.
     run_id
-        Id of the run; a new one by default.
+        Id of the run; a new one if omitted.
     url
-        Use the server that runs at this address instead of starting one; --store and the options of the
-        upstream are then that server's.
+        Record through the server at this address instead of starting one. --store and the options of the upstream are
+        then those of that server.
     token
-        Of the server at --url, with the role write.
+        A token of the server at --url, with the role write.
     port
-        Port of the gateway; 0 takes any that is free.
+        Port of the gateway; 0 takes any free port.
     """
     from ..types import new_id
 
@@ -71,14 +58,13 @@ def _behind(command: tuple[str, ...], url: str, name: str, token: str | None) ->
     from ..server.gateway.launch import child_environment, run_child
     from ..worker.client import check
 
-    if token is None:
-        raise InputError("no token: give --token, or set WHET_TOKEN; whet serve says where its tokens are")
+    token = needed_token(token)
     if not url.startswith(("http://", "https://")):
         raise InputError(f"--url is {url!r}; it must look like http://127.0.0.1:4777")
-    check(url, token)  # else the program would run, and nothing of it be recorded
-    # What its traced functions record goes to that server too: it alone can put them and their calls together.
-    given = {key: value for key, value in os.environ.items() if key != "WHET_STORE"}
-    code = run_child(command, child_environment(given, url=url, run=name, token=token))
+    check(url, token)  # before the program runs and nothing of it is recorded
+    # Without WHET_STORE its traced functions record to that server too: it alone can join them and their model calls.
+    environ = {key: value for key, value in os.environ.items() if key != "WHET_STORE"}
+    code = run_child(command, child_environment(environ, url=url, run=name, token=token))
     print(f"whet: recorded by {url} as run {name}", file=sys.stderr)
     return code
 

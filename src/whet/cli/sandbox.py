@@ -1,4 +1,4 @@
-"""`whet sandbox`: what holds on this machine, and running a script inside."""
+"""`whet sandbox`: a test of the sandbox on this machine, and a script inside it."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import cyclopts
-import msgspec
 from cyclopts import Parameter
 
-from .app import app
+from ..errors import InputError, NotFoundError
+from .app import Print, app, listed, print_json
 
 if TYPE_CHECKING:
     from ..sandbox import Local, Result, Sandbox
 
 commands = cyclopts.App(
-    name="sandbox", help="Run code that you did not write, and see what it could do on this machine."
+    help="Run untrusted code in the sandbox, and test the sandbox on this machine.", **listed("sandbox")
 )
 app.command(commands)
 
@@ -31,37 +31,36 @@ def check(
     backend: Literal["bubblewrap", "namespaces"] | None = None,
     docker: str | None = None,
     python: str | None = None,
-    json: bool = False,
+    json: Print = False,
 ) -> int:
-    """Attack the sandbox in every known way and print what became of it; exits 0 only if all are stopped.
+    """Attack the sandbox in every known way, and print which attacks it stops; exits 0 only if it stops all.
 
     Parameters
     ----------
     backend
-        How it is shut in: by bubblewrap, or by namespaces of our own; bubblewrap where it is installed.
+        Isolation by bubblewrap, or by whet's own use of Linux namespaces. If omitted, bubblewrap where it is installed.
     docker
-        An image with Python 3.10 or newer: shut in by a container of it, which docker or podman starts. For
-        every command: WHET_SANDBOX_IMAGE.
+        Isolation by a container of this image, which needs Python 3.10 or newer; docker or podman starts it. To use it
+        for every command, set WHET_SANDBOX_IMAGE.
     python
-        The interpreter inside; the running one if left out, or the image's python3.
-    json
-        Print one JSON object.
+        Python interpreter to use inside. If omitted, the running one, or the image's python3.
     """
     from ..sandbox import Sandbox
     from ..sandbox.check import attacks
 
     sandbox = Sandbox(backend=backend, python=python, image=docker)
-    found = asyncio.run(attacks(sandbox))
-    stopped = all(one.stopped for one in found)
+    attempts = asyncio.run(attacks(sandbox))
+    stopped = all(attempt.stopped for attempt in attempts)
     if json:
-        table = {"sandbox": sandbox.describe(), "stopped": stopped, "attacks": found}
-        print(msgspec.json.encode(table).decode())
+        table = {"sandbox": sandbox.describe(), "stopped": stopped, "attacks": attempts}
+        print_json(table)
         return 0 if stopped else 1
     print(sandbox.describe())
-    for one in found:
-        print(f"{one.name.replace('_', ' '):24} {'stopped' if one.stopped else 'SUCCEEDED':10} {one.detail}")
-    through = sum(not one.stopped for one in found)
-    print(f"{len(found)} attacks, {'all stopped' if stopped else f'{through} succeeded'}")
+    for attempt in attempts:
+        outcome = "stopped" if attempt.stopped else "SUCCEEDED"
+        print(f"{attempt.name.replace('_', ' '):24} {outcome:10} {attempt.detail}")
+    through = sum(not attempt.stopped for attempt in attempts)
+    print(f"{len(attempts)} attacks, {'all stopped' if stopped else f'{through} succeeded'}")
     return 0 if stopped else 1
 
 
@@ -76,29 +75,28 @@ def run(
     docker: str | None = None,
     unsafe_local: bool = False,
 ) -> int:
-    """Run a Python script inside and pass on what it prints and its exit code.
+    """Run a Python script in the sandbox, and pass on its output and exit code.
 
-    It sees itself, the interpreter with its packages and an empty folder; no network, no file of the host,
-    nothing on standard input. Ended for its time it exits 124, for another limit 137.
+    It sees itself, the interpreter with its packages, and an empty folder: no network, no files of the host, and empty
+    standard input. Exits 124 on timeout, 137 when another limit is exceeded.
 
     Parameters
     ----------
     file
         The script.
     args
-        What follows is the script's; after -- also what looks like an option of this command.
+        Arguments of the script. Put -- before those that look like options of this command.
     seconds
-        Wall-clock limit; CPU time has the same.
+        Limit of wall-clock time, and of CPU time.
     memory
-        MiB beyond what the interpreter itself needs.
+        MiB of memory beyond what the interpreter itself needs.
     path
-        A further file or folder that it may read; may be given several times.
+        A further file or folder that it may read. May be repeated.
     docker
-        An image with Python 3.10 or newer whose python3 and packages it gets, in a container of it.
+        Run it in a container of this image, with the image's python3 (3.10 or newer) and packages.
     unsafe_local
-        Run it without the sandbox, with all that you may do yourself. For code that you trust.
+        Run it unsandboxed, with your user's permissions. Only for code that you trust.
     """
-    from ..errors import InputError, NotFoundError
     from ..sandbox import Limits, Local, Sandbox
 
     if not file.is_file():
@@ -108,7 +106,7 @@ def run(
     if memory < 1:
         raise InputError(f"--memory {memory}: it must be at least 1 MiB")
     limits = Limits(memory=memory * _MIB, cpu_seconds=seconds, wall_seconds=seconds)
-    paths = tuple(str(one) for one in path)
+    paths = tuple(map(str, path))
     shut_in = Sandbox(limits=limits, paths=paths, image=docker)
     sandbox = Local(limits=limits, paths=paths) if unsafe_local else shut_in
     result = asyncio.run(_run(sandbox, file, args))

@@ -1,18 +1,15 @@
-"""`whet serve-policy`: a policy behind an OpenAI-compatible address, while it is being trained."""
+"""`whet serve-policy`: a policy at an OpenAI-compatible address, also while it is being trained."""
 
 from __future__ import annotations
 
-import signal
-import sys
 import threading
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from cyclopts import Parameter
-
 from ..errors import InputError, NotFoundError
-from .app import app, existing
+from .app import ADVANCED, AllowHost, Host, Port, Token, command, existing
+from .server import interrupted, report_cut_off
 
 if TYPE_CHECKING:
     from ..store import Store
@@ -20,70 +17,62 @@ if TYPE_CHECKING:
     from ..types import Version
 
 
-@app.command(name="serve-policy")
+@command("serve-policy")
 def serve_policy(
     *,
     model: str | None = None,
     store: Path | None = None,
     name: str = "policy",
-    host: str = "127.0.0.1",
-    port: int = 4778,
-    token: Annotated[str | None, Parameter(env_var="WHET_TOKEN")] = None,
-    allow_host: tuple[str, ...] = (),
-    allow_weights: tuple[Path, ...] = (),
-    vocabulary: Path | None = None,
-    batch: int = 64,
-    context_tokens: int = 1_048_576,
-    waiting: int = 1024,
+    host: Host = "127.0.0.1",
+    port: Port = 4778,
+    token: Annotated[Token, ADVANCED] = None,
+    allow_host: Annotated[AllowHost, ADVANCED] = (),
     device: str = "cpu",
-    threads: int | None = None,
+    allow_weights: Annotated[tuple[Path, ...], ADVANCED] = (),
+    vocabulary: Annotated[Path | None, ADVANCED] = None,
+    batch: Annotated[int, ADVANCED] = 64,
+    context_tokens: Annotated[int, ADVANCED] = 1_048_576,
+    waiting: Annotated[int, ADVANCED] = 1024,
+    threads: Annotated[int | None, ADVANCED] = None,
 ) -> int:
-    """Serve a policy as an OpenAI-compatible model: chat, tools, streams, log-probabilities, token ids.
+    """Serve a trained policy as an OpenAI-compatible model: chat, tools, streams, log-probabilities, token ids.
 
-    With --store, what is live in the store is served, and a release or rollback is taken up as it
-    happens; answers under way finish on the version they began with. With --model beside it, that
-    model is served while nothing is live.  Weights can also be handed in by the
-    routes that vLLM has for it.  Every answer is tagged with its policy version.  Ctrl-C answers
-    what is under way, then stops.
+    With --store, it serves the live weights of the store and follows releases and rollbacks; answers in progress finish
+    on the version they began with. With --model as well, that model is served while nothing is live. Weights can also
+    be loaded through the routes that vLLM has for it. Every answer carries its policy version. Ctrl-C finishes the
+    answers in progress, then stops.
 
     Parameters
     ----------
     model
-        Folder of a causal language model (safetensors), of an embedded policy, or of LoRA factors;
-        or the name of a model that is in the local cache or can be fetched.
+        Folder of a causal language model (safetensors), of an embedded policy, or of LoRA factors; or the name of a
+        model in the local cache or on the Hugging Face hub.
     store
-        Serve the live Version of a resource of this store.
+        Serve the live weights of this store.
     name
-        What clients call the model; with --store the resource.
-    host
-        Address to listen on.
-    port
-        0 takes any that is free and prints it.
+        Name of the model for clients; with --store, the name of the resource.
     token
-        The one token to accept, instead of one that is made at every start and printed.
-    allow_host
-        A name that clients may call this server by, beside localhost; repeat it for several.
-    allow_weights
-        Folder below which requests may name weights and adapters to take up; repeat it for several.
-        Without any, none are taken.
+        The only token to accept. If omitted, a new one is made at every start and printed.
     vocabulary
-        The words of an embedded policy, where its folder has no vocabulary.json.
-    batch
-        Answers generated at once.
-    context_tokens
-        Tokens of prompts and answers held at once, at most; what does not fit waits.
-    waiting
-        Requests in line at most; one more gets 503 and should be sent again.
+        Vocabulary of an embedded policy whose folder has no vocabulary.json.
     device
-        Where a transformers model computes: cpu, cuda or cuda:1.
+        Device of a transformers model: cpu, cuda or cuda:1.
+    allow_weights
+        Folder from which requests may load weights and adapters. May be repeated; without it, none can be loaded.
+    batch
+        Answers generated together.
+    context_tokens
+        Most tokens of prompts and answers in memory; further requests wait.
+    waiting
+        Most requests in the queue; further ones get a 503 and should be sent again.
     threads
-        Processor threads to compute with; torch's own choice if left out.
+        CPU threads to compute with; torch's default if omitted.
     """
     from ..server import Access, Role, Server, new_tokens, run
     from ..server.policy import PolicyPart, Weights, watch
     from ..training.local import use_threads
     from ..training.serving.engine import EngineOptions
-    from ..training.serving.host import Host
+    from ..training.serving.host import Host as Serving
     from ..training.serving.loading import from_folder, placed
     from ..training.serving.text import text_of
 
@@ -94,11 +83,11 @@ def serve_policy(
     opened, released, loaded = _loaded(model, store, name)
     placed(loaded.network, device)
     text = text_of(loaded.folder or Path(model or "."), vocabulary)
-    stopped = _interrupted()
-    made = token or new_tokens()[Role.ADMIN]
-    access = Access({Role.ADMIN: made}, hosts=(host, *allow_host))
+    stopped = interrupted()
+    accepted = token or new_tokens()[Role.ADMIN]
+    access = Access({Role.ADMIN: accepted}, hosts=(host, *allow_host))
     watcher: threading.Thread | None = None
-    with Host(EngineOptions(batch=batch, tokens=context_tokens, waiting=waiting)) as serving:
+    with Serving(EngineOptions(batch=batch, tokens=context_tokens, waiting=waiting)) as serving:
         serving.publish(
             name, loaded.network, text, policy_version=loaded.policy_version, version=loaded.version
         )
@@ -118,15 +107,13 @@ def serve_policy(
             watcher.start()
 
         def ready(url: str) -> None:
-            given = "as given" if token else made
             print(
-                f"{name}: policy version {loaded.policy_version}, on {url}/v1; stop with Ctrl-C\ntoken: {given}"
+                f"{name}: policy version {loaded.policy_version}, on {url}/v1; stop with Ctrl-C\n"
+                f"token: {'as given' if token else accepted}",
+                flush=True,
             )
-            sys.stdout.flush()
 
-        cut = run(server, stopped, ready)
-        if cut:
-            print(f"{cut} requests did not end in time and were cut off", flush=True)
+        report_cut_off(run(server, stopped, ready))
     if watcher is not None:
         watcher.join()
     if opened is not None:
@@ -134,16 +121,8 @@ def serve_policy(
     return 0
 
 
-def _interrupted() -> threading.Event:
-    """Set by Ctrl-C or SIGTERM."""
-    stopped = threading.Event()
-    for signal_ in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(signal_, lambda *_: stopped.set())
-    return stopped
-
-
 def _loaded(model: str | None, store: Path | None, name: str) -> tuple[Store | None, Version | None, Loaded]:
-    """The store to follow, what is live in it, and what to serve at first."""
+    """The store to follow, its live Version, and the weights to serve first."""
     from ..store import Store
     from ..training.serving.loading import from_folder, from_version
 
@@ -159,6 +138,6 @@ def _loaded(model: str | None, store: Path | None, name: str) -> tuple[Store | N
         return opened, None, from_folder(model)
     opened.close()
     raise NotFoundError(
-        f"nothing named {name!r} is live in {store}; whet show says what is, --name which of it to serve, and "
-        "--model what to serve while nothing is"
+        f"nothing named {name!r} is live in {store}: see whet show for what is live and name it with --name, or give "
+        "a model to serve until something is live with --model"
     )

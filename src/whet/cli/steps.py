@@ -54,12 +54,12 @@ class Steps:
 
     def _row(self, what: str, done: int, total: int | None, figures: Mapping[str, float | str]) -> None:
         first = f"{what} {done}/{total or '?'}"
-        known = [name for name in COLUMNS if name in figures]
-        known += [name for name in figures if name not in COLUMNS]
-        if what != self._what or not set(known) <= set(self._columns) or self._lines % HEADING_EVERY == 0:
+        columns = [name for name in COLUMNS if name in figures]
+        columns += [name for name in figures if name not in COLUMNS]
+        if what != self._what or not set(columns) <= set(self._columns) or self._lines % HEADING_EVERY == 0:
             # a figure that is measured now and then, as the KL, keeps its column
             before = self._columns if what == self._what else []
-            both = {*before, *known}
+            both = {*before, *columns}
             self._columns = [name for name in COLUMNS if name in both]
             self._columns += sorted(both - set(COLUMNS))
             self._what, self._lines = what, 0

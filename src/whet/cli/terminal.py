@@ -1,7 +1,7 @@
-"""What becomes of a command's output when the other end is not what it should be.
+"""Output to a terminal, pipe or file that may be broken.
 
-A reader that has gone (`whet show ... | head -1`), a full disk, a locale that lacks a letter: none of them is
-a bug of whet's, and none is answered with a traceback.
+A closed pipe (`whet show ... | head -1`), a full disk, a locale that lacks a letter: none of these is a bug in whet,
+and none ends in a traceback.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import sys
 from collections.abc import Iterable
 
 NOBODY_READS = 128 + 13
-"""The exit code of a program that SIGPIPE ended, which is what every other tool in a pipe has."""
+"""Exit code of a program that SIGPIPE ended, as every other tool in a pipe has it."""
 
 MENDABLE = {
     errno.EACCES,
@@ -30,13 +30,13 @@ MENDABLE = {
     errno.EPERM,
     errno.EROFS,
 }
-"""What a user can do something about: rights, room, and names of files."""
+"""Errors that a user can fix: permissions, disk space, and names of files."""
 
 
 def prepare() -> None:
     """Let standard output and error take any text: a letter that the locale lacks becomes \\uXXXX.
 
-    That is how JSON writes it too, so what `--json` prints stays JSON in every locale.
+    JSON writes it the same way, so the output of `--json` is JSON in every locale.
     """
     codecs.register_error("whet.escape", _escaped)
     if sys.stdout is None:  # closed by the caller: `whet ... >&-`
@@ -50,24 +50,24 @@ def _escaped(error: UnicodeError) -> tuple[str, int]:
     if not isinstance(error, UnicodeEncodeError):
         raise error
     units = error.object[error.start : error.end].encode("utf-16-be", "surrogatepass")
-    pairs = (units[at : at + 2].hex() for at in range(0, len(units), 2))
+    pairs = (units[offset : offset + 2].hex() for offset in range(0, len(units), 2))
     return "".join(f"\\u{pair}" for pair in pairs), error.end
 
 
 def undecoded(words: Iterable[str]) -> bool:
-    """Whether a word of the command line has bytes that the locale could make no letters of."""
+    """True if a word of the command line has bytes that are not text in the locale."""
     return any("\udc80" <= letter <= "\udcff" for word in words for letter in word)
 
 
 def unread() -> bool:
-    """Whether it is standard output whose reader has gone: other pipes and sockets break, too."""
+    """True if the reader of standard output has gone: other pipes and sockets break, too."""
     watched = select.poll()
     watched.register(sys.stdout.fileno(), 0)
     return bool(watched.poll(0))
 
 
 def leave_unread() -> None:
-    """Drop what is still to be written, so that the interpreter does not complain of it when it ends."""
+    """Drop unwritten output, so that the interpreter does not complain about it at exit."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)
@@ -78,10 +78,10 @@ def bold(text: str) -> str:
     return f"\x1b[1m{text}\x1b[0m" if sys.stdout.isatty() else text
 
 
-def said(error: OSError) -> str:
-    """What failed, with the file where there is one."""
-    what = error.strerror or str(error)
+def message(error: OSError) -> str:
+    """A line on the error, with its file where there is one."""
+    reason = error.strerror or str(error)
     if error.filename is None:
-        return f"cannot write: {what}"
+        return f"cannot write: {reason}"
     names = " and ".join(os.fsdecode(name) for name in (error.filename, error.filename2) if name)
-    return f"{names}: {what}"
+    return f"{names}: {reason}"

@@ -1,30 +1,27 @@
 """`whet train METHOD`: learning weights from recorded trajectories, or in an environment.
 
-Each method's command is made from its options dataclass: a field is an option, its
-docstring the explanation.  The method itself, and with it torch, is imported when
-everything that was given has been looked at and training begins.
+Each method's command is generated from its options dataclass: a field is an option, its docstring the explanation.
+The method itself, and with it torch, is imported when all input has been checked and training begins.
 """
 
 from __future__ import annotations
 
 import asyncio
-import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from importlib import import_module
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any
 
 import cyclopts
 import msgspec
-from cyclopts import Parameter, validators
+from cyclopts import Group, Parameter
 
 from ..errors import InputError, NotFoundError
-from .app import app
-from .flags import flattened, parameter, rebuilt
+from .app import app, listed, print_json
+from .flags import flattened, with_options
 from .named import named
-from .train_input import Asked, Given, Method, asked, encoder, refuse_mixed
-from .train_plugins import MODEL as PLUGIN_MODEL
+from .parallel import parallel
+from .train_input import Asked, Given, Method, PluginGiven, asked, encoder, refuse_mixed
 from .train_plugins import described, learner, plugged, refuse_clash
 
 if TYPE_CHECKING:
@@ -32,75 +29,62 @@ if TYPE_CHECKING:
     from ..types import Bundle
 
 
+CLONE, PREFER, REWARD = "Imitate what went well", "Learn from comparisons", "Learn a reward"
+REINFORCE, OTHER, LAUNCH = "Reinforce", "By other commands", "In several processes"
 METHODS = {
-    "sft": Method("optimizers.sft", "SFT", "SFTOptions", "Clone trajectories that went well.", rl=False),
-    "awr": Method(
-        "optimizers.awr", "AWR", "AWROptions", "Clone, weighted by how much better than expected.", rl=False
-    ),
-    "star": Method(
-        "optimizers.star",
-        "STaR",
-        "STaROptions",
-        "Clone one's own successes, from the base.",
-        rl=False,
-        own=True,
-    ),
-    "dpo": Method("optimizers.dpo", "DPO", "DPOOptions", "Learn from pairs: DPO, IPO, Step-DPO.", rl=False),
-    "kto": Method(
-        "optimizers.kto", "KTO", "KTOOptions", "Learn from thumbs, one answer at a time.", rl=False
-    ),
-    "reward-model": Method(
-        "optimizers.reward_model",
-        "RewardModel",
-        "RewardModelOptions",
-        "Learn a reward from pairs or outcomes.",
-        rl=False,
-    ),
+    "sft": Method("optimizers.sft", "SFT", "Clone trajectories that went well.", CLONE),
+    "awr": Method("optimizers.awr", "AWR", "Clone, weighted by how much better than expected.", CLONE),
+    "star": Method("optimizers.star", "STaR", "Clone one's own successes, from the base.", CLONE, own=True),
+    "dpo": Method("optimizers.dpo", "DPO", "Learn from pairs: DPO, IPO, Step-DPO.", PREFER),
+    "kto": Method("optimizers.kto", "KTO", "Learn from thumbs, one answer at a time.", PREFER),
     "grpo": Method(
-        "optimizers.grpo", "GRPO", "GRPOOptions", "Learn from rewards, relative to the group.", own=True
+        "optimizers.grpo", "GRPO", "Learn from rewards, relative to the group.", REINFORCE, rl=True, own=True
     ),
     "rloo": Method(
         "optimizers.rloo",
         "RLOO",
-        "RLOOOptions",
         "Learn from rewards, relative to the rest of the group.",
+        REINFORCE,
+        rl=True,
         own=True,
     ),
     "reinforce": Method(
-        "optimizers.reinforce", "REINFORCE", "REINFORCEOptions", "Learn from returns.", own=True
+        "optimizers.reinforce", "REINFORCE", "Learn from returns.", REINFORCE, rl=True, own=True
     ),
     "ppo": Method(
-        "optimizers.ppo", "PPO", "PPOOptions", "Learn from rewards against a value head.", own=True
+        "optimizers.ppo", "PPO", "Learn from rewards against a value head.", REINFORCE, rl=True, own=True
     ),
     "a2c": Method(
-        "optimizers.ppo", "PPO", "PPOOptions", "PPO with one pass, unclipped.", preset="a2c", own=True
-    ),
-    "webrl": Method(
-        "optimizers.webrl",
-        "WebRL",
-        "WebRLOptions",
-        "Regress on the advantage of each step.",
-        rl=False,
+        "optimizers.ppo",
+        "PPO",
+        "PPO with one pass, unclipped.",
+        REINFORCE,
+        preset="a2c",
+        rl=True,
         own=True,
     ),
-    "prm": Method(
-        "cli.methods.prm",
-        "PRM",
-        "PRMOptions",
-        "Learn what each step is worth.",
-        rl=False,
-        labels=True,
+    "webrl": Method(
+        "optimizers.webrl", "WebRL", "Regress on the advantage of each step.", REINFORCE, own=True
     ),
     "rlhf": Method(
-        "cli.methods.rlhf", "rlhf", "StageOptions", "Clone, learn a reward, PPO.", rl=False, samples=True
+        "cli.methods.rlhf",
+        "rlhf",
+        "Clone, learn a reward, then PPO.",
+        REINFORCE,
+        options="StageOptions",
+        samples=True,
     ),
+    "reward-model": Method(
+        "optimizers.reward_model", "RewardModel", "Learn a reward from pairs or outcomes.", REWARD
+    ),
+    "prm": Method("cli.methods.prm", "PRM", "Learn what each step is worth.", REWARD, labels=True),
 }
 NEED_MORE = {
     "dagger": (
         "Ask an expert what the policy should have done, and clone it.",
-        "dagger asks an expert in the states that the policy itself comes into, so it needs an environment and a "
-        "function that knows better: Experiment.improve(whet.optimizers.dagger.DAgger(expert)). Corrections that "
-        "are recorded already are demonstrations: whet train sft",
+        "dagger asks an expert in the states that the policy itself reaches, so it needs an environment and an expert "
+        "function: Experiment.improve(whet.optimizers.dagger.DAgger(expert)). Corrections that are recorded already "
+        "are demonstrations: whet train sft",
     ),
     "candidates": (
         "PPO over admissible actions (GLAM).",
@@ -110,28 +94,36 @@ NEED_MORE = {
     ),
     "evolve": (
         "Change an agent's prompts, functions and settings.",
-        "evolve changes prompts, functions and settings by running the agent, and no weights: whet improve "
+        "evolve changes prompts, functions and settings, not weights, by running the agent: whet improve "
         "MODULE:FUNCTION --store STORE --reward NAME --with evolve, or "
         "Experiment.improve(whet.optimizers.evolve.Evolve()). A weight method learns from the same record: "
         "whet train sft",
     ),
     "head": (
         "Learn an agent's decisions from thumbs.",
-        "head learns what an agent decides, and no weights of a model: whet improve MODULE:FUNCTION --store STORE "
+        "head learns an agent's decisions, not a model's weights: whet improve MODULE:FUNCTION --store STORE "
         "--reward NAME --with head, or Experiment.improve(whet.optimizers.head.Head()). A weight method learns from "
         "the same record: whet train kto",
     ),
 }
-"""Learners that a recording of token ids is not enough for: name → a line about it, and what to do instead."""
+"""Learners that need more than recorded token ids: name → a line about it, and what to do instead."""
+
+TOPICS: dict[str, Sequence[str]] = {
+    "": (
+        *("data", "store", "output", "model", "reward_function", "score", "steps", "epochs", "group_size"),
+        *("optim__learning_rate", "lora_rank", "resume", "json"),
+    ),
+    "In an environment": ("env", "tasks_file", "policy", "rollouts", "round_tasks"),
+}
+"""Options by topic; those under "" come first, and what is not here under Advanced."""
 
 PLUGIN = "_plugin"
 """Ends the name under which cyclopts asks this module for a plug-in's command."""
-AT_LEAST_ONE = validators.Number(gte=1)
 
-ABOUT = "Train a model's weights on recorded trajectories, by one of these methods."
+ABOUT = "Train a model's weights on recorded trajectories, or in an environment, by one of these methods."
 
-# resolved when it is asked for: only then are the plug-ins looked up
-app.command(f"{__name__}:train_app", name="train", help=ABOUT)
+# Resolved on use: only then the plug-ins are looked up.
+app.command(f"{__name__}:train_app", help=ABOUT, **listed("train"))
 
 
 def __getattr__(name: str) -> Any:
@@ -149,38 +141,51 @@ def __getattr__(name: str) -> Any:
 
 def _train_app() -> cyclopts.App:
     """The methods, whet's own and those of plug-ins."""
-    group = cyclopts.App(
-        name="train", help=ABOUT, help_format="plaintext", default_parameter=Parameter(negative=())
-    )
-    for name, method in METHODS.items():
-        group.command(f"{__name__}:{name.replace('-', '_')}_command", name=name, help=method.about)
-    for name, (about, why) in NEED_MORE.items():
-        group.command(f"{__name__}:{name}_command", name=name, help=f"{about}\n\nNot a command: {why}.")
-    found = plugged(taken={*METHODS, *NEED_MORE})
-    for name, about in found.items():
-        group.command(f"{__name__}:{name}{PLUGIN}", name=name, help=about)
+    methods = cyclopts.App(name="train", help=ABOUT, default_parameter=app.default_parameter)
+    families = {
+        family: Group(family, sort_key=order)
+        for order, family in enumerate((CLONE, PREFER, REINFORCE, REWARD, OTHER, "Plug-ins", LAUNCH))
+    }
 
-    @group.default
+    def add(attribute: str, name: str, about: str, family: str) -> None:
+        methods.command(
+            f"{__name__}:{attribute}",
+            name=name,
+            help=about,
+            group=families[family],
+            sort_key=len(list(methods)),
+        )
+
+    for name, method in METHODS.items():
+        add(f"{name.replace('-', '_')}_command", name, method.about, method.family)
+    for name, (about, why) in NEED_MORE.items():
+        add(f"{name}_command", name, f"{about}\n\nNot a method of whet train: {why}.", OTHER)
+    plugins = plugged(reserved={*METHODS, *NEED_MORE})
+    for name, about in plugins.items():
+        add(f"{name}{PLUGIN}", name, about, "Plug-ins")
+    methods.command(parallel, name="parallel", group=families[LAUNCH])
+
+    @methods.default
     def unknown(*words: Annotated[str, Parameter(show=False, allow_leading_hyphen=True)]) -> int:
         if words:
             raise NotFoundError(
                 f"there is no method {words[0]!r}. whet's own: {', '.join(sorted({*METHODS, *NEED_MORE}))}; "
-                f"of plug-ins: {', '.join(sorted(found)) or 'none is installed'}"
+                f"of plug-ins: {', '.join(sorted(plugins)) or 'none installed'}"
             )
         app.help_print(["train"])
         return 0
 
-    return group
+    return methods
 
 
 def _plugged_app(name: str) -> cyclopts.App:
-    """A plug-in's command; what the learner says of itself stands below its options."""
+    """A plug-in's command, with the learner's own description below its options."""
     command = _command(name, plugin=True)
     single = cyclopts.App(
         name=name,
         help_epilogue=command.__doc__,
-        help_format="plaintext",
-        default_parameter=Parameter(negative=()),
+        help_format="plaintext",  # somebody else's text, whose stars and indents are not Markdown
+        default_parameter=app.default_parameter,
     )
     single.default(command)
     return single
@@ -197,120 +202,44 @@ def _command(name: str, *, plugin: bool = False) -> Callable[..., int]:
     """The command of a method, with an option for every field of its options."""
     if plugin:
         method, defaults = described(name)
+        if defaults is not None:
+            refuse_clash(name, flattened(defaults), flattened(Given))
     else:
         method = METHODS[name]
-        kind = getattr(import_module("whet.training.options"), method.options)
+        kind = getattr(import_module("whet.training.options"), method.options or f"{method.optimizer}Options")
         defaults = getattr(kind, method.preset)() if method.preset else kind()
-    flat = {} if defaults is None else dict(flattened(defaults))
-    unset = {"model": ""} if plugin else {}
 
-    def command(**given: Any) -> int:
-        changed = {key: given.pop(key) for key in list(given) if key in flat}
-        options = (
-            rebuilt(defaults, {flat[key].path: value for key, value in changed.items()}) if flat else None
-        )
-        return _run(name, method, options, Given(**(unset | given)))
+    def train(*, common: Given, **of_method: Any) -> int:
+        return _run(name, method, of_method.get("options"), common)
 
-    hints = get_type_hints(_shared, include_extras=True)
-    shared = inspect.signature(_shared).parameters
-    if plugin:
-        hints["model"] = Annotated[str, Parameter(help=PLUGIN_MODEL)]
-        refuse_clash(name, flat, shared)
-    parameters = [
-        one.replace(annotation=hints[one.name], default=unset.get(one.name, one.default))
-        for one in shared.values()
-    ]
-    parameters += [parameter(key, option) for key, option in flat.items()]
-    command.__signature__ = inspect.Signature(parameters, return_annotation=int)  # type: ignore[attr-defined]
-    command.__annotations__ = {one.name: one.annotation for one in parameters}
-    command.__name__ = name
-    command.__doc__ = method.about
+    command = with_options(
+        train,
+        {"common": PluginGiven if plugin else Given} | ({} if defaults is None else {"options": defaults}),
+        topics={**TOPICS, **_advanced(defaults)},
+    )
+    command.__name__, command.__doc__ = name, method.about
     return command
 
 
-def _shared(
-    *,
-    output: Annotated[Path, Parameter(help="Folder for the weights, the metrics and what resuming needs.")],
-    data: Annotated[Path | None, Parameter(help="Trajectories, one JSON object a line.")] = None,
-    store: Annotated[
-        Path | None, Parameter(help="Trajectories of this store instead; what is made is recorded there.")
-    ] = None,
-    reward_function: Annotated[
-        str | None,
-        Parameter(
-            help="What a run was worth, as module:function, for example whet.reward:rated for the last value that "
-            "people gave it; what was recorded with it if left out."
-        ),
-    ] = None,
-    model: Annotated[
-        str,
-        Parameter(
-            help="Folder or name of a causal language model, the output folder of another whet train, or tiny for a "
-            "fresh one of whet's own."
-        ),
-    ] = "tiny",
-    env: Annotated[
-        str | None,
-        Parameter(
-            help="Sample as it learns, in this environment instead of a record: module:function, which makes a fresh "
-            "one for each rollout. Needs --tasks-file; for methods that learn from their own trajectories."
-        ),
-    ] = None,
-    tasks_file: Annotated[
-        Path | None, Parameter(help="The environment's tasks, one JSON object a line; split by their group.")
-    ] = None,
-    policy: Annotated[
-        str | None,
-        Parameter(
-            help="Who acts there: module:function of (bundle, seed), which samples from the weights in the bundle; "
-            "left out where the environment brings one."
-        ),
-    ] = None,
-    rollouts: Annotated[
-        int | None,
-        Parameter(
-            help="Fresh rollouts at most; as many as the method asks for if left out.", validator=AT_LEAST_ONE
-        ),
-    ] = None,
-    round_tasks: Annotated[
-        int | None,
-        Parameter(
-            help="Tasks of a round, for methods that learn from their own trajectories; all if left out. Of a record "
-            "the next so many, each learned from once.",
-            validator=AT_LEAST_ONE,
-        ),
-    ] = None,
-    lora_rank: Annotated[
-        int,
-        Parameter(
-            help="Train LoRA factors of this rank beside frozen weights; 0 trains all weights.",
-            validator=validators.Number(gte=0),
-        ),
-    ] = 0,
-    ids_only: Annotated[
-        bool,
-        Parameter(
-            help="The agent sends token ids and never messages: do not ask whether recorded answers survive the "
-            "model's tokenizer and chat template."
-        ),
-    ] = False,
-    resume: Annotated[
-        bool, Parameter(help="Go on with the run in the output folder, to the same bits.")
-    ] = False,
-    json: Annotated[bool, Parameter(help="Print the result as one JSON object on standard output.")] = False,
-) -> None:
-    """What every method's command takes."""
+def _advanced(defaults: Any) -> dict[str, list[str]]:
+    """The method's other options by topic: its own, then those of each dataclass inside its options."""
+    topics: dict[str, list[str]] = {"Advanced": ["ids_only"]}
+    for key, option in flattened(defaults).items() if defaults is not None else ():
+        if key not in TOPICS[""]:
+            title = f"Advanced: {option.path[0]}" if len(option.path) > 1 else "Advanced"
+            topics.setdefault(title, []).append(key)
+    return topics
 
 
-def _run(name: str, method: Method, options: Any, given: Given) -> int:
-    if given.lora_rank and given.model in ("tiny", ""):
+def _run(name: str, method: Method, options: Any, common: Given) -> int:
+    if common.lora_rank and common.model in ("tiny", ""):
         raise InputError("--lora-rank trains factors beside a pretrained model; give one with --model")
-    if given.output.is_file():
-        raise InputError(f"{given.output} is a file; give a folder for the weights with --output")
-    refuse_mixed(name, given, {**METHODS, name: method})
-    known = asked(name, method, options, given)
+    if common.output.is_file():
+        raise InputError(f"{common.output} is a file; give a folder for the weights with --output")
+    refuse_mixed(name, common, {**METHODS, name: method})
+    training = asked(name, method, options, common)
 
-    # what follows needs torch, which takes seconds to import
+    # the rest needs torch, which takes seconds to import
     from ..loop import quiet
     from ..store import Store
     from ..training import processes, running
@@ -318,109 +247,109 @@ def _run(name: str, method: Method, options: Any, given: Given) -> int:
     from ..types import Budget
     from .steps import Steps
 
-    options = known.options
-    room = None if method.plugin else import_module(f"whet.{method.module}")
-    make = partial(learner, name) if method.plugin else _maker(method, room, known, given.model)
-    settings = {"lora_rank": given.lora_rank, "reward_function": known.rewarded, "env": given.env or ""}
-    with processes.joined(given.output) as folder:
-        first = processes.place().first
+    options = training.options
+    module = None if method.plugin else import_module(f"whet.{method.module}")
+    make = partial(learner, name) if method.plugin else _maker(method, module, training, common.model)
+    settings = {"lora_rank": common.lora_rank, "reward_function": training.rewarded, "env": common.env or ""}
+    with processes.joined(common.output) as folder:
+        first = processes.place().first  # of several processes, only this one prints and records
         job = running.Job(
             name=name,
-            trajectories=known.trajectories,
+            trajectories=training.trajectories,
             output=folder,
-            model=given.model,
-            start=_live(given),
-            lora=LoRAOptions(rank=given.lora_rank, alpha=2 * given.lora_rank) if given.lora_rank else None,
-            ids_only=given.ids_only or known.labels is not None,
+            model=common.model,
+            start=_live(common),
+            lora=LoRAOptions(rank=common.lora_rank, alpha=2 * common.lora_rank) if common.lora_rank else None,
+            ids_only=common.ids_only or training.labels is not None,
             score=getattr(options, "score", None),
             rl=method.rl,
-            preferences=known.preferences,
-            world=_world(method, room, known, given),
-            tasks=given.round_tasks,
-            budget=None if given.rollouts is None else Budget(rollouts=given.rollouts),
+            preferences=training.preferences,
+            world=_world(method, module, training, common),
+            tasks=common.round_tasks,
+            budget=None if common.rollouts is None else Budget(rollouts=common.rollouts),
             settings=(msgspec.to_builtins(options) or {}) | settings,
             seed=getattr(options, "seed", 0),
             resource=getattr(options, "resource", "policy"),
-            progress=Steps() if first and not given.json else quiet,
+            progress=Steps() if first and not common.json else quiet,
         )
-        done = asyncio.run(running.run(job, lambda: make(options), resume=given.resume))
+        trained = asyncio.run(running.run(job, lambda: make(options), resume=common.resume))
     if not first:
         return 0
-    if given.store is not None:
-        with Store(given.store) as opened:  # so that what is erased there later is known to be in them
-            opened.put_versions(*done.bundle.values())
-    _say(name, method, done, given)
+    if common.store is not None:
+        with Store(common.store) as opened:  # so that a later erasure there marks these Versions
+            opened.put_versions(*trained.bundle.values())
+    _say(name, method, trained, common)
     return 0
 
 
-def _live(given: Given) -> Bundle:
-    """What is live in the store, which a run without a model begins with."""
+def _live(common: Given) -> Bundle:
+    """The live Bundle of the store, from which a run without a model starts."""
     from ..store import Store
     from ..types import Bundle
 
-    if given.model or given.store is None:
+    if common.model or common.store is None:
         return Bundle()
-    with Store(given.store) as opened:
+    with Store(common.store) as opened:
         return opened.live() or Bundle()
 
 
-def _maker(method: Method, room: Any, known: Asked, model: str) -> Any:
-    """What makes the optimizer of its options."""
-    make: Any = getattr(room, method.optimizer)
+def _maker(method: Method, module: Any, training: Asked, model: str) -> Any:
+    """A function from options to the optimizer."""
+    make: Any = getattr(module, method.optimizer)
     if method.labels:
         from ..training.dataset import grouped
 
-        labels = known.labels
+        labels = training.labels
         if labels is None:
-            labels = room.of_record(known.options, grouped(known.trajectories))
+            labels = module.of_record(training.options, grouped(training.trajectories))
         make = partial(make, labelled=labels)
-    if known.preferences:
+    if training.preferences:
         make = partial(make, encode=encoder(model))
     return make
 
 
-def _world(method: Method, room: Any, known: Asked, given: Given) -> World | None:
-    """Where the method samples; None for one that learns from the record alone."""
+def _world(method: Method, module: Any, training: Asked, common: Given) -> World | None:
+    """Environment and tasks that the method samples from; None if it learns from the record only."""
     from ..data.tasks import from_jsonl
     from ..reward import name_of
     from ..training.dataset import grouped
     from ..training.running import World, success, trained_on
 
-    if method.samples and known.trajectories:
-        groups = grouped(known.trajectories)
-        world = room.environment(known.options, groups)
+    if method.samples and training.trajectories:
+        groups = grouped(training.trajectories)
+        world = module.environment(training.options, groups)
         return World(env=world, tasks=trained_on([group.task for group in groups]), groups=groups)
-    if given.env is None:
+    if common.env is None:
         return None
-    assert given.tasks_file is not None
-    policy = None if given.policy is None else named(given.policy)
-    rewards = [success] if given.reward_function is None else [named(given.reward_function)]
+    assert common.tasks_file is not None
+    policy = None if common.policy is None else named(common.policy)
+    rewards = [success] if common.reward_function is None else [named(common.reward_function)]
     if all(name_of(reward) != "success" for reward in rewards):
         rewards.append(success)
-    return World(env=named(given.env), tasks=from_jsonl(given.tasks_file), policy=policy, rewards=rewards)
+    return World(env=named(common.env), tasks=from_jsonl(common.tasks_file), policy=policy, rewards=rewards)
 
 
-def _say(name: str, method: Method, done: Trained, given: Given) -> None:
-    figures = {key: round(value, 6) for key, value in done.metrics.items()}
-    if given.json:
-        versions = {key: version.content for key, version in done.bundle.items()}
-        result = {"method": name, "rounds": done.rounds, "reason": done.reason, "bundle": versions}
-        print(msgspec.json.encode({**result, "metrics": figures}).decode())
+def _say(name: str, method: Method, trained: Trained, common: Given) -> None:
+    figures = {key: round(value, 6) for key, value in trained.metrics.items()}
+    if common.json:
+        versions = {key: version.content for key, version in trained.bundle.items()}
+        result = {"method": name, "rounds": trained.rounds, "reason": trained.reason, "bundle": versions}
+        print_json({**result, "metrics": figures})
         return
-    if done.survey is not None:
-        print("\n".join(done.survey.lines()))
-    print(f"{name}: {done.reason} ({done.rounds} rounds)")
+    if trained.survey is not None:
+        print("\n".join(trained.survey.lines()))
+    print(f"{name}: {trained.reason} ({trained.rounds} rounds)")
     for key, value in figures.items():
         print(f"  {key:28} {value:>14g}")
-    for resource, version in done.bundle.items():
+    for resource, version in trained.bundle.items():
         content = version.content if isinstance(version.content, dict) else {}
         inner = content.get("network", content)
         print(f"{resource}: {version.id} {inner.get('path', '') if isinstance(inner, dict) else ''}".rstrip())
-    if method.own and not method.plugin and given.env is None:
-        store = given.store or "STORE"
+    if method.own and not method.plugin and common.env is None:
+        store = common.store or "STORE"
         print(
-            f"next: sample with these weights (whet release {given.output} --store {store} --unproven; "
+            f"next: sample with these weights (whet release {common.output} --store {store} --unproven; "
             f"whet serve-policy --store {store}; whet run --store {store} --tokens ...), "
-            f"look at the runs (whet capture check), then whet train {name} --store {store} "
-            f"--output {given.output} --resume. With an environment: --env."
+            f"check the runs (whet show --trainable), then whet train {name} --store {store} "
+            f"--output {common.output} --resume. With an environment: --env."
         )

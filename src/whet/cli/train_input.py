@@ -1,4 +1,4 @@
-"""What `whet train METHOD` was given: read and checked before anything that needs torch is imported."""
+"""Options and input of `whet train METHOD`, read and checked before anything that needs torch is imported."""
 
 from __future__ import annotations
 
@@ -7,166 +7,196 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from cyclopts import Parameter, validators
 
 from ..errors import InputError
 from ..types import Split
-from .app import counted, existing
-from .named import judged, named
+from .app import Print, counted, existing
+from .named import judged, named, refuse_two_rewards
 
 LEARN_PREFERENCES = ("dpo", "reward-model")
-"""Methods that learn from preferences beside trajectories."""
+"""Methods that also learn from preferences."""
+
+
+AT_LEAST_ONE = validators.Number(gte=1)
 
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """Where a method is, and what one says of it in a line."""
+    """A method's module and optimizer, a line about it, and its needs."""
 
     module: str
     """Below `whet`."""
     optimizer: str
-    options: str
-    """In `training.options`."""
     about: str
-    rl: bool = True
+    family: str = ""
+    """Its part of `whet train --help`."""
+    options: str = ""
+    """Class in `training.options`; by default the optimizer's name and `Options`."""
+    rl: bool = False
     preset: str = ""
     """Classmethod of the options that gives the defaults; the constructor if empty."""
     samples: bool = False
-    """Whether its module makes an `environment` of recorded trajectories, for a method that wants to sample."""
+    """Its module makes an `environment` of recorded trajectories, for a method that wants to sample."""
     labels: bool = False
-    """Whether it learns from labelled steps, which its module reads from a file (`labelled`) or a record
-    (`of_record`)."""
+    """It learns from labelled steps, which its module reads from a file (`labelled`) or a record (`of_record`)."""
     own: bool = False
-    """Whether it learns from its own trajectories, and so can sample them from an environment."""
+    """It learns from its own trajectories, and so can sample them from an environment."""
     plugin: bool = False
-    """Whether it is a learner of another package, of which is known what its signature says."""
+    """A learner of another package, known by its signature only."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Given:
-    """What every method's command was given."""
+    """The options of every method's command."""
 
-    output: Path
     data: Path | None = None
+    """Trajectories to learn from: a file with one JSON object per line."""
     store: Path | None = None
-    reward_function: str | None = None
+    """Store whose trajectories to learn from, instead of --data. The new weights are recorded there."""
+    output: Path
+    """Folder for the weights, the metrics, and the state that --resume needs."""
     model: str = "tiny"
-    """Empty for none, which a plug-in may do without."""
-    env: str | None = None
-    tasks_file: Path | None = None
-    policy: str | None = None
-    rollouts: int | None = None
-    round_tasks: int | None = None
-    lora_rank: int = 0
-    ids_only: bool = False
+    """Folder or name of a causal language model, or the output folder of another whet train; tiny makes a small new
+    one."""
+    reward_function: str | None = None
+    """Reward that judges the runs, as module:function; whet.reward:rated takes the last value that people gave. If
+    omitted, the recorded rewards."""
+    lora_rank: Annotated[int, Parameter(validator=validators.Number(gte=0))] = 0
+    """Train LoRA factors of this rank beside frozen weights; 0 trains all weights."""
     resume: bool = False
-    json: bool = False
+    """Resume the run in the output folder; the result is bit-identical to an uninterrupted run."""
+    env: str | None = None
+    """Environment to sample from while learning, instead of a record: a module:function that makes a new one for each
+    rollout. Needs --tasks-file; only for methods that learn from their own trajectories."""
+    tasks_file: Path | None = None
+    """Tasks of the environment, one JSON object per line; divided by their group."""
+    policy: str | None = None
+    """Policy in the environment: a module:function of (bundle, seed) that samples from the weights in the bundle. Can
+    be omitted if the environment brings one."""
+    rollouts: Annotated[int | None, Parameter(validator=AT_LEAST_ONE)] = None
+    """Most fresh rollouts; if omitted, as many as the method asks for."""
+    round_tasks: Annotated[int | None, Parameter(validator=AT_LEAST_ONE)] = None
+    """Tasks per round, for methods that learn from their own trajectories; all if omitted. From a record, each round
+    takes the next ones, and each is learned from once."""
+    ids_only: bool = False
+    """The agent sends token ids and never messages: skip the check that recorded answers survive the model's tokenizer
+    and chat template."""
+    json: Print = False
 
 
-def refuse_mixed(name: str, given: Given, methods: Mapping[str, Method]) -> None:
+@dataclass(frozen=True, kw_only=True)
+class PluginGiven(Given):
+    """The same for a learner of another package, which may do without a model."""
+
+    model: str = ""
+    """Weights to start from: any --model of whet's own methods. If omitted, the live weights of --store, if any."""
+
+
+def refuse_mixed(name: str, common: Given, methods: Mapping[str, Method]) -> None:
     """Refuse options that do not go together.
 
     Raises:
-        InputError: a record and an environment, half an environment, or a method that has no use for it.
+        InputError: a record and an environment, an environment without its tasks, or a method that cannot use it.
     """
     own = methods[name].own
-    if given.env is None:
-        if given.tasks_file or given.policy or given.rollouts:
-            raise InputError(
-                "--tasks-file, --policy and --rollouts are of an environment; give it with --env"
-            )
-        if given.round_tasks and not own:
-            raise InputError(f"{name} learns from all it is given at once; leave --round-tasks out")
+    if common.env is None:
+        if common.tasks_file or common.policy or common.rollouts:
+            raise InputError("--tasks-file, --policy and --rollouts need an environment: give it with --env")
+        if common.round_tasks and not own:
+            raise InputError(f"{name} learns from all its trajectories at once: omit --round-tasks")
         return
     if not own:
         able = ", ".join(method for method, about in methods.items() if about.own)
         raise InputError(f"{name} learns from a record; --env is for {able}")
-    if given.data is not None or given.store is not None:
+    if common.data is not None or common.store is not None:
         raise InputError("give a record (--data or --store) or an environment (--env), not both")
-    if given.tasks_file is None:
-        raise InputError("--env needs its tasks: one JSON object a line, given with --tasks-file")
+    if common.tasks_file is None:
+        raise InputError("--env needs tasks: give --tasks-file, with one JSON object per line")
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What was asked for, read and looked at."""
+    """The checked options, and the input that was read."""
 
     options: Any
     trajectories: Sequence[Any]
     labels: Sequence[Any] | None
-    """Labelled steps instead, of which the trajectories are made."""
+    """Labelled steps that the trajectories are made of, for a method that learns from such."""
     rewarded: Sequence[str]
-    """The reward function and its version, which a resumed run must have too."""
+    """The reward function and its version; a resumed run must have the same."""
     preferences: Sequence[Any] = ()
 
 
-def asked(name: str, method: Method, options: Any, given: Given) -> Asked:
-    """Read the record, or look at what is to sample, and judge it by the reward function.
+def asked(name: str, method: Method, options: Any, common: Given) -> Asked:
+    """Read the record, or check the environment, and apply the reward function.
 
     Raises:
-        InputError, NotFoundError: it cannot be read, or the method has no use for it.
+        InputError, NotFoundError: it cannot be read, or the method cannot use it.
     """
-    if given.env is not None:
-        return _sampled(options, given)
-    labels = _labelled(method, given.data, given.model)
+    if common.env is not None:
+        return _sampled(options, common)
+    labels = _labelled(method, common.data, common.model)
     if labels is not None:
-        return Asked(options, [one.trajectory for one in labels], labels, [])
-    trajectories = _to_learn_from(read_trajectories(given.data, given.store))
-    preferences = _preferences(name, method, given)
-    if given.reward_function is None:
+        return Asked(options, [label.trajectory for label in labels], labels, [])
+    trajectories = _to_learn_from(read_trajectories(common.data, common.store))
+    preferences = _preferences(name, method, common)
+    if common.reward_function is None:
         return Asked(options, trajectories, labels, [], preferences)
     if not method.plugin and "score" not in _names(options):
-        raise InputError(f"{name} takes no reward function: it learns its reward, from labels or pairs")
-    trajectories, score, version = judged(trajectories, given.reward_function)
+        raise InputError(f"{name} takes no reward function: it learns a reward, from labels or pairs")
+    trajectories, score, version = judged(trajectories, common.reward_function)
     options = _learning_from(options, score, trajectories)
-    return Asked(options, trajectories, labels, [given.reward_function, version], preferences)
+    return Asked(options, trajectories, labels, [common.reward_function, version], preferences)
 
 
-def _sampled(options: Any, given: Given) -> Asked:
-    """Of a method that samples: its reward, if one was given, judges each rollout."""
-    if given.reward_function is None:
+def _sampled(options: Any, common: Given) -> Asked:
+    """The same for a method that samples: the reward function, if any, judges each rollout."""
+    if common.reward_function is None:
         return Asked(options, [], None, [])
     from ..reward import name_of, version_of
 
-    reward = named(given.reward_function)
+    reward = named(common.reward_function)
     chosen = _learning_from(options, name_of(reward), [])
     if "success" in _names(chosen):
         chosen = replace(chosen, success="success")
-    return Asked(chosen, [], None, [given.reward_function, version_of(reward)])
+    return Asked(chosen, [], None, [common.reward_function, version_of(reward)])
 
 
 def _to_learn_from(trajectories: Sequence[Any]) -> Sequence[Any]:
-    """Without those of tasks that the gate keeps; it says how many there were."""
-    kept = [one for one in trajectories if one.task.split is not Split.GATE]
-    if len(kept) < len(trajectories):
-        hidden = counted(len(trajectories) - len(kept), "trajectory")
+    """The trajectories without those of the gate's tasks; prints how many were left out."""
+    usable = [trajectory for trajectory in trajectories if trajectory.task.split is not Split.GATE]
+    if len(usable) < len(trajectories):
+        hidden = counted(len(trajectories) - len(usable), "trajectory")
         print(f"left out: {hidden} of the gate's tasks, which nothing learns from", file=sys.stderr)
-    return kept
+    return usable
 
 
-def _preferences(name: str, method: Method, given: Given) -> Sequence[Any]:
-    """The preferences of the store, for a method that learns from pairs and can read them; a plug-in gets all."""
-    if given.store is None or not (method.plugin or name in LEARN_PREFERENCES):
+def _preferences(name: str, method: Method, common: Given) -> Sequence[Any]:
+    """Preferences of the store that the method can learn from; a plug-in gets all."""
+    if common.store is None or not (method.plugin or name in LEARN_PREFERENCES):
         return ()
     from ..store import Store
 
-    with Store(given.store) as opened:
-        every = list(opened.preferences())
-    if not every or method.plugin:
-        return every
+    with Store(common.store) as opened:
+        preferences = list(opened.preferences())
+    if not preferences or method.plugin:
+        return preferences
     from ..training.pairs import of_ids
 
-    if encoder(given.model) is not None:
-        return every
-    kept = [one for one in every if of_ids(one)]
-    if len(kept) < len(every):
-        lost = counted(len(every) - len(kept), "preference")
-        print(f"left out: {lost} in text, which this model has no tokenizer to read", file=sys.stderr)
-    return kept
+    if encoder(common.model) is not None:
+        return preferences
+    readable = [preference for preference in preferences if of_ids(preference)]
+    if len(readable) < len(preferences):
+        unreadable = counted(len(preferences) - len(readable), "preference")
+        print(f"left out: {unreadable} in text, for which this model has no tokenizer", file=sys.stderr)
+    return readable
 
 
 def encoder(model: str) -> Callable[[Any], Sequence[int]] | None:
-    """How the model's tokenizer reads the text of a preference; None if it has none."""
+    """Token ids of a preference's text, by the model's tokenizer; None if it has no tokenizer."""
     from ..training.templates import tokenizer_of
 
     tokenizer = None if model == "tiny" else tokenizer_of(model)
@@ -176,32 +206,31 @@ def encoder(model: str) -> Callable[[Any], Sequence[int]] | None:
 
 
 def _labelled(method: Method, data: Path | None, model: str) -> Sequence[Any] | None:
-    """Labelled steps, where the method reads files of such and this is one."""
+    """Labelled steps of the file, if the method reads such files and this is one."""
     if not method.labels or data is None:
         return None
-    found: Sequence[Any] | None = import_module(f"whet.{method.module}").labelled(data, model)
-    return found
+    labelled: Sequence[Any] | None = import_module(f"whet.{method.module}").labelled(data, model)
+    return labelled
 
 
 def _learning_from(options: Any, score: str, trajectories: Sequence[Any]) -> Any:
-    """The options of a method that learns from this score.
+    """The options, set to learn from this score.
 
-    The competence floor is for it too, where nothing else says what went well.
+    The competence floor is applied to it as well where nothing else says what went well.
     """
-    if getattr(options, "score", None) is not None:
-        raise InputError("give --score for one that was recorded, or --reward-function for one to give now")
+    refuse_two_rewards(getattr(options, "score", None), score)
     if getattr(options, "judged_by", "outcome") == "thumbs":
-        raise InputError("give --judged-by thumbs, or --reward-function, which judges instead of them")
-    known = any(one.outcome.counts or "success" in one.scores for one in trajectories)
-    changes = {"score": score, "judged_by": "score"} | ({} if known else {"success": score})
-    there = _names(options)
-    taken = {name: value for name, value in changes.items() if name in there}
-    return replace(options, **taken) if taken else options
+        raise InputError("give either --judged-by thumbs, or --reward-function, which judges instead of them")
+    has_success = any(run.outcome.counts or "success" in run.scores for run in trajectories)
+    changes = {"score": score, "judged_by": "score"} | ({} if has_success else {"success": score})
+    names = _names(options)
+    changes = {name: value for name, value in changes.items() if name in names}
+    return replace(options, **changes) if changes else options
 
 
 def _names(options: Any) -> set[str]:
-    """Names of the options; none of a plug-in that takes none."""
-    return set() if options is None else {one.name for one in fields(options)}
+    """Names of the options; empty for a plug-in without options."""
+    return set() if options is None else {field.name for field in fields(options)}
 
 
 def read_trajectories(data: Path | None, store: Path | None) -> Sequence[Any]:
@@ -210,16 +239,15 @@ def read_trajectories(data: Path | None, store: Path | None) -> Sequence[Any]:
     Raises:
         InputError, NotFoundError: neither or both are given, or it cannot be read.
     """
-    from ..data.files import read
+    from ..data import formats
     from ..store import Store
     from ..tracing.signals import hear
 
     if (data is None) == (store is None):
         raise InputError("give the trajectories either as --data FILE or as --store FILE")
     if data is not None:
-        return read(data)
+        return formats.read_trajectories(data)
     assert store is not None
-    existing(store)
-    with Store(store) as opened:
+    with Store(existing(store)) as opened:
         hear(opened)
         return list(opened.trajectories())

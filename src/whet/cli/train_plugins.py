@@ -14,37 +14,33 @@ if TYPE_CHECKING:
     from ..loop import Optimizer
 
 GROUP = "whet.optimizers"
-MODEL = (
-    "Weights to begin with, as the model of whet's own methods; left out, the learner begins with what is live in "
-    "--store, else with nothing."
-)
 
 
-def plugged(*, taken: Collection[str]) -> dict[str, str]:
-    """Name → a line about it, of every learner that another package announces; none is imported.
+def plugged(*, reserved: Collection[str]) -> dict[str, str]:
+    """Name → a line about it, for every learner that another package announces; none is imported.
 
     Raises:
-        InputError: one has the name of a method of whet's own, or two have the same.
+        InputError: a name is taken by a method of whet's own, or by two plug-ins.
     """
     from ..plugins import BUILT_IN, announced
 
-    found: dict[str, str] = {}
+    plugins: dict[str, str] = {}
     for name, point in announced(GROUP).items():
         if name in BUILT_IN[GROUP]:
             continue
-        if name in taken:
+        if name in reserved:
             raise InputError(
-                f"{name!r} of {GROUP}, {point.value}, has the name of a method of whet's own: uninstall its package, "
-                "or have it renamed"
+                f"{name!r} of {GROUP}, {point.value}, has the name of one of whet's own methods: uninstall its "
+                "package, or have it renamed"
             )
         package = point.dist
         about = (package.metadata["Summary"] if package is not None else None) or point.value
-        found[name] = f"{about} (plug-in{f' of {package.name}' if package is not None else ''})"
-    return found
+        plugins[name] = f"{about} (plug-in{f' of {package.name}' if package is not None else ''})"
+    return plugins
 
 
 def described(name: str) -> tuple[Method, Any]:
-    """A plug-in's learner as a method, and its options as they are by default; None if it takes none.
+    """A plug-in's learner as a method, and its default options; None if it has no options.
 
     Raises:
         InputError, MissingExtra: it cannot be imported, or its options have no default.
@@ -54,14 +50,14 @@ def described(name: str) -> tuple[Method, Any]:
     make = load(GROUP, name)
     kind = _options(name, make)
     about = inspect.getdoc(make) or f"{name}, a learner of another package."
-    method = Method(module="", optimizer=name, options="", about=about, rl=False, own=True, plugin=True)
+    method = Method(module="", optimizer=name, about=about, own=True, plugin=True)
     if kind is None:
         return method, None
     try:
         return method, kind()
     except TypeError as error:
         raise InputError(
-            f"the options of {name!r}, {kind.__name__}, need a default for every field: {error}"
+            f"every field of {kind.__name__}, the options of {name!r}, needs a default: {error}"
         ) from error
 
 
@@ -69,7 +65,7 @@ def learner(name: str, options: Any) -> Optimizer:
     """The learner, made with these options.
 
     Raises:
-        InputError: what is announced gives no Optimizer.
+        InputError: the announced name does not make an Optimizer.
     """
     from ..plugins import optimizer
 
@@ -77,19 +73,19 @@ def learner(name: str, options: Any) -> Optimizer:
 
 
 def refuse_clash(name: str, own: Collection[str], shared: Mapping[str, Any]) -> None:
-    """Refuse options that every `whet train` has.
+    """Refuse a plug-in's options that have the name of one of every `whet train`.
 
     Raises:
-        InputError: there is one.
+        InputError: one has.
     """
     if clash := sorted(set(own) & set(shared)):
         raise InputError(
-            f"the options of {name!r} have {', '.join(clash)}, which every whet train takes; have them renamed"
+            f"the options of {name!r} include {', '.join(clash)}, which every whet train has: have them renamed"
         )
 
 
 def _options(name: str, make: Any) -> type | None:
-    """The dataclass that its parameter `options` is annotated with."""
+    """The dataclass in the annotation of its parameter `options`."""
     try:
         if "options" not in inspect.signature(make).parameters:
             return None
@@ -99,8 +95,8 @@ def _options(name: str, make: Any) -> type | None:
     kinds = [kind for kind in (hint, *get_args(hint)) if inspect.isclass(kind) and is_dataclass(kind)]
     if len(kinds) != 1:
         raise InputError(
-            f"{name!r} takes options, and its signature does not say of which dataclass: annotate them, as in "
+            f"{name!r} takes options, but its signature names no dataclass for them: annotate the parameter, as in "
             "`options: MyOptions | None = None`"
         )
-    found: type = kinds[0]
-    return found
+    options: type = kinds[0]
+    return options

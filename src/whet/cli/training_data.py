@@ -1,4 +1,4 @@
-"""`whet generate-training-data`: rows that a target is judged on."""
+"""`whet generate-training-data`: rows to judge a target on."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from .app import app, existing
+from .app import BaseUrl, KeyVariable, ModelName, Print, command, existing, print_json, refuse_half_a_model
 
 if TYPE_CHECKING:
     from ..data.callee import Callee
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 HERE = Path()
 
 
-@app.command(alias="generate_training_data")
+@command("generate-training-data")
 def generate_training_data(
     *,
     target: tuple[str, ...],
@@ -30,59 +30,50 @@ def generate_training_data(
     store: Path | None = None,
     repository: Path = HERE,
     output: Path = Path("whet_data"),
-    model: str | None = None,
-    base_url: str | None = None,
-    api_key_env: str = "OPENAI_API_KEY",
+    model: ModelName = None,
+    base_url: BaseUrl = None,
+    api_key_env: KeyVariable = "OPENAI_API_KEY",
     seed: int = 0,
     timeout: float = 10.0,
-    json: bool = False,
+    json: Print = False,
 ) -> int:
-    """Make rows for a target: what goes in, what is known to come out, and where that is from.
+    """Collect rows for a target: its inputs, the right answers where they are known, and their source.
 
-    Recorded runs come first, with what people said of them; then docstrings and calls in the repository and its
-    tests; then a model, where one is given; else inputs made from the signature, with what the target answers
-    today, which is no goal but shows what a change would change. Rows are deduplicated, divided by group, and
-    checked for leaks. Exits 0 if there are as many as asked for, 1 with the reason if there are fewer.
+    Rows come from recorded runs with people's feedback first, then from docstrings and from calls in the repository and
+    its tests, then from a model, if one is given. Otherwise inputs are synthesised from the signature; their current
+    outputs are recorded for comparison only, and are not treated as correct. Rows are deduplicated, divided by group,
+    and checked for leaks. Exits 0 if there are as many rows as asked for; otherwise 1, with the reason.
 
     Parameters
     ----------
     target
-        Name of a target, or module:function; may be given several times.
+        Name of a target, or module:function. May be repeated.
     num_samples
-        Rows wanted for each.
+        Rows for each target.
     store
-        The record of runs to begin with.
+        Store of recorded runs to collect rows from.
     repository
-        Where the targets are. The target itself is run in the sandbox.
+        Repository of the targets. A target is run in the sandbox.
     output
-        Folder; each target gets train.jsonl, validation.jsonl, gate.jsonl and account.json in one of its own.
-    model
-        A model that writes the missing rows, as its endpoint names it.
-    base_url
-        OpenAI-compatible endpoint of the model, up to and including /v1.
-    api_key_env
-        Name of the environment variable that holds its key.
+        Folder of the rows; each target gets a folder of its own with train.jsonl, validation.jsonl, gate.jsonl and
+        account.json.
     seed
-        Of what is made and of how it is divided.
+        Random seed, of the inputs and the division.
     timeout
-        Seconds that one call of the target may take.
-    json
-        Print one JSON object.
+        Time limit of one call of the target, in seconds.
     """
-    from ..errors import InputError
     from ..evolution.agent import Agent
 
-    if (model is None) != (base_url is None):
-        raise InputError("a model needs both --model and --base-url")
+    refuse_half_a_model(model, base_url)
     if store is not None:
         existing(store)
     agent = Agent(repository, ())
     endpoint = (model, base_url, api_key_env) if model and base_url else None
     accounts = asyncio.run(
-        _made(agent, target, num_samples, _runs(store), output, endpoint, seed=seed, timeout=timeout)
+        _generated(agent, target, num_samples, _runs(store), output, endpoint, seed=seed, timeout=timeout)
     )
     if json:
-        print(msgspec.json.encode({"folder": str(output), "targets": accounts}).decode())
+        print_json({"folder": str(output), "targets": accounts})
     else:
         for name, account in accounts.items():
             _print(name, account, output / name)
@@ -100,10 +91,10 @@ def _runs(store: Path | None) -> list[Trajectory]:
         return list(opened.trajectories())
 
 
-async def _made(
+async def _generated(
     agent: Agent,
     names: Sequence[str],
-    wanted: int,
+    samples: int,
     runs: Sequence[Trajectory],
     output: Path,
     endpoint: tuple[str, str, str] | None,
@@ -120,17 +111,17 @@ async def _made(
     accounts: dict[str, Account] = {}
     async with AsyncExitStack() as stack:
         pool = await stack.enter_async_context(Pool(Limits(wall_seconds=timeout, cpu_seconds=timeout)))
-        asked = None
+        writer = None
         if endpoint is not None:
             output.mkdir(parents=True, exist_ok=True)
-            behind = OpenAIModel(endpoint[1], endpoint[0], api_key=os.environ.get(endpoint[2]))
-            await stack.enter_async_context(behind)
+            upstream = OpenAIModel(endpoint[1], endpoint[0], api_key=os.environ.get(endpoint[2]))
+            await stack.enter_async_context(upstream)
             record = stack.enter_context(Store(output / "runs.db"))
-            asked = Recorded(behind, Log(record, "generate-training-data"))
+            writer = Recorded(upstream, Log(record, "generate-training-data"))
         for name in names:
             callee: Callee = agent.called(name)
             rows, account = await generate(
-                callee, wanted, pool=pool, runs=runs, texts=agent.texts(), model=asked, seed=seed
+                callee, samples, pool=pool, runs=runs, texts=agent.texts(), model=writer, seed=seed
             )
             examples.write(output / callee.name, rows)
             account_file = output / callee.name / "account.json"
@@ -143,7 +134,7 @@ def _print(name: str, account: Account, folder: Path) -> None:
     print(f"{name}: {account.kept} of {account.wanted} rows in {folder}")
     print("  from " + ", ".join(f"{how} {count}" for how, count in account.sources.items()))
     print("  split " + ", ".join(f"{part} {count}" for part, count in account.splits.items()))
-    print(f"  {account.goals} say what should come out; leakage: {account.leakage}")
+    print(f"  {account.goals} with a known answer; leakage: {account.leakage}")
     if account.gate:
         print(f"  {account.gate}")
     for why, count in account.dropped.items():

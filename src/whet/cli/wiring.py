@@ -4,73 +4,72 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import msgspec
-
-from .app import app, counted
+from .app import Print, command, counted, print_json
 
 
-@app.command
-def init(path: Path = Path(), /, *, json: bool = False) -> int:
-    """Read an agent's repository and propose how to record it, in at most three changed lines.
+@command("init")
+def init(path: Path = Path(), /, *, json: Print = False) -> int:
+    """Propose how to record your agent: at most three changed lines.
 
-    Nothing of the repository is run or changed. Writes whet.json, a folder for the record that git ignores, a step
-    for continuous integration, and the proposed lines as .whet/wiring.patch for `git apply`.
+    Reads the repository without running or changing its code. Writes whet.json, a folder for the record that git
+    ignores, a step for continuous integration, and the proposed lines as .whet/wiring.patch for `git apply`.
 
     Parameters
     ----------
     path
         Root of the repository.
-    json
-        Print what was found and proposed as one JSON object.
     """
-    from ..wiring import propose, scan
-    from ..wiring.propose import PATCH, VARIABLE
+    from ..wiring.propose import PATCH, VARIABLE, propose
+    from ..wiring.scan import scan
 
-    found = scan(path)
-    proposal = propose(found)
-    made = proposal.write()
+    agent = scan(path)
+    proposal = propose(agent)
+    written = proposal.write()
     if proposal.diff:
         (path / PATCH).write_text(proposal.diff, encoding="utf-8", newline="")
     if json:
         described = {
-            "framework": found.framework,
-            "entry_points": [f"{one.path}:{one.line}:{one.name}" for one in found.entry_points],
-            "prompts": [f"{one.path}:{one.line}:{one.name}" for one in found.prompts],
-            "tools": [f"{one.path}:{one.line}:{one.name}" for one in found.tools],
+            "framework": agent.framework,
+            **{
+                kind: [f"{mark.path}:{mark.line}:{mark.name}" for mark in getattr(agent, kind)]
+                for kind in ("entry_points", "prompts", "tools")
+            },
             "changed_lines": proposal.added_lines,
             "diff": proposal.diff,
             "command": proposal.command,
-            "written": made,
+            "written": written,
             "notes": proposal.notes,
         }
-        print(msgspec.json.encode(described).decode())
+        print_json(described)
         return 0
-    there = "" if path.resolve() == Path.cwd() else f"-C {path} "
+    elsewhere = path.resolve() != Path.cwd()
     print(
-        f"{found.framework or 'an agent that calls a model'}: {counted(len(found.entry_points), 'entry point')}, "
-        f"{counted(len(found.prompts), 'prompt')}, {counted(len(found.tools), 'tool')} "
-        f"in {counted(found.files, 'file')}"
+        f"{agent.framework or 'an agent that calls a model'}: "
+        f"{counted(len(agent.entry_points), 'entry point')}, "
+        f"{counted(len(agent.prompts), 'prompt')}, {counted(len(agent.tools), 'tool')} "
+        f"in {counted(agent.files, 'file')}"
     )
-    for name in made:
+    for name in written:
         asks = VARIABLE in proposal.files[name]
-        print(f"wrote {name}" + (f"; set {VARIABLE} there to where pip finds whet" if asks else ""))
+        print(f"wrote {name}" + (f"; set {VARIABLE} in it to where pip finds whet" if asks else ""))
     if proposal.diff:
-        print(f"\n{proposal.diff}\nTo take these lines: git {there}apply {PATCH}")
+        print(
+            f"\n{proposal.diff}\nTo apply these lines: git {f'-C {path} ' if elsewhere else ''}apply {PATCH}"
+        )
     else:
-        print("no line has to change")
+        print("no line needs to change")
     for note in proposal.notes:
         print(f"note: {note}")
-    where = f" (in {path})" if there else ""
-    print(f"Then record it{where}: {proposal.command}")
+    print(f"Then record it{f' (in {path})' if elsewhere else ''}: {proposal.command}")
     return 0
 
 
-@app.command
-def doctor(path: Path = Path(), /, *, json: bool = False) -> int:
-    """Say what stands between an agent and its record, and how to mend it.
+@command("doctor")
+def doctor(path: Path = Path(), /, *, json: Print = False) -> int:
+    """Find out why an agent is not recorded, and how to fix it.
 
-    Looks at the repository and at the Python that whet runs in: is the record writable, which instrumentor is broken
-    with which version, which prompts are read at import. The exit code is 1 if something is broken.
+    Checks the repository and the Python that whet runs in: whether the record is writable, which instrumentors are
+    broken in the installed versions, and which prompts are read at import. Exits 1 if something is broken.
 
     Parameters
     ----------
@@ -79,14 +78,15 @@ def doctor(path: Path = Path(), /, *, json: bool = False) -> int:
     json
         Print the findings as a JSON list.
     """
-    from ..wiring import diagnose, scan
+    from ..wiring.diagnose import diagnose
+    from ..wiring.scan import scan
 
     findings = diagnose(scan(path))
     if json:
-        print(msgspec.json.encode(findings).decode())
+        print_json(findings)
     else:
-        for one in findings:
-            print(f"{one.level:8}{one.what}")
-            if one.fix:
-                print(f"        fix: {one.fix}")
-    return int(any(one.level == "error" for one in findings))
+        for finding in findings:
+            print(f"{finding.level:8}{finding.what}")
+            if finding.fix:
+                print(f"        fix: {finding.fix}")
+    return int(any(finding.level == "error" for finding in findings))

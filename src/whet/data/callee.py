@@ -1,8 +1,7 @@
 """A function of somebody's repository, staged so that it can be called from outside, one input at a time.
 
-It runs in the sandbox with what it needs and nothing else; what it should answer stays out here.  The
-marks of whet in its text are stood in for by ones that leave everything as it is, so a staged copy
-needs no whet.
+It runs in the sandbox with its dependencies and nothing else; the expected answer stays outside.  Beside it
+stands a stand-in for whet, whose marks change nothing, so a staged copy needs no whet.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from ..types import Json
-from .signatures import Signature, literals, read
+from .signatures import Signature, literals, read, worth_trying
 
 RUNNER = "whet_called"
 """The module that calls the function inside."""
@@ -80,20 +79,18 @@ _LARGEST = 100_000
 def _of_json(content: str | bytes) -> list[Json]:
     """Keys and plain values of a JSON file, each once."""
     try:
-        data = json.loads(content)
+        queue = [json.loads(content)]
     except ValueError:
         return []
-    found: dict[str, Json] = {}
-    queue = [data]
-    while queue:
-        each = queue.pop(0)
-        if isinstance(each, dict):
-            queue += [*each, *each.values()]
-        elif isinstance(each, list):
-            queue += each
-        elif each not in (None, "", True, False) and len(str(each)) <= 60:
-            found.setdefault(repr(each), each)
-    return list(found.values())
+    values: list[Json] = []
+    for member in queue:  # it grows while it is read
+        if isinstance(member, dict):
+            queue += [*member, *member.values()]
+        elif isinstance(member, list):
+            queue += member
+        else:
+            values.append(member)
+    return worth_trying(values)
 
 
 @dataclass(frozen=True)
@@ -109,10 +106,10 @@ class Callee:
 
     @cached_property
     def signature(self) -> Signature:
-        """What it takes.
+        """Its parameters.
 
         Raises:
-            InputError: it is no function.
+            InputError: it is not a function.
         """
         return read(self.text, self.entry.partition(":")[2])
 
@@ -125,22 +122,22 @@ class Callee:
     @property
     def text(self) -> str:
         """The text of that file."""
-        found = self.files[self.path]
-        return found if isinstance(found, str) else found.decode()
+        content = self.files[self.path]
+        return content if isinstance(content, str) else content.decode()
 
     @cached_property
     def pool(self) -> list[Json]:
         """The literals that stand around it."""
         texts = {name: text for name, text in self.files.items() if isinstance(text, str)}
-        found = literals(text for name, text in texts.items() if name.endswith(".py"))
+        values = literals(text for name, text in texts.items() if name.endswith(".py"))
         for name, content in self.files.items():
             if name.endswith(".json") and len(content) <= _LARGEST:
-                found += _of_json(content)
-        return found
+                values += _of_json(content)
+        return values
 
     @cached_property
     def staged(self) -> dict[str, str | bytes]:
-        """The files with what calls the function: entry `whet_called:call`."""
+        """The files with the runner that calls the function: entry `whet_called:call`."""
         return staged(self.files, self.entry)
 
     @property
@@ -152,6 +149,6 @@ class Callee:
 def staged(files: Mapping[str, str | bytes], entry: str) -> dict[str, str | bytes]:
     """Files with a runner for `entry` beside them, and a stand-in for whet where they name it."""
     module, _, qualname = entry.partition(":")
-    whole = {**files, f"{RUNNER}.py": _RUNNER.format(module=module, qualname=qualname)}
+    with_runner = {**files, f"{RUNNER}.py": _RUNNER.format(module=module, qualname=qualname)}
     named = any(isinstance(text, str) and "whet" in text for text in files.values())
-    return {"whet/__init__.py": _STAND_IN, **whole} if named and "whet.py" not in files else whole
+    return {"whet/__init__.py": _STAND_IN, **with_runner} if named and "whet.py" not in files else with_runner

@@ -12,15 +12,15 @@ syntax tree and its values are literals.
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 
 from ..errors import InputError
+from ..repository.syntax import literal
 from ..types import Json, new_id
-from .signatures import literal
 
 _TYPES = {
     "dict": "object",
@@ -30,8 +30,17 @@ _TYPES = {
     "int": "integer",
     "bool": "boolean",
 }
-"""What BFCL calls a type → what JSON Schema does."""
-_KEPT = ("object", "array", "string", "integer", "number", "boolean", "null")
+"""BFCL's name of a type → JSON Schema's."""
+_KINDS: dict[str, tuple[type, ...]] = {
+    "object": (Mapping,),
+    "array": (list, tuple),
+    "string": (str,),
+    "integer": (int,),
+    "number": (int, float),
+    "boolean": (bool,),
+    "null": (type(None),),
+}
+"""JSON Schema's type → Python's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +53,9 @@ class Function:
     description: str = ""
 
     @property
-    def properties(self) -> Mapping[str, Mapping[str, Json]]:
+    def properties(self) -> dict[str, Mapping[str, Json]]:
         """Argument → its schema."""
-        found: Mapping[str, Mapping[str, Json]] = self.parameters.get("properties") or {}
-        return found
+        return dict(self.parameters.get("properties") or {})
 
     @property
     def required(self) -> Sequence[str]:
@@ -70,89 +78,88 @@ class Call:
 
 
 def functions_of(tools: Sequence[Json]) -> list[Function]:
-    """What tools say may be called; OpenAI's form, or bare functions with BFCL's names of types.
+    """The functions that tools offer; OpenAI's form, or bare functions with BFCL's names of types.
 
     Raises:
-        InputError: one of them is no function, or two have one name.
+        InputError: one of them is not a function, or two have one name.
     """
-    found: list[Function] = []
+    functions: list[Function] = []
     for tool in tools:
-        given = tool.get("function", tool) if isinstance(tool, Mapping) else None
-        if not isinstance(given, Mapping) or not isinstance(given.get("name"), str) or not given["name"]:
+        inner = tool.get("function", tool) if isinstance(tool, Mapping) else None
+        if not isinstance(inner, Mapping) or not isinstance(inner.get("name"), str) or not inner["name"]:
             raise InputError(
-                f"this tool is no function: {tool!r:.120}; "
+                f"this tool is not a function: {tool!r:.120}; "
                 'give {"type": "function", "function": {"name", "parameters"}}'
             )
-        schema = _schema(given.get("parameters") or {"type": "object"})
-        found.append(Function(given["name"], schema, str(given.get("description") or "")))
-    names = [one.name for one in found]
+        schema = _schema(inner.get("parameters") or {"type": "object"})
+        functions.append(Function(inner["name"], schema, str(inner.get("description") or "")))
+    names = [function.name for function in functions]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise InputError(f"two functions are called {twice[0]!r}; a call could not say which it means")
-    return found
+    return functions
 
 
-def _schema(given: Mapping[str, Any]) -> dict[str, Any]:
+def _schema(schema: Mapping[str, Any]) -> dict[str, Any]:
     """A schema with JSON Schema's names of types, all the way down; a type that JSON has not is left open."""
-    found = dict(given)
-    kind = found.get("type")
+    json_schema = dict(schema)
+    kind = json_schema.get("type")
     if isinstance(kind, str):
         kind = _TYPES.get(kind.lower(), kind.lower())
-        if kind in _KEPT:
-            found["type"] = kind
+        if kind in _KINDS:
+            json_schema["type"] = kind
         else:
-            del found["type"]
-    if isinstance(found.get("properties"), Mapping):
-        found["properties"] = {name: _schema(one) for name, one in found["properties"].items()}
-    if isinstance(found.get("items"), Mapping):
-        found["items"] = _schema(found["items"])
-    return found
+            del json_schema["type"]
+    if isinstance(json_schema.get("properties"), Mapping):
+        json_schema["properties"] = {
+            name: _schema(inner) for name, inner in json_schema["properties"].items()
+        }
+    if isinstance(json_schema.get("items"), Mapping):
+        json_schema["items"] = _schema(json_schema["items"])
+    return json_schema
 
 
 def calls_of(message: Mapping[str, Json]) -> list[Call]:
     """The calls of an assistant's message, in OpenAI's form; [] if it makes none.
 
     Raises:
-        InputError: a call without a name, or arguments that are no JSON object.
+        InputError: a call without a name, or arguments that are not a JSON object.
     """
-    given = [one.get("function") for one in message.get("tool_calls") or ()]
+    functions = [tool_call.get("function") for tool_call in message.get("tool_calls") or ()]
     if message.get("function_call"):  # how it was before there were several
-        given.append(message["function_call"])
-    found = []
-    for one in given:
-        if not isinstance(one, Mapping) or not isinstance(one.get("name"), str):
-            raise InputError(f"a call needs a function with a name; got {one!r:.120}")
-        arguments = one.get("arguments") or {}
+        functions.append(message["function_call"])
+    calls = []
+    for function in functions:
+        if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
+            raise InputError(f"a call needs a function with a name; got {function!r:.120}")
+        arguments = function.get("arguments") or {}
         if isinstance(arguments, str):
             try:
                 arguments = msgspec.json.decode(arguments)
             except (msgspec.DecodeError, RecursionError) as error:
-                raise InputError(f"the arguments of {one['name']} are no JSON: {error}") from error
+                raise InputError(f"the arguments of {function['name']} are not JSON: {error}") from error
         if not isinstance(arguments, Mapping):
-            raise InputError(f"the arguments of {one['name']} are no object: {arguments!r:.120}")
-        found.append(Call(one["name"], dict(arguments)))
-    return found
+            raise InputError(f"the arguments of {function['name']} are not an object: {arguments!r:.120}")
+        calls.append(Call(function["name"], dict(arguments)))
+    return calls
 
 
-def message_of(calls: Sequence[Call], ids: Sequence[str] | None = None) -> dict[str, Json]:
+def message_of(calls: Sequence[Call]) -> dict[str, Json]:
     """An assistant's message that makes these calls, in OpenAI's form.
-
-    Args:
-        ids: of the calls; fresh ones if None.
 
     Raises:
         InputError: a call is nested, which this form cannot say: the inner one must be answered first.
     """
-    made = []
-    for number, one in enumerate(calls):
-        if any(_nested(value) for value in one.arguments.values()):
+    tool_calls = []
+    for call in calls:
+        if any(_nested(value) for value in call.arguments.values()):
             raise InputError(
-                f"{one.name} has a call among its arguments, which tool_calls cannot say; make the inner "
+                f"{call.name} has a call among its arguments, which tool_calls cannot say; make the inner "
                 "call first and give its result, or use Python's form (`written`)"
             )
-        text = msgspec.json.encode(dict(one.arguments)).decode()
-        id = ids[number] if ids is not None else f"call_{new_id()}"
-        made.append({"id": id, "type": "function", "function": {"name": one.name, "arguments": text}})
-    return {"role": "assistant", "content": None, "tool_calls": made}
+        text = msgspec.json.encode(dict(call.arguments)).decode()
+        function = {"name": call.name, "arguments": text}
+        tool_calls.append({"id": f"call_{new_id()}", "type": "function", "function": function})
+    return {"role": "assistant", "content": None, "tool_calls": tool_calls}
 
 
 def _nested(value: Any) -> bool:
@@ -168,9 +175,10 @@ def written(calls: Sequence[Call]) -> str:
 
 def _value(value: Any) -> str:
     if isinstance(value, Call):
-        return f"{value.name}({', '.join(f'{name}={_value(one)}' for name, one in value.arguments.items())})"
+        arguments = ", ".join(f"{name}={_value(argument)}" for name, argument in value.arguments.items())
+        return f"{value.name}({arguments})"
     if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{name!r}: {_value(one)}" for name, one in value.items()) + "}"
+        return "{" + ", ".join(f"{name!r}: {_value(argument)}" for name, argument in value.items()) + "}"
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(_value, value))}]"
     return repr(value)
@@ -182,29 +190,30 @@ def read_calls(text: str) -> list[Call]:
     A leading `Call:` is passed over, as NexusRaven writes it.
 
     Raises:
-        InputError: it is no Python expression, or something in it is neither a call nor a literal.
+        InputError: it is not a Python expression, or something in it is neither a call nor a literal.
     """
-    said = text.strip().removeprefix("Call:").strip()
+    source = text.strip().removeprefix("Call:").strip()
     try:
-        body = ast.parse(said).body
+        body = ast.parse(source).body
     except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
-        raise InputError(f"this is no list of calls: {text!r:.120} ({error})") from error
-    if not all(isinstance(one, ast.Expr) for one in body):
-        raise InputError(f"a statement is no call: {text!r:.120}")
-    each = [one.value for one in body if isinstance(one, ast.Expr)]
-    if len(each) == 1 and isinstance(each[0], ast.List | ast.Tuple):
-        each = list(each[0].elts)
-    return [_call(one) for one in each]
+        raise InputError(f"this is not a list of calls: {text!r:.120} ({error})") from error
+    if not all(isinstance(node, ast.Expr) for node in body):
+        raise InputError(f"a statement is not a call: {text!r:.120}")
+    expressions = [node.value for node in body if isinstance(node, ast.Expr)]
+    if len(expressions) == 1 and isinstance(expressions[0], ast.List | ast.Tuple):
+        expressions = list(expressions[0].elts)
+    return [_call(node) for node in expressions]
 
 
 def _call(node: ast.expr) -> Call:
     if not isinstance(node, ast.Call):
-        raise InputError(f"{ast.unparse(node)!r:.120} is no call")
-    if node.args or any(one.arg is None for one in node.keywords):
+        raise InputError(f"{ast.unparse(node)!r:.120} is not a call")
+    if node.args or any(keyword.arg is None for keyword in node.keywords):
         raise InputError(f"{ast.unparse(node)!r:.120}: arguments are given by name")
-    if not all(isinstance(one, ast.Name | ast.Attribute) for one in _names(node.func)):
-        raise InputError(f"{ast.unparse(node.func)!r:.120} is no name of a function")
-    return Call(ast.unparse(node.func), {str(one.arg): _argument(one.value) for one in node.keywords})
+    if not all(isinstance(name, ast.Name | ast.Attribute) for name in _names(node.func)):
+        raise InputError(f"{ast.unparse(node.func)!r:.120} is not the name of a function")
+    arguments = {str(keyword.arg): _argument(keyword.value) for keyword in node.keywords}
+    return Call(ast.unparse(node.func), arguments)
 
 
 def _names(node: ast.expr) -> list[ast.expr]:
@@ -215,12 +224,12 @@ def _argument(node: ast.expr) -> Any:
     if isinstance(node, ast.Call):
         return _call(node)
     if isinstance(node, ast.List | ast.Tuple):
-        return [_argument(one) for one in node.elts]
+        return [_argument(inner) for inner in node.elts]
     if isinstance(node, ast.Dict):
-        keys = [literal(one)[1] if one is not None else None for one in node.keys]
+        keys = [literal(inner)[1] if inner is not None else None for inner in node.keys]
         if not all(isinstance(key, str) for key in keys):
             raise InputError(f"{ast.unparse(node)!r:.120}: the keys of an object are texts")
-        return {key: _argument(one) for key, one in zip(keys, node.values, strict=True)}
+        return {key: _argument(inner) for key, inner in zip(keys, node.values, strict=True)}
     fine, value = literal(node)
     if not fine:
         raise InputError(f"{ast.unparse(node)!r:.120} is neither a literal nor a call")
@@ -228,91 +237,81 @@ def _argument(node: ast.expr) -> Any:
 
 
 def problems(call: Call, functions: Sequence[Function]) -> list[str]:
-    """Why a call does not fit what may be called; [] where it does.  A nested call fits any type."""
-    function = next((one for one in functions if one.name == call.name), None)
+    """Reasons why a call does not fit the functions on offer; [] where it does.  A nested call fits any type."""
+    function = next((candidate for candidate in functions if candidate.name == call.name), None)
     if function is None:
         return [f"there is no function {call.name!r}"]
-    found = [f"{call.name} needs {name!r}" for name in function.required if name not in call.arguments]
+    complaints = [f"{call.name} needs {name!r}" for name in function.required if name not in call.arguments]
     for name, value in call.arguments.items():
         if name not in function.properties:
-            found.append(f"{call.name} takes no {name!r}")
+            complaints.append(f"{call.name} takes no {name!r}")
         else:
-            found += _misfits(value, function.properties[name], f"{call.name}: {name}")
+            complaints += _misfits(value, function.properties[name], f"{call.name}: {name}")
     inner = [value for value in call.arguments.values() if isinstance(value, Call)]
-    return found + [problem for one in inner for problem in problems(one, functions)]
+    return complaints + [problem for candidate in inner for problem in problems(candidate, functions)]
 
 
 def _misfits(value: Any, schema: Mapping[str, Any], where: str) -> list[str]:
     if isinstance(value, Call):
         return []
     kind = schema.get("type")
-    types: dict[str, tuple[type, ...]] = {
-        "object": (Mapping,),
-        "array": (list, tuple),
-        "string": (str,),
-        "integer": (int,),
-        "number": (int, float),
-        "boolean": (bool,),
-        "null": (type(None),),
-    }
-    if isinstance(kind, str) and kind in types:
+    if isinstance(kind, str) and kind in _KINDS:
         truth = isinstance(value, bool) and kind != "boolean"  # a truth value is an int in Python alone
-        if truth or not isinstance(value, types[kind]):
+        if truth or not isinstance(value, _KINDS[kind]):
             return [f"{where} is {value!r:.60}, not of type {kind}"]
     if "enum" in schema and value not in schema["enum"]:
         return [f"{where} is {value!r:.60}, not one of {schema['enum']}"]
     if isinstance(value, Mapping) and isinstance(schema.get("properties"), Mapping):
         inner = schema["properties"]
-        found = [f"{where} needs {name!r}" for name in schema.get("required") or () if name not in value]
-        for name, one in value.items():
-            found += (
-                _misfits(one, inner[name], f"{where}.{name}")
+        complaints = [f"{where} needs {name!r}" for name in schema.get("required") or () if name not in value]
+        for name, member in value.items():
+            complaints += (
+                _misfits(member, inner[name], f"{where}.{name}")
                 if name in inner
                 else [f"{where} takes no {name!r}"]
             )
-        return found
+        return complaints
     if isinstance(value, list | tuple) and isinstance(schema.get("items"), Mapping):
-        return [problem for one in value for problem in _misfits(one, schema["items"], where)]
+        return [problem for member in value for problem in _misfits(member, schema["items"], where)]
     return []
 
 
-def same(calls: Sequence[Call], wanted: Sequence[Call]) -> bool:
-    """Whether these are exactly the wanted calls, in any order; 2 and 2.0 are one number."""
-    left = list(wanted)
+def same(calls: Sequence[Call], expected: Sequence[Call]) -> bool:
+    """These are exactly the expected calls, in any order; 2 and 2.0 are one number."""
+    return _paired(calls, expected, _equal)
+
+
+def _paired(calls: Sequence[Call], options: Sequence[Any], fits: Callable[[Call, Any], bool]) -> bool:
+    """Every call fits an option of its own, and none is left over."""
+    unmatched = list(options)
     for call in calls:
-        place = next((n for n, one in enumerate(left) if _equal(call, one)), None)
-        if place is None:
+        match = next((n for n, option in enumerate(unmatched) if fits(call, option)), None)
+        if match is None:
             return False
-        left.pop(place)
-    return not left
+        unmatched.pop(match)
+    return not unmatched
 
 
-def _equal(one: Any, other: Any) -> bool:
-    if isinstance(one, Call) or isinstance(other, Call):
-        both = isinstance(one, Call) and isinstance(other, Call)
-        return both and one.name == other.name and _equal(one.arguments, other.arguments)
-    if isinstance(one, Mapping) and isinstance(other, Mapping):
-        return one.keys() == other.keys() and all(_equal(one[name], other[name]) for name in one)
-    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
-        return len(one) == len(other) and all(map(_equal, one, other))
-    return isinstance(one, bool) == isinstance(other, bool) and bool(one == other)
+def _equal(first: Any, second: Any) -> bool:
+    if isinstance(first, Call) or isinstance(second, Call):
+        both = isinstance(first, Call) and isinstance(second, Call)
+        return both and first.name == second.name and _equal(first.arguments, second.arguments)
+    if isinstance(first, Mapping) and isinstance(second, Mapping):
+        return first.keys() == second.keys() and all(_equal(first[name], second[name]) for name in first)
+    if isinstance(first, list | tuple) and isinstance(second, list | tuple):
+        return len(first) == len(second) and all(map(_equal, first, second))
+    return isinstance(first, bool) == isinstance(second, bool) and bool(first == second)
 
 
 def allowed(calls: Sequence[Call], possible: Sequence[Mapping[str, Mapping[str, Json]]]) -> bool:
-    """Whether calls are among BFCL's possible answers: for each call its name, and what each argument may be.
+    """The calls are among BFCL's possible answers: for each call its name, and what each argument may be.
 
     An argument may be left out where "" is among its values; texts are compared without regard to case,
     spaces and `,./-_*^`, as BFCL's checker does.
     """
-    left = list(possible)
-    for call in calls:
-        place = next(
-            (n for n, one in enumerate(left) if call.name in one and _possible(call, one[call.name])), None
-        )
-        if place is None:
-            return False
-        left.pop(place)
-    return not left
+    return _paired(
+        calls, possible, lambda call, answer: call.name in answer and _possible(call, answer[call.name])
+    )
 
 
 def _possible(call: Call, values: Mapping[str, Json]) -> bool:
@@ -326,11 +325,11 @@ def _possible(call: Call, values: Mapping[str, Json]) -> bool:
 
 def _among(value: Any, options: Sequence[Json]) -> bool:
     if isinstance(value, Mapping):  # the answer of an object names what each of its own fields may be
-        return any(isinstance(one, Mapping) and _possible(Call("", value), one) for one in options)
-    return any(_equal(_plain(value), _plain(one)) for one in options)
+        return any(isinstance(option, Mapping) and _possible(Call("", value), option) for option in options)
+    return any(_equal(_plain(value), _plain(option)) for option in options)
 
 
 def _plain(value: Any) -> Any:
     if isinstance(value, str):
         return "".join(char for char in value.lower() if char not in " ,./-_*^").replace("'", '"')
-    return [_plain(one) for one in value] if isinstance(value, list | tuple) else value
+    return [_plain(member) for member in value] if isinstance(value, list | tuple) else value

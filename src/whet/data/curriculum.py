@@ -18,11 +18,9 @@ def informative(chance: float, tries: int = 8) -> float:
     return 1.0 - chance**tries - (1.0 - chance) ** tries
 
 
-def in_band(
-    tasks: Sequence[Task], chances: Mapping[str, float], *, low: float = 0.05, high: float = 0.75
-) -> list[Task]:
+def in_band(tasks: Sequence[Task], chances: Mapping[str, float]) -> list[Task]:
     """The tasks whose chance lies in the band; one whose chance is not known is kept."""
-    return [task for task in tasks if task.id not in chances or low <= chances[task.id] <= high]
+    return [task for task in tasks if task.id not in chances or 0.05 <= chances[task.id] <= 0.75]
 
 
 def rates(groups: Sequence[Group]) -> dict[str, float]:
@@ -32,9 +30,9 @@ def rates(groups: Sequence[Group]) -> dict[str, float]:
     """
     chances = {}
     for group in groups:
-        known = [t.outcome is Outcome.SUCCESS for t in group.trajectories if t.outcome.counts]
-        if known:
-            chances[group.task.id] = (sum(known) + 1) / (len(known) + 2)
+        successes = [t.outcome is Outcome.SUCCESS for t in group.trajectories if t.outcome.counts]
+        if successes:
+            chances[group.task.id] = (sum(successes) + 1) / (len(successes) + 2)
     return chances
 
 
@@ -60,8 +58,9 @@ def _sampled(
     """A weighted sample without replacement (Efraimidis and Spirakis 2006: the largest u^(1/w))."""
 
     def key(task: Task) -> float:
+        # A task with a chance of 0 or 1 has weight 0, and still a place after all others.
         weight = informative(chances[task.id], tries) if task.id in chances else 1.0
         return float(rng.random() ** (1.0 / max(weight, 1e-9)))
 
-    ranked = sorted(((key(task), place) for place, task in enumerate(tasks)), reverse=True)
-    return [tasks[place] for _, place in ranked[: max(0, count)]]
+    ranked = sorted(((key(task), index) for index, task in enumerate(tasks)), reverse=True)
+    return [tasks[index] for _, index in ranked[: max(0, count)]]

@@ -55,10 +55,10 @@ def divide(tasks: Sequence[Task], *, seed: int = 0) -> Division:
     )
 
 
-def _shares(given: Collection[Split], free: int) -> dict[Split, float]:
+def _shares(filled_splits: Collection[Split], free: int) -> dict[Split, float]:
     """Share of each split that can be filled: by what was given, and by so many groups, one each at least."""
-    lacking = [part for part in FRACTIONS if part not in given]
-    filled = {*given, *lacking[:free]}
+    lacking = [part for part in FRACTIONS if part not in filled_splits]
+    filled = {*filled_splits, *lacking[:free]}
     shares = {part: share for part, share in FRACTIONS.items() if part in filled}
     return {part: share / sum(shares.values()) for part, share in shares.items()}
 
@@ -79,7 +79,7 @@ class _Problem:
         unique = list(dict.fromkeys(text for text in self.texts if text))
         number = dict(zip(unique, linked(unique), strict=True))
         self.question: list[Hashable] = [
-            number[text] if text else ("alone", place) for place, text in enumerate(self.texts)
+            number[text] if text else ("alone", index) for index, text in enumerate(self.texts)
         ]
         self.given = {
             key: task.split for key, task in zip(self.own, tasks, strict=True) if task.split is not None
@@ -111,14 +111,14 @@ class _Problem:
                 if fed:
                     return sides
                 tried.append((min(held, learned), sides))
-        return max(tried, key=lambda each: each[0])[1]
+        return max(tried, key=lambda division: division[0])[1]
 
     def _weighed(self, sides: Sides) -> tuple[int, int, bool]:
         """Tasks of the gate, tasks that may be learned from, and whether the gate has enough of tasks and groups."""
-        held = [place for place, side in enumerate(sides) if side is Split.GATE]
+        held = [index for index, side in enumerate(sides) if side is Split.GATE]
         learned = sum(side is not None for side in sides) - len(held)
         least = _FED * FRACTIONS[Split.GATE]
-        groups = len({self.own[place] for place in held})
+        groups = len({self.own[index] for index in held})
         enough = len(held) >= int(least * len(sides)) and groups >= int(least * len(set(self.own)))
         fed = len(set(self.own)) < 3 or (enough and bool(held) and learned >= len(held) / 2)
         return len(held), learned, fed or len(self.given) == len(set(self.own))
@@ -130,23 +130,25 @@ class _Problem:
         for key in self.own:
             inside[self.groups[key]].add(self.given.get(key))
         share = FRACTIONS[Split.GATE] * len(self.tasks)
-        found = []
+        divisions = []
         for most in (len(self.tasks), share / 2, share / 8, 0):
             # Groups whose sides were given apart are linked in vain.
-            whole = {root for root, size in sizes.items() if size <= most and len(inside[root] - {None}) <= 1}
-            keys = {key: root if root in whole else key for key, root in self.groups.items()}
-            found.append(self._without_repeats(self._sides([keys[key] for key in self.own])))
-        return found
+            uncut = {root for root, size in sizes.items() if size <= most and len(inside[root] - {None}) <= 1}
+            keys = {key: root if root in uncut else key for key, root in self.groups.items()}
+            divisions.append(self._without_repeats(self._sides([keys[key] for key in self.own])))
+        return divisions
 
     def _crossed(self) -> list[Sides]:
         """Groups and questions both divided: a task stays where the two agree, or nothing nearly repeats it."""
         by_group = self._sides(self.own)
-        by_question = self._sides([f"question {each}" for each in self.question], free=True)
-        asked = Counter(self.question)
+        by_question = self._sides([f"question {number}" for number in self.question], free=True)
+        times_asked = Counter(self.question)
         return [
             [
-                one if one is other or asked[question] == 1 else None
-                for one, other, question in zip(by_group, by_question, self.question, strict=True)
+                group_side if group_side is question_side or times_asked[question] == 1 else None
+                for group_side, question_side, question in zip(
+                    by_group, by_question, self.question, strict=True
+                )
             ]
         ]
 
@@ -154,15 +156,15 @@ class _Problem:
         """A side for each key."""
         if not free and len(self.given) == len(set(self.own)):
             return [self.given[key] for key in self.own]
-        given = (
+        splits = (
             {}
             if free
             else {key: task.split for key, task in zip(keys, self.tasks, strict=True) if task.split}
         )
-        shares = _shares(set(given.values()), len(set(keys)) - len(given))
+        shares = _shares(set(splits.values()), len(set(keys)) - len(splits))
         keyed = [
-            replace(task, id=str(place), group=key, split=None if free else task.split)
-            for place, (task, key) in enumerate(zip(self.tasks, keys, strict=True))
+            replace(task, id=str(index), group=key, split=None if free else task.split)
+            for index, (task, key) in enumerate(zip(self.tasks, keys, strict=True))
         ]
         return [task.split for task in split(keyed, seed=self.seed, fractions=shares, balanced=True)]
 
@@ -171,7 +173,7 @@ class _Problem:
         across = defaultdict(set)
         for question, side in zip(self.question, sides, strict=True):
             across[question].add(side)
-        if all(len(each) == 1 for each in across.values()):
+        if all(len(question_sides) == 1 for question_sides in across.values()):
             return sides
         held = list(
             dict.fromkeys(
@@ -183,40 +185,40 @@ class _Problem:
         for text, question in zip(self.texts, self.question, strict=True):
             if text not in clean:
                 clean[text] = Split.GATE not in across[question] or next(index.of(text), None) is None
-        kept: Sides = [
+        cleaned: Sides = [
             side if side is Split.GATE or clean[text] else None
             for text, side in zip(self.texts, sides, strict=True)
         ]
-        return self._apart(kept)
+        return self._apart(cleaned)
 
     def _apart(self, sides: Sides) -> Sides:
-        """What is linked across train and validation goes to one of them, by hash, as their shares are."""
-        places = [place for place, side in enumerate(sides) if side in (Split.TRAIN, Split.VALIDATION)]
-        unique = list(dict.fromkeys(self.texts[place] for place in places if self.texts[place]))
+        """Tasks linked across train and validation all go to one of them, by hash, as their shares are."""
+        places = [index for index, side in enumerate(sides) if side in (Split.TRAIN, Split.VALIDATION)]
+        unique = list(dict.fromkeys(self.texts[index] for index in places if self.texts[index]))
         number = dict(zip(unique, linked(unique), strict=True))
         members: dict[int, list[int]] = defaultdict(list)
-        for place in places:
-            if self.texts[place]:
-                members[number[self.texts[place]]].append(place)
-        kept = list(sides)
+        for index in places:
+            if self.texts[index]:
+                members[number[self.texts[index]]].append(index)
+        separated = list(sides)
         bar = FRACTIONS[Split.TRAIN] / (FRACTIONS[Split.TRAIN] + FRACTIONS[Split.VALIDATION])
         for linked_places in members.values():
-            if len({sides[place] for place in linked_places}) < 2:
+            if len({sides[index] for index in linked_places}) < 2:
                 continue
-            name = min(self.texts[place] for place in linked_places)
+            name = min(self.texts[index] for index in linked_places)
             train = int(digest(["question", self.seed, name], 8), 16) / 16**8 < bar
             # A chain of questions that holds most of them would else leave nothing to learn from.
             train = train or len(linked_places) > len(places) / 2
             loser = Split.VALIDATION if train else Split.TRAIN
-            for place in linked_places:
-                if sides[place] is loser:
-                    kept[place] = None
-        return kept
+            for index in linked_places:
+                if sides[index] is loser:
+                    separated[index] = None
+        return separated
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What stands behind the gate, before anything is run."""
+    """The evidence that the gate will have, before anything is run."""
 
     rows: int
     groups: int
@@ -260,16 +262,11 @@ def _count(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-def standing(tasks: Sequence[Task], goals: Sequence[bool]) -> Standing:
-    """What the gate can show with these tasks.
-
-    Args:
-        tasks: with their splits and the user's groups.
-        goals: of each, whether it says what should come out.
-    """
-    own = [task.group or f"\0{place}" for place, task in enumerate(tasks)]
+def standing(tasks: Sequence[Task]) -> Standing:
+    """The evidence in these tasks, which have their splits and the user's groups."""
+    own = [task.group or f"\0{index}" for index, task in enumerate(tasks)]
     held = [
-        key for key, task, goal in zip(own, tasks, goals, strict=True) if goal and task.split is Split.GATE
+        key for key, task in zip(own, tasks, strict=True) if task.answer_known and task.split is Split.GATE
     ]
     clusters = len(set(held))
     return Standing(

@@ -1,9 +1,8 @@
-"""Rows that a function is judged on: what goes in, what is known to come out, and where that is from.
+"""Rows that a function is judged on, in a file or a folder of them: merged, divided by group, and compared.
 
-JSON Lines, one file per split; the columns are those that `reward.rows` reads, so the same file goes to
+JSON Lines, one file per split, with the columns that `reward.rows` reads, so the same file goes to
 `whet generate-evaluators`, `whet audit` and `whet evolve`.  A row without `expected` and without a
-label says only what the function answers today: it shows what changes, and is not a goal.  A column that is
-not there is unknown; null is known: `"expected": null` says that the right answer is None.
+label says only what the function answers today: it shows what changes, and is not a goal.
 """
 
 from __future__ import annotations
@@ -12,45 +11,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import msgspec
-from msgspec import UNSET
-
 from ..errors import InputError, NotFoundError
-from ..reward.rows import Row, numbered, read_row
+from ..reward.rows import numbered, read_columns, row, write_rows
 from ..types import Json, Split, Task, canonical, digest
-from .division import Standing, divide, standing
+from .division import divide
 from .splits import FRACTIONS, Leakage, leakage
 
 
-def task_of(row: Row, function: str, group: str | None = None) -> Task:
-    """The row as a Task of a function; `meta["rating"]` is how good people think its answer.
-
-    Args:
-        group: in the place of the row's own.
-    """
-    meta: dict[str, Json] = {"answer_known": row.goal, "provenance": dict(row.provenance)}
-    if row.label is not None:
-        # A correction speaks of another answer than the label does, and is as good as the best.
-        meta["rating"] = 1.0 if row.expected is not UNSET else row.label
-    return Task(
-        id=row.id,
-        instruction=said(row.input),
-        initial_state={"function": function, "input": row.input},
-        answer=row.wanted if row.goal else None,
-        group=row.group if group is None else group,
-        split=row.split or Split.TRAIN,
-        meta=meta,
-    )
-
-
-def said(given: Json) -> str:
-    """An input as a text to compare with others: its words, or its JSON."""
-    return given if isinstance(given, str) else canonical(given).decode()
-
-
-def _wordy(given: Json) -> bool:
+def _wordy(input: Json) -> bool:
     """It holds a sentence, so two that nearly agree are nearly the same question."""
-    values = given.values() if isinstance(given, dict) else given if isinstance(given, list) else [given]
+    values = input.values() if isinstance(input, dict) else input if isinstance(input, list) else [input]
     return any(isinstance(value, str) and len(value.split()) >= 4 for value in values)
 
 
@@ -59,7 +29,7 @@ def _compared(task: Task) -> Task:
     return task if _wordy(task.initial_state["input"]) else replace(task, instruction="")
 
 
-def divided(rows: Sequence[Row], *, seed: int = 0) -> list[Row]:
+def divided(rows: Sequence[Task], *, seed: int = 0) -> list[Task]:
     """The rows with a split each, by group (`division.divide`), without those that nearly repeat another side's.
 
     Groups stay as they are.  With fewer groups than splits the gate, then validation, gets nothing.
@@ -67,40 +37,28 @@ def divided(rows: Sequence[Row], *, seed: int = 0) -> list[Row]:
     Raises:
         GateError: one group was given two splits.
     """
-    by_name = {f"{row.id}/{place}": row for place, row in enumerate(rows)}
-    tasks = [replace(_compared(task_of(row, "")), id=name, split=row.split) for name, row in by_name.items()]
-    done = divide(tasks, seed=seed)
-    return [replace(by_name[task.id], split=task.split) for task in done.tasks]
-
-
-def standing_of(rows: Sequence[Row]) -> Standing:
-    """What the gate can show with these rows."""
-    return standing([_compared(task_of(row, "")) for row in rows], [row.goal for row in rows])
+    # Rows that were not merged yet may share an id.
+    by_name = {f"{task.id}/{index}": task for index, task in enumerate(rows)}
+    division = divide([replace(_compared(task), id=name) for name, task in by_name.items()], seed=seed)
+    return [replace(by_name[task.id], split=task.split) for task in division.tasks]
 
 
 def leaks(tasks: Iterable[Task]) -> Leakage:
-    """What the gate's tasks share with those that anything is learned or chosen on; each is a row's."""
+    """Overlap of the gate's rows with those that anything is learned or chosen on."""
     sides: tuple[list[Task], list[Task]] = [], []
     for task in tasks:
         sides[task.split is Split.GATE].append(_compared(task))
     return leakage(*sides)
 
 
-def write(folder: Path, rows: Sequence[Row]) -> dict[str, int]:
-    """Write `train.jsonl`, `validation.jsonl` and `gate.jsonl`; returns how many rows each holds."""
+def write(folder: Path, rows: Sequence[Task]) -> None:
+    """Write `train.jsonl`, `validation.jsonl` and `gate.jsonl`."""
     folder.mkdir(parents=True, exist_ok=True)
-    counts = {}
     for part in FRACTIONS:
-        mine = [row for row in rows if row.split is part]
-        counts[part.value] = len(mine)
-        text = b"".join(msgspec.json.encode(row) + b"\n" for row in mine)
-        partial = folder / f"{part.value}.jsonl.partial"
-        partial.write_bytes(text)
-        partial.replace(folder / f"{part.value}.jsonl")
-    return counts
+        write_rows(folder / f"{part.value}.jsonl", [task for task in rows if task.split is part])
 
 
-def load(path: Path, *, seed: int = 0, note: Callable[[str], None] | None = None) -> list[Row]:
+def load(path: Path, *, seed: int = 0, note: Callable[[str], None] | None = None) -> list[Task]:
     """Rows of a folder that `write` made, or of one JSON Lines file, divided here as far as they have no splits.
 
     A row that repeats another is merged with it; rows that contradict each other, and rows that nearly repeat one of
@@ -141,7 +99,7 @@ def load(path: Path, *, seed: int = 0, note: Callable[[str], None] | None = None
     return sided
 
 
-def merged(rows: Sequence[Row], tell: Callable[[str], None] = lambda sentence: None) -> list[Row]:
+def merged(rows: Sequence[Task], tell: Callable[[str], None] = lambda sentence: None) -> list[Task]:
     """One row for each input, the first, with `repeats` in its provenance; those that contradict each other left out.
 
     Of rows with one input those that say what should come out speak, and they contradict each other where they say
@@ -150,64 +108,64 @@ def merged(rows: Sequence[Row], tell: Callable[[str], None] = lambda sentence: N
     Args:
         tell: told how many were merged, and of each contradiction where it is and what to do.
     """
-    alike: dict[bytes, list[Row]] = {}
-    for row in rows:
-        alike.setdefault(canonical(row.input), []).append(row)
-    kept: list[Row] = []
-    taken: set[str] = set()
+    by_input: dict[bytes, list[Task]] = {}
+    for task in rows:
+        by_input.setdefault(canonical(task.initial_state["input"]), []).append(task)
+    distinct: list[Task] = []
+    ids: set[str] = set()
     repeated = 0
-    for same in alike.values():
-        spoken = [row for row in same if row.goal] or same
-        answers = {canonical(row.wanted) for row in spoken if row.goal}
-        if len(answers) > 1:
-            where = ", ".join(f"{_where(row)} ({canonical(row.wanted).decode():.60})" for row in spoken)
+    for alike in by_input.values():
+        goals = [task for task in alike if task.answer_known] or alike
+        if len({canonical(task.answer) for task in goals if task.answer_known}) > 1:
+            where = ", ".join(f"{_where(task)} ({canonical(task.answer).decode():.60})" for task in goals)
             tell(
                 f"contradiction: one input, several answers, on {where}; left out. Keep the right one, or put into "
                 "the input whatever tells the cases apart"
             )
             continue
         # A side that was given goes before one that was not, and the gate's before the others.
-        first = min(spoken, key=lambda row: _SIDES.index(row.split))
-        repeated += len(same) - 1
-        if len(same) > 1:
-            first = replace(first, provenance={**first.provenance, "repeats": len(same)})
-        if first.id in taken:
-            first = replace(first, id=digest(["example", first.id, first.input]))
-        taken.add(first.id)
-        kept.append(first)
+        first = min(goals, key=lambda task: _SIDES.index(task.split))
+        repeated += len(alike) - 1
+        if len(alike) > 1:
+            provenance = {**first.meta["provenance"], "repeats": len(alike)}
+            first = replace(first, meta={**first.meta, "provenance": provenance})
+        if first.id in ids:
+            first = replace(first, id=digest(["example", first.id, first.initial_state["input"]]))
+        ids.add(first.id)
+        distinct.append(first)
     if repeated:
         tell(f"{repeated} of {len(rows)} rows repeat the input of another, and are merged with it")
-    return kept
+    return distinct
 
 
 _SIDES = (Split.GATE, Split.VALIDATION, Split.TRAIN, None)
 
 
-def _where(row: Row) -> str:
-    line = row.provenance.get("line")
-    return f"line {line}" if line else f"row {row.id}"
+def _where(task: Task) -> str:
+    line = task.meta["provenance"].get("line")
+    return f"line {line}" if line else f"row {task.id}"
 
 
-def _file(path: Path, part: Split | None) -> Iterable[Row]:
-    for number, given in numbered(path):
+def _file(path: Path, part: Split | None) -> Iterable[Task]:
+    for number, line in numbered(path):
         where = f"{path}, line {number}"
-        row = read_row(given, where)
+        columns = read_columns(line, where)
         try:
-            own = Split(given["split"]) if given.get("split") else part
+            side = Split(line["split"]) if line.get("split") else part
         except ValueError as error:
             raise InputError(f"{where}: {error}; it must be train, validation or gate") from error
-        yield replace(
-            row,
-            group=_name(given, "group", where),
-            split=own,
-            provenance=_provenance(given.get("provenance"), number, where),
-            id=_name(given, "id", where),
+        yield row(
+            **columns,
+            group=_name(line, "group", where),
+            split=side,
+            provenance=_provenance(line.get("provenance"), number, where),
+            id=_name(line, "id", where),
         )
 
 
-def _name(given: Mapping[str, Json], column: str, where: str) -> str:
+def _name(line: Mapping[str, Json], column: str, where: str) -> str:
     """A group or an id as text; "" where there is none. 0 is a name: people are numbered from it."""
-    value = given.get(column)
+    value = line.get(column)
     if value is None:
         return ""
     if isinstance(value, float) and value.is_integer():  # a column of pandas in which one is missing
@@ -228,3 +186,45 @@ def _provenance(value: Json, number: int, where: str) -> Mapping[str, Json]:
             f"{where}: provenance is {canonical(value).decode():.60}; it must be text or an object"
         )
     return {"how": value or "file", "line": number}
+
+
+_SHOWN = 3
+_LONGEST = 80
+
+
+def unknown_changes(answers: Iterable[tuple[Json, Json, Json]], where: str) -> dict[str, Json] | None:
+    """A finding on the rows without a known answer, None where no answer of theirs changed.
+
+    Args:
+        answers: input, answer before and answer after, of every row without a known answer.
+        where: the name of what answers.
+
+    Returns:
+        `kind`, `function`, `count` of changed answers `of` so many, three `examples` and a `sentence`.
+    """
+    rows = list(answers)
+    changed = [row for row in rows if canonical(row[1]) != canonical(row[2])]
+    if not changed:
+        return None
+    shown = [{"input": input, "before": old, "after": new} for input, old, new in changed[:_SHOWN]]
+    return {
+        "kind": "unknown answers changed",
+        "function": where,
+        "count": len(changed),
+        "of": len(rows),
+        "examples": shown,
+        "sentence": (
+            f"{len(changed)} of {len(rows)} answers of {where} whose right answer is unknown are different now, and "
+            f"nothing here judged them: {'; '.join(map(_line, shown))}. Look at them before you take the patch; "
+            "rows with expected (null where None is right) let the gate judge."
+        ),
+    }
+
+
+def _line(example: Mapping[str, Json]) -> str:
+    return f"{_short(example['input'])}: {_short(example['before'])} → {_short(example['after'])}"
+
+
+def _short(value: Json) -> str:
+    text = canonical(value).decode()
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"

@@ -16,15 +16,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..reward.rules import output_text
 from ..tracing.dialects.messages import plain
 from ..tracing.tool_calls import arguments, bare, tool_steps
 from ..types import Json, Outcome, Preference, Trajectory, canonical
 
 Message = dict[str, Json]
-Row = dict[str, Json]
 Worth = Callable[[Trajectory], float | None]
-"""How good a run was; None where nobody said."""
+"""Run → its worth; None where nobody judged it."""
 
 _UNANSWERED = "its task has no answer to score by; give the Task one, or export trl-prompts"
 _UNASKED = "its question is not recorded; add its task (whet tasks add) before the run is imported"
@@ -36,7 +34,7 @@ GOOD = 0.5
 class Exported:
     """Rows of a dataset, and why there are not more."""
 
-    rows: list[Row] = field(default_factory=list)
+    rows: list[dict[str, Json]] = field(default_factory=list)
     left_out: Counter[str] = field(default_factory=Counter)
     """Reason → how many runs or preferences."""
 
@@ -51,36 +49,43 @@ def worth_of(score: str | None = None) -> Worth:
             return run.score(score)
         if run.outcome.counts:
             return float(run.outcome is Outcome.SUCCESS)
-        thumbs = [one.value for one in run.feedback if one.kind == "thumb" and one.value]
+        thumbs = [feedback.value for feedback in run.feedback if feedback.kind == "thumb" and feedback.value]
         return float(sum(thumbs) > 0) if thumbs and sum(thumbs) else None
 
     return worth
 
 
-def sft(runs: Iterable[Trajectory], worth: Worth) -> Exported:
-    """TRL's language modelling type, `{"messages": [...]}`, from runs that went well."""
-    made = Exported()
+def _judged(
+    runs: Iterable[Trajectory], worth: Worth, exported: Exported
+) -> Iterator[tuple[Trajectory, bool]]:
+    """The runs that somebody judged, and which of them are good ones."""
     for run in runs:
         value = worth(run)
-        if value is None or value < GOOD:
-            made.left_out["nobody judged it" if value is None else "it did not go well"] += 1
+        if value is None:
+            exported.left_out["nobody judged it"] += 1
+        else:
+            yield run, value >= GOOD
+
+
+def sft(runs: Iterable[Trajectory], worth: Worth) -> Exported:
+    """TRL's language modelling type, `{"messages": [...]}`, from runs that went well."""
+    exported = Exported()
+    for run, good in _judged(runs, worth, exported):
+        if not good:
+            exported.left_out["it did not go well"] += 1
             continue
-        for prompt, completion in _told(run, made):
-            made.rows.append({"messages": [*prompt, *completion]})
-    return made
+        for prompt, completion in _turns(run, exported):
+            exported.rows.append({"messages": [*prompt, *completion]})
+    return exported
 
 
 def kto(runs: Iterable[Trajectory], worth: Worth) -> Exported:
     """TRL's unpaired preferences, `{"prompt", "completion", "label"}`, from every judged run."""
-    made = Exported()
-    for run in runs:
-        value = worth(run)
-        if value is None:
-            made.left_out["nobody judged it"] += 1
-            continue
-        for prompt, completion in _told(run, made):
-            made.rows.append({"prompt": prompt, "completion": completion, "label": value >= GOOD})
-    return made
+    exported = Exported()
+    for run, good in _judged(runs, worth, exported):
+        for prompt, completion in _turns(run, exported):
+            exported.rows.append({"prompt": prompt, "completion": completion, "label": good})
+    return exported
 
 
 def dpo(runs: Iterable[Trajectory], worth: Worth, preferences: Iterable[Preference] = ()) -> Exported:
@@ -89,43 +94,40 @@ def dpo(runs: Iterable[Trajectory], worth: Worth, preferences: Iterable[Preferen
     Of a task's runs that began with the same messages every one that went well is set against the next that did not;
     no run is used twice.
     """
-    made = Exported()
-    for one in preferences:
-        if one.tie:
-            made.left_out["a tie"] += 1
+    exported = Exported()
+    for preference in preferences:
+        if preference.tie:
+            exported.left_out["a tie"] += 1
         else:
-            made.rows.append(
+            exported.rows.append(
                 {
-                    "prompt": _given(one.prompt, "user"),
-                    "chosen": _given(one.chosen, "assistant"),
-                    "rejected": _given(one.rejected, "assistant"),
+                    "prompt": _as_messages(preference.prompt, "user"),
+                    "chosen": _as_messages(preference.chosen, "assistant"),
+                    "rejected": _as_messages(preference.rejected, "assistant"),
                 }
             )
     sides: dict[bytes, tuple[list[Any], list[Any]]] = {}
-    for run in runs:
-        value = worth(run)
-        if value is None:
-            made.left_out["nobody judged it"] += 1
-            continue
-        for prompt, completion in _told(run, made):
-            good, bad = sides.setdefault(canonical([run.task.id, prompt]), ([], []))
-            (good if value >= GOOD else bad).append((prompt, completion))
-    for good, bad in sides.values():
-        made.left_out["no run of the same task to compare with"] += abs(len(good) - len(bad))
-        for (prompt, chosen), (_, rejected) in zip(good, bad, strict=False):
-            made.rows.append({"prompt": prompt, "chosen": chosen, "rejected": rejected})
-    made.left_out += Counter()  # forget the zeros
-    return made
+    for run, good in _judged(runs, worth, exported):
+        for prompt, completion in _turns(run, exported):
+            better, worse = sides.setdefault(canonical([run.task.id, prompt]), ([], []))
+            (better if good else worse).append((prompt, completion))
+    for better, worse in sides.values():
+        exported.left_out["no run of the same task to compare with"] += abs(len(better) - len(worse))
+        # To the shorter side: no run is used twice.
+        for (prompt, chosen), (_, rejected) in zip(better, worse, strict=False):
+            exported.rows.append({"prompt": prompt, "chosen": chosen, "rejected": rejected})
+    exported.left_out += Counter()  # forget the zeros
+    return exported
 
 
 def prompts(runs: Iterable[Trajectory]) -> Exported:
     """TRL's prompts alone, one a task, with its `answer` for the reward function and its `task` and `group`."""
-    made = Exported()
-    for run, prompt in _questions(runs, made):
-        made.rows.append(
+    exported = Exported()
+    for run, prompt in _questions(runs, exported):
+        exported.rows.append(
             {"prompt": prompt, "answer": run.task.answer, "task": run.task.id, "group": run.task.group}
         )
-    return made
+    return exported
 
 
 def verl(runs: Iterable[Trajectory], *, source: str = "whet") -> Exported:
@@ -134,13 +136,13 @@ def verl(runs: Iterable[Trajectory], *, source: str = "whet") -> Exported:
     Args:
         source: by which verl's `reward_score` finds the function that judges.
     """
-    made = Exported()
-    for run, prompt in _questions(runs, made):
+    exported = Exported()
+    for run, prompt in _questions(runs, exported):
         if not run.task.answer_known:
-            made.left_out[_UNANSWERED] += 1
+            exported.left_out[_UNANSWERED] += 1
             continue
         answer = run.task.answer
-        made.rows.append(
+        exported.rows.append(
             {
                 "data_source": source,
                 "prompt": prompt,
@@ -150,32 +152,32 @@ def verl(runs: Iterable[Trajectory], *, source: str = "whet") -> Exported:
                     "ground_truth": answer if isinstance(answer, str) else canonical(answer).decode(),
                 },
                 "extra_info": {
-                    "index": len(made.rows),
+                    "index": len(exported.rows),
                     "split": str(run.task.split or "train"),
                     "task": run.task.id,
                     "group": run.task.group,
                 },
             }
         )
-    return made
+    return exported
 
 
 def conversations(run: Trajectory) -> list[list[Json]]:
-    """What each last call of a model saw and answered, in the form that `docs/nouns.md` calls an observation."""
+    """Messages and answer of each last call of a model, in the form that `docs/nouns.md` calls an observation."""
     calls = [
         [*step.observation, step.action]
         for step in run.steps
         if step.kind == "llm" and isinstance(step.observation, list) and isinstance(step.action, dict)
     ]
-    kept = [
+    last_calls = [
         call
-        for place, call in enumerate(calls)
-        if not any(later[: len(call)] == call for later in calls[place + 1 :])
+        for index, call in enumerate(calls)
+        if not any(later[: len(call)] == call for later in calls[index + 1 :])
     ]
     if calls or run.output is None or not run.task.instruction:
-        return kept
+        return last_calls
     question = {"role": "user", "text": run.task.instruction}
-    return [[question, *_tools(run), {"role": "assistant", "text": output_text(run)}]]
+    return [[question, *_tools(run), {"role": "assistant", "text": run.output_text}]]
 
 
 def _tools(run: Trajectory) -> list[Json]:
@@ -187,8 +189,8 @@ def _tools(run: Trajectory) -> list[Json]:
     if not all(isinstance(arguments(tool), dict) for tool in tools):
         return []
     messages: list[Json] = []
-    for place, tool in enumerate(tools):
-        id = tool.info.get("tool_call_id") or f"call_{place}"
+    for index, tool in enumerate(tools):
+        id = tool.info.get("tool_call_id") or f"call_{index}"
         call = {"id": id, "name": bare(tool.name), "arguments": arguments(tool)}
         messages.append({"role": "assistant", "tool_calls": [call]})
         result = plain(tool.action) if tool.error is None else f"{tool.error.type}: {tool.error.message}"
@@ -203,9 +205,9 @@ def chat(message: Json) -> Message | None:
     """
     if not isinstance(message, dict) or message.get("parts"):
         return None
-    made: Message = {"role": message.get("role", "user"), "content": message.get("text") or ""}
+    api_message: Message = {"role": message.get("role", "user"), "content": message.get("text") or ""}
     if calls := message.get("tool_calls"):
-        made["tool_calls"] = [
+        api_message["tool_calls"] = [
             {
                 "type": "function",
                 "id": call.get("id"),
@@ -214,47 +216,47 @@ def chat(message: Json) -> Message | None:
             for call in calls
         ]
     if message.get("role") == "tool":
-        made["tool_call_id"] = message.get("tool_call_id")
-    return made
+        api_message["tool_call_id"] = message.get("tool_call_id")
+    return api_message
 
 
-def _told(run: Trajectory, made: Exported) -> Iterator[tuple[list[Message], list[Message]]]:
+def _turns(run: Trajectory, exported: Exported) -> Iterator[tuple[list[Message], list[Message]]]:
     """Prompt and completion of each conversation, cut before the first word of the assistant."""
-    found = conversations(run)
-    if not found:
-        asked = run.task.instruction or run.output is None
-        made.left_out["it has no answer" if asked else _UNASKED] += 1
-    for conversation in found:
+    recorded = conversations(run)
+    if not recorded:
+        answered_none = run.task.instruction or run.output is None
+        exported.left_out["it has no answer" if answered_none else _UNASKED] += 1
+    for conversation in recorded:
         messages = [chat(message) for message in conversation]
-        whole = [message for message in messages if message is not None]
-        if len(whole) < len(messages):
-            made.left_out["a message is no text (an image, a file)"] += 1
+        texts = [message for message in messages if message is not None]
+        if len(texts) < len(messages):
+            exported.left_out["a message is no text (an image, a file)"] += 1
             continue
-        first = next(place for place, message in enumerate(whole) if message["role"] == "assistant")
-        yield whole[:first], whole[first:]
+        first = next(index for index, message in enumerate(texts) if message["role"] == "assistant")
+        yield texts[:first], texts[first:]
 
 
-def _questions(runs: Iterable[Trajectory], made: Exported) -> Iterator[tuple[Trajectory, list[Message]]]:
+def _questions(runs: Iterable[Trajectory], exported: Exported) -> Iterator[tuple[Trajectory, list[Message]]]:
     """The first prompt of each task."""
-    seen: set[str] = set()
+    task_ids: set[str] = set()
     for run in runs:
-        if run.task.id in seen:
+        if run.task.id in task_ids:
             continue
-        told = next(iter(_told(run, made)), None)
-        if told is not None:
-            seen.add(run.task.id)
-            yield run, told[0]
+        prompt_and_completion = next(iter(_turns(run, exported)), None)
+        if prompt_and_completion is not None:
+            task_ids.add(run.task.id)
+            yield run, prompt_and_completion[0]
 
 
-def _given(side: Json, role: str) -> list[Message]:
+def _as_messages(side: Json, role: str) -> list[Message]:
     """A side of a recorded preference: text, or messages in our form or in the API's."""
     if isinstance(side, str):
         return [{"role": role, "content": side}]
     listed: Sequence[Json] = side if isinstance(side, list) else [side]
-    made: list[Message] = []
-    for one in listed:
-        if isinstance(one, dict) and "content" in one:
-            made.append(dict(one))
+    messages: list[Message] = []
+    for message in listed:
+        if isinstance(message, dict) and "content" in message:
+            messages.append(dict(message))
         else:
-            made.append(chat(one) or {"role": role, "content": canonical(one).decode()})
-    return made
+            messages.append(chat(message) or {"role": role, "content": canonical(message).decode()})
+    return messages

@@ -1,20 +1,25 @@
-"""The published JSON shapes of a task and of a trajectory, and the classic transitions.
+"""The published JSON shapes of a task and of a trajectory, files of trajectories, and the classic transitions.
 
 What is loaded is saved again with the same content: keys that the shape does not
 name are kept (a task's in `meta`, a step's in `info`).  A `success_checker` is a
 name, which `whet.reward.checked` looks up among the functions that the caller allows.
+
+A file has one JSON object a line, as the store keeps them or in the published shape, which has no token ids and so
+cannot be trained on (the capture check says so).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import msgspec
 
 from ..env import Transition
-from ..errors import InputError
-from ..escapes import read_json
+from ..errors import InputError, NotFoundError, StoreError
+from ..escapes import read_json, whole
+from ..store.codec import decode, encode
 from ..tracing.tool_calls import arguments, bare, tool_steps
 from ..types import Json, Step, Task, Trajectory, digest
 
@@ -49,16 +54,16 @@ def strip_comments(text: str) -> str:
     return "".join(result)
 
 
-def _object(source: str | bytes | Mapping[str, Json], what: str) -> dict[str, Json]:
+def _object(source: str | bytes | Mapping[str, Json], noun: str) -> dict[str, Json]:
     if isinstance(source, Mapping):
         return dict(source)
     try:
         text = source.decode() if isinstance(source, bytes) else source
         value = read_json(msgspec.json.decode, strip_comments(text.removeprefix("\ufeff")).encode())
     except (msgspec.DecodeError, UnicodeError) as error:
-        raise InputError(f"this {what} is not JSON: {error}") from error
+        raise InputError(f"this {noun} is not JSON: {error}") from error
     if not isinstance(value, dict):
-        raise InputError(f"a {what} is a JSON object, not {type(value).__name__}")
+        raise InputError(f"a {noun} is a JSON object, not {type(value).__name__}")
     return value
 
 
@@ -70,10 +75,10 @@ def task_from_json(source: str | bytes | Mapping[str, Json]) -> Task:
     Raises:
         InputError: not a JSON object, a field of the wrong type, or no id and no instruction.
     """
-    given = _object(source, "task")
+    published = _object(source, "task")
     fields: dict[str, Json] = {}
     extra: dict[str, Json] = {}
-    for key, value in given.items():
+    for key, value in published.items():
         name = _PUBLISHED.get(key, key)
         if name in fields:
             raise InputError(f"the task gives its {name} twice, once as {key!r}")
@@ -131,21 +136,21 @@ def trajectory_from_json(
         tasks: id → Task, to attach the whole task; without it the trajectory carries the id alone.
 
     Raises:
-        InputError: not a JSON object, no task_id, steps that are no list of objects with an action,
+        InputError: not a JSON object, no task_id, steps that are not a list of objects with an action,
             or a reward or done of the wrong type.
     """
-    given = _object(source, "trajectory")
-    task_id, rows = given.get("task_id"), given.get("steps")
+    published = _object(source, "trajectory")
+    task_id, rows = published.get("task_id"), published.get("steps")
     if not isinstance(task_id, str) or not task_id:
         raise InputError("a trajectory needs a task_id")
     if not isinstance(rows, list):
         raise InputError(f"trajectory of {task_id!r} needs a list of steps")
     return Trajectory(
-        id=digest(given, 24),
+        id=digest(published, 24),
         task=(tasks or {}).get(task_id) or Task(id=task_id),
         steps=tuple(_step(row, number, task_id) for number, row in enumerate(rows)),
         output=rows[-1]["action"] if rows else None,
-        meta={key: value for key, value in given.items() if key not in ("task_id", "steps")},
+        meta={key: value for key, value in published.items() if key not in ("task_id", "steps")},
     )
 
 
@@ -175,9 +180,9 @@ def trajectory_to_json(trajectory: Trajectory) -> dict[str, Json]:
     are the actions, `{"name", "arguments"}`, what they answered is seen next, and the last action is the output.
     """
     rows = []
-    taken = decisions(trajectory)
+    actions = decisions(trajectory)
     inside = [step for step in trajectory.steps if step.parent is not None]
-    for step in _told(trajectory, taken) if not taken or inside else taken:
+    for step in _as_episode(trajectory, actions) if not actions or inside else actions:
         row: dict[str, Json] = {"obs": step.observation, "action": step.action}
         if step.reward is not None:
             row["reward"] = step.reward
@@ -187,18 +192,62 @@ def trajectory_to_json(trajectory: Trajectory) -> dict[str, Json]:
     return {"task_id": trajectory.task.id, "steps": rows, **trajectory.meta}
 
 
-def _told(trajectory: Trajectory, taken: Sequence[Step]) -> list[Step]:
-    """What an agent did that was traced or captured, as the steps of an episode."""
-    if len(taken) > 1 or trajectory.output is None:
-        return list(taken)
-    seen: Json = trajectory.task.instruction
+def _as_episode(trajectory: Trajectory, actions: Sequence[Step]) -> list[Step]:
+    """The decisions of an agent that was traced or captured, as the steps of an episode."""
+    if len(actions) > 1 or trajectory.output is None:
+        return list(actions)
+    observation: Json = trajectory.task.instruction
     steps = []
     for tool in tool_steps(trajectory):
-        given = arguments(tool)
-        steps.append(Step(observation=seen, action={"name": bare(tool.name), "arguments": given}))
-        seen = tool.action
-    last = Step(observation=seen, action=trajectory.output, done=True)
-    return [*steps, replace(last, reward=taken[0].reward, done=taken[0].done) if taken else last]
+        call_arguments = arguments(tool)
+        steps.append(
+            Step(observation=observation, action={"name": bare(tool.name), "arguments": call_arguments})
+        )
+        observation = tool.action
+    last = Step(observation=observation, action=trajectory.output, done=True)
+    return [*steps, replace(last, reward=actions[0].reward, done=actions[0].done) if actions else last]
+
+
+def read_trajectories(path: Path, tasks: Mapping[str, Task] | None = None) -> list[Trajectory]:
+    """The trajectories of a file.
+
+    Args:
+        tasks: id → Task; the published shape has a task's id alone.
+
+    Raises:
+        NotFoundError: no such file.
+        InputError: a line is not a trajectory; says which.
+    """
+    if not path.is_file():
+        raise NotFoundError(f"there is no file {path}; give one with a trajectory as JSON on each line")
+    trajectories = []
+    with open(path, "rb") as lines:
+        for number, line in enumerate(lines, 1):
+            if not line.strip():
+                continue
+            try:
+                fields = read_json(msgspec.json.decode, line)
+                if not isinstance(fields, dict):
+                    raise InputError(f"a trajectory is a JSON object, not {type(fields).__name__}")
+                # Only the published shape has a task's id alone; a stored trajectory holds its whole task.
+                published = "task_id" in fields
+                trajectories.append(
+                    trajectory_from_json(fields, tasks) if published else decode(whole(line), Trajectory)
+                )
+            except (msgspec.DecodeError, InputError, StoreError, TypeError, ValueError) as error:
+                why = str(error).partition(". It was not written")[0]
+                raise InputError(f"{path}, line {number}: not a trajectory: {why}") from error
+    return trajectories
+
+
+def write_trajectories(path: Path, trajectories: Iterable[Trajectory]) -> int:
+    """Write trajectories, one a line; how many."""
+    count = 0
+    with open(path, "wb") as file:
+        for trajectory in trajectories:
+            file.write(encode(trajectory) + b"\n")
+            count += 1
+    return count
 
 
 def decisions(trajectory: Trajectory) -> list[Step]:
@@ -229,8 +278,14 @@ def to_transitions(trajectory: Trajectory) -> list[Transition]:
 def from_transitions(transitions: Sequence[Transition], task: Task) -> Trajectory:
     """A Trajectory of `task` from the classic record; the last `next_obs` is kept in its step's info."""
     steps = [
-        Step(observation=one.obs, action=one.action, reward=one.reward, done=one.done, id=str(index))
-        for index, one in enumerate(transitions[:-1])
+        Step(
+            observation=transition.obs,
+            action=transition.action,
+            reward=transition.reward,
+            done=transition.done,
+            id=str(index),
+        )
+        for index, transition in enumerate(transitions[:-1])
     ]
     if transitions:
         last = transitions[-1]

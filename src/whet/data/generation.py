@@ -16,16 +16,16 @@ from itertools import islice
 from typing import Any
 
 import msgspec
-from msgspec import UNSET
 
 from ..errors import InputError
 from ..models import Model
 from ..models.recorded import Recorded
-from ..reward.rows import Row
+from ..reward.rows import row
 from ..sandbox import Pool, Result
-from ..types import Fault, Json, Split, Trajectory, canonical
+from ..types import Fault, Json, Split, Task, Trajectory, canonical
 from .callee import Callee
-from .examples import divided, leaks, standing_of, task_of
+from .division import standing
+from .examples import divided, leaks
 from .recorded import distinct, recorded, why_none
 from .signatures import Signature, examples
 from .synthesis import Unknown, inputs, near
@@ -47,42 +47,42 @@ _FENCE = re.compile(r"```\w*\s*\n(.*?)```", re.DOTALL)
 
 @dataclass(slots=True)
 class Account:
-    """What came of a request for rows."""
+    """The outcome of a request for rows."""
 
     wanted: int
     kept: int = 0
     sources: dict[str, int] = field(default_factory=dict)
-    """How a row came about → how many."""
+    """Origin of a row → number of rows."""
     goals: int = 0
     """Rows that say what should come out; the others say what comes out today."""
     dropped: dict[str, int] = field(default_factory=dict)
-    """Why → how many."""
+    """Reason → number of rows."""
     examples_of: dict[str, str] = field(default_factory=dict)
-    """Why → what one of them said."""
+    """Reason → one of them, as an example."""
     splits: dict[str, int] = field(default_factory=dict)
     calls: int = 0
     """Of the model."""
     leakage: str = ""
     gate: str = ""
-    """What the gate can show with them."""
+    """The gain that the gate can prove with them, as a sentence."""
     why: str = ""
-    """Why there are fewer than wanted; "" if there are not."""
+    """The reason if there are fewer than asked for, else ""."""
 
-    def drop(self, why: str, what: object = "") -> None:
+    def drop(self, why: str, example: object = "") -> None:
         self.dropped[why] = self.dropped.get(why, 0) + 1
-        self.examples_of.setdefault(why, str(what)[:200])
+        self.examples_of.setdefault(why, str(example)[:200])
 
 
 async def generate(
     callee: Callee,
-    wanted: int,
+    count: int,
     *,
     pool: Pool,
     runs: Iterable[Trajectory] = (),
     texts: Mapping[str, str] | None = None,
     model: Model | None = None,
     seed: int = 0,
-) -> tuple[list[Row], Account]:
+) -> tuple[list[Task], Account]:
     """Rows for a function, each with its split.
 
     Args:
@@ -92,30 +92,30 @@ async def generate(
         model: makes what is missing; None makes it from the signature.
 
     Raises:
-        InputError: fewer than one row asked for, or it is no function.
+        InputError: fewer than one row asked for, or it is not a function.
         ModelError: the endpoint failed.
         SandboxError: untrusted code cannot be shut in here.
     """
-    if wanted < 1:
-        raise InputError(f"--num-samples {wanted}: it must be at least 1")
+    if count < 1:
+        raise InputError(f"--num-samples {count}: it must be at least 1")
     signature = callee.signature
-    account = Account(wanted)
+    account = Account(count)
     held = list(runs)
-    found, repeated = distinct(recorded(signature, callee.entry.partition(":")[2], held))
-    if held and not found:
+    calls, repeated = distinct(recorded(signature, callee.entry.partition(":")[2], held))
+    if held and not calls:
         account.dropped[why_none(signature.name, held)] = len(held)
     if repeated:
         account.dropped["the same input again"] = repeated
     # Those that people spoke of first; then as they came.
-    rows = sorted(found, key=lambda row: not (row.goal or row.label is not None))[:wanted]
-    if len(found) > wanted:
-        account.dropped["more traces than asked for"] = len(found) - wanted
-    if len(rows) < wanted:
-        rows += await _ran(callee, examples(signature, texts or {}), rows, wanted, account, pool)
-    if len(rows) < wanted and model is not None:
-        rows += await _asked(callee, rows, wanted, account, pool, model)
-    elif len(rows) < wanted:
-        rows += await _made(callee, rows, wanted, account, pool, seed)
+    rows = sorted(calls, key=lambda task: not (task.answer_known or "label" in task.meta))[:count]
+    if len(calls) > count:
+        account.dropped["more traces than asked for"] = len(calls) - count
+    if len(rows) < count:
+        rows += await _answering(callee, examples(signature, texts or {}), rows, count, account, pool)
+    if len(rows) < count and model is not None:
+        rows += await _by_model(callee, rows, count, account, pool, model)
+    elif len(rows) < count:
+        rows += await _by_signature(callee, rows, count, account, pool, seed)
     sided = divided(rows, seed=seed)
     if len(sided) < len(rows):
         account.dropped["nearly the same as a row of another side"] = len(rows) - len(sided)
@@ -124,58 +124,63 @@ async def generate(
     return rows, account
 
 
-def _conclude(account: Account, rows: Sequence[Row], asked: bool) -> None:
+def _conclude(account: Account, rows: Sequence[Task], by_model: bool) -> None:
     account.kept = len(rows)
-    account.sources = dict(Counter(str(row.provenance.get("how")) for row in rows))
-    account.goals = sum(row.goal for row in rows)
-    account.splits = {part.value: sum(row.split is part for row in rows) for part in Split}
-    account.leakage = str(leaks(task_of(row, "") for row in rows)) if rows else ""
-    account.gate = standing_of(rows).sentence if rows else ""
+    account.sources = dict(Counter(str(task.meta["provenance"].get("how")) for task in rows))
+    account.goals = sum(task.answer_known for task in rows)
+    account.splits = {part.value: sum(task.split is part for task in rows) for part in Split}
+    account.leakage = str(leaks(rows)) if rows else ""
+    account.gate = standing(rows).sentence if rows else ""
     if account.kept < account.wanted:
         reasons = (
             ", ".join(f"{number} {why}" for why, number in account.dropped.items()) or "no source had more"
         )
-        how = "the model's calls are used up" if asked else "the values that its signature allows are used up"
+        how = (
+            "the model's calls are used up"
+            if by_model
+            else "the values that its signature allows are used up"
+        )
         account.why = f"{account.kept} of {account.wanted}: {how} ({reasons})"
 
 
-async def _ran(
-    callee: Callee,
-    given: Iterable[Row],
-    rows: Sequence[Row],
-    wanted: int,
-    account: Account,
-    pool: Pool,
-) -> list[Row]:
+async def _answering(
+    callee: Callee, candidates: Iterable[Task], rows: Sequence[Task], count: int, account: Account, pool: Pool
+) -> list[Task]:
     """Those rows that the function answers, with its answer, as many as are missing."""
-    fresh: list[Row] = []
-    seen = {row.id for row in rows}
-    for row in given:
-        if row.id in seen:
-            account.drop("the same input again", row.input)
+    fresh: list[Task] = []
+    ids = {task.id for task in rows}
+    for task in candidates:
+        if task.id in ids:
+            account.drop("the same input again", _input(task))
             continue
-        seen.add(row.id)
-        fresh.append(row)
-    answered = await outputs(callee, [row.input for row in fresh], pool)
-    kept: list[Row] = []
-    for row, result in zip(fresh, answered, strict=True):
-        if len(rows) + len(kept) >= wanted:
+        ids.add(task.id)
+        fresh.append(task)
+    answered = await outputs(callee, [_input(task) for task in fresh], pool)
+    answering: list[Task] = []
+    for task, result in zip(fresh, answered, strict=True):
+        if len(rows) + len(answering) >= count:
             break
         if result is None:
-            account.drop("answers that depend on the calls before", row.input)
-        elif result.failure is not None and row.expected is UNSET:
-            account.drop(_why(result), f"{row.input!r:.80}: {result.failure.type}: {result.failure.message}")
+            account.drop("answers that depend on the calls before", _input(task))
+        elif result.failure is not None and not task.answer_known:
+            account.drop(
+                _why(result), f"{_input(task)!r:.80}: {result.failure.type}: {result.failure.message}"
+            )
         else:
-            kept.append(_with(row, result))
-    return kept
+            answering.append(_with(task, result))
+    return answering
 
 
-def _with(row: Row, result: Result) -> Row:
-    """The row with what came of it."""
+def _input(task: Task) -> Json:
+    return task.initial_state["input"]
+
+
+def _with(task: Task, result: Result) -> Task:
+    """The row with its output, or with the exception that came instead."""
     if result.failure is None:
-        return replace(row, output=result.value)
+        return replace(task, meta={**task.meta, "output": result.value})
     raised = f"{result.failure.type}: {result.failure.message}"[:200]
-    return replace(row, output=UNSET, provenance={**row.provenance, "raised": raised})
+    return replace(task, meta={**task.meta, "provenance": {**task.meta["provenance"], "raised": raised}})
 
 
 def _why(result: Result) -> str:
@@ -191,38 +196,39 @@ def _why(result: Result) -> str:
     )
 
 
-async def outputs(callee: Callee, given: Sequence[Json], pool: Pool) -> list[Result | None]:
-    """What the function answers to each input; None where the calls before it make a difference."""
-    forward = await answers(callee, given, pool)
-    backward = (await answers(callee, given[::-1], pool))[::-1]
-    found: list[Result | None] = []
-    for one, other in zip(forward, backward, strict=True):
-        same = one.ok == other.ok and (not one.ok or canonical(one.value) == canonical(other.value))
-        found.append(one if same else None)
-    return found
+async def outputs(callee: Callee, call_inputs: Sequence[Json], pool: Pool) -> list[Result | None]:
+    """The function's answer to each input; None where it depends on the calls before."""
+    # In both orders: state that is kept between calls shows only when what came before is different.
+    forward = await answers(callee, call_inputs, pool)
+    backward = (await answers(callee, call_inputs[::-1], pool))[::-1]
+    stable: list[Result | None] = []
+    for first, second in zip(forward, backward, strict=True):
+        same = first.ok == second.ok and (not first.ok or canonical(first.value) == canonical(second.value))
+        stable.append(first if same else None)
+    return stable
 
 
-async def answers(callee: Callee, given: Sequence[Json], pool: Pool) -> list[Result]:
-    """What the function answers to each input, in this order, in one process as long as it lives."""
-    found: list[Result] = []
-    while len(found) < len(given):
+async def answers(callee: Callee, call_inputs: Sequence[Json], pool: Pool) -> list[Result]:
+    """The function's answer to each input, in this order, in one process as long as it lives."""
+    answered: list[Result] = []
+    while len(answered) < len(call_inputs):
         async with pool.open(callee.staged, callee.runs) as session:
-            for each in given[len(found) :]:
-                result = await session.call(list(callee.signature.arguments(each)))
-                found.append(result)
+            for input in call_inputs[len(answered) :]:
+                result = await session.call(list(callee.signature.arguments(input)))
+                answered.append(result)
                 if result.killed_by is not None or result.exit_code is not None:
                     break
-    return found
+    return answered
 
 
-async def _made(
-    callee: Callee, rows: Sequence[Row], wanted: int, account: Account, pool: Pool, seed: int
-) -> list[Row]:
+async def _by_signature(
+    callee: Callee, rows: Sequence[Task], count: int, account: Account, pool: Pool, seed: int
+) -> list[Task]:
     """From the signature: tried in batches, and of those that answer the least common answers first."""
-    missing, found = wanted - len(rows), list[Row]()
-    seen = {row.id for row in rows}
+    missing, made_rows = count - len(rows), list[Task]()
+    ids = {task.id for task in rows}
     for turn in range(_ROUNDS):
-        answered = [row.input for row in [*rows, *found]]
+        answered = [_input(task) for task in [*rows, *made_rows]]
         signature, literals = callee.signature, callee.pool
         try:
             stream = (
@@ -234,84 +240,82 @@ async def _made(
         except Unknown as error:
             account.drop("parameters that no value can be made for", error)
             break
-        fresh: list[Row] = []
-        for given in drawn:
-            row = Row(
-                input=given,
-                provenance={"how": "generated", "seed": seed, "answer": "the function as it stands"},
-            )
-            if row.id not in seen:
-                seen.add(row.id)
-                fresh.append(row)
-        found += await _ran(callee, fresh, rows, len(rows) + len(fresh), account, pool)
-        if len(found) >= missing:
+        fresh: list[Task] = []
+        for input in drawn:
+            provenance = {"how": "generated", "seed": seed, "answer": "the function as it stands"}
+            task = row(input, provenance=provenance)
+            if task.id not in ids:
+                ids.add(task.id)
+                fresh.append(task)
+        made_rows += await _answering(callee, fresh, rows, len(rows) + len(fresh), account, pool)
+        if len(made_rows) >= missing:
             break
-    return _spread(found, missing)
+    return _spread(made_rows, missing)
 
 
-def _spread(rows: Sequence[Row], most: int) -> list[Row]:
+def _spread(rows: Sequence[Task], most: int) -> list[Task]:
     """One row of every answer in turn: a function that mostly says "other" is not asked that alone."""
-    piles: dict[bytes, list[Row]] = {}
-    for row in rows:
-        piles.setdefault(canonical(row.output), []).append(row)
-    kept: list[Row] = []
-    while piles and len(kept) < most:
+    piles: dict[bytes, list[Task]] = {}
+    for task in rows:
+        piles.setdefault(canonical(task.meta["output"]), []).append(task)
+    spread: list[Task] = []
+    while piles and len(spread) < most:
         for key in list(piles):
-            if len(kept) < most:
-                kept.append(piles[key].pop(0))
+            if len(spread) < most:
+                spread.append(piles[key].pop(0))
             if not piles[key]:
                 del piles[key]
-    return kept
+    return spread
 
 
-async def _asked(
-    callee: Callee, rows: Sequence[Row], wanted: int, account: Account, pool: Pool, model: Model
-) -> list[Row]:
+async def _by_model(
+    callee: Callee, rows: Sequence[Task], count: int, account: Account, pool: Pool, model: Model
+) -> list[Task]:
     """By a model, in batches, told what there is already; three calls per batch that is missing at most."""
-    kept: list[Row] = []
-    most = 2 + 3 * ((wanted - len(rows)) // _BATCH + 1)
-    while len(rows) + len(kept) < wanted and account.calls < most:
-        prompt = _prompt(callee.signature, [*rows, *kept])
+    written_rows: list[Task] = []
+    most = 2 + 3 * ((count - len(rows)) // _BATCH + 1)
+    while len(rows) + len(written_rows) < count and account.calls < most:
+        prompt = _prompt(callee.signature, [*rows, *written_rows])
         # A number of its own, so that a run that is started again gets the answers that were paid for.
         settings: dict[str, Any] = {"sample": account.calls} if isinstance(model, Recorded) else {}
         completion = await model.complete(prompt, **settings)
         account.calls += 1
-        drawn = _read(completion.text, callee.signature, completion.model or model.name, account)
-        kept += await _ran(callee, drawn, [*rows, *kept], wanted, account, pool)
-    return kept
+        drawn = _rows_in(completion.text, callee.signature, completion.model or model.name, account)
+        written_rows += await _answering(callee, drawn, [*rows, *written_rows], count, account, pool)
+    return written_rows
 
 
-def _prompt(signature: Signature, rows: Sequence[Row]) -> str:
+def _prompt(signature: Signature, rows: Sequence[Task]) -> str:
     shown = "\n".join(
-        canonical({"input": row.input, "expected": row.wanted}).decode() for row in rows[-12:] if row.goal
+        canonical({"input": _input(task), "expected": task.answer}).decode()
+        for task in rows[-12:]
+        if task.answer_known
     )
-    known = f"Known so far:\n{shown}\n" if shown else ""
-    return _ASKED.format(shown=f"```python\n{signature.source}\n```", known=known, count=_BATCH)
+    known_rows = f"Known so far:\n{shown}\n" if shown else ""
+    return _ASKED.format(shown=f"```python\n{signature.source}\n```", known=known_rows, count=_BATCH)
 
 
-def _read(text: str, signature: Signature, name: str, account: Account) -> Iterator[Row]:
+def _rows_in(text: str, signature: Signature, name: str, account: Account) -> Iterator[Task]:
     fenced = _FENCE.findall(text)
     for line in (fenced[-1] if fenced else text).splitlines():
         if not line.strip():
             continue
         try:
-            given = msgspec.json.decode(line, type=dict[str, Json])
+            call = msgspec.json.decode(line, type=dict[str, Json])
         except msgspec.MsgspecError:
             account.drop("lines that are no JSON object", line)
             continue
-        if "input" not in given or "expected" not in given:
+        if "input" not in call or "expected" not in call:
             account.drop("rows without input or expected", line)
             continue
-        named = signature.named(given["input"])
+        named = signature.named(call["input"])
         if named is None:
             account.drop("inputs that do not fit the signature", line)
             continue
-        if not _typed(given["expected"], signature.returns):
+        if not _typed(call["expected"], signature.returns):
             account.drop("answers of another type than the function's", line)
             continue
-        yield Row(
-            input=given["input"], expected=given["expected"], provenance={"how": "model", "model": name}
-        )
+        yield row(call["input"], expected=call["expected"], provenance={"how": "model", "model": name})
 
 
 _TYPES: Mapping[str, type | tuple[type, ...]] = {

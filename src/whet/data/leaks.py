@@ -24,7 +24,7 @@ class Tell:
 
     name: str
     auc: float
-    """How well it alone separates right from wrong, whichever way round."""
+    """Of it alone as a score of right against wrong, whichever way round."""
     rows: int
     """Rows in which it is known."""
 
@@ -43,16 +43,16 @@ def telling(
         rows: what is known of each row; None or absent is missing.
         right: what the rows are to be told apart by.
     """
-    found = []
+    tells = []
     for name in sorted({name for row in rows for name in row}):
         values = [row.get(name) for row in rows]
-        known = [(value, good) for value, good in zip(values, right, strict=True) if value is not None]
+        known_values = [(value, good) for value, good in zip(values, right, strict=True) if value is not None]
         missing = [value is None for value in values]
         for label, scores, goods in (
-            (name, [float(value) for value, _ in known], [good for _, good in known]),
-            (f"{name} is known", [float(not one) for one in missing], list(right)),
+            (name, [float(value) for value, _ in known_values], [good for _, good in known_values]),
+            (f"{name} is known", [float(not absent) for absent in missing], list(right)),
         ):
             alone = auc(scores, goods)
             if not math.isnan(alone) and max(alone, 1 - alone) >= least:
-                found.append(Tell(label, max(alone, 1 - alone), len(scores)))
-    return sorted(found, key=lambda tell: (-tell.auc, tell.name))
+                tells.append(Tell(label, max(alone, 1 - alone), len(scores)))
+    return sorted(tells, key=lambda tell: (-tell.auc, tell.name))

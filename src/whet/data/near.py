@@ -70,13 +70,13 @@ class Near:
         self._rare: dict[int, list[int]] = {}
         common: dict[int, bytearray] = {}
         width = len(texts) // 8 + 1
-        for place, held in enumerate(self._sets):
+        for index, held in enumerate(self._sets):
             for number in self._prefix(held, len(held)):
-                self._rare.setdefault(number, []).append(place)
+                self._rare.setdefault(number, []).append(index)
             for number in held[bisect_left(held, self._first) :]:
                 if number not in common:
                     common[number] = bytearray(width)
-                common[number][place >> 3] |= 1 << (place & 7)
+                common[number][index >> 3] |= 1 << (index & 7)
         self._common = {number: int.from_bytes(bits, "little") for number, bits in common.items()}
 
     def _prefix(self, held: array[int], size: int) -> array[int]:
@@ -95,14 +95,14 @@ class Near:
         held = sorted(number for gram in grams if (number := self._numbers.get(gram)) is not None)
         return self._near(array("I", held), len(grams))
 
-    def after(self, place: int, passing: int = 0) -> Iterator[tuple[int, float]]:
+    def after(self, index: int, passing: int = 0) -> Iterator[tuple[int, float]]:
         """Place and similarity of the indexed texts near this indexed one, and further on than it.
 
         Args:
             passing: places that need not be looked at, as bits.
         """
-        held = self._sets[place]
-        return self._near(held, len(held), place + 1, passing)
+        held = self._sets[index]
+        return self._near(held, len(held), index + 1, passing)
 
     def _near(
         self, held: array[int], size: int, start: int = 0, passing: int = 0
@@ -115,23 +115,23 @@ class Near:
             places = self._rare.get(number, ())
             candidates.update(places[bisect_left(places, start) :] if start else places)
         if passing:
-            candidates = {place for place in candidates if not passing >> place & 1}
+            candidates = {index for index in candidates if not passing >> index & 1}
         common = held[bisect_left(held, self._first) :]
         needed = max(1, math.ceil(least))
         if len(common) >= needed:
             shared = _at_least([self._common[number] for number in common], needed) >> start << start
             candidates.update(_places(shared & ~passing))
-        whole, sketch = set(held), _sketch(held)
+        members, sketch = set(held), _sketch(held)
         apart = (1 - self.similarity) / (1 + self.similarity)
-        for place in sorted(candidates):
-            other = self._sets[place]
+        for index in sorted(candidates):
+            candidate = self._sets[index]
             # The members that only one of two near sets has are few; so are then the bits that differ.
-            most = apart * (size + len(other)) + 1e-9
-            if abs(size - len(other)) <= most and (sketch ^ self._sketches[place]).bit_count() <= most:
-                both = len(whole.intersection(other))
-                value = both / (size + len(other) - both)
+            most = apart * (size + len(candidate)) + 1e-9
+            if abs(size - len(candidate)) <= most and (sketch ^ self._sketches[index]).bit_count() <= most:
+                both = len(members.intersection(candidate))
+                value = both / (size + len(candidate) - both)
                 if value >= self.similarity:
-                    yield place, value
+                    yield index, value
 
 
 def _sketch(held: Iterable[int]) -> int:
@@ -173,34 +173,34 @@ def _places(mask: int) -> Iterator[int]:
             yield lowest.bit_length() - 1
             mask ^= lowest
         return
-    for place, byte in enumerate(mask.to_bytes(mask.bit_length() // 8 + 1, "little")):
+    for index, byte in enumerate(mask.to_bytes(mask.bit_length() // 8 + 1, "little")):
         while byte:
             lowest = byte & -byte
-            yield place * 8 + lowest.bit_length() - 1
+            yield index * 8 + lowest.bit_length() - 1
             byte ^= lowest
 
 
-def linked(texts: Sequence[str], similarity: float = SIMILARITY) -> list[int]:
+def linked(texts: Sequence[str]) -> list[int]:
     """For each normalised text the number of the set it is in: near ones, near ones of those, and so on.
 
     An empty text is near none.
     """
-    index = Near(texts, similarity)
+    index = Near(texts)
     sets = list(range(len(texts)))
-    members = {place: [place] for place in sets}
+    members = {number: [number] for number in sets}
     bits: dict[int, int] = {}
-    for place, text in enumerate(texts):
+    for number, text in enumerate(texts):
         if not text:
             continue
-        for other, _ in list(index.after(place, bits.get(sets[place], 0))):
-            large, small = sets[place], sets[other]
-            if large == small or not texts[other]:
+        for neighbour, _ in list(index.after(number, bits.get(sets[number], 0))):
+            large, small = sets[number], sets[neighbour]
+            if large == small or not texts[neighbour]:
                 continue
             if len(members[large]) < len(members[small]):
                 large, small = small, large
             moved = members.pop(small)
-            for each in moved:
-                sets[each] = large
+            for member in moved:
+                sets[member] = large
             members[large] += moved
             if len(members[large]) >= _LARGE:
                 fresh = moved if large in bits else members[large]
@@ -210,6 +210,6 @@ def linked(texts: Sequence[str], similarity: float = SIMILARITY) -> list[int]:
 
 def _bits(places: Iterable[int], size: int) -> int:
     held = bytearray(size // 8 + 1)
-    for place in places:
-        held[place >> 3] |= 1 << (place & 7)
+    for index in places:
+        held[index >> 3] |= 1 << (index & 7)
     return int.from_bytes(held, "little")

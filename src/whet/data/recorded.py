@@ -13,16 +13,16 @@ from statistics import fmean
 import msgspec
 from msgspec import UNSET
 
-from ..reward.rows import Row
+from ..reward.rows import expected_answer, row
 from ..tracing.labels import corrected
 from ..tracing.signals import telling
 from ..tracing.tool_calls import TOLD, bare, tool_steps
-from ..types import Feedback, Json, Step, Trajectory
+from ..types import Feedback, Json, Step, Task, Trajectory
 from .signatures import Signature
 from .tasks import natural_group
 
 
-def recorded(signature: Signature, qualname: str, runs: Iterable[Trajectory]) -> Iterator[Row]:
+def recorded(signature: Signature, qualname: str, runs: Iterable[Trajectory]) -> Iterator[Task]:
     """A row for every recorded call of the function that fits its signature and did not raise, oldest first.
 
     Args:
@@ -30,36 +30,36 @@ def recorded(signature: Signature, qualname: str, runs: Iterable[Trajectory]) ->
     """
     for run in sorted(runs, key=lambda run: (run.started, run.id)):
         if run.meta.get("function") == qualname and run.error is None:
-            given = _instruction(signature, run.task.instruction)
-            if signature.named(given) is not None:
-                said = [each for each in run.feedback if each.step is None]
-                yield _row(given, run.output, run, said, None)
+            arguments = _instruction(signature, run.task.instruction)
+            if signature.named(arguments) is not None:
+                feedback = [note for note in run.feedback if note.step is None]
+                yield _row(arguments, run.output, run, feedback, None)
         # Of an agent behind the gateway the messages tell what its tools were called with and answered.
-        told = (step for step in tool_steps(run) if TOLD in step.info)
-        for step in (*run.steps, *told):
+        tool_calls = (step for step in tool_steps(run) if TOLD in step.info)
+        for step in (*run.steps, *tool_calls):
             fits = step.name in (qualname, signature.name) and step.kind != "llm" and step.error is None
             if fits and signature.named(step.observation) is not None:
                 yield _row(step.observation, step.action, run, _of_step(run, step), step)
 
 
 def why_none(name: str, runs: Sequence[Trajectory]) -> str:
-    """What recorded runs lack from which no row came, and what to do about it."""
+    """The reason why recorded runs gave no row, and the remedy."""
     tools = sorted({bare(tool.name) for run in runs for tool in tool_steps(run)})
-    seen = (
+    held = (
         f"they hold calls of {', '.join(tools)}"
         if tools
         else "they hold no tool call with arguments and result"
     )
     return (
-        f"recorded runs without a call of {name} that fits its signature: {seen}; mark the function with "
+        f"recorded runs without a call of {name} that fits its signature: {held}; mark the function with "
         "@whet.step or @whet.trace, or run its agent behind the gateway"
     )
 
 
 def _of_step(run: Trajectory, step: Step) -> list[Feedback]:
-    own = [each for each in run.feedback if each.step == step.id]
-    praise = [each for each in telling(run.feedback) if each.step is None and corrected(each) is UNSET]
-    good = bool(praise) and min(each.value or 0.0 for each in praise) > 0
+    own = [note for note in run.feedback if note.step == step.id]
+    praise = [note for note in telling(run.feedback) if note.step is None and corrected(note) is UNSET]
+    good = bool(praise) and min(note.value or 0.0 for note in praise) > 0
     return own or (praise if good else [])
 
 
@@ -69,28 +69,28 @@ def _instruction(signature: Signature, text: str) -> Json:
     if first == "str" and len(signature.required) <= 1 and not text.startswith('{"'):
         return text
     try:
-        given: Json = msgspec.json.decode(text)
+        arguments: Json = msgspec.json.decode(text)
     except msgspec.DecodeError:
         return text
-    if isinstance(given, dict):
-        return given if signature.named(given) is not None else text
-    return text if first == "str" or (isinstance(given, (int, float)) and first == "") else given
+    if isinstance(arguments, dict):
+        return arguments if signature.named(arguments) is not None else text
+    return text if first == "str" or (isinstance(arguments, (int, float)) and first == "") else arguments
 
 
-def _row(given: Json, output: Json, run: Trajectory, said: Sequence[Feedback], step: Step | None) -> Row:
-    values = [each.value for each in telling(said) if each.value is not None]
+def _row(input: Json, output: Json, run: Trajectory, feedback: Sequence[Feedback], step: Step | None) -> Task:
+    values = [note.value for note in telling(feedback) if note.value is not None]
     label = fmean(values) if values else None
     expected: Json = UNSET
-    corrections = [each for each in said if corrected(each) is not UNSET]
+    corrections = [note for note in feedback if corrected(note) is not UNSET]
     if corrections:
-        expected = corrected(max(corrections, key=lambda each: (each.at, each.id)))
+        expected = corrected(max(corrections, key=lambda note: (note.at, note.id)))
         if label is None:
             label = 1.0 if expected == output else -1.0
-    provenance: dict[str, Json] = {"how": "trace", "run": run.id, "feedback": len(said)}
+    provenance: dict[str, Json] = {"how": "trace", "run": run.id, "feedback": len(feedback)}
     if step is not None:
         provenance["step"] = step.id
-    return Row(
-        input=given,
+    return row(
+        input=input,
         output=output,
         expected=expected,
         label=label,
@@ -99,19 +99,20 @@ def _row(given: Json, output: Json, run: Trajectory, said: Sequence[Feedback], s
     )
 
 
-def distinct(rows: Iterable[Row]) -> tuple[list[Row], int]:
+def distinct(rows: Iterable[Task]) -> tuple[list[Task], int]:
     """One row per input, and how many repeated one: what people said goes before what nobody did, later first."""
-    kept: dict[str, Row] = {}
+    by_id: dict[str, Task] = {}
     repeated = 0
-    for row in rows:
-        before = kept.get(row.id)
+    for task in rows:
+        before = by_id.get(task.id)
         repeated += before is not None
-        if before is None or _rank(row) >= _rank(before):
-            kept[row.id] = row
-    return list(kept.values()), repeated
+        if before is None or _rank(task) >= _rank(before):
+            by_id[task.id] = task
+    return list(by_id.values()), repeated
 
 
-def _rank(row: Row) -> int:
-    if row.expected is not UNSET:
+def _rank(task: Task) -> int:
+    if expected_answer(task) is not UNSET:
         return 3
-    return 0 if row.label is None else 2 if row.label > 0 else 1
+    label = task.meta.get("label")
+    return 0 if label is None else 2 if label > 0 else 1

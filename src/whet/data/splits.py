@@ -16,7 +16,7 @@ from typing import Literal
 
 from ..errors import GateError, InputError
 from ..types import Split, Task, digest
-from .near import SIMILARITY, Near, normalised
+from .near import Near, normalised
 
 FRACTIONS: Mapping[Split, float] = MappingProxyType(
     {Split.TRAIN: 0.6, Split.VALIDATION: 0.2, Split.GATE: 0.2}
@@ -59,16 +59,17 @@ def split(
             'split(..., by="id") to split row by row'
         )
     keys = [task.group if by == "group" else task.id for task in listed]
-    given = check_given(listed, keys)
+    fixed = check_given(listed, keys)
     sizes = Counter(keys)
     if balanced:
-        chosen = _filled(sizes, given, shares, seed)
+        chosen = _filled(sizes, fixed, shares, seed)
     else:
-        chosen = {key: given[key] if key in given else _hashed(key, shares, seed) for key in sizes}
+        chosen = {key: fixed[key] if key in fixed else _hashed(key, shares, seed) for key in sizes}
     return [replace(task, split=chosen[key]) for task, key in zip(listed, keys, strict=True)]
 
 
 def _position(key: str, seed: int) -> float:
+    # 13 hex digits are 52 bits: the most that a float holds exactly.
     return int(digest(("split", seed, key), 13), 16) / 16**13
 
 
@@ -78,13 +79,13 @@ def check_given(tasks: Sequence[Task], keys: Sequence[str]) -> dict[str, Split]:
     Raises:
         GateError: one key was given two.
     """
-    given: dict[str, Split] = {}
+    fixed: dict[str, Split] = {}
     for task, key in zip(tasks, keys, strict=True):
-        if task.split is not None and given.setdefault(key, task.split) is not task.split:
+        if task.split is not None and fixed.setdefault(key, task.split) is not task.split:
             raise GateError(
-                f"group {key!r} is in {given[key].value} and in {task.split.value}: a group has one split"
+                f"group {key!r} is in {fixed[key].value} and in {task.split.value}: a group has one split"
             )
-    return given
+    return fixed
 
 
 def _hashed(key: str, shares: Mapping[Split, float], seed: int) -> Split:
@@ -97,42 +98,42 @@ def _hashed(key: str, shares: Mapping[Split, float], seed: int) -> Split:
 
 
 def _filled(
-    sizes: Mapping[str, int], given: Mapping[str, Split], shares: Mapping[Split, float], seed: int
+    sizes: Mapping[str, int], fixed: Mapping[str, Split], shares: Mapping[Split, float], seed: int
 ) -> dict[str, Split]:
     """Groups in a row by their hash, cut where the shares are filled; one that a cut hits goes where most of it lies.
 
     The order is that of the hashes alone, so groups that are added later move the cuts a little and no group far
     from one.
     """
-    chosen = dict(given)
+    chosen = dict(fixed)
     filled = Counter(dict.fromkeys(shares, 0))
-    for key, part in given.items():
+    for key, part in fixed.items():
         filled[part] += sizes[key]
-    free = sorted((key for key in sizes if key not in given), key=lambda key: (_position(key, seed), key))
+    free = sorted((key for key in sizes if key not in fixed), key=lambda key: (_position(key, seed), key))
     lacking = [part for part in shares if not filled[part]]
     if len(free) < len(lacking):
         raise InputError(
             f"{len(sizes)} groups cannot fill {len(shares)} splits: give more groups or fewer splits"
         )
-    total, left = sum(sizes.values()), sum(sizes[key] for key in free)
+    total, free_size = sum(sizes.values()), sum(sizes[key] for key in free)
     wants = {part: max(0.0, share * total - filled[part]) for part, share in shares.items()}
-    whole = sum(wants.values()) or 1.0
+    wanted_size = sum(wants.values()) or 1.0
     cuts, upto = [], 0.0
     for part in shares:
-        upto += wants[part] / whole * left
+        upto += wants[part] / wanted_size * free_size
         cuts.append((upto, part))
     members: dict[Split, list[str]] = {part: [] for part in shares}
-    begun = 0
+    start = 0
     for key in free:
-        middle = begun + sizes[key] / 2
+        middle = start + sizes[key] / 2
         part = next((part for cut, part in cuts if middle < cut), cuts[-1][1])
         members[part].append(key)
-        begun += sizes[key]
+        start += sizes[key]
     for part in lacking:
         if not members[part]:
             # A large group lies across the whole share: the smallest group of the fullest split is taken instead.
-            spare = [each for each in shares if len(members[each]) > (each in lacking)]
-            fullest = max(spare, key=lambda each: sum(sizes[key] for key in members[each]))
+            spare = [candidate for candidate in shares if len(members[candidate]) > (candidate in lacking)]
+            fullest = max(spare, key=lambda candidate: sum(sizes[key] for key in members[candidate]))
             least = min(members[fullest], key=lambda key: (sizes[key], _position(key, seed)))
             members[fullest].remove(least)
             members[part].append(least)
@@ -141,7 +142,7 @@ def _filled(
 
 @dataclass(frozen=True, slots=True)
 class Leakage:
-    """What two sets of tasks share."""
+    """Overlap of two sets of tasks."""
 
     ids: tuple[str, ...]
     """Task ids on both sides."""
@@ -164,37 +165,31 @@ class Leakage:
         )
 
 
-def leakage(train: Iterable[Task], gate: Iterable[Task], *, similarity: float = SIMILARITY) -> Leakage:
-    """What the gate's tasks share with those trained on.
+def leakage(train: Iterable[Task], gate: Iterable[Task]) -> Leakage:
+    """Overlap of the gate's tasks with those trained on.
 
-    Near duplicates are pairs whose sets of character 5-grams have a Jaccard similarity of at least
-    `similarity`, and none is missed (`near.py`). One word changed in a sentence of a dozen gives about 0.75.
-    Only instructions are compared; a question asked of two mailboxes shows as `same` and may be meant.
-
-    Raises:
-        InputError: similarity outside (0, 1].
+    Near duplicates are those of `near.py`, and none is missed. Only instructions are compared; a question asked of
+    two mailboxes shows as `same` and may be meant.
     """
-    if not 0 < similarity <= 1:
-        raise InputError(f"similarity {similarity} must lie in (0, 1]")
     old, new = list(train), list(gate)
     by_text: dict[str, list[Task]] = {}
     for task in old:
         by_text.setdefault(normalised(task.instruction), []).append(task)
     same = [
-        (other.id, task.id)
+        (train_task.id, task.id)
         for task in new
         if (text := normalised(task.instruction))
-        for other in by_text.get(text, ())
+        for train_task in by_text.get(text, ())
     ]
     texts = [text for text in by_text if text]
-    index = Near(texts, similarity)
+    index = Near(texts)
     near = [
-        (other.id, task.id, value)
+        (train_task.id, task.id, value)
         for task in new
         if (text := normalised(task.instruction))
-        for place, value in index.of(text)
-        if texts[place] != text
-        for other in by_text[texts[place]]
+        for number, value in index.of(text)
+        if texts[number] != text
+        for train_task in by_text[texts[number]]
     ]
     near.sort(key=lambda pair: (-pair[2], pair))
     return Leakage(

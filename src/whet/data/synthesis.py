@@ -12,8 +12,9 @@ import ast
 import random
 from collections.abc import Callable, Iterator, Sequence
 
+from ..repository.syntax import Parameter
 from ..types import Json
-from .signatures import SELF, Parameter, Signature, compact
+from .signatures import SELF, Signature, compact
 
 _WORDS = (
     "please", "the", "a", "my", "order", "where", "is", "when", "can", "you", "help", "me", "with", "this",
@@ -28,7 +29,7 @@ _NAMES = {
     "items": "list[str]", "words": "list[str]", "values": "list[float]", "rows": "list[dict[str, str]]",
     "numbers": "list[int]", "flag": "bool", "strict": "bool", "options": "dict[str, str]",
 }  # fmt: skip
-"""What a parameter without an annotation most likely is, by its name."""
+"""Name of a parameter without an annotation → its likely type."""
 _UNKNOWN = ("str", "int", "float", "list[str]", "list[int]", "dict[str, str]", "bool")
 _SEQUENCES = {"list", "tuple", "Sequence", "Iterable", "Collection", "set", "frozenset", "List", "Tuple"}
 _MAPPINGS = {"dict", "Mapping", "Dict", "MutableMapping"}
@@ -50,18 +51,23 @@ def inputs(signature: Signature, pool: Sequence[Json], seed: int) -> Iterator[Js
     Raises:
         Unknown: a required parameter has a type that no JSON can be; names it.
     """
+    # Text seeds Random by its bytes, alike in every process; hash() of it would not be.
     rng = random.Random(f"inputs:{seed}")
-    makers = {each.name: _maker_of(each, pool) for each in signature.parameters}
-    built = {each.name: _maker_of(each, pool) for each in signature.constructor if each.required}
+    makers = {parameter.name: _maker_of(parameter, pool) for parameter in signature.parameters}
+    built = {
+        parameter.name: _maker_of(parameter, pool)
+        for parameter in signature.constructor
+        if parameter.required
+    }
     while True:
-        given: dict[str, Json] = {}
-        for each in signature.parameters:
-            if each.required or rng.random() < 0.3:
-                given[each.name] = makers[each.name](rng)
+        arguments: dict[str, Json] = {}
+        for parameter in signature.parameters:
+            if parameter.required or rng.random() < 0.3:
+                arguments[parameter.name] = makers[parameter.name](rng)
         if built:
-            yield {**given, SELF: {name: make(rng) for name, make in built.items()}}
+            yield {**arguments, SELF: {name: make(rng) for name, make in built.items()}}
         else:
-            yield compact(signature, given)
+            yield compact(signature, arguments)
 
 
 def near(signature: Signature, answered: Sequence[Json], pool: Sequence[Json], seed: int) -> Iterator[Json]:
@@ -71,15 +77,19 @@ def near(signature: Signature, answered: Sequence[Json], pool: Sequence[Json], s
     """
     rng = random.Random(f"near:{seed}")
     fresh = inputs(signature, pool, seed + 1)
-    known = [each for each in (signature.named(one) for one in answered) if each]
-    while known:
-        given, other = dict(rng.choice(known)), signature.named(next(fresh)) or {}
-        name = rng.choice(list(given))
+    answered_arguments = [
+        arguments
+        for arguments in (signature.named(answered_input) for answered_input in answered)
+        if arguments
+    ]
+    while answered_arguments:
+        child, donor = dict(rng.choice(answered_arguments)), signature.named(next(fresh)) or {}
+        name = rng.choice(list(child))
         # From another one that was answered, or new.
-        source = rng.choice(known) if rng.random() < 0.3 else other
+        source = rng.choice(answered_arguments) if rng.random() < 0.3 else donor
         if name in source:
-            given[name] = source[name]
-        yield given if SELF in given else compact(signature, given)
+            child[name] = source[name]
+        yield child if SELF in child else compact(signature, child)
 
 
 def _maker_of(parameter: Parameter, pool: Sequence[Json]) -> Maker:
@@ -87,9 +97,9 @@ def _maker_of(parameter: Parameter, pool: Sequence[Json]) -> Maker:
     if not parameter.annotation:
         guess = _NAMES.get(parameter.name.lower().rstrip("_0123456789"))
         default = type(parameter.default).__name__ if parameter.default is not None else None
-        known = default if default in ("str", "int", "float", "bool") else guess
+        likely = default if default in ("str", "int", "float", "bool") else guess
         # The likely type mostly; the others too, since a name proves nothing.
-        kinds = (*([known] * 6 if known else []), *_UNKNOWN)
+        kinds = (*([likely] * 6 if likely else []), *_UNKNOWN)
     try:
         makers = [maker(kind, pool) for kind in kinds]
     except Unknown as error:
@@ -100,7 +110,7 @@ def _maker_of(parameter: Parameter, pool: Sequence[Json]) -> Maker:
 
 
 def maker(annotation: str, pool: Sequence[Json]) -> Maker:
-    """What makes values of a type, as annotations write it.
+    """A maker of values of a type, as annotations write it.
 
     Raises:
         Unknown: it is no JSON.
@@ -108,13 +118,13 @@ def maker(annotation: str, pool: Sequence[Json]) -> Maker:
     try:
         node = ast.parse(annotation, mode="eval").body
     except SyntaxError as error:
-        raise Unknown(f"{annotation!r} is no annotation that can be read") from error
-    return _made(node, pool)
+        raise Unknown(f"{annotation!r} is not an annotation that can be read") from error
+    return _of_node(node, pool)
 
 
-def _made(node: ast.expr, pool: Sequence[Json]) -> Maker:
+def _of_node(node: ast.expr, pool: Sequence[Json]) -> Maker:
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
-        return _either(_makeable([node.left, node.right], pool))
+        return _any_of(_makeable([node.left, node.right], pool))
     if isinstance(node, ast.Constant):
         if isinstance(node.value, str):
             return maker(node.value, pool)
@@ -126,42 +136,46 @@ def _made(node: ast.expr, pool: Sequence[Json]) -> Maker:
         inner = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
     name = head.attr if isinstance(head, ast.Attribute) else getattr(head, "id", "")
     if name == "Literal":
-        choices = [each.value for each in inner if isinstance(each, ast.Constant)]
+        choices = [argument.value for argument in inner if isinstance(argument, ast.Constant)]
         return lambda rng: rng.choice(choices)
     if name in ("Optional", "Union", "Annotated"):
-        made = [_made(inner[0], pool)] if name == "Annotated" else _makeable(inner, pool)
-        return _either(made if name != "Optional" else [*made, lambda rng: None])
+        makers = [_of_node(inner[0], pool)] if name == "Annotated" else _makeable(inner, pool)
+        return _any_of(makers if name != "Optional" else [*makers, lambda rng: None])
     if name in _SEQUENCES:
-        plain = [each for each in inner if not (isinstance(each, ast.Constant) and each.value is Ellipsis)]
+        plain = [
+            argument
+            for argument in inner
+            if not (isinstance(argument, ast.Constant) and argument.value is Ellipsis)
+        ]
         if name in ("tuple", "Tuple") and len(plain) > 1:
-            parts = [_made(each, pool) for each in plain]
+            parts = [_of_node(argument, pool) for argument in plain]
             return lambda rng: [part(rng) for part in parts]
-        item = _made(plain[0], pool) if plain else maker("str", pool)
+        item = _of_node(plain[0], pool) if plain else maker("str", pool)
         return lambda rng: [item(rng) for _ in range(rng.randint(0, 6))]
     if name in _MAPPINGS:
-        value = _made(inner[1], pool) if len(inner) > 1 else maker("str", pool)
+        value = _of_node(inner[1], pool) if len(inner) > 1 else maker("str", pool)
         return lambda rng: {_word(rng, pool): value(rng) for _ in range(rng.randint(1, 4))}
     return _plain(name, pool)
 
 
 def _makeable(nodes: Sequence[ast.expr], pool: Sequence[Json]) -> list[Maker]:
     """Makers of those of several types that are JSON; one has to be that is more than None."""
-    made: list[Maker] = []
+    makers: list[Maker] = []
     failed: Unknown | None = None
     something = False
     for node in nodes:
         try:
-            made.append(_made(node, pool))
+            makers.append(_of_node(node, pool))
             something = something or not (isinstance(node, ast.Constant) and node.value is None)
         except Unknown as error:
             failed = failed or error
     if failed is not None and not something:
         raise failed
-    return made
+    return makers
 
 
-def _either(made: Sequence[Maker]) -> Maker:
-    return lambda rng: rng.choice(made)(rng)
+def _any_of(makers: Sequence[Maker]) -> Maker:
+    return lambda rng: rng.choice(makers)(rng)
 
 
 def _plain(name: str, pool: Sequence[Json]) -> Maker:
@@ -170,34 +184,34 @@ def _plain(name: str, pool: Sequence[Json]) -> Maker:
     if name == "bool":
         return lambda rng: rng.random() < 0.5
     if name == "int":
-        return lambda rng: int(_number(rng, [each for each in pool if type(each) is int]))
+        return lambda rng: int(_number(rng, [literal for literal in pool if type(literal) is int]))
     if name == "float":
-        known = [each for each in pool if type(each) in (int, float)]
-        return lambda rng: float(round(_number(rng, known), 2))
+        numbers = [literal for literal in pool if type(literal) in (int, float)]
+        return lambda rng: float(round(_number(rng, numbers), 2))
     if name in ("Any", "object", "Json"):
-        return _either([_plain("str", pool), _plain("int", pool)])
+        return _any_of([_plain("str", pool), _plain("int", pool)])
     if name == "None":
         return lambda rng: None
     raise Unknown(f"a {name or 'value of this type'} cannot be made from JSON")
 
 
-def _number(rng: random.Random, known: Sequence[Json]) -> float:
-    if known and rng.random() < 0.4:
-        near = rng.choice(known)
+def _number(rng: random.Random, literals: Sequence[Json]) -> float:
+    if literals and rng.random() < 0.4:
+        near = rng.choice(literals)
         return float(near) + rng.choice((-1, 0, 0, 1))
     base = float(rng.choice(_NUMBERS)) if rng.random() < 0.5 else rng.uniform(0, 1000)
     return -base if rng.random() < 0.1 else base
 
 
 def _word(rng: random.Random, pool: Sequence[Json]) -> str:
-    words = [each for each in pool if isinstance(each, str) and each.strip()]
+    words = [literal for literal in pool if isinstance(literal, str) and literal.strip()]
     return rng.choice(words) if words and rng.random() < 0.6 else rng.choice(_WORDS)
 
 
 def _text(rng: random.Random, pool: Sequence[Json]) -> str:
     """A word of the code's own, a sentence with some in it, a number as text, or nothing."""
     kind = rng.random()
-    words = [each for each in pool if isinstance(each, str) and each.strip()]
+    words = [literal for literal in pool if isinstance(literal, str) and literal.strip()]
     if kind < 0.3 and words:
         return rng.choice(words)
     if kind < 0.35:

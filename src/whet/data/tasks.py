@@ -17,6 +17,7 @@ import msgspec
 from msgspec import UNSET
 
 from ..errors import InputError
+from ..reward.rows import write_lines
 from ..store import Store
 from ..tracing.labels import corrected
 from ..tracing.signals import hear, telling
@@ -61,12 +62,13 @@ def tasks(
     if isinstance(source, Store):
         hear(source)
     runs = source.trajectories() if hasattr(source, "trajectories") else source
-    found: dict[bytes, tuple[Task, list[Trajectory]]] = {}
+    by_content: dict[bytes, tuple[Task, list[Trajectory]]] = {}
     for run in runs:
         task = replace(run.task, group=key(run))
+        # Without the answer: runs before and after a correction are of one task.
         content = canonical((task.instruction, dict(task.initial_state), task.success_checker, task.group))
-        found.setdefault(content, (task, []))[1].append(run)
-    return [_task(task, its_runs) for task, its_runs in found.values()]
+        by_content.setdefault(content, (task, []))[1].append(run)
+    return [_task(task, its_runs) for task, its_runs in by_content.values()]
 
 
 def _entry(name: str) -> GroupKey:
@@ -83,10 +85,10 @@ def _entry(name: str) -> GroupKey:
 
 
 def _task(task: Task, runs: list[Trajectory]) -> Task:
-    said: list[Feedback] = [one for run in runs for one in run.feedback]
+    feedback: list[Feedback] = [note for run in runs for note in run.feedback]
     # Of the whole run: a correction of a step is not the answer to the task.
-    corrections = [one for one in said if one.step is None and corrected(one) is not UNSET]
-    values = [one.value for run in runs for one in telling(run.feedback) if one.value is not None]
+    corrections = [note for note in feedback if note.step is None and corrected(note) is not UNSET]
+    values = [note.value for run in runs for note in telling(run.feedback) if note.value is not None]
     ordered = sorted(runs, key=lambda run: (run.started, run.id))
     meta: dict[str, Json] = {**task.meta, "trajectories": [run.id for run in ordered]}
     if values:
@@ -96,7 +98,7 @@ def _task(task: Task, runs: list[Trajectory]) -> Task:
         if answers and answers[-1].answer is None:
             meta["answer_known"] = True
         return replace(task, answer=answers[-1].answer if answers else None, meta=meta)
-    answer = corrected(max(corrections, key=lambda one: (one.at, one.id)))
+    answer = corrected(max(corrections, key=lambda note: (note.at, note.id)))
     if answer is None:
         meta["answer_known"] = True
     return replace(task, answer=answer, meta=meta)
@@ -105,27 +107,23 @@ def _task(task: Task, runs: list[Trajectory]) -> Task:
 def to_jsonl(path: Path | str, rows: Iterable[Task]) -> int:
     """Write tasks one per line, with every field that is known; returns how many.
 
-    The file appears whole or not at all: it is written beside its place and moved there.
+    The file appears whole or not at all.
     """
-    target = Path(path)
-    partial = target.with_name(target.name + ".partial")
-    count = 0
-    with partial.open("wb") as file:
-        for task in rows:
-            fields = msgspec.to_builtins(task)
-            if not task.answer_known:
-                del fields["answer"]  # null would say that the right answer is None
-            file.write(msgspec.json.encode(fields) + b"\n")
-            count += 1
-    partial.replace(target)
-    return count
+    lines = []
+    for task in rows:
+        fields = msgspec.to_builtins(task)
+        if not task.answer_known:
+            del fields["answer"]  # null would say that the right answer is None
+        lines.append(msgspec.json.encode(fields) + b"\n")
+    write_lines(Path(path), lines)
+    return len(lines)
 
 
 def from_jsonl(path: Path | str) -> list[Task]:
     """Read tasks, one per line: as `to_jsonl` writes them or in the published shape.
 
     Raises:
-        InputError: the file cannot be read, a line is no task, or an id comes twice; says which line.
+        InputError: the file cannot be read, a line is not a task, or an id comes twice; says which line.
     """
     try:
         lines = Path(path).read_bytes().splitlines()

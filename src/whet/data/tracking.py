@@ -1,12 +1,10 @@
-"""Metrics of training for the programs that people watch runs in: MLflow's files and W&B's offline runs.
+"""Metrics of training for the programs that people watch runs in: MLflow, and W&B's offline runs.
 
 `of_folder` reads what `whet train` left, `of_store` what `Experiment.improve` did, `of_metrics` takes an
-Improvement's metrics; `write_mlflow` and `write_wandb` write a run.  MLflow's layout is plain text, so
-nothing has to be installed and no server is spoken to: one folder for each experiment and run, one file
-for each metric, `milliseconds value step` a line.  A run keeps its id, so writing it again, while it is
-under way too, brings the same run up to date.
+Improvement's metrics; `write_mlflow` and `write_wandb` write a run by the client of either.  A run keeps its id, so
+writing it again, while it is under way too, brings the same run up to date.
 
-It does not read MLflow or W&B, and uploads nothing (`wandb sync` does).
+It reads nothing back for its own use, and uploads nothing to W&B (`wandb sync` does).
 """
 
 from __future__ import annotations
@@ -24,13 +22,19 @@ import msgspec
 
 from ..errors import InputError, MissingExtra, NotFoundError
 from ..store import Store
-from ..types import Json, digest, new_id
+from ..types import Json, digest
 
 Status = Literal["running", "finished", "collapsed", "failed"]
-MLFLOW_STATUS: Mapping[Status, int] = {"running": 1, "finished": 3, "collapsed": 3, "failed": 4}
-"""The numbers of mlflow.entities.RunStatus.  A collapse is an end that we came to, not a failure."""
+MLFLOW_STATUS: Mapping[Status, str] = {
+    "running": "RUNNING",
+    "finished": "FINISHED",
+    "collapsed": "FINISHED",  # an end that was reached, not a failure
+    "failed": "FAILED",
+}
 LONGEST_PARAM = 6000
-"""What MLflow takes of a parameter's value."""
+"""Characters that MLflow takes of a parameter's value."""
+_RUN = "whet.run"
+"""Tag by which a run is found again: MLflow gives out its own ids."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +46,7 @@ class Point:
     """Seconds since 1970."""
     values: Mapping[str, float]
     curve: str = ""
-    """What steps are counted in: rounds if empty, else the name of what was under way."""
+    """Unit of the steps: rounds if empty, else the name of the phase."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,7 +98,7 @@ def of_folder(folder: Path) -> TrackedRun:
             reason=about["reason"],
         )
     except (msgspec.DecodeError, msgspec.ValidationError, KeyError, TypeError, ValueError) as error:
-        raise InputError(f"{folder} is no run of whet train: {error!r}") from error
+        raise InputError(f"{folder} is not a run of whet train: {error!r}") from error
 
 
 def of_metrics(
@@ -114,7 +118,8 @@ def of_metrics(
     """
     now = time.time()
     points = [
-        Point(step=step, time=now, values=_numbers(dict(one))) for step, one in enumerate(metrics, start=1)
+        Point(step=step, time=now, values=_numbers(dict(round_metrics)))
+        for step, round_metrics in enumerate(metrics, start=1)
     ]
     return TrackedRun(
         id=digest(id or name, 32),
@@ -129,14 +134,14 @@ def of_metrics(
 
 def of_store(store: Store) -> list[TrackedRun]:
     """Every `Experiment.improve` that is recorded there, up to its last checkpoint if it is under way."""
-    found = []
+    runs = []
     for key, body in store.database.rows(
         "SELECT key, body FROM states WHERE key LIKE '%/improve/%' ORDER BY key"
     ):
         saved = msgspec.json.decode(body)
         if isinstance(saved, dict) and isinstance(saved.get("metrics"), list):
             experiment, _, optimizer = str(key).partition("/improve/")
-            found.append(
+            runs.append(
                 of_metrics(
                     saved["metrics"],
                     name=str(key),
@@ -145,51 +150,88 @@ def of_store(store: Store) -> list[TrackedRun]:
                     reason=str(saved.get("reason", "")),
                 )
             )
-    return found
+    return runs
 
 
-def write_mlflow(run: TrackedRun, root: Path, *, experiment: str = "whet") -> Path:
-    """Write a run into a folder of MLflow's, as `mlflow ui --backend-store-uri root` shows it.
+def write_mlflow(run: TrackedRun, target: str, *, experiment: str = "whet") -> str:
+    """Write a run by MLflow's client, or bring it up to date if it is there.
 
-    Files that are there already are replaced; tags and notes given in MLflow stay.
+    Parameters that MLflow has of a run stay as they are, since it never changes one; so do tags and notes given there.
+
+    Args:
+        target: a folder, as `mlflow ui --backend-store-uri` shows it, or a tracking URI: of a server, or of a database
+            where the whole of mlflow is installed.
 
     Returns:
-        The run's folder, `root/<experiment id>/<run id>`.
+        The run's folder, its page on a server, or its id in a database.
+
+    Raises:
+        MissingExtra: mlflow is not installed.
+        InputError: MLflow cannot write there.
     """
-    parent = _experiment(root, experiment, run.started)
-    folder = parent / run.id
-    for part in ("metrics", "params", "tags", "artifacts"):
-        (folder / part).mkdir(parents=True, exist_ok=True)
-    lines: dict[str, list[str]] = {}
-    for point in run.points:
-        for name, value in point.values.items():
-            key = _key(f"{point.curve}.{name}" if point.curve else name)
-            lines.setdefault(key, []).append(f"{round(point.time * 1000)} {value!r} {point.step}\n")
-    for key, found in lines.items():
-        _put(folder, f"metrics/{key}", "".join(found))
-    for name, given in _flat(run.params).items():
-        _put(folder, f"params/{_key(name)}", given[:LONGEST_PARAM])
-    tags = {"mlflow.runName": run.name, "mlflow.source.type": "LOCAL", "whet.status": run.status}
-    for name, text in (tags | ({"whet.reason": run.reason} if run.reason else {})).items():
-        _put(folder, f"tags/{name}", text)
-    about: dict[str, Json] = {
-        "artifact_uri": (folder / "artifacts").resolve().as_uri(),
-        "end_time": None if run.ended is None else round(run.ended * 1000),
-        "entry_point_name": "",
-        "experiment_id": parent.name,
-        "lifecycle_stage": "active",
-        "run_id": run.id,
-        "run_name": run.name,
-        "source_name": "",
-        "source_type": 4,
-        "source_version": "",
-        "start_time": round(run.started * 1000),
-        "status": MLFLOW_STATUS[run.status],
-        "tags": [],
-        "user_id": "whet",
-    }
-    _put(folder, "meta.yaml", _yaml(about))  # last: MLflow takes a folder for a run once this is there
-    return folder
+    # Read when mlflow is imported: it reports its use to its makers otherwise.
+    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+    # It prints the address of each run on a server, into what --json prints too.
+    os.environ["MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT"] = "true"
+    try:
+        from mlflow import MlflowClient
+        from mlflow.entities import Metric, Param, RunTag
+        from mlflow.exceptions import MlflowException
+    except ImportError as error:
+        raise MissingExtra("mlflow", "mlflow") from error
+    local = "://" not in target
+    if local:
+        # MLflow 3 opens no folder without it; mlflow-skinny opens no database.
+        os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")
+    try:
+        client = MlflowClient(Path(target).resolve().as_uri() if local else target)
+        existing = client.get_experiment_by_name(experiment)
+        parent = existing.experiment_id if existing is not None else client.create_experiment(experiment)
+        runs = client.search_runs([parent], f"tags.`{_RUN}` = '{run.id}'", max_results=1)
+        tracked = runs[0] if runs else client.create_run(parent, round(run.started * 1000), run_name=run.name)
+        id = tracked.info.run_id
+        tags = {
+            _RUN: run.id,
+            "mlflow.source.type": "LOCAL",
+            "whet.status": run.status,
+            "whet.reason": run.reason,
+        }
+        client.log_batch(id, tags=[RunTag(name, text) for name, text in tags.items() if text])
+        # Its parameters never change and its curves only grow: a second value would be refused, a second point kept.
+        params = {_key(name): text[:LONGEST_PARAM] for name, text in _flat(run.params).items()}
+        fresh = [Param(name, text) for name, text in params.items() if name not in tracked.data.params]
+        for start in range(0, len(fresh), 100):  # MLflow takes so many at once
+            client.log_batch(id, params=fresh[start : start + 100])
+        logged = {
+            (name, point.step, point.value)
+            for name in tracked.data.metrics
+            for point in client.get_metric_history(id, name)
+        }
+        points = [
+            Metric(name, value, round(point.time * 1000), point.step)
+            for point in run.points
+            for name, value in _curves(point)
+            if (name, point.step, value) not in logged
+        ]
+        for start in range(0, len(points), 1000):
+            client.log_batch(id, metrics=points[start : start + 1000])
+        if run.ended is None:
+            client.update_run(id, MLFLOW_STATUS[run.status])
+        else:
+            client.set_terminated(id, MLFLOW_STATUS[run.status], round(run.ended * 1000))
+    except MlflowException as error:
+        raise InputError(f"MLflow cannot write to {target}: {error}") from error
+    if local:
+        return str(Path(target) / parent / id)
+    return (
+        f"{target}/#/experiments/{parent}/runs/{id}" if target.startswith("http") else f"{target}, run {id}"
+    )
+
+
+def _curves(point: Point) -> list[tuple[str, float]]:
+    """Name and value of each of a point's curves, as MLflow is told them."""
+    prefix = f"{point.curve}." if point.curve else ""
+    return [(_key(f"{prefix}{name}"), value) for name, value in point.values.items()]
 
 
 def write_wandb(run: TrackedRun, root: Path, *, project: str = "whet") -> Path:
@@ -206,7 +248,7 @@ def write_wandb(run: TrackedRun, root: Path, *, project: str = "whet") -> Path:
         raise MissingExtra("wandb", "wandb") from error
     root.mkdir(parents=True, exist_ok=True)
     params = {_key(name): value for name, value in run.params.items()}
-    begun = wandb.init(
+    wandb_run = wandb.init(
         mode="offline",
         dir=str(root),
         project=project,
@@ -215,41 +257,19 @@ def write_wandb(run: TrackedRun, root: Path, *, project: str = "whet") -> Path:
         config=params,
         settings=wandb.Settings(silent=True, console="off", x_disable_stats=True, x_save_requirements=False),
     )
-    folder = Path(begun.dir).parent  # .../offline-run-<time>-<id>/files
+    folder = Path(wandb_run.dir).parent  # .../offline-run-<time>-<id>/files
     curves = dict.fromkeys(point.curve for point in run.points)
     for curve in curves:
         prefix = f"{_key(curve)}/" if curve else ""
-        begun.define_metric(f"{prefix}round" if not curve else f"{prefix}step", hidden=True)
-        begun.define_metric(f"{prefix}*", step_metric=f"{prefix}step" if curve else "round")
+        wandb_run.define_metric(f"{prefix}round" if not curve else f"{prefix}step", hidden=True)
+        wandb_run.define_metric(f"{prefix}*", step_metric=f"{prefix}step" if curve else "round")
     for point in run.points:
         prefix, counter = (f"{_key(point.curve)}/", "step") if point.curve else ("", "round")
         values = {f"{prefix}{_key(name)}": value for name, value in point.values.items()}
-        begun.log({**values, f"{prefix}{counter}": point.step, "seconds": point.time - run.started})
-    begun.summary["status"] = run.status
-    begun.summary["reason"] = run.reason
-    begun.finish(exit_code=int(run.status == "failed"))
-    return folder
-
-
-def _experiment(root: Path, name: str, created: float) -> Path:
-    """The folder of the experiment of this name, made if there is none."""
-    root.mkdir(parents=True, exist_ok=True)
-    quoted = (f"name: {name}", f"name: {msgspec.json.encode(name).decode()}", f"name: '{name}'")
-    for one in sorted(root.glob("*/meta.yaml")):
-        if any(line in quoted for line in one.read_text().splitlines()):
-            return one.parent
-    folder = root / str(int(digest(["experiment", name]), 16) % 10**18)
-    now = round(created * 1000)
-    about: dict[str, Json] = {
-        "artifact_location": folder.resolve().as_uri(),
-        "creation_time": now,
-        "experiment_id": folder.name,
-        "last_update_time": now,
-        "lifecycle_stage": "active",
-        "name": name,
-    }
-    folder.mkdir(exist_ok=True)
-    _put(folder, "meta.yaml", _yaml(about))
+        wandb_run.log({**values, f"{prefix}{counter}": point.step, "seconds": point.time - run.started})
+    wandb_run.summary["status"] = run.status
+    wandb_run.summary["reason"] = run.reason
+    wandb_run.finish(exit_code=int(run.status == "failed"))
     return folder
 
 
@@ -257,8 +277,8 @@ def _rows(path: Path) -> list[dict[str, Any]]:
     """Whole lines only: the last one may be half written."""
     if not path.is_file():
         return []
-    whole, _, _ = path.read_bytes().rpartition(b"\n")
-    return msgspec.json.decode(b"[" + b",".join(whole.splitlines()) + b"]", type=list[dict[str, Any]])
+    lines, _, _ = path.read_bytes().rpartition(b"\n")
+    return msgspec.json.decode(b"[" + b",".join(lines.splitlines()) + b"]", type=list[dict[str, Any]])
 
 
 def _numbers(values: Mapping[str, Any]) -> dict[str, float]:
@@ -272,29 +292,17 @@ def _numbers(values: Mapping[str, Any]) -> dict[str, float]:
 
 def _flat(params: Mapping[str, Json], prefix: str = "") -> dict[str, str]:
     """Parameters as text, nested ones by `outer.inner`."""
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     for name, value in params.items():
         if isinstance(value, Mapping):
-            found |= _flat(value, f"{prefix}{name}.")
+            texts |= _flat(value, f"{prefix}{name}.")
         else:
-            found[f"{prefix}{name}"] = (
+            texts[f"{prefix}{name}"] = (
                 value if isinstance(value, str) else msgspec.json.encode(value).decode()
             )
-    return found
+    return texts
 
 
 def _key(name: str) -> str:
-    """A metric's name as a file of its own: no folder, not hidden, and what MLflow allows."""
+    """A metric's name as a file of its own: no folder, not hidden, and of letters that MLflow allows."""
     return re.sub(r"[^A-Za-z0-9_.\-]", "_", name).lstrip(".") or "_"
-
-
-def _yaml(values: Mapping[str, Json]) -> str:
-    """A flat mapping; JSON's scalars and empty list are YAML's."""
-    return "".join(f"{name}: {msgspec.json.encode(value).decode()}\n" for name, value in values.items())
-
-
-def _put(folder: Path, name: str, text: str) -> None:
-    """Replace a file whole, as MLflow may be reading; the partial one lies where it does not look."""
-    partial = folder / f".{new_id()}"
-    partial.write_text(text)
-    os.replace(partial, folder / name)

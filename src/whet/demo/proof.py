@@ -16,11 +16,12 @@ from typing import Any
 import msgspec
 
 from ..composition import Contender, Gain, cross_fit, decide, judge, sentence
-from ..evolution.targets import diff, patch
+from ..evolution.targets import patch
 from ..gate import Result, compare
 from ..guardrails import Guardrail
 from ..heads import RouterTable
 from ..releasing import record, release
+from ..repository.text import diff
 from ..types import Bundle, Group, Split, Trajectory, Verdict, Version, digest
 from . import scoring
 from .agents import agent_folder

@@ -1,4 +1,4 @@
-"""What runs in an agent's own process: it imports the entry and calls it, one input after the other.
+"""The program of an agent's own process: it imports the entry and calls it, one input after the other.
 
 The text of this file is handed to `python -c`, so it takes the standard library only and imports nothing of
 whet.  Functions that evolve are not run here: the copy of the repository asks for them through the module
@@ -41,7 +41,7 @@ class Channel:
         return json.loads(line) if line else None
 
     def ask(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """What a function that evolves answers; agents may ask from several threads."""
+        """The answer of a function that evolves; agents may ask from several threads."""
         plain(list(args), f"{name}(...)")
         plain(kwargs, f"{name}(...)")
         with self._lock:
@@ -58,10 +58,10 @@ class Channel:
 
 
 def plain(value: Any, where: str) -> None:
-    """Nothing if a value is the same after a way through JSON.
+    """Check that a value comes back from JSON as it went.
 
     Raises:
-        CannotCross: it is not; says where.
+        CannotCross: it does not; says where.
     """
     if (
         value is None
@@ -70,11 +70,11 @@ def plain(value: Any, where: str) -> None:
     ):
         return
     if type(value) is list:
-        for place, each in enumerate(value):
-            plain(each, f"{where}[{place}]")
+        for index, member in enumerate(value):
+            plain(member, f"{where}[{index}]")
     elif type(value) is dict and all(type(key) is str for key in value):
-        for key, each in value.items():
-            plain(each, f"{where}[{key!r}]")
+        for key, member in value.items():
+            plain(member, f"{where}[{key!r}]")
     else:
         raise CannotCross(
             f"{where} holds a {type(value).__name__}, which cannot cross as JSON: "
@@ -82,49 +82,48 @@ def plain(value: Any, where: str) -> None:
         )
 
 
-def found(entry: str, made: dict[str, Any]) -> Any:
-    """The function that `module:qualname` names; of a class, that of an instance made with `made`."""
+def function_of(entry: str, init: dict[str, Any]) -> Any:
+    """The function that `module:qualname` names; a method, of an instance made with `init`."""
     module, _, qualname = entry.partition(":")
     value: Any = importlib.import_module(module)
     for part in qualname.split("."):
         value, owner = getattr(value, part), value
         static = isinstance(inspect.getattr_static(owner, part), staticmethod | classmethod)
         if inspect.isclass(owner) and not static:
-            value = getattr(owner(**made), part)
+            value = getattr(owner(**init), part)
     return value
 
 
 def answer(entry: str, call: dict[str, Any]) -> dict[str, Any]:
-    """What the entry gives or raises."""
+    """The entry's answer to one call, or the exception that it raised."""
     try:
-        value = found(entry, call["made"])(*call["args"], **call["kwargs"])
+        value = function_of(entry, call["made"])(*call["args"], **call["kwargs"])
         if inspect.isawaitable(value):
             value = asyncio.run(_awaited(value))
         plain(value, "the answer")
     except Exception as error:
-        return {"raised": type(error).__name__, "message": str(error)[:2000], "faults": list(told(error))}
+        return {"raised": type(error).__name__, "message": str(error)[:2000], "faults": list(faults(error))}
     return {"value": value}
 
 
-def told(error: BaseException | None) -> Iterator[dict[str, Any]]:
-    """What `whet.faults` tells whose fault it was by, of an exception and of those that it was raised from."""
+def faults(error: BaseException | None) -> Iterator[dict[str, Any]]:
+    """The evidence for `whet.faults`, of an exception and of those that it was raised from."""
     for _ in range(8):
         if error is None:
             return
         kinds = [(kind.__module__.partition(".")[0], kind.__name__) for kind in type(error).__mro__]
-        at = error.__traceback__
-        while at is not None and at.tb_next is not None:
-            at = at.tb_next
-        if (
-            isinstance(error, TimeoutError)
-            and at
-            and at.tb_frame.f_globals.get("__name__") in ("socket", "ssl")
-        ):
+        frame = error.__traceback__
+        while frame is not None and frame.tb_next is not None:
+            frame = frame.tb_next
+        module = frame.tb_frame.f_globals.get("__name__") if frame is not None else None
+        if isinstance(error, TimeoutError) and module in ("socket", "ssl"):
             kinds.append(("socket", "timeout"))
         holders = (error, getattr(error, "response", None))
-        held = [getattr(each, name, None) for each in holders for name in ("status_code", "code", "status")]
-        numbers = [each for each in held if isinstance(each, int) and 100 <= each <= 599]
-        yield {"kinds": kinds, "status": numbers[0] if numbers else None}
+        codes = [
+            getattr(holder, name, None) for holder in holders for name in ("status_code", "code", "status")
+        ]
+        statuses = [code for code in codes if isinstance(code, int) and 100 <= code <= 599]
+        yield {"kinds": kinds, "status": statuses[0] if statuses else None}
         error = error.__cause__
 
 

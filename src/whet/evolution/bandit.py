@@ -1,4 +1,4 @@
-"""Shares a budget among operators and models by what each earned per unit of its cost.
+"""Shares a budget among operators and models by the gain of each per unit of its cost.
 
 Thompson sampling on the rate of success, divided by the mean cost.  It differs from the textbook in
 two things: old successes fade, because an operator that found the first gains is rarely the one that
@@ -15,19 +15,24 @@ from dataclasses import dataclass
 from ..errors import InputError
 from ..types import Json
 
+_FADE = 0.995
+"""Weight of a past proposal after one more; 1 would never forget."""
+_FLOOR = 0.3
+"""Probability with which an arm is drawn evenly: none starves."""
+
 
 @dataclass(slots=True)
 class Arm:
-    """One operator or model, and what it has come to."""
+    """One operator or model, and its record."""
 
     name: str
     tried: int = 0
     evaluated: int = 0
-    """Of those tried, how many were worth an evaluation."""
+    """Those of them that were worth an evaluation."""
     improved: int = 0
-    """Of those, how many beat their parent."""
+    """Those of them that beat their parent."""
     records: int = 0
-    """Of those, how many beat everything before them."""
+    """Those of them that beat everything before."""
     gain: float = 0.0
     """Sum of what the records added to the best score."""
     cost: float = 0.0
@@ -41,24 +46,21 @@ class Bandit:
 
     Args:
         names: of the arms.
-        fade: what a past result is worth after one more; 1 never forgets.
-        floor: probability with which an arm is drawn evenly: none starves.
 
     Raises:
         InputError: no arm, or one name twice.
     """
 
-    def __init__(self, names: Sequence[str], *, fade: float = 0.995, floor: float = 0.3) -> None:
+    def __init__(self, names: Sequence[str]) -> None:
         if not names or len(set(names)) < len(names):
             raise InputError(f"a bandit needs arms with different names; given {list(names)}")
         self.arms = {name: Arm(name) for name in names}
-        self.fade, self.floor = fade, floor
 
     def choose(self, rng: random.Random, allowed: Sequence[str] | None = None) -> str:
         """The name of an arm, drawn with the generator given; one of `allowed` if that is given."""
         names = [name for name in self.arms if allowed is None or name in allowed]
-        even = rng.choice(names)
-        if rng.random() < self.floor:
+        even = rng.choice(names)  # also where it is not used, so that the draws after it are the same
+        if rng.random() < _FLOOR:
             return even
         drawn = {}
         for name in names:
@@ -71,16 +73,16 @@ class Bandit:
     def learn(
         self, name: str, *, cost: float, evaluated: bool, improved: bool, gain: float | None = None
     ) -> None:
-        """Enter what one proposal came to; `gain` is what it added to the best score, if it did."""
+        """Enter one proposal; `gain` is its addition to the best score, None without one."""
         for arm in self.arms.values():
-            arm.wins *= self.fade
-            arm.losses *= self.fade
+            arm.wins *= _FADE
+            arm.losses *= _FADE
         arm = self.arms[name]
         arm.tried += 1
         arm.evaluated += evaluated
         arm.cost += cost
         arm.improved += improved
-        # Beating one's parent is easy for small steps; it is the records that are wanted.
+        # Small steps beat a parent easily; only records make a search better.
         arm.wins += 1.0 if gain is not None else 0.3 * improved
         arm.losses += 0.0 if gain is not None else 1.0 - 0.3 * improved
         if gain is not None:
@@ -88,16 +90,9 @@ class Bandit:
             arm.gain += gain
 
     def table(self) -> list[dict[str, Json]]:
-        """One row per arm: what it was tried at and what it earned."""
+        """One row per arm: its proposals and its gain."""
+        columns = ("name", "tried", "evaluated", "improved", "records", "gain")
         return [
-            {
-                "name": arm.name,
-                "tried": arm.tried,
-                "evaluated": arm.evaluated,
-                "improved": arm.improved,
-                "records": arm.records,
-                "gain": arm.gain,
-                "cost": round(arm.cost, 3),
-            }
+            {column: getattr(arm, column) for column in columns} | {"cost": round(arm.cost, 3)}
             for arm in self.arms.values()
         ]

@@ -1,8 +1,8 @@
-"""Edits of text that is no program: its blocks are dropped, swapped, repeated, and borrowed from another one.
+"""Edits of prose: its blocks are dropped, swapped, repeated, and borrowed from another text.
 
 A block is a paragraph or an item of a list, as long as a blank line or the next item: a rule of a prompt, a
-section of a skill file, a demonstration.  Blind as the edits of `edits.py`; what is worth keeping is the
-evaluator's to say.  A program keeps what stands outside its evolve blocks.
+section of a skill file, a demonstration.  The edits are as blind as those of `edits.py`; the evaluator decides
+which are worth keeping.  Text outside the evolve blocks of a program stays as it is.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ def blocks(text: str) -> list[str]:
     >>> blocks("Be kind.\\n\\n- Be short.\\n- Say when you do not know.\\n")
     ['Be kind.\\n\\n', '- Be short.\\n', '- Say when you do not know.\\n']
     """
-    found = _BLOCK.findall(text)
+    pieces = _BLOCK.findall(text)
     # A text that begins with blank lines begins before its first block.
-    head = text[: len(text) - len("".join(found))]
-    return [head + found[0], *found[1:]] if found else [text]
+    head = text[: len(text) - len("".join(pieces))]
+    return [head + pieces[0], *pieces[1:]] if pieces else [text]
 
 
 def _drawn(program: Program, rng: random.Random) -> tuple[str, int, int, list[str]] | None:
@@ -43,12 +43,12 @@ def _drawn(program: Program, rng: random.Random) -> tuple[str, int, int, list[st
     return name, start, stop, blocks(program.parts[name][start:stop])
 
 
-def joined(program: Program, name: str, region: tuple[int, int], kept: Sequence[str]) -> Program:
+def joined(program: Program, name: str, region: tuple[int, int], new_blocks: Sequence[str]) -> Program:
     """The program with other blocks in a region of a part, kept apart by a blank line or the mark of an item."""
     start, stop = region
     ended = []
-    for place, block in enumerate(kept):
-        after = kept[place + 1] if place + 1 < len(kept) else None
+    for index, block in enumerate(new_blocks):
+        after = new_blocks[index + 1] if index + 1 < len(new_blocks) else None
         apart = "" if after is None else "\n" if ITEM.match(after) else "\n\n"
         ended.append(block if block.endswith(apart) else block.rstrip("\n") + apart)
     text = program.parts[name]
@@ -60,41 +60,41 @@ def joined(program: Program, name: str, region: tuple[int, int], kept: Sequence[
 
 def drop(program: Program, donor: Program | None, rng: random.Random) -> Program | None:
     """Leave a block out."""
-    found = _drawn(program, rng)
-    if found is None or len(found[3]) < 2:
+    drawn = _drawn(program, rng)
+    if drawn is None or len(drawn[3]) < 2:
         return None
-    name, start, stop, held = found
-    place = rng.randrange(len(held))
-    return joined(program, name, (start, stop), [*held[:place], *held[place + 1 :]])
+    name, start, stop, region_blocks = drawn
+    index = rng.randrange(len(region_blocks))
+    return joined(program, name, (start, stop), [*region_blocks[:index], *region_blocks[index + 1 :]])
 
 
 def swap(program: Program, donor: Program | None, rng: random.Random) -> Program | None:
-    """Let two blocks change places: what comes first counts more, and what comes last."""
-    found = _drawn(program, rng)
-    if found is None or len(found[3]) < 2:
+    """Let two blocks change places: the first and the last count more than those between."""
+    drawn = _drawn(program, rng)
+    if drawn is None or len(drawn[3]) < 2:
         return None
-    name, start, stop, held = found
-    one, two = rng.sample(range(len(held)), 2)
-    held[one], held[two] = held[two], held[one]
-    return joined(program, name, (start, stop), held)
+    name, start, stop, region_blocks = drawn
+    first, second = rng.sample(range(len(region_blocks)), 2)
+    region_blocks[first], region_blocks[second] = region_blocks[second], region_blocks[first]
+    return joined(program, name, (start, stop), region_blocks)
 
 
 def repeat(program: Program, donor: Program | None, rng: random.Random) -> Program | None:
     """Say a block once more at the end."""
-    found = _drawn(program, rng)
-    if found is None:
+    drawn = _drawn(program, rng)
+    if drawn is None:
         return None
-    name, start, stop, held = found
-    return joined(program, name, (start, stop), [*held, rng.choice(held)])
+    name, start, stop, region_blocks = drawn
+    return joined(program, name, (start, stop), [*region_blocks, rng.choice(region_blocks)])
 
 
 def borrow(program: Program, donor: Program | None, rng: random.Random) -> Program | None:
     """Take over a block that only the donor has, at the end or in the place of one."""
-    found = _drawn(program, rng)
-    if found is None or donor is None or found[0] not in donor.parts:
+    drawn = _drawn(program, rng)
+    if drawn is None or donor is None or drawn[0] not in donor.parts:
         return None
-    name, start, stop, held = found
-    own = {each.strip() for each in held}
+    name, start, stop, region_blocks = drawn
+    own = {own_block.strip() for own_block in region_blocks}
     theirs = [
         block
         for begin, end in regions(donor.parts[name])
@@ -105,10 +105,10 @@ def borrow(program: Program, donor: Program | None, rng: random.Random) -> Progr
         return None
     gift = rng.choice(theirs)
     if rng.random() < 0.3:
-        held[rng.randrange(len(held))] = gift
+        region_blocks[rng.randrange(len(region_blocks))] = gift
     else:
-        held.append(gift)
-    return joined(program, name, (start, stop), held)
+        region_blocks.append(gift)
+    return joined(program, name, (start, stop), region_blocks)
 
 
 BLOCKS: dict[str, Edit] = {edit.__name__: edit for edit in (drop, swap, repeat, borrow)}

@@ -1,4 +1,4 @@
-"""A candidate is a Bundle; what edits and models change is its text, a Program."""
+"""A candidate is a Bundle; edits and models change its texts, a Program."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .program import Program
 
 @dataclass(frozen=True)
 class Form:
-    """How Programs are Bundles: what differs from the start is a Version, and the rest is as it came.
+    """Programs as Bundles: a part that differs from the start is a Version, the others are as they came.
 
     Args:
         start: the texts as they stand.
@@ -29,9 +29,9 @@ class Form:
     @classmethod
     def of(cls, pieces: Sequence[Piece]) -> Form:
         """Pieces of a repository under the names of their targets, as traced code reads them."""
-        called = [each.mark.name for each in pieces]
-        names = {each.part: each.mark.name for each in pieces if called.count(each.mark.name) == 1}
-        return cls(program_of(pieces), names, {each.part: each.mark.kind for each in pieces})
+        called = [piece.mark.name for piece in pieces]
+        names = {piece.part: piece.mark.name for piece in pieces if called.count(piece.mark.name) == 1}
+        return cls(program_of(pieces), names, {piece.part: piece.mark.kind for piece in pieces})
 
     @cached_property
     def baseline(self) -> Bundle:
@@ -39,7 +39,7 @@ class Form:
         return Bundle([self._version(part, text) for part, text in self.start.parts.items()])
 
     def bundle(self, program: Program) -> Bundle:
-        """What differs from the start; the empty Bundle of the start itself."""
+        """The parts that differ from the start; the empty Bundle of the start itself."""
         held = self.start.parts
         return Bundle(
             [self._version(part, text) for part, text in program.parts.items() if held.get(part) != text]

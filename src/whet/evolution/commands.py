@@ -3,12 +3,12 @@
 It is started in a folder of its own that holds
 
     program/        the parent's files
-    evidence.json   its score, metrics, instances and what the evaluator said; others that scored well
+    evidence.json   its score, metrics, instances and artifacts; others that scored well
     budget.json     {"seconds": ..., "proposal": ...}
 
 and answers by changing files under `program/`, or by printing a unified diff or SEARCH/REPLACE blocks.
-What it leaves is data: only the files that the program already has are read back, as text, and only
-what stands between the evolve marks may differ.  The command itself is the user's own and runs as the
+Its files are read back as data: only those that the program already has, as text, and only the text
+between the evolve marks may differ.  The command itself is the user's own and runs as the
 user does, outside of the sandbox; its folder is in the environment as WHET_TASK.
 """
 
@@ -33,14 +33,15 @@ from ..models.recorded import Recorded
 from ..types import Json
 from .population import Draw, Judged
 from .program import Program, apply_diff, apply_patch, kept
+from .proposers import ask
 
 _PRINTED = 1 << 20
 _LARGEST = 4 << 20
-"""Bytes of a file that is read back; no program is longer."""
+"""Bytes of a file that is read back: far more than a program has."""
 
 
 class Agent:
-    """The command as a Model, so that `Recorded` keeps what it answered: a resumed search starts it no more.
+    """The command as a Model, so that `Recorded` keeps its answers: a resumed search does not start it again.
 
     A request is the JSON of the folder, an answer the JSON of what came back: `{"parts", "printed"}`.
 
@@ -75,8 +76,8 @@ class Agent:
                 (folder / f"{file}.json").write_text(json.dumps(task[file], indent=1), encoding="utf-8")
             printed = await self._run(folder)
             parts = {part: _read(folder / "program", part) for part in task["program"]}
-        kept_parts = {part: text for part, text in parts.items() if text is not None}
-        answer = {"parts": kept_parts, "printed": printed}
+        readable = {part: text for part, text in parts.items() if text is not None}
+        answer = {"parts": readable, "printed": printed}
         return Completion(text=msgspec.json.encode(answer).decode(), model=self.name)
 
     async def stream(self, messages: Messages, **settings: Any) -> Any:
@@ -116,64 +117,56 @@ class Agent:
 
 
 class Command:
-    """A proposer that runs an Agent, or a `Recorded` one.
+    """A proposer that runs an Agent, or a `Recorded` one."""
 
-    Args:
-        agent: what answers.
-        price: of a run, in evaluations.
-        feedback: show what the evaluator said of the parent.
-    """
+    price = 5.0
+    """Of a run, in evaluations."""
 
-    def __init__(self, agent: Agent | Recorded, *, price: float = 5.0, feedback: bool = True) -> None:
-        self.agent, self.price, self.feedback = agent, price, feedback
-        self.name = agent.name
-        behind = agent.model if isinstance(agent, Recorded) else agent
-        self.seconds = behind.seconds if isinstance(behind, Agent) else None
-        self.identity: Json = [self.name, list(getattr(behind, "command", ())), self.seconds, feedback]
+    def __init__(self, agent: Agent | Recorded) -> None:
+        self.agent, self.name = agent, agent.name
+        command = agent.model if isinstance(agent, Recorded) else agent
+        self.seconds = command.seconds if isinstance(command, Agent) else None
+        self.identity: Json = [self.name, list(getattr(command, "command", ())), self.seconds, True]
 
     async def propose(self, draw: Draw, number: int) -> Program:
         """One child.
 
         Raises:
-            InputError: nothing was changed, or what came back is no change of the program.
+            InputError: nothing was changed, or the answer is not a change of the program.
             ModelError: the command failed.
         """
+        parent = draw.parent
         task = {
-            "program": dict(draw.parent.program.parts),
+            "program": dict(parent.program.parts),
             "evidence": {
-                **self._evidence(draw.parent, artifacts=self.feedback),
-                "main": draw.parent.program.main,
+                **_evidence(parent),
+                "artifacts": dict(parent.artifacts),
+                "main": parent.program.main,
                 "others": [
-                    {**self._evidence(each, artifacts=False), "program": dict(each.program.parts)}
-                    for each in draw.inspirations
+                    {**_evidence(judged), "program": dict(judged.program.parts)}
+                    for judged in draw.inspirations
                 ],
             },
             "budget": {"seconds": self.seconds, "proposal": number},
         }
-        settings = {"sample": number} if isinstance(self.agent, Recorded) else {}
-        answer = await self.agent.complete(json.dumps(task), **settings)
-        return changed(draw.parent.program, answer.text)
+        return changed(parent.program, await ask(self.agent, json.dumps(task), number, None))
 
-    def _evidence(self, judged: Judged, *, artifacts: bool) -> dict[str, Json]:
-        found: dict[str, Json] = {
-            "score": judged.score,
-            "metrics": dict(judged.metrics),
-            "instances": dict(judged.instances),
-        }
-        return {**found, "artifacts": dict(judged.artifacts)} if artifacts else found
+
+def _evidence(judged: Judged) -> dict[str, Json]:
+    return {"score": judged.score, "metrics": dict(judged.metrics), "instances": dict(judged.instances)}
 
 
 def changed(program: Program, answer: str) -> Program:
-    """The program after what an Agent answered: its files, or else the patch that it printed.
+    """The program after an Agent's answer: its files, or else the patch that it printed.
 
     Raises:
         InputError: no change, or one that does not fit.
     """
-    given = json.loads(answer)
-    parts: Mapping[str, str] = given["parts"]
+    message = json.loads(answer)
+    parts: Mapping[str, str] = message["parts"]
     if any(text != program.parts[name] for name, text in parts.items() if name in program.parts):
         return kept(program, {name: parts.get(name, text) for name, text in program.parts.items()})
-    printed: str = given["printed"]
+    printed: str = message["printed"]
     if "<<<<<<< SEARCH" in printed:
         return apply_diff(program, printed)
     if "\n@@ " in f"\n{printed}":
@@ -182,11 +175,11 @@ def changed(program: Program, answer: str) -> Program:
 
 
 def _read(folder: Path, name: str) -> str | None:
-    """A file that it left, None where it is gone, a link, no text, or too large."""
+    """A file that it left; None if it is gone, a link, not text, or too large."""
     inside = os.path.realpath(folder)
     path = f"{inside}/{name}"
     if os.path.realpath(path) != os.path.normpath(path):
-        return None  # a link, or below one: what it points at is none of the program's
+        return None  # a link, or below one: its target is not part of the program
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:

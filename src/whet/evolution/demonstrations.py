@@ -1,8 +1,8 @@
 """Few-shot examples for a prompt, chosen from runs that people rated well.
 
 A demonstration is an input with the answer that was liked, or with the correction of one that was not.  It is
-shown as a block of the text, so `blocks.py` drops, swaps and borrows it as any other.  Which one is added is
-drawn by what it has in common with a row that the parent gets wrong.
+shown as a block of the text, so `blocks.py` drops, swaps and borrows it as any other.  The next one is
+drawn by its similarity to a row that the parent gets wrong.
 
 Never taken: a row of the gate, one that shares a group with it or nearly repeats it (`pool_of`), and a row
 that the search is scored on, for a prompt that holds the answer proves nothing there.
@@ -19,7 +19,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from ..data.examples import leaks, said
+from ..data.examples import leaks
+from ..reward.rows import as_text, rating_of
 from ..types import Json, Split, Task, digest
 from .blocks import blocks, joined
 from .population import Draw
@@ -51,18 +52,18 @@ def rated(rows: Iterable[Task]) -> list[Demonstration]:
 
     A row whose answer a model or a docstring gave is none: nobody saw it done.
     """
-    found: list[tuple[float, str, Demonstration]] = []
+    ranked: list[tuple[float, str, Demonstration]] = []
     for row in rows:
-        rating, how = row.meta.get("rating"), row.meta.get("provenance", {}).get("how")
+        rating, how = rating_of(row), row.meta.get("provenance", {}).get("how")
         if not row.answer_known or (rating is None and how not in ("trace", "file")):
             continue
-        given = row.initial_state["input"]
-        text = f"{_HEAD}Input: {_line(given)}\nAnswer: {_line(row.answer)}\n"
+        row_input = row.initial_state["input"]
+        text = f"{_HEAD}Input: {_line(row_input)}\nAnswer: {_line(row.answer)}\n"
         if len(text) <= _LONGEST:
-            found.append(
-                (-(1.0 if rating is None else rating), row.id, Demonstration(row.id, text, _words(given)))
-            )
-    return [each for _, _, each in sorted(found, key=lambda one: one[:2])]
+            demonstration = Demonstration(row.id, text, _words(row_input))
+            ranked.append((-(1.0 if rating is None else rating), row.id, demonstration))
+    ranked.sort(key=lambda rank: rank[:2])
+    return [demonstration for *_, demonstration in ranked]
 
 
 def pool_of(runs: Iterable[Task], rows: Sequence[Task]) -> list[Demonstration]:
@@ -74,22 +75,22 @@ def pool_of(runs: Iterable[Task], rows: Sequence[Task]) -> list[Demonstration]:
     """
     scored = {row.id for row in rows}
     groups = {row.group for row in rows if row.split is Split.GATE} - {""}
-    kept = [run for run in runs if run.id not in scored and run.group not in groups]
-    found = leaks([*kept, *(row for row in rows if row.split is Split.GATE)])
-    near = {pair[0] for pair in (*found.same, *found.near)}
-    return rated(run for run in kept if run.id not in near)
+    candidates = [run for run in runs if run.id not in scored and run.group not in groups]
+    leaking = leaks([*candidates, *(row for row in rows if row.split is Split.GATE)])
+    near = {pair[0] for pair in (*leaking.same, *leaking.near)}
+    return rated(run for run in candidates if run.id not in near)
 
 
-def set_aside(rows: Sequence[Task], most: int = 24) -> tuple[list[Task], list[Demonstration]]:
+def set_aside(rows: Sequence[Task]) -> tuple[list[Task], list[Demonstration]]:
     """Training rows without every fifth of those that can be shown, and these as demonstrations.
 
     Few rows are all searched on, and none is shown: under ten that can be.
     """
-    able = {each.id: each for each in rated(rows)}
+    able = {demonstration.id: demonstration for demonstration in rated(rows)}
     if len(able) < 10:
         return list(rows), []
     order = sorted(able, key=lambda id: digest(["shown", id]))
-    shown = set(order[: min(most, len(able) // 5)])
+    shown = set(order[: min(24, len(able) // 5)])
     return [row for row in rows if row.id not in shown], [able[id] for id in sorted(shown)]
 
 
@@ -111,8 +112,8 @@ class Demonstrate:
 
     @property
     def identity(self) -> Json:
-        """What decides what is proposed."""
-        return ["demonstrate", [each.id for each in self.pool], sorted(self.parts), self.most]
+        """All that decides its proposals."""
+        return ["demonstrate", [shown.id for shown in self.pool], sorted(self.parts), self.most]
 
     def __call__(self, draw: Draw, rng: random.Random) -> Program | None:
         """A child with another demonstration; None if there is none to show."""
@@ -123,9 +124,9 @@ class Demonstrate:
         text = program.parts[name]
         region = rng.choice(regions(text))
         held = blocks(text[region.start : region.stop])
-        shown = [place for place, block in enumerate(held) if block.startswith(_HEAD)]
-        taken = {held[place].strip() for place in shown}
-        free = [each for each in self.pool if each.text.strip() not in taken]
+        shown = [index for index, block in enumerate(held) if block.startswith(_HEAD)]
+        texts = {held[index].strip() for index in shown}
+        free = [demonstration for demonstration in self.pool if demonstration.text.strip() not in texts]
         chosen = self._fitting(free, draw, rng)
         if chosen is None:
             return None
@@ -143,8 +144,8 @@ class Demonstrate:
         ranked = list(free)
         if wrong:
             words = _words(rng.choice(wrong).initial_state["input"])
-            seen = Counter(word for each in self.pool for word in each.words)
-            ranked.sort(key=lambda each: -_alike(words, each.words, seen, len(self.pool)))
+            counts = Counter(word for demonstration in self.pool for word in demonstration.words)
+            ranked.sort(key=lambda demonstration: -_alike(words, demonstration.words, counts, len(self.pool)))
         else:
             rng.shuffle(ranked)
         return favoured(ranked, _FAVOUR, rng)
@@ -165,32 +166,32 @@ def failing(instances: Mapping[str, float]) -> list[str]:
 
 
 def a_text(program: Program, among: Collection[str], rng: random.Random) -> str | None:
-    """A part that is no Python, drawn from `among` (from all if empty); None if there is none."""
+    """A part that is not Python, drawn from `among` (from all if empty); None if there is none."""
     names = [name for name in program.parts if not name.endswith(".py") and (not among or name in among)]
     return rng.choice(names) if names else None
 
 
 def favoured(ranked: Sequence[Item], favour: float, rng: random.Random) -> Item:
     """The first with the probability `favour`, else the next with the same one, and so on."""
-    place = 0
-    while place + 1 < len(ranked) and rng.random() > favour:
-        place += 1
-    return ranked[place]
+    rank = 0
+    while rank + 1 < len(ranked) and rng.random() > favour:
+        rank += 1
+    return ranked[rank]
 
 
 def is_demonstration(block: str) -> bool:
-    """Whether a block of a text is one of ours."""
+    """True if a block of a text is a demonstration."""
     return block.startswith(_HEAD)
 
 
-def _words(given: Json) -> frozenset[str]:
-    return frozenset(word.lower() for word in _WORD.findall(said(given)))
+def _words(row_input: Json) -> frozenset[str]:
+    return frozenset(word.lower() for word in _WORD.findall(as_text(row_input)))
 
 
-def _alike(one: Collection[str], other: Collection[str], seen: Mapping[str, int], of: int) -> float:
+def _alike(words: Collection[str], shown: Collection[str], counts: Mapping[str, int], of: int) -> float:
     """Shared words, each by how rare it is among the demonstrations, for the length of the other."""
-    shared = sum(math.log((1 + of) / (1 + seen.get(word, 0))) for word in other if word in one)
-    return shared / math.sqrt(1 + len(other))
+    shared = sum(math.log((1 + of) / (1 + counts.get(word, 0))) for word in shown if word in words)
+    return shared / math.sqrt(1 + len(shown))
 
 
 def _line(value: Json) -> str:

@@ -1,8 +1,8 @@
-"""Edits of Python text without a model: the syntax tree says where, the text is cut there and nowhere else.
+"""Edits of Python text without a model: a place is found in the syntax tree, and the text is cut there alone.
 
 Everything outside the replaced expression or statement keeps its formatting and comments.  An edit
-draws only from the generator it is given and returns None where it has nothing to work on.  These
-edits are blind: that a child parses, imports and runs is checked before it costs an evaluation.
+draws only from the generator passed to it and returns None where it has nothing to work on.  These
+edits are blind: a child is parsed, imported and run before it costs an evaluation.
 
 `number`, `operator`, `operand`, `grow`, `guard`, `shrink` and `reorder` change one program;
 `graft` and `unite` bring in parts of a second one.  `knobs` moves literal constants inside the
@@ -14,11 +14,12 @@ from __future__ import annotations
 import ast
 import random
 from collections.abc import Callable
+from functools import wraps
 
 from ..errors import InputError
 from . import operators, targets
 from .program import Program, regions
-from .source import SIMPLE, Site, Source, definitions, is_number, parsed
+from .source import SIMPLE, Site, Source, changeable, is_number, parsed
 
 Edit = Callable[[Program, Program | None, random.Random], Program | None]
 """A change of the first program, with the second as a donor where the edit takes one."""
@@ -42,24 +43,33 @@ def _python(program: Program, rng: random.Random) -> tuple[str, Source] | None:
         return None
 
 
-def number(program: Program, donor: Program | None, rng: random.Random) -> Program | None:
+def _of_source(change: Callable[[Source, random.Random], str | None]) -> Edit:
+    """An edit of one Python part of a program; `change` gives its new text, None where it finds nothing."""
+
+    @wraps(change)
+    def edit(program: Program, donor: Program | None, rng: random.Random) -> Program | None:
+        drawn = _python(program, rng)
+        text = change(drawn[1], rng) if drawn is not None else None
+        return program.with_part(drawn[0], text) if drawn is not None and text is not None else None
+
+    return edit
+
+
+@_of_source
+def number(source: Source, rng: random.Random) -> str | None:
     """Move one or more numbers, or flip a True or False."""
-    found = _python(program, rng)
-    if found is None:
-        return None
-    name, source = found
-    places = [site.node for site in source.sites() if is_number(site.node)]
-    if not places:
+    numbers = [site.node for site in source.sites() if is_number(site.node)]
+    if not numbers:
         return None
     count = 1
-    while count < len(places) and rng.random() < 0.3:
+    while count < len(numbers) and rng.random() < 0.3:
         count += 1
     changes = []
-    for node in rng.sample(places, count):
+    for node in rng.sample(numbers, count):
         assert isinstance(node, ast.Constant)
         assert isinstance(node.value, (int, float))
         changes.append((source.span(node), repr(_moved(node.value, rng))))
-    return program.with_part(name, source.cut(changes))
+    return source.spliced(changes)
 
 
 def _moved(value: int | float, rng: random.Random) -> int | float:
@@ -74,12 +84,9 @@ def _moved(value: int | float, rng: random.Random) -> int | float:
     return float(f"{drawn:.4g}")
 
 
-def operator(program: Program, donor: Program | None, rng: random.Random) -> Program | None:
+@_of_source
+def operator(source: Source, rng: random.Random) -> str | None:
     """Swap an arithmetic sign, a comparison, or `and` and `or`."""
-    found = _python(program, rng)
-    if found is None:
-        return None
-    name, source = found
     sites = [site for site in source.sites() if isinstance(site.node, (ast.BinOp, ast.Compare, ast.BoolOp))]
     if not sites:
         return None
@@ -96,19 +103,16 @@ def operator(program: Program, donor: Program | None, rng: random.Random) -> Pro
     else:
         assert isinstance(node, ast.BoolOp)
         new = ast.BoolOp(ast.Or() if isinstance(node.op, ast.And) else ast.And(), node.values)
-    return program.with_part(name, source.put(site, new))
+    return source.put(site, new)
 
 
 def _other(kinds: tuple[type, ...], now: ast.AST) -> list[type]:
     return [kind for kind in kinds if not isinstance(now, kind)]
 
 
-def operand(program: Program, donor: Program | None, rng: random.Random) -> Program | None:
+@_of_source
+def operand(source: Source, rng: random.Random) -> str | None:
     """Put another name or number in the place of one."""
-    found = _python(program, rng)
-    if found is None:
-        return None
-    name, source = found
     sites = [
         site
         for site in source.sites()
@@ -117,7 +121,7 @@ def operand(program: Program, donor: Program | None, rng: random.Random) -> Prog
     if not sites:
         return None
     site = rng.choice(sites)
-    return program.with_part(name, source.put(site, _leaf(site.names, rng)))
+    return source.put(site, _leaf(site.names, rng))
 
 
 def _leaf(names: tuple[str, ...], rng: random.Random) -> ast.expr:
@@ -144,41 +148,34 @@ def _arithmetic(source: Source) -> list[Site]:
     ]
 
 
-def grow(program: Program, donor: Program | None, rng: random.Random) -> Program | None:
+@_of_source
+def grow(source: Source, rng: random.Random) -> str | None:
     """Join a term to an expression: `e` becomes `e + term`."""
-    found = _python(program, rng)
-    if found is None or _too_large(found[1]):
-        return None
-    name, source = found
     sites = _arithmetic(source)
-    if not sites:
+    if not sites or _too_large(source):
         return None
     site = rng.choice(sites)
     new = ast.BinOp(site.node, rng.choice(_ARITHMETIC)(), _term(site.names, rng))
-    return program.with_part(name, source.put(site, new))
+    return source.put(site, new)
 
 
-def guard(program: Program, donor: Program | None, rng: random.Random) -> Program | None:
-    """Make an expression depend on a condition: `e` becomes `other if a < b else e`."""
-    found = _python(program, rng)
-    if found is None or _too_large(found[1]):
-        return None
-    name, source = found
+@_of_source
+def guard(source: Source, rng: random.Random) -> str | None:
+    """Make an expression depend on a condition: `e` becomes `alternative if a < b else e`."""
     sites = [site for site in _arithmetic(source) if site.names]
-    if not sites:
+    if not sites or _too_large(source):
         return None
     site = rng.choice(sites)
     condition = _condition(site.names, rng)
     way = rng.random()
-    other: ast.expr
+    alternative: ast.expr
     if way < 0.3:
-        other = _term(site.names, rng)
+        alternative = _term(site.names, rng)
     elif way < 0.5:
-        other = ast.UnaryOp(ast.USub(), site.node)
+        alternative = ast.UnaryOp(ast.USub(), site.node)
     else:
-        other = ast.BinOp(site.node, rng.choice(_ARITHMETIC)(), _term(site.names, rng))
-    new = ast.IfExp(condition, other, site.node)
-    return program.with_part(name, source.put(site, new))
+        alternative = ast.BinOp(site.node, rng.choice(_ARITHMETIC)(), _term(site.names, rng))
+    return source.put(site, ast.IfExp(condition, alternative, site.node))
 
 
 def _condition(names: tuple[str, ...], rng: random.Random) -> ast.expr:
@@ -203,18 +200,14 @@ def _too_large(source: Source) -> bool:
     return sum(1 for _ in ast.walk(source.tree)) > _LARGEST
 
 
-def shrink(program: Program, donor: Program | None, rng: random.Random) -> Program | None:
+@_of_source
+def shrink(source: Source, rng: random.Random) -> str | None:
     """Put a part of an expression in the place of the whole, or drop a statement."""
-    found = _python(program, rng)
-    if found is None:
-        return None
-    name, source = found
     if rng.random() < 0.25:
-        body = [(body, place) for body, place in source.statements() if len(body) > 1]
-        if body:
-            chosen, place = rng.choice(body)
-            begin, end = source.span(chosen[place])
-            return program.with_part(name, source.cut([((begin, end), "pass")]))
+        droppable = [(body, index) for body, index in source.statements() if len(body) > 1]
+        if droppable:
+            body, index = rng.choice(droppable)
+            return source.spliced([(source.span(body[index]), "pass")])
     pairs = [
         (site, child)
         for site in source.sites()
@@ -225,62 +218,47 @@ def shrink(program: Program, donor: Program | None, rng: random.Random) -> Progr
     if not pairs:
         return None
     site, child = rng.choice(pairs)
-    return program.with_part(name, source.put(site, child))
+    return source.put(site, child)
 
 
-def reorder(program: Program, donor: Program | None, rng: random.Random) -> Program | None:
+@_of_source
+def reorder(source: Source, rng: random.Random) -> str | None:
     """Swap a statement with the one after it, or repeat it."""
-    found = _python(program, rng)
-    if found is None:
+    statements = source.statements()
+    if not statements:
         return None
-    name, source = found
-    places = source.statements()
-    if not places:
-        return None
-    body, place = rng.choice(places)
-    one = body[place]
-    two = body[place + 1] if place + 1 < len(body) else None
-    if isinstance(two, SIMPLE) and source.inside(two) and rng.random() < 0.7:
-        return program.with_part(
-            name,
-            source.cut([(source.span(one), source.segment(two)), (source.span(two), source.segment(one))]),
-        )
-    begin, end = source.span(one)
-    before = source.raw[source.starts[one.lineno - 1] : begin].decode()
-    # Tabs stay tabs; what stands behind another statement on its line is repeated there.
-    text = source.segment(one) + (
-        f"; {source.segment(one)}" if before.strip() else f"\n{before}{source.segment(one)}"
-    )
-    return program.with_part(name, source.cut([((begin, end), text)]))
-
-
-def _donor(program: Program, donor: Program | None, rng: random.Random) -> tuple[str, Source, Source] | None:
-    found = _python(program, rng)
-    if found is None or donor is None or found[0] not in donor.parts:
-        return None
-    try:
-        return (*found, parsed(donor.parts[found[0]]))
-    except (SyntaxError, ValueError):
-        return None
+    body, index = rng.choice(statements)
+    statement = body[index]
+    text, span = source.segment(statement), source.span(statement)
+    after = body[index + 1] if index + 1 < len(body) else None
+    if isinstance(after, SIMPLE) and source.inside(after) and rng.random() < 0.7:
+        return source.spliced([(span, source.segment(after)), (source.span(after), text)])
+    indent = source.raw[source.starts[statement.lineno - 1] : span[0]].decode()
+    # Tabs stay tabs; a statement that shares its line with one before it is repeated on that line.
+    return source.spliced([(span, f"{text}; {text}" if indent.strip() else f"{text}\n{indent}{text}")])
 
 
 def graft(program: Program, donor: Program | None, rng: random.Random) -> Program | None:
     """Put an expression of the donor in the place of one, where all its names are known."""
-    found = _donor(program, donor, rng)
-    if found is None:
+    drawn = _python(program, rng)
+    if drawn is None or donor is None or drawn[0] not in donor.parts:
         return None
-    name, source, other = found
+    name, source = drawn
+    try:
+        donated = parsed(donor.parts[name])
+    except (SyntaxError, ValueError):
+        return None
     sites = _arithmetic(source)
-    gifts = [site.node for site in _arithmetic(other) if isinstance(site.node, (ast.BinOp, ast.IfExp))]
+    gifts = [site.node for site in _arithmetic(donated) if isinstance(site.node, (ast.BinOp, ast.IfExp))]
     if not sites or not gifts:
         return None
     site = rng.choice(sites)
-    known = [
+    fitting = [
         gift
         for gift in gifts
         if {node.id for node in ast.walk(gift) if isinstance(node, ast.Name)} <= set(site.names)
     ]
-    return program.with_part(name, source.put(site, rng.choice(known))) if known else None
+    return program.with_part(name, source.put(site, rng.choice(fitting))) if fitting else None
 
 
 def unite(program: Program, donor: Program | None, rng: random.Random) -> Program | None:
@@ -303,24 +281,21 @@ def unite(program: Program, donor: Program | None, rng: random.Random) -> Progra
             mine, its = parsed(program.parts[name]), parsed(donor.parts[name])
         except (SyntaxError, ValueError):
             continue
-        theirs = definitions(its)
+        theirs = changeable(its)
         changes = []
-        for key, node in definitions(mine).items():
+        for key, node in changeable(mine).items():
             gift = theirs.get(key)
             if gift is not None and its.segment(gift) != mine.segment(node) and rng.random() < 0.5:
                 changes.append((mine.span(node), its.segment(gift)))
-        changed = changed.with_part(name, mine.cut(changes))
+        changed = changed.with_part(name, mine.spliced(changes))
     return None if changed.parts == program.parts else changed
 
 
-def knobs(program: Program, donor: Program | None, rng: random.Random) -> Program | None:
+@_of_source
+def knobs(source: Source, rng: random.Random) -> str | None:
     """Move literal constants of the module inside the domains that their comments state."""
-    found = _python(program, rng)
-    if found is None:
-        return None
-    name, source = found
-    places: list[tuple[str, targets.Target, list[operators.Knob]]] = []
-    for constant, node in definitions(source).items():
+    tunable: list[tuple[str, targets.Target, list[operators.Knob]]] = []
+    for constant, node in changeable(source).items():
         if "." in constant or not isinstance(node, (ast.Assign, ast.AnnAssign)):
             continue
         try:
@@ -329,16 +304,16 @@ def knobs(program: Program, donor: Program | None, rng: random.Random) -> Progra
         except InputError:
             continue
         if movable:
-            places.append((constant, target, movable))
-    if not places:
+            tunable.append((constant, target, movable))
+    if not tunable:
         return None
-    constant, target, movable = rng.choices(places, [len(each[2]) for each in places])[0]
+    constant, target, movable = rng.choices(tunable, [len(knobs) for *_, knobs in tunable])[0]
     value = operators.mutate(target.value, movable, rng, strength=0.7)
-    return program.with_part(name, targets.patch(source.text, constant, value))
+    return targets.patch(source.text, constant, value)
 
 
 EDITS: dict[str, Edit] = {
     edit.__name__: edit
     for edit in (knobs, number, operator, operand, grow, guard, shrink, reorder, graft, unite)
 }
-"""Name → edit, in the order in which the bandit lists them."""
+"""Name → edit; the bandit draws by this order, so a change of it changes every search."""

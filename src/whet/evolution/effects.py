@@ -1,4 +1,4 @@
-"""What each setting of each knob is worth, by all that was run so far, and draws from that belief.
+"""The worth of each setting of each knob, by all trials so far, and draws from that belief.
 
 A search that compares whole candidates on a few hundred tasks each cannot tell a gain of two points
 from luck.  But candidates share settings: together they have tried every setting on thousands of
@@ -23,7 +23,7 @@ from ..types import Json
 from .operators import Knob, get, put
 
 MEMORY = 0.85
-"""What a generation's trials count for, one generation later."""
+"""Weight of a generation's trials, one generation later."""
 PRIOR = 0.15
 """Standard deviation of an effect before anything was run, in standard deviations of a task's score."""
 MOST_LEVELS = 7
@@ -31,7 +31,7 @@ MOST_LEVELS = 7
 
 
 class Trial(NamedTuple):
-    """What one candidate did on its probe, compared with the others of its generation."""
+    """One candidate's result on its probe, compared with the others of its generation."""
 
     levels: tuple[int, ...]
     """Its setting of each modelled knob, as a place in that knob's levels."""
@@ -60,11 +60,11 @@ def compared(
     pairs = sum(len(values) - 1 for values in tasks.values())
     squares = sum((value - means[task]) ** 2 for task, values in tasks.items() for value in values)
     variance = max(1e-6, squares / pairs) if pairs else 1.0
-    found: list[tuple[float, float, int] | None] = []
+    lifts_of: list[tuple[float, float, int] | None] = []
     for record in records:
         lifts = [value - means[task] for task, value in record.items() if value is not None]
-        found.append((sum(lifts) / len(lifts), variance, len(lifts)) if lifts else None)
-    return found
+        lifts_of.append((sum(lifts) / len(lifts), variance, len(lifts)) if lifts else None)
+    return lifts_of
 
 
 class Effects:
@@ -73,7 +73,7 @@ class Effects:
     Args:
         places: the knobs.
         start: a candidate, whose numbers are among the levels of unbounded knobs.
-        trials: what was run so far.
+        trials: all so far.
         generation: the coming one, from which the age of trials is counted.
     """
 
@@ -81,28 +81,30 @@ class Effects:
         self, places: Sequence[Knob], start: Json, trials: Sequence[Trial] = (), *, generation: int = 0
     ) -> None:
         levels = [(knob, _levels(knob, get(start, knob.path))) for knob in places]
-        self._knobs = [(knob, found) for knob, found in levels if len(found) > 1]
+        self._knobs = [(knob, settings) for knob, settings in levels if len(settings) > 1]
         self._first: list[int] = []
         width = 0
-        for _, found in self._knobs:
+        for _, settings in self._knobs:
             self._first.append(width)
-            width += len(found)
+            width += len(settings)
         self._width = width
         self._fit(trials, generation)
 
     def levels(self, candidate: Json) -> tuple[int, ...]:
         """The candidate's setting of each modelled knob; the nearest level of a number."""
-        return tuple(_nearest(found, get(candidate, knob.path)) for knob, found in self._knobs)
+        return tuple(_nearest(settings, get(candidate, knob.path)) for knob, settings in self._knobs)
 
     def scattered(self, base: Json, rng: random.Random) -> Json:
         """`base` with every modelled knob at a level drawn evenly: a point of a random design."""
-        return self._put(base, [rng.randrange(len(found)) for _, found in self._knobs])
+        return self._put(base, [rng.randrange(len(settings)) for _, settings in self._knobs])
 
     def drawn(self, base: Json, rng: random.Random) -> Json:
         """`base` with the settings that are best under one draw from the posterior."""
         noise = [rng.gauss(0.0, 1.0) for _ in range(self._width)]
         moved = _backward(self._factor, noise)
-        return self._best(base, [mean + one for mean, one in zip(self._means, moved, strict=True)])
+        return self._best(
+            base, [mean + deviation for mean, deviation in zip(self._means, moved, strict=True)]
+        )
 
     def expected(self, base: Json) -> Json:
         """`base` with the settings whose expected effects are the highest."""
@@ -117,15 +119,15 @@ class Effects:
 
     def _best(self, base: Json, effects: Sequence[float]) -> Json:
         chosen = []
-        for first, (_, found) in zip(self._first, self._knobs, strict=True):
-            chosen.append(max(range(len(found)), key=lambda level: effects[first + level]))
+        for first, (_, settings) in zip(self._first, self._knobs, strict=True):
+            chosen.append(max(range(len(settings)), key=lambda level: effects[first + level]))
         return self._put(base, chosen)
 
     def _put(self, base: Json, chosen: Sequence[int]) -> Json:
-        for (knob, found), level in zip(self._knobs, chosen, strict=True):
+        for (knob, settings), level in zip(self._knobs, chosen, strict=True):
             # A number that was tuned between two levels stays where its level is chosen again.
-            if _nearest(found, get(base, knob.path)) != level:
-                base = put(base, knob.path, found[level])
+            if _nearest(settings, get(base, knob.path)) != level:
+                base = put(base, knob.path, settings[level])
         return base
 
     def _fit(self, trials: Sequence[Trial], generation: int) -> None:
@@ -135,7 +137,7 @@ class Effects:
         # together only would else be taken for certain.
         spread = sum(trial.variance for trial in trials) / len(trials) if trials else 1.0
         scale = PRIOR**2 * spread
-        precision = [[0.0] * place + [1.0 / scale] for place in range(width)]
+        precision = [[0.0] * row_number + [1.0 / scale] for row_number in range(width)]
         right = [0.0] * width
         ages: dict[int, list[Trial]] = {}
         for trial in trials:
@@ -147,17 +149,17 @@ class Effects:
                     shares[first + level] += 1.0 / len(some)
             for trial in some:
                 weight = MEMORY ** (generation - born) * trial.tasks / spread
-                # Centred within the generation, as the lifts are: what all had in common says nothing.
+                # Centred within the generation, as the lifts are: common settings carry no information.
                 row = [-share for share in shares]
                 for first, level in zip(self._first, trial.levels, strict=True):
                     row[first + level] += 1.0
-                for place, value in enumerate(row):
+                for row_number, value in enumerate(row):
                     weighted = weight * value
                     if weighted:
-                        right[place] += weighted * trial.lift
-                        into = precision[place]
-                        for other in range(place + 1):
-                            into[other] += weighted * row[other]
+                        right[row_number] += weighted * trial.lift
+                        into = precision[row_number]
+                        for column in range(row_number + 1):
+                            into[column] += weighted * row[column]
         self._factor = _cholesky(precision)
         self._means = _backward(self._factor, _forward(self._factor, right))
 
@@ -177,22 +179,25 @@ def _levels(knob: Knob, now: Json) -> list[Json]:
             [now * factor for factor in (0.25, 0.5, 1.0, 2.0, 4.0)] if now else [-1.0, -0.1, 0.0, 0.1, 1.0]
         )
         inside = [
-            max(low if low is not None else one, min(high if high is not None else one, one)) for one in steps
+            max(low if low is not None else number, min(high if high is not None else number, number))
+            for number in steps
         ]
     else:
-        inside = [low + (high - low) * place / (MOST_LEVELS - 1) for place in range(MOST_LEVELS)]
+        inside = [low + (high - low) * step / (MOST_LEVELS - 1) for step in range(MOST_LEVELS)]
         if domain.kind == "int" and high - low < MOST_LEVELS:
             inside = list(range(math.ceil(low), math.floor(high) + 1))
     if domain.kind == "int":
-        return sorted({round(one) for one in inside})
-    return sorted({float(f"{one:.4g}") for one in inside})
+        return sorted({round(number) for number in inside})
+    return sorted({float(f"{number:.4g}") for number in inside})
 
 
 def _nearest(levels: Sequence[Json], value: Json) -> int:
     if isinstance(value, (int, float)) and not isinstance(value, bool):
-        numbers = [one for one in levels if isinstance(one, (int, float)) and not isinstance(one, bool)]
+        numbers = [
+            level for level in levels if isinstance(level, (int, float)) and not isinstance(level, bool)
+        ]
         if len(numbers) == len(levels):
-            return min(range(len(levels)), key=lambda place: abs(levels[place] - value))
+            return min(range(len(levels)), key=lambda index: abs(levels[index] - value))
     return levels.index(value)
 
 
@@ -200,12 +205,14 @@ def _cholesky(rows: Sequence[Sequence[float]]) -> list[list[float]]:
     """Lower triangle L with L·Lᵀ equal to the symmetric matrix whose lower triangle is given."""
     factor: list[list[float]] = []
     for row in rows:
-        made: list[float] = []
-        for place, value in enumerate(row[:-1]):
-            other = factor[place]
-            made.append((value - sum(a * b for a, b in zip(made, other, strict=False))) / other[-1])
-        made.append(math.sqrt(max(1e-12, row[-1] - sum(value * value for value in made))))
-        factor.append(made)
+        factor_row: list[float] = []
+        for column, value in enumerate(row[:-1]):
+            above = factor[column]
+            factor_row.append(
+                (value - sum(a * b for a, b in zip(factor_row, above, strict=False))) / above[-1]
+            )
+        factor_row.append(math.sqrt(max(1e-12, row[-1] - sum(value * value for value in factor_row))))
+        factor.append(factor_row)
     return factor
 
 
@@ -219,10 +226,10 @@ def _forward(factor: Sequence[Sequence[float]], right: Sequence[float]) -> list[
 
 def _backward(factor: Sequence[Sequence[float]], right: Sequence[float]) -> list[float]:
     """x with Lᵀ·x = right."""
-    left, solved = list(right), [0.0] * len(factor)
-    for place in range(len(factor) - 1, -1, -1):
-        solved[place] = left[place] / factor[place][-1]
-        row = factor[place]
-        for other in range(place):
-            left[other] -= row[other] * solved[place]
+    remainder, solved = list(right), [0.0] * len(factor)
+    for row_number in range(len(factor) - 1, -1, -1):
+        solved[row_number] = remainder[row_number] / factor[row_number][-1]
+        row = factor[row_number]
+        for column in range(row_number):
+            remainder[column] -= row[column] * solved[row_number]
     return solved

@@ -5,9 +5,9 @@ seeded by (seed, k).  So what is proposed does not depend on how many workers th
 done first, and a search that is stopped and replayed from its records goes on as if it had not been.
 
 A child goes through four gates, each of them cheaper than the next: its text must be new, it must
-parse, import and run, what it does on recorded calls must be new, and then it is scored.  The gates
+parse, import and run, its behaviour on recorded calls must be new, and then it is scored.  The gates
 that compare are passed in the order of proposals.  A hang costs its own timeout; a failure of the
-program is not tried again, one of the machine is (`judging.py`).
+program is not retried, one of the machine is (`judging.py`).
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ _EVERY = {**EDITS, **BLOCKS}
 _PAIRED = frozenset({"graft", "unite", "borrow"})
 """Edits that need a donor."""
 _TRIES = 16
-"""Edits tried for one proposal before it is given up: most of what fails does so for nothing."""
+"""Edits tried for one proposal before it is given up: an edit that fails mostly costs nothing."""
 _CHEAP = 0.1
-"""What a proposal that never reached the evaluator costs, in evaluations."""
+"""Cost of a proposal that never reached the evaluator, in evaluations."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchOptions:
-    """Settings of a search; all that decides what is found is here and in the population's options."""
+    """Settings of a search; these and the population's options decide its outcome."""
 
     iterations: int | None = 100
     """Proposals; None for as many as the budget lets."""
     seed: int = 42
     workers: int = 1
-    """Candidates judged at a time; has no influence on what is found."""
+    """Candidates judged at a time; without influence on the outcome."""
     in_flight: int = 8
     """Proposals between a child and the population it was drawn from; at least `workers`."""
     edits: tuple[str, ...] = tuple(EDITS)
@@ -70,7 +70,7 @@ class SearchOptions:
 
 @dataclass(slots=True)
 class Found:
-    """What a search came to."""
+    """The outcome of a search."""
 
     best: Judged
     start: Judged
@@ -83,7 +83,7 @@ class Found:
     timeouts: int
     duplicates: int
     operators: list[dict[str, Json]]
-    """What each operator and model earned (`Bandit.table`), and the last failure of one that never got anywhere."""
+    """The bandit's table, with the last failure of an arm of which no proposal could be judged."""
     cpu_seconds: float
     stopped: str
     """Why it ended: `iterations`, `budget`, `target` or `patience`."""
@@ -94,13 +94,13 @@ class Found:
         """From the best back to the start."""
         by_number = {record.number: record for record in self.records}
         line = [by_number[self.best.number]]
-        while (above := line[-1].parent) is not None:
-            line.append(by_number[above])
+        while (parent := line[-1].parent) is not None:
+            line.append(by_number[parent])
         return line
 
 
 class Turnstile:
-    """Lets proposals pass one by one, in order; everyone must pass, or those behind wait for ever."""
+    """Lets proposals pass one by one, in order; every one must pass, or those behind it wait for ever."""
 
     def __init__(self) -> None:
         self._next = 1
@@ -127,7 +127,6 @@ class _Child:
     operator: str
     draw: Draw
     program: Program | None
-    proposer: Proposes | None = None
     cost: float = _CHEAP
 
 
@@ -137,13 +136,13 @@ class Search:
 
     Args:
         start: the program to improve.
-        judge: what scores candidates.
-        population: who may have children.
+        judge: scores candidates.
+        population: the candidates that may have children.
         proposers: models and commands, each an arm of the bandit beside the edits.
         moves: rules of ours that look at how a parent fared, by the name of their arm.
-        records: where the search is recorded and replayed from.
+        records: the search is recorded in them and replayed from them.
         meter: budget, which the judge's rollouts are taken from.
-        progress: told every committed record.
+        progress: called with every committed record.
         seeds: programs judged before the first proposal and entered beside the start.
     """
 
@@ -174,7 +173,7 @@ class Search:
     """The next of them to be done."""
     _replayed: int = 0
     _rollouts: float | None = None
-    """That were left when the first proposal was made, None without a limit."""
+    """Left when the first proposal was made, None without a limit."""
     _used: int = 0
     """Rollouts of the proposals that are committed."""
     _spent: bool = False
@@ -195,14 +194,14 @@ class Search:
         arms = [
             *self._models,
             *self.moves,
-            *(each for each in self.options.edits if (each in EDITS) in python),
+            *(edit for edit in self.options.edits if (edit in EDITS) in python),
         ]
         if not arms:
             raise InputError(
                 "there is nothing to propose with: no edit fits the program. Configure a model "
                 "(llm.models in config.yaml, or OPENAI_API_KEY)."
             )
-        self._bandit = Bandit(arms)
+        self._bandit = Bandit(arms)  # the order of the arms is part of the random stream
         self._slots = asyncio.Semaphore(self.options.workers)
 
     async def run(self) -> Found:
@@ -220,6 +219,7 @@ class Search:
         try:
             while self.options.iterations is None or number < self.options.iterations:
                 number += 1
+                # Before the draw, and no further: a proposal that saw a later commit would depend on the workers.
                 if number > self.options.in_flight:
                     await self._commit(tasks, number - self.options.in_flight)
                 ended = self._over(number)
@@ -230,8 +230,8 @@ class Search:
                     break
                 work = self._replay(recorded) if recorded else self._work(self._propose(number))
                 tasks[number] = asyncio.create_task(work)
-            for left in sorted(tasks):
-                await self._commit(tasks, left)
+            for last in sorted(tasks):
+                await self._commit(tasks, last)
         finally:
             for task in tasks.values():
                 task.cancel()
@@ -243,18 +243,18 @@ class Search:
         recorded = self.records.load(0)
         judged = await self.judge.prepare(self.start)
         if recorded is None:
-            first = _Child(0, "start", Draw(_nobody(self.start), None), self.start)
+            first = _Child(0, "start", Draw(Judged(0, self.start, 0.0), None), self.start)
             recorded = self._record(first, judged, parent=None)
         self._enter(recorded)
-        for place, seed in enumerate(self.seeds, 1):
-            known = self.records.load(-place)
-            if known is None:
-                child = _Child(-place, "checkpoint", Draw(self._members[0], None, island=place), seed)
-                known = self._record(child, await self.judge.score(seed), evaluated=True)
-            self._enter(known)
+        for island, seed in enumerate(self.seeds, 1):
+            recorded = self.records.load(-island)
+            if recorded is None:
+                child = _Child(-island, "checkpoint", Draw(self._members[0], None, island=island), seed)
+                recorded = self._record(child, await self.judge.score(seed), evaluated=True)
+            self._enter(recorded)
 
     def _over(self, number: int) -> str:
-        """Why nothing more is proposed, "" if there is no reason."""
+        """The reason to propose nothing more, "" without one."""
         if self._spent:
             return "budget"
         best = self._history[-1]
@@ -267,9 +267,9 @@ class Search:
         return "patience" if patience is not None and number - best[0] > patience else ""
 
     def _affordable(self, under_way: int) -> bool:
-        """Whether the budget holds so many proposals more, each with all the rollouts that it may take.
+        """True if the budget holds so many more proposals, each with all the rollouts that it may take.
 
-        It is counted by what is committed, replayed or not, and not by what is spent: so a budget in rollouts ends
+        Committed rollouts are counted, replayed or not, and not those spent: so a budget in rollouts ends
         a search at the same proposal however many workers there are and however often it was stopped.
         """
         try:
@@ -286,8 +286,7 @@ class Search:
             allowed = [name for name in self._bandit.arms if draw.donor is not None or name not in _PAIRED]
             name = self._bandit.choose(rng, self._side(allowed, rng))
             if name in self._models:
-                proposer = self._models[name]
-                return _Child(number, name, draw, None, proposer, _CHEAP + proposer.price)
+                return _Child(number, name, draw, None, _CHEAP + self._models[name].price)
             child = self.moves[name](draw, rng) if name in self.moves else self._edited(name, draw, rng)
             if child is not None and child.shape() not in self._committed:
                 return _Child(number, name, draw, child)
@@ -295,7 +294,7 @@ class Search:
         return _Child(number, name, draw, None)
 
     def _side(self, allowed: Sequence[str], rng: random.Random) -> Sequence[str]:
-        """The proposers or the edits, where a share between them is set.
+        """The proposers or the edits, if a share between them is set.
 
         A short search ends before a bandit has learned anything, and there are a dozen edits to one model.
         """
@@ -308,11 +307,12 @@ class Search:
         donor = draw.donor.program if draw.donor else None
         child = _EVERY[name](draw.parent.program, donor, rng)
         if child is not None and rng.random() < self.options.second:
-            more = rng.choice([each for each in self.options.edits if each not in _PAIRED] or [name])
-            child = _EVERY[more](child, donor, rng) or child
+            second = rng.choice([edit for edit in self.options.edits if edit not in _PAIRED] or [name])
+            child = _EVERY[second](child, donor, rng) or child
         return child
 
     async def _replay(self, record: Record) -> Record:
+        # A replayed proposal passes too: those behind it, which are new, wait for it.
         for turnstile in (self._texts, self._acts):
             await turnstile.wait(record.number)
             turnstile.leave(record.number)
@@ -325,18 +325,18 @@ class Search:
 
     async def _work(self, child: _Child) -> Record:
         """All gates of one child; whatever happens, it passes both turnstiles."""
-        judged = await self._ask(child, child.proposer) if child.proposer is not None else None
+        proposer = self._models.get(child.operator)
+        failed = await self._ask(child, proposer) if proposer is not None else None
         await self._texts.wait(child.number)
-        fresh = self._fresh(child)
+        fresh = self._fresh(child.program)
         self._texts.leave(child.number)
-        if not fresh or child.program is None:
+        refused = unreadable(child.program, self.options.max_length) if child.program and fresh else None
+        if child.program is None or not fresh or refused is not None:
             await self._gate(child.number, "")
+            if refused is not None:
+                return self._record(child, Judgement(failure=refused))
             status = "nothing" if child.program is None else "duplicate"
-            return self._record(child, judged or Judgement(), status=status, parts=None)
-        refused = unreadable(child.program, self.options.max_length)
-        if refused is not None:
-            await self._gate(child.number, "")
-            return self._record(child, Judgement(failure=refused))
+            return self._record(child, failed or Judgement(), status=status, parts=None)
         # Slots are taken in the order of proposals: whoever holds one waits only for those before it.
         async with self._slots, self.judge.bench(child.program) as bench:
             try:
@@ -361,10 +361,10 @@ class Search:
         return self._record(child, judged, behaviour=behaviour, evaluated=True, rollouts=bench.rollouts)
 
     async def _ask(self, child: _Child, proposer: Proposes) -> Judgement | None:
-        """Let a model or a command make the child; what went wrong, None if nothing did.
+        """Let a model or a command make the child; the failure if it cannot.
 
-        Calls under way have set aside more than they take, so one that does not fit waits for them: the budget
-        is spent when it still does not and there are none.
+        Calls under way have set aside more than they take, so a call that does not fit waits for them: the budget
+        is spent when it still does not fit and there are none.
         """
         failed: Judgement | None = None
         while True:
@@ -381,6 +381,7 @@ class Search:
                 self._spent = True
                 failed = Judgement(failure=f"not asked: {error}")
             self._asking -= 1
+            # A fresh event: those that wait for the next answer must not be woken by this one.
             self._answered.set()
             self._answered = asyncio.Event()
             return failed
@@ -394,19 +395,17 @@ class Search:
         self._acts.leave(number)
         return twin
 
-    def _fresh(self, child: _Child) -> bool:
-        if child.program is None:
+    def _fresh(self, program: Program | None) -> bool:
+        """True the first time that a text passes."""
+        if program is None or program.shape() in self._shapes:
             return False
-        shape = child.program.shape()
-        if shape in self._shapes:
-            return False
-        self._shapes.add(shape)
+        self._shapes.add(program.shape())
         return True
 
-    def _record(self, child: _Child, judged: Judgement, **more: Any) -> Record:
-        """The record of a child, with `more` in the place of what would stand there."""
+    def _record(self, child: _Child, judged: Judgement, **overrides: Any) -> Record:
+        """The record of a child; `overrides` take the place of its usual fields."""
         program, donor = child.program, child.draw.donor
-        known: dict[str, Any] = {
+        usual: dict[str, Any] = {
             "number": child.number,
             "operator": child.operator,
             "status": "scored" if judged.score is not None else "failed",
@@ -417,9 +416,9 @@ class Search:
             "id": program.id if program else "",
             "shape": program.shape() if program else "",
             "cost": child.cost,
-            **{each.name: getattr(judged, each.name) for each in fields(judged)},
+            **{part.name: getattr(judged, part.name) for part in fields(judged)},
         }
-        return Record(**{**known, **more})
+        return Record(**{**usual, **overrides})
 
     async def _commit(self, tasks: dict[int, asyncio.Task[Record]], number: int) -> None:
         record = await tasks.pop(number)
@@ -429,7 +428,7 @@ class Search:
     def _enter(self, record: Record) -> None:
         """Make a record part of the search: the only place where its state changes for later proposals."""
         self.records.save(record)
-        # What evaluators said is kept by the log, and by the population of those that may be asked about.
+        # Artifacts stay in the log, and in the population of those that a model may be asked about.
         self._entered.append(replace(record, artifacts={}))
         self._committed.add(record.shape)
         self._shapes.add(record.shape)
@@ -438,12 +437,20 @@ class Search:
         gain = None
         improved = False
         if record.status == "scored" and record.parts is not None and record.score is not None:
-            judged = _judged(record, self.start.main)
-            above = self._members.get(record.parent) if record.parent is not None else None
-            improved = above is not None and record.score > above.score
+            parent = self._members.get(record.parent) if record.parent is not None else None
+            improved = parent is not None and record.score > parent.score
             if not self._history or record.score > self._history[-1][1]:
                 gain = record.score - self._history[-1][1] if self._history else None
                 self._history.append((record.number, record.score))
+            judged = Judged(
+                number=record.number,
+                program=Program(record.parts, self.start.main),
+                score=record.score,
+                metrics=record.metrics,
+                instances=record.instances,
+                artifacts=record.artifacts,
+                island=record.island,
+            )
             self._members[record.number] = replace(judged, artifacts={})
             self.population.add(judged)
         if record.number > 0:
@@ -470,27 +477,10 @@ class Search:
         )
 
     def _why(self, row: Mapping[str, Json]) -> dict[str, Json]:
-        """The last failure of an operator of which nothing could be judged."""
+        """The last failure of an arm of which no proposal could be judged."""
         if not row["tried"] or row["evaluated"]:
             return {}
-        failures = [one.failure for one in self._entered if one.operator == row["name"] and one.failure]
+        failures = [
+            record.failure for record in self._entered if record.operator == row["name"] and record.failure
+        ]
         return {"failure": failures[-1]} if failures else {}
-
-
-def _judged(record: Record, main: str) -> Judged:
-    assert record.score is not None
-    return Judged(
-        number=record.number,
-        program=Program(record.parts or {}, main),
-        score=record.score,
-        metrics=record.metrics,
-        instances=record.instances,
-        artifacts=record.artifacts,
-        parent=record.parent,
-        operator=record.operator,
-        island=record.island,
-    )
-
-
-def _nobody(program: Program) -> Judged:
-    return Judged(0, program, 0.0)

@@ -3,21 +3,26 @@
 Starting at the target, names are followed to where they are bound: through relative imports,
 re-exports, star imports, module attributes, class bodies, decorators, defaults, f-strings and calls of
 constructors.  Of every module on the way only the needed top-level statements are kept, as they stand,
-in the same package layout.  Nothing is imported.  What cannot be told without running the code is
-not guessed: it is listed with the reason (`Slice.unsure`).
+in the same package layout.  Nothing is imported, and nothing is guessed: a dependency that only shows when the
+code runs is listed with the reason (`Slice.unsure`).
 """
 
 from __future__ import annotations
 
 import ast
+import builtins
+import copy
 import json
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..errors import InputError, NotFoundError
+from ..repository.files import STAGED
+from ..repository.modules import Module, Repository
+from ..repository.syntax import FunctionNode, last_name, string
 from .marks import Mark, is_mark, marks
-from .modules import STAGED, Module, Repository, installed, strings
 
 _DYNAMIC = {
     "eval": "runs text as code",
@@ -29,12 +34,9 @@ _DYNAMIC = {
 }
 
 
-_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-
-
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """A target with what it needs."""
+    """A target with its dependencies."""
 
     mark: Mark
     entry: str
@@ -46,16 +48,16 @@ class Slice:
     requirements: tuple[str, ...]
     """Installed packages that it imports."""
     unsure: tuple[str, ...]
-    """What could not be followed, and why."""
+    """Each thing that could not be followed, and why."""
 
 
 @dataclass(slots=True)
 class _Taken:
-    """What is taken of one module."""
+    """The part of one module that is taken."""
 
     statements: set[int] = field(default_factory=set)
     names: set[str] = field(default_factory=set)
-    """Names that were asked for, to cut imports down to."""
+    """Names that are needed, to cut imports down to."""
     stars: dict[int, set[str]] = field(default_factory=dict)
     """Statement → names that its star import must bring."""
     whole: bool = False
@@ -71,8 +73,9 @@ def extract(root: Path) -> tuple[list[Slice], list[Mark], dict[str, str]]:
         InputError: `root` is not a folder.
     """
     repository = Repository(root.resolve())
-    found = marks(repository)
-    return [slice_of(repository, mark) for mark in found if mark.qualname], found, repository.problems
+    targets = marks(repository)
+    slices = [slice_of(repository, mark) for mark in targets if mark.qualname]
+    return slices, targets, repository.problems
 
 
 def slice_of(repository: Repository, mark: Mark) -> Slice:
@@ -105,18 +108,18 @@ class _Slicer:
         self._queue: list[tuple[Module, int]] = []
 
     def of(self, module: Module) -> _Taken:
-        """What is taken of a module so far; taking anything takes its packages' `__init__` files, emptied."""
+        """The part of a module taken so far; taking anything takes its packages' `__init__` files, emptied."""
         if module.path not in self.taken:
             self.taken[module.path] = _Taken()
             self.modules[module.path] = module
         return self.taken[module.path]
 
     def need(self, module: Module, name: str) -> None:
-        """Take what binds a top-level name of a module, and what changes it later."""
-        taken = self.of(module)
-        if name in taken.names:
+        """Take the statements that bind a top-level name of a module, and those that change it later."""
+        part = self.of(module)
+        if name in part.names:
             return
-        taken.names.add(name)
+        part.names.add(name)  # before anything is followed: modules may import each other in a circle
         self.order.append(f"{module.name}:{name}")
         bound = module.bindings.get(name)
         if bound:
@@ -125,11 +128,14 @@ class _Slicer:
                 if binding.module is not None:
                     self._follow(module, binding.module, binding.name)
             foreign = any(
-                each.module and self._find(module, each.module, each.name) is None for each in bound
+                binding.module
+                and not self.repository.find(binding.module, module)
+                and not self.repository.find(binding.imported, module)
+                for binding in bound
             )
             for index in module.touching(name):
                 # `@whet.trace` of an installed package puts nothing into it that the target would see.
-                if not (foreign and isinstance(module.tree.body[index], _DEFINITIONS)):
+                if not (foreign and isinstance(module.tree.body[index], FunctionNode | ast.ClassDef)):
                     self._take(module, index)
             return
         submodule = self.repository.find(f"{module.name}.{name}", module) if module.package else None
@@ -139,7 +145,7 @@ class _Slicer:
         for index, star in module.stars:
             source = self.repository.find(star, module)
             if source is None or self._offers(source, name, set()):
-                taken.stars.setdefault(index, set()).add(name)
+                part.stars.setdefault(index, set()).add(name)
                 self._take(module, index)
                 if source is not None:
                     self.need(source, name)
@@ -152,46 +158,42 @@ class _Slicer:
         elif name not in ("__file__", "__name__", "__doc__"):
             self.unsure.append(f"{module.path.as_posix()}: nothing binds {name}")
 
-    def _find(self, near: Module, name: str, member: str | None) -> Module | None:
-        """The module of ours that an import names, or is imported from."""
-        found = self.repository.find(name, near)
-        return found or (self.repository.find(f"{name}.{member}", near) if member else None)
-
-    def _offers(self, module: Module, name: str, seen: set[str]) -> bool:
+    def _offers(self, module: Module, name: str, visited: set[str]) -> bool:
         """True if a star import of the module brings the name."""
-        if module.name in seen:
+        if module.name in visited:
             return False
-        seen.add(module.name)
+        visited.add(module.name)
         if name in module.bindings:
             return True
         sources = (self.repository.find(star, module) for _, star in module.stars)
-        return any(source is not None and self._offers(source, name, seen) for source in sources)
+        return any(source is not None and self._offers(source, name, visited) for source in sources)
 
     def _foreign(self, module: str) -> None:
-        if installed(module):
-            self.requirements.add(module.split(".")[0])
+        package = module.split(".")[0]
+        if package not in sys.stdlib_module_names:
+            self.requirements.add(package)
 
     def _take(self, module: Module, index: int) -> None:
-        taken = self.of(module)
-        if index not in taken.statements:
-            taken.statements.add(index)
+        part = self.of(module)
+        if index not in part.statements:
+            part.statements.add(index)
             self._queue.append((module, index))
 
     def _follow(self, near: Module, name: str, member: str | None) -> None:
         """Go to the module that an import names."""
-        found = self.repository.find(name, near)
-        if found is None:
+        module = self.repository.find(name, near)
+        if module is None:
             self._foreign(name)
             return
         if member is None:
-            self.of(found)
+            self.of(module)
             return
-        inner = self.repository.find(f"{name}.{member}", near) if found.package else None
-        if inner is not None and member not in found.bindings:
-            self.of(found)
+        inner = self.repository.find(f"{name}.{member}", near) if module.package else None
+        if inner is not None and member not in module.bindings:
+            self.of(module)
             self.of(inner)
         else:
-            self.need(found, member)
+            self.need(module, member)
 
     def work(self) -> None:
         """Follow references until there are no new ones."""
@@ -203,49 +205,42 @@ class _Slicer:
                 if name in module.bindings:
                     self.need(module, name)
                     self._attributes(module, statement, name)
-                elif module.stars and not hasattr(__builtins__, name) and name not in _BUILTINS:
+                elif module.stars and not hasattr(builtins, name):
                     self.need(module, name)
             for node in ast.walk(statement):
                 if isinstance(node, (ast.Import, ast.ImportFrom)) and node is not statement:
                     self._inner_import(module, statement, node)
 
     def _attributes(self, module: Module, statement: ast.stmt, name: str) -> None:
-        """Where a name is a module of ours, take what is used of it."""
+        """Take the attributes used of a name that is a module of ours."""
         for binding in module.bindings[name]:
-            if binding.module is None:
-                continue
-            full = binding.module if binding.name is None else f"{binding.module}.{binding.name}"
-            found = self.repository.find(full, module)
-            if found is None:
-                continue
-            chains, bare = module.chains(statement, name)
-            if bare:
-                self._whole(found, f"{module.path.as_posix()} hands the module {full} on as a value")
-            for chain in sorted(chains):
-                self._chain(module, found, full, chain.split("."))
+            imported = self.repository.find(binding.imported, module)
+            if imported is not None:
+                if module.chains(statement, name)[1]:
+                    why = f"{module.path.as_posix()} hands the module {binding.imported} on as a value"
+                    self._whole(imported, why)
+                self._used(module, statement, name, imported, binding.imported)
 
-    def _chain(self, near: Module, found: Module, full: str, parts: list[str]) -> None:
+    def _chain(self, near: Module, module: Module, full: str, parts: list[str]) -> None:
         """`parts[0]` of a module is a submodule or a name; go down to the name."""
-        inner = self.repository.find(f"{full}.{parts[0]}", near) if found.package else None
-        if inner is not None and parts[0] not in found.bindings:
-            self.of(found)
+        inner = self.repository.find(f"{full}.{parts[0]}", near) if module.package else None
+        if inner is not None and parts[0] not in module.bindings:
+            self.of(module)
             self.of(inner)
             if len(parts) > 1:
                 self._chain(near, inner, f"{full}.{parts[0]}", parts[1:])
             return
-        self.need(found, parts[0])
-        for binding in found.bindings.get(parts[0], ()):
-            target = binding.module and self.repository.find(
-                binding.module if binding.name is None else f"{binding.module}.{binding.name}", found
-            )
-            if target and len(parts) > 1:
+        self.need(module, parts[0])
+        for binding in module.bindings.get(parts[0], ()):
+            target = self.repository.find(binding.imported, module)
+            if target is not None and len(parts) > 1:
                 self.need(target, parts[1])
 
     def _whole(self, module: Module, why: str) -> None:
-        taken = self.of(module)
-        if taken.whole:
+        part = self.of(module)
+        if part.whole:
             return
-        taken.whole = True
+        part.whole = True
         self.unsure.append(f"{why}: all of {module.name} is taken")
         for name in list(module.bindings):
             self.need(module, name)
@@ -267,45 +262,49 @@ class _Slicer:
                         )
             return
         for alias in node.names:
-            found = self.repository.find(alias.name, module)
-            if found is None:
+            imported = self.repository.find(alias.name, module)
+            if imported is None:
                 self._foreign(alias.name)
                 continue
-            self.of(found)
+            self.of(imported)
             top = alias.name if alias.asname else alias.name.split(".")[0]
             start = self.repository.find(top, module)
             if start is not None:
                 self._used(module, statement, alias.asname or top, start, top)
 
-    def _used(self, module: Module, statement: ast.stmt, name: str, found: Module, full: str) -> None:
+    def _used(self, module: Module, statement: ast.stmt, name: str, imported: Module, full: str) -> None:
         for chain in sorted(module.chains(statement, name)[0]):
-            self._chain(module, found, full, chain.split("."))
+            self._chain(module, imported, full, chain.split("."))
 
     def _dynamic(self, module: Module, statement: ast.stmt) -> None:
-        """Say what depends on run time, and take the files that a statement names."""
+        """Note each call that depends on run time, and take the files that a statement names."""
+        where = f"{module.path.as_posix()}:{statement.lineno}"
+        # The file that `@whet.trace("runs.db")` names is written, not read.
+        decorators = {
+            id(node) for mark in getattr(statement, "decorator_list", ()) for node in ast.walk(mark)
+        }
         for node in ast.walk(statement):
-            if not isinstance(node, ast.Call):
-                continue
-            called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-            if called not in _DYNAMIC or (
-                called in ("eval", "exec") and isinstance(node.func, ast.Attribute)
-            ):
-                continue
-            first = node.args[0] if node.args else None
-            plain = first.value if isinstance(first, ast.Constant) and isinstance(first.value, str) else None
-            named = (
-                self.repository.find(plain, module) if plain and called.endswith("import_module") else None
-            )
-            if named is not None:
-                self._whole(named, f"{module.path.as_posix()}:{statement.lineno} imports by name")
-            elif not (plain and called.endswith("import_module")):
-                where = f"{module.path.as_posix()}:{statement.lineno}"
-                self.unsure.append(f"{where}: {called}() {_DYNAMIC[called]}")
-        for text in strings([_undecorated(statement)]):
-            self._file(module, text)
-        for node in ast.walk(statement):
-            if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
-                self._file(module, "/".join(_pieces(node)))
+            text = string(node)
+            if text is not None and len(text) < 256 and id(node) not in decorators:
+                self._file(module, text)
+            elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
+                self._file(module, "/".join(_joined(node)))
+            elif isinstance(node, ast.Call) and not isinstance(node.func, ast.Call):
+                called = last_name(node.func)
+                # `model.eval()` and `cursor.exec()` are methods of something else.
+                if called in _DYNAMIC and not (
+                    called in ("eval", "exec") and isinstance(node.func, ast.Attribute)
+                ):
+                    self._called(module, node, called, where)
+
+    def _called(self, module: Module, call: ast.Call, name: str, where: str) -> None:
+        imported = string(call.args[0]) if call.args and name.endswith("import_module") else None
+        if not imported:
+            self.unsure.append(f"{where}: {name}() {_DYNAMIC[name]}")
+            return
+        source = self.repository.find(imported, module)
+        if source is not None:
+            self._whole(source, f"{where} imports by name")
 
     def _file(self, module: Module, text: str) -> None:
         """Take a data file that a string names, from the module's folder or from the repository's."""
@@ -336,53 +335,47 @@ class _Slicer:
 
     def _without_marks(self, module: Module, statement: ast.stmt) -> ast.stmt:
         """The statement without `@whet.evolve`: the staged copy needs no whet."""
-        if not any(_marked(module, node) for node in ast.walk(statement)):
+        if not any(_marks_in(module, statement)):
             return statement
-        copy = ast.parse(ast.unparse(statement)).body[0]
-        for node in ast.walk(copy):
-            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-                node.decorator_list = [each for each in node.decorator_list if not is_mark(module, each)]
-        return copy
+        bare = copy.deepcopy(statement)
+        for node in ast.walk(bare):
+            if isinstance(node, FunctionNode | ast.ClassDef):
+                node.decorator_list = [mark for mark in node.decorator_list if not is_mark(module, mark)]
+        return bare
 
     # -- writing ------------------------------------------------------------------------------
 
     def result(self, mark: Mark, module: Module) -> Slice:
-        """What was gathered, as files."""
+        """Everything that was taken, as files."""
         files: dict[str, str | bytes] = {}
-        for path, taken in self.taken.items():
-            each = self.modules[path]
-            place = self._place(each)
-            files[place] = "".join(self._written(each, taken))
-            for above in list(Path(place).parents)[:-1]:
-                init = (above / "__init__.py").as_posix()
-                real = self.repository.base(self.repository.root / each.path) / init
-                if real.is_file():
+        for path, part in self.taken.items():
+            base = self.repository.base(self.repository.root / path)
+            staged = (self.repository.root / path).relative_to(base)
+            files[staged.as_posix()] = "".join(self._written(self.modules[path], part))
+            for package in list(staged.parents)[:-1]:
+                init = (package / "__init__.py").as_posix()
+                if (base / init).is_file():
                     files.setdefault(init, "")
         files.update({name: content for name, content in self.data.items() if name not in files})
+        uses_whet = any(isinstance(text, str) and "whet" in text for text in files.values())
         return Slice(
             mark,
             f"{module.name}:{mark.qualname}",
             dict(sorted(files.items())),
             tuple(self.order),
-            tuple(sorted(self.requirements - {"whet"} if not self._uses_whet(files) else self.requirements)),
+            tuple(sorted(self.requirements if uses_whet else self.requirements - {"whet"})),
             tuple(dict.fromkeys(self.unsure)),
         )
 
-    def _uses_whet(self, files: dict[str, str | bytes]) -> bool:
-        return any(isinstance(text, str) and "whet" in text for text in files.values())
-
-    def _place(self, module: Module) -> str:
-        path = self.repository.root / module.path
-        return path.relative_to(self.repository.base(path)).as_posix()
-
-    def _written(self, module: Module, taken: _Taken) -> Iterator[str]:
+    def _written(self, module: Module, part: _Taken) -> Iterator[str]:
         for index, statement in enumerate(module.tree.body):
             if isinstance(statement, ast.ImportFrom) and statement.module == "__future__":
+                # Always: it changes how the statements after it are compiled.
                 yield module.source(index)
-            elif index not in taken.statements:
+            elif index not in part.statements:
                 continue
             elif isinstance(statement, (ast.Import, ast.ImportFrom)):
-                yield from _cut(statement, taken.names, taken.stars.get(index, set()))
+                yield from _cut(statement, part.names, part.stars.get(index, set()))
             else:
                 yield self._unmarked(module, index)
 
@@ -390,99 +383,82 @@ class _Slicer:
         """The statement as it stands, with the lines of `@whet.evolve` cut out."""
         text = module.source(index)
         statement = module.tree.body[index]
-        last = statement.end_lineno or statement.lineno
-        first = last - text.count("\n") + 1
-        lines = text.splitlines(keepends=True)
-        for node in ast.walk(statement):
-            if _marked(module, node):
-                assert isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))
-                for each in node.decorator_list:
-                    if is_mark(module, each):
-                        for line in range(each.lineno, (each.end_lineno or each.lineno) + 1):
-                            lines[line - first] = ""
+        # Not `splitlines`, which also splits at form feeds; a module's text has line feeds alone.
+        lines = [f"{line}\n" for line in text.split("\n")[:-1]]
+        first = (statement.end_lineno or statement.lineno) - len(lines) + 1
+        for mark in _marks_in(module, statement):
+            for number in range(mark.lineno, (mark.end_lineno or mark.lineno) + 1):
+                lines[number - first] = ""
         return "".join(lines)
 
 
-def _undecorated(statement: ast.stmt) -> ast.stmt:
-    """A definition without decorators: the file that `@whet.trace("runs.db")` names is written, not read."""
-    if not isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-        return statement
-    copy = ast.parse(ast.unparse(statement)).body[0]
-    assert isinstance(copy, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))
-    copy.decorator_list = []
-    return copy
+def _marks_in(module: Module, statement: ast.stmt) -> Iterator[ast.expr]:
+    """The decorators `@whet.evolve` of a definition and of those inside it."""
+    for node in ast.walk(statement):
+        if isinstance(node, FunctionNode | ast.ClassDef):
+            yield from (mark for mark in node.decorator_list if is_mark(module, mark))
 
 
-_BUILTINS = frozenset(dir(__builtins__) if not isinstance(__builtins__, dict) else __builtins__)
-
-
-def _marked(module: Module, node: ast.AST) -> bool:
-    if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-        return False
-    return any(is_mark(module, each) for each in node.decorator_list)
-
-
-def _pieces(node: ast.expr) -> Iterator[str]:
-    """The strings that a path is put together of: `Path(__file__).parent / "data" / "x.json"`."""
+def _joined(node: ast.expr) -> Iterator[str]:
+    """The strings that a path is joined from: `Path(__file__).parent / "data" / "x.json"`."""
     if isinstance(node, ast.BinOp):
-        yield from _pieces(node.left)
-        yield from _pieces(node.right)
-    elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-        yield node.value
+        yield from _joined(node.left)
+        yield from _joined(node.right)
+    elif (text := string(node)) is not None:
+        yield text
 
 
 def _cut(statement: ast.Import | ast.ImportFrom, names: set[str], stars: set[str]) -> Iterator[str]:
     """An import with only the names that are needed; a star becomes the names it must bring."""
-    kept = []
+    aliases = []
     for alias in statement.names:
         if alias.name == "*":
-            kept += [ast.alias(name) for name in sorted(stars)]
+            aliases += [ast.alias(name) for name in sorted(stars)]
         elif (
             alias.asname
             or (alias.name if isinstance(statement, ast.ImportFrom) else alias.name.split(".")[0])
         ) in names:
-            kept.append(alias)
-    if kept:
+            aliases.append(alias)
+    if aliases:
         if isinstance(statement, ast.ImportFrom):
-            new: ast.stmt = ast.ImportFrom(statement.module, kept, statement.level)
+            new: ast.stmt = ast.ImportFrom(statement.module, aliases, statement.level)
         else:
-            new = ast.Import(kept)
+            new = ast.Import(aliases)
         yield ast.unparse(new) + "\n"
 
 
-def stage(found: Slice, folder: Path) -> Path:
-    """Write a slice into a folder of its own below `folder`, with a `target.json` that says what it is.
+def stage(sliced: Slice, parent: Path) -> Path:
+    """Write a slice into a folder of its own below `parent`, with a `target.json` that describes it.
 
     The folder has the target's name; where another target has that name too, it has the entry's.
     """
-    place = folder / found.mark.name.replace("/", "_")
-    known = place / "target.json"
-    if known.is_file() and json.loads(known.read_text(encoding="utf-8")).get("entry") != found.entry:
-        place = folder / found.entry.replace(":", ".")
-    for name, content in found.files.items():
-        path = place / name
+    folder = parent / sliced.mark.name.replace("/", "_")
+    described_before = folder / "target.json"
+    if described_before.is_file():
+        before = json.loads(described_before.read_text(encoding="utf-8"))
+        if before.get("entry") != sliced.entry:
+            folder = parent / sliced.entry.replace(":", ".")
+    for name, content in sliced.files.items():
+        path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        if isinstance(content, bytes):
-            path.write_bytes(content)
-        else:
-            path.write_text(content, encoding="utf-8")
-    (place / STAGED).touch()
-    (place / "target.json").write_text(json.dumps(described(found), indent=2), encoding="utf-8")
-    return place
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    (folder / STAGED).touch()
+    (folder / "target.json").write_text(json.dumps(described(sliced), indent=2), encoding="utf-8")
+    return folder
 
 
-def described(found: Slice) -> dict[str, object]:
+def described(sliced: Slice) -> dict[str, object]:
     """A slice as JSON, without the files' content."""
     return {
-        "name": found.mark.name,
-        "kind": found.mark.kind,
-        "metric": found.mark.metric,
-        "path": found.mark.path,
-        "line": found.mark.line,
-        "how": found.mark.how,
-        "entry": found.entry,
-        "files": sorted(found.files),
-        "dependencies": list(found.dependencies),
-        "requirements": list(found.requirements),
-        "not_followed": list(found.unsure),
+        "name": sliced.mark.name,
+        "kind": sliced.mark.kind,
+        "metric": sliced.mark.metric,
+        "path": sliced.mark.path,
+        "line": sliced.mark.line,
+        "how": sliced.mark.how,
+        "entry": sliced.entry,
+        "files": sorted(sliced.files),
+        "dependencies": list(sliced.dependencies),
+        "requirements": list(sliced.requirements),
+        "not_followed": list(sliced.unsure),
     }

@@ -1,8 +1,8 @@
 """Functions marked with `@whet.evolve` in this process: cut out as text, and called as candidates in the sandbox.
 
-The agent around a function stays where it is; only what a candidate has made of the function runs elsewhere, and is
-called by JSON.  What cannot cross so is refused with the reason.  Each call has a process of its own, so that
-what a candidate remembers cannot reach from one rollout into another.
+The agent around a function stays in its process; only the candidate's function runs elsewhere, and is called by
+JSON.  A value that JSON cannot carry is refused with the reason.  Each call has a process of its own, so that
+nothing a candidate remembers reaches from one rollout into another.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from .agent import Agent
 from .holding import CallFailed
 from .program import Program
 
+_CALLS_AT_ONCE = 2
 _IDLE_SECONDS = 10.0
 """After so long without a call the processes end; the next call starts them again."""
 
@@ -37,20 +38,17 @@ class Functions:
 
     Args:
         sandbox: where candidates run; `Local()` for code that one trusts.
-        workers: calls at a time.
-        raising: what a call that came to nothing raises.
+        raising: makes the exception that a failed call raises.
     """
 
     def __init__(
         self,
         sandbox: Sandbox | Local | None = None,
         *,
-        workers: int = 2,
         raising: Callable[[Failure], Exception] = CallFailed,
     ) -> None:
         self._raising = raising
         self.sandbox = sandbox or Sandbox(limits=Limits(wall_seconds=10.0, cpu_seconds=10.0, processes=64))
-        self._workers = workers
         self._agents: weakref.WeakKeyDictionary[Callable[..., Any], Agent] = weakref.WeakKeyDictionary()
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -104,7 +102,7 @@ class Functions:
         """Make sure that there is a sandbox here, from any thread.
 
         Raises:
-            SandboxError: there is none, or an attack on it succeeded; says how to mend it.
+            SandboxError: there is none, or an attack on it succeeded; names the fix.
         """
         asyncio.run_coroutine_threadsafe(require(self.sandbox), self._running()).result()
 
@@ -146,14 +144,14 @@ class Functions:
         if self._closing is not None:
             self._closing.cancel()
         if self._pool is None:
-            self._pool = Pool(self.sandbox, workers=self._workers)
+            self._pool = Pool(self.sandbox, workers=_CALLS_AT_ONCE)
         self._calls += 1
         try:
             return await self._pool.call(files, f"{RUNNER}:call", args)
         finally:
             self._calls -= 1
             if not self._calls:
-                # Nobody says when the last rollout is over: a gate follows the search, and live traffic the gate.
+                # There is no last rollout: a gate follows the search, and live traffic the gate.
                 self._closing = asyncio.get_running_loop().call_later(_IDLE_SECONDS, self._close)
 
     def _close(self) -> None:
@@ -168,7 +166,7 @@ class Functions:
 
 
 def _raised(failure: Failure) -> Exception:
-    """What the agent around a released function would have caught if it ran in the agent's process."""
+    """The exception that a released function would have raised in the agent's own process."""
     if failure.fault is Fault.SANDBOX:
         return SandboxError(failure.message)
     if failure.type == "CannotCross":
@@ -180,7 +178,7 @@ def _raised(failure: Failure) -> Exception:
 
 
 _served = Functions(raising=_raised)
-"""For what a server has released."""
+"""For the functions that a server has released."""
 
 
 def isolated(version: Version, original: Callable[..., Any]) -> Callable[..., Any]:
@@ -197,7 +195,7 @@ def isolated(version: Version, original: Callable[..., Any]) -> Callable[..., An
 
 
 def refusal(handle: object) -> str:
-    """Why no candidate can stand for what a program declares, a method for instance; "" where one can."""
+    """Why no candidate can take the place of a declared function, a method for instance; "" where one can."""
     if isinstance(handle, Function):
         try:
             Functions().text(handle)

@@ -10,31 +10,26 @@ from contextvars import ContextVar
 from typing import Any
 
 from ..env import Env, StepResult
-from ..errors import EnvError, WhetError
-from ..faults import fault_of
+from ..errors import EnvError
+from ..policy import Action, Policy
 from ..sandbox import Result
 from ..types import Bundle, Failure, Fault, Json, Task
 
 
 class CallFailed(Exception):
-    """A call of a candidate that came to nothing; `failure` says why, and whose fault it was."""
+    """A call of a candidate that failed; `failure` says why, and whose fault it was."""
 
     def __init__(self, failure: Failure) -> None:
         super().__init__(f"{failure.type}: {failure.message}")
         self.failure = failure
 
 
-def refused(error: WhetError) -> CallFailed:
-    """A candidate that cannot be put in place."""
-    return CallFailed(Failure(fault_of(error), type(error).__name__, str(error)))
-
-
 _episode: ContextVar[OneAnswer | None] = ContextVar("whet_one_answer", default=None)
-"""The episode that is under way in this rollout: how a policy says what its call was like."""
+"""The episode of this rollout, in which a policy notes how its call went."""
 
 
 class OneAnswer:
-    """An Env of one step: the observation is the task's initial state, and whatever is answered ends it."""
+    """An Env of one step: the observation is the task's initial state, and any action ends the episode."""
 
     def __init__(self) -> None:
         self.meta: dict[str, Json] = {}
@@ -53,7 +48,7 @@ class OneAnswer:
 
 
 class Live:
-    """What is open of one candidate, by the name of what is called; one call at a time."""
+    """The open process of one candidate, by the name of what is called in it; one call at a time."""
 
     def __init__(self) -> None:
         self.lock = asyncio.Lock()
@@ -62,51 +57,54 @@ class Live:
         """The call that ended a process: its answer to all further calls, which would cost a timeout each."""
         self.expected: deque[tuple[str, Json]] = deque()
         """Name and input of the calls to come, in their order; those of one name in a row may be sent together."""
-        self.ahead: dict[str, deque[tuple[Json, Result]]] = {}
-        """Input and result of calls that were made before they were asked for."""
-        self._open: dict[str, tuple[Any, AsyncExitStack]] = {}
-
-    def opened(self, name: str) -> Any:
-        """What is open under this name, None if nothing is."""
-        held = self._open.get(name)
-        return None if held is None else held[0]
+        self.ahead: deque[tuple[Json, Result]] = deque()
+        """Input and result of calls to the open process that were made before they were asked for."""
+        self._name = ""
+        self._process: Any = None
+        self._stack = AsyncExitStack()
 
     async def session(self, name: str, make: Callable[[], AbstractAsyncContextManager[Any]]) -> Any:
-        """What is open under this name, opened by `make` where nothing is.
-
-        One at a time: a candidate that waited for a second worker of a pool while it holds the first would wait for
-        ever where there is but one.
-        """
-        if name not in self._open:
+        """The process under this name, opened by `make` if it is not open."""
+        if name != self._name:
+            # One at a time: in a pool with a single worker a candidate that held its first process while it waited
+            # for a second would wait for ever.
             await self.close()
-            stack = AsyncExitStack()
-            self._open[name] = await stack.enter_async_context(make()), stack
-        return self._open[name][0]
-
-    async def leave(self, name: str) -> None:
-        """Close what is open under this name."""
-        self.ahead.pop(name, None)
-        _, stack = self._open.pop(name)
-        await stack.aclose()
+            self._process = await self._stack.enter_async_context(make())
+            self._name = name
+        return self._process
 
     async def close(self) -> None:
-        """Close everything."""
-        while self._open:
-            await self.leave(next(iter(self._open)))
+        """Close the process, if one is open."""
+        self._name, self._process = "", None
+        self.ahead.clear()
+        await self._stack.aclose()
 
     async def settle(self, name: str, result: Result) -> None:
-        """Note what a call did to its process: one that it ended is not asked again, one that was lost is replaced."""
+        """Note the effect of a call on its process: one that it ended is not asked again, a lost one is replaced."""
         if result.killed_by is not None or result.exit_code is not None:
             self.ended[name] = result
         elif result.failure is not None and result.failure.fault is Fault.SANDBOX:
-            await self.leave(name)
+            await self.close()
+
+
+class _Candidate:
+    """The Policy of one episode: the candidate of a Bundle; nothing outside of its process is drawn by chance."""
+
+    def __init__(self, env: Holding, bundle: Bundle) -> None:
+        self._env, self._bundle = env, bundle
+
+    async def act(self, observation: Json, /) -> Action:
+        # Where nobody else holds the candidate this call is the first and the last.
+        async with self._env.held(self._bundle) as live, live.lock:
+            return Action(await self._env.answer(live, self._bundle, observation))
 
 
 class Holding:
-    """An Env factory that keeps what rollouts of one Bundle share for as long as somebody holds it."""
+    """An Env factory that keeps the process of a Bundle for its rollouts as long as somebody holds it."""
 
     def __init__(self) -> None:
-        self._live: dict[str, Live] = {}
+        self.live: dict[str, Live] = {}
+        """Bundle id → its process, of those that are held."""
         self.cpu_seconds = 0.0
         """Of all calls so far."""
 
@@ -114,21 +112,29 @@ class Holding:
         """A fresh episode."""
         return OneAnswer()
 
-    def live(self, bundle: Bundle) -> Live | None:
-        """What is held for a Bundle, None if nobody holds anything."""
-        return self._live.get(bundle.id)
+    def policy(self, bundle: Bundle, seed: int, /) -> Policy:
+        """The candidate of a Bundle."""
+        return _Candidate(self, bundle)
+
+    async def answer(self, live: Live, bundle: Bundle, observation: Json) -> Json:
+        """The candidate's answer.
+
+        Raises:
+            CallFailed: there is none.
+        """
+        raise NotImplementedError
 
     @asynccontextmanager
     async def held(self, bundle: Bundle) -> AsyncIterator[Live]:
         """The processes of a Bundle: shared by all that hold it, ended with the last of them."""
-        live = self._live.setdefault(bundle.id, Live())
+        live = self.live.setdefault(bundle.id, Live())
         live.holders += 1
         try:
             yield live
         finally:
             live.holders -= 1
             if not live.holders:
-                del self._live[bundle.id]
+                del self.live[bundle.id]
                 await live.close()
 
 

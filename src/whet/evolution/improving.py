@@ -1,13 +1,13 @@
 """Pieces of a repository evolve: each alone where it has rows of its own, then together, end to end.
 
 1. A piece with rows of its own is searched on them.
-2. What came of it is taken over if the end-to-end score does not fall by it; else the piece is refused,
+2. Its best text is adopted if the end-to-end score does not fall by it; else the piece is refused,
    whatever it gained by itself.
-3. The others, and the entry itself, are searched together on the entry's rows.
+3. The remaining pieces, and the entry itself, are searched together on the entry's rows.
 4. Changes that earn nothing are taken back, so that the patch is short.
 
-The search is `engine.py`'s; what is called is `outside.py`'s Env, by `context.rollout`.  Whether what comes of
-it is better on rows that nothing was searched or chosen on is for the gate to say.
+The search is `engine.py`'s, the Env `outside.py`'s, called by `context.rollout`.  The gate decides if the outcome is
+better on rows that nothing was searched or chosen on.
 """
 
 from __future__ import annotations
@@ -21,15 +21,17 @@ from functools import partial
 from ..errors import BudgetExceeded, InputError
 from ..loop import Context, Update
 from ..models.base import Model
+from ..reward.rows import rating_of
 from ..types import Bundle, Group, Split, Task, digest
 from .agent import Agent
 from .demonstrations import Demonstrate, Demonstration, set_aside
 from .engine import Found, Search, SearchOptions
+from .estimate import Searching
 from .judging import Judging
 from .mining import Mined, Written
 from .outside import Comparer, Targets
 from .pieces import Piece
-from .population import Population, population_of
+from .population import population_of
 from .program import Program
 from .proposers import Move, Proposer, Proposes
 from .proposing import Proposing
@@ -43,7 +45,7 @@ _EQUAL = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What became of one piece."""
+    """The fate of one piece."""
 
     name: str
     taken: bool
@@ -55,21 +57,19 @@ class Decision:
 
 
 @dataclass
-class Pieces:
-    """Optimizer of the pieces of a repository.
-
-    One step is the whole of it. It is replayed from the log when it is taken again, so it leaves no state.
+class Pieces(Searching):
+    """Optimizer of the pieces of a repository; one step is all of its searches.
 
     Args:
-        agent: the pieces and what calls them.
-        env: how candidates are called.
-        comparers: function → what compares its answers; the tasks of a function are rows of it.
-        proposing: who proposes beside the edits.
+        agent: the pieces and the functions that use them.
+        env: calls the candidates.
+        comparers: function → the Comparer of its answers; the tasks of a function are rows of it.
+        proposing: the proposers beside the edits.
         options: of each search; its iterations are shared out among the searches.
         shown: function → rated runs that a prompt may show; where there are none, a fifth of the
             training rows is set aside for it.
-        progress: told every committed record, with the function that it is about.
-        notice: told why a search begins anew.
+        progress: called with every committed record, and the function that it is about.
+        notice: called with the reason for which a search begins anew.
     """
 
     agent: Agent
@@ -83,10 +83,6 @@ class Pieces:
     notice: Callable[[str], None] | None = None
 
     name = "pieces"
-    group_size = 0
-    takes_groups = False
-    on_policy = False
-    ordered = False
 
     searches: dict[str, Found] = field(default_factory=dict)
     decisions: list[Decision] = field(default_factory=list)
@@ -106,41 +102,32 @@ class Pieces:
         """
         agent = self.agent
         self._context = context
-        self._start = self._program = self.env.form.program(bundle)
+        start = self._program = self.env.form.program(bundle)
         own = [p for p in agent.pieces if p.mark.name in self.comparers and p.mark.name != agent.entry]
         rest = [p for p in agent.pieces if p not in own]
         through = agent.entry if agent.entry in self.comparers else None
         if rest and through is None:
-            names = ", ".join(each.mark.name for each in rest)
+            names = ", ".join(piece.mark.name for piece in rest)
             raise InputError(f"there are no rows to judge {names} by: give rows of them, or of --entry")
         share = len(own) + bool(rest)
         async with AsyncExitStack() as stack:
             self._proposers = await self.proposing.open(context, stack)
-            self._writer = next((each.model for each in self._proposers if isinstance(each, Proposer)), None)
-            gained = [
-                (piece, *await self._search(piece.mark.name, [piece], self._start, share)) for piece in own
-            ]
-            for piece, best, before, after in sorted(
-                gained, key=lambda each: each[3] - each[2], reverse=True
-            ):
+            self._writer = next((arm.model for arm in self._proposers if isinstance(arm, Proposer)), None)
+            gains = [(piece, *await self._search(piece.mark.name, [piece], start, share)) for piece in own]
+            # Largest gain first: an adopted piece changes the end-to-end score that the next piece must keep.
+            for piece, best, before, after in sorted(gains, key=lambda gain: gain[3] - gain[2], reverse=True):
                 await self._take(piece, best, (before, after), through)
             if rest and through is not None:
                 await self._together(rest, through, share)
             await self._simplify()
-        found = self.searches.values()
         metrics = {
-            "proposals": float(sum(each.iterations for each in found)),
-            "taken": float(len(self.taken)),
+            "proposals": float(sum(search.iterations for search in self.searches.values())),
+            "taken": float(sum(decision.taken for decision in self.decisions)),
         }
         return Update(bundle=self.env.form.bundle(self._program), state={"resumable": False}, metrics=metrics)
 
-    @property
-    def taken(self) -> list[Decision]:
-        """Pieces that changed."""
-        return [each for each in self.decisions if each.taken]
-
     def start(self, context: Context) -> tuple[Judging, Program, int | None]:
-        """As a dry run wants it (`estimate.Searching`): the judge of what the whole is judged by."""
+        """See `Searching`: the judge of the first function by whose rows everything is judged."""
         self._context, name = context, judged_by(self.agent, self.comparers)[0]
         judge = self._judge_on(name, self._train(name), self.env.form.bundle)
         return judge, self.agent.start, len(self._tasks(name)) if judge.varies else None
@@ -160,16 +147,16 @@ class Pieces:
     def _judge_of(
         self, name: str, pieces: Sequence[Piece], rest: Program
     ) -> tuple[RowJudge, list[Task], Sequence[Demonstration]]:
-        """The judge of a function for candidates of these pieces, its rows, and what their texts may show.
+        """The judge of a function for candidates of these pieces, its rows, and the runs that texts may show.
 
-        The other pieces are those of `rest`.
+        Pieces that are not among these are those of `rest`.
         """
         self.agent.target(name, pieces, rest)  # refuses pieces that the function does not use
         train = self._train(name)
         shown = self.shown.get(name, ())
-        if not shown and any(_may_show(each) for each in pieces):
+        if not shown and any(map(_may_show, pieces)):
             train, shown = set_aside(train)
-            self._aside[name] = frozenset(each.id for each in shown)
+            self._aside[name] = frozenset(run.id for run in shown)
 
         def bundle_of(program: Program) -> Bundle:
             return self.env.form.bundle(Program({**rest.parts, **program.parts}, rest.main))
@@ -177,7 +164,7 @@ class Pieces:
         return self._judge_on(name, train, bundle_of), train, shown
 
     def _around(self, name: str, start: Program) -> str:
-        """Digest of what runs with a candidate: an answer of other code is none of this one."""
+        """Digest of the code that runs with a candidate: after a change of it old answers count for nothing."""
         files = dict(self.env.targets[name].build(start))
         if self.env.ways[name].varies:  # it runs in a copy of the repository
             files |= self.agent.texts()
@@ -186,13 +173,13 @@ class Pieces:
     def _arms(
         self, pieces: Sequence[Piece], rows: Sequence[Task], shown: Sequence[Demonstration]
     ) -> tuple[dict[str, Move], list[Proposes]]:
-        """What else proposes, where there are texts: demonstrations, and rules that failures share."""
+        """Further arms for texts: demonstrations, and rules that failures share."""
         by_id = {row.id: row for row in rows}
-        texts = [each.part for each in pieces if not each.code]
+        texts = [piece.part for piece in pieces if not piece.code]
         moves: dict[str, Move] = {}
         if texts and self.options.edits:
             moves["rule"] = Mined(by_id, texts)
-            parts = [each.part for each in pieces if _may_show(each)]
+            parts = [piece.part for piece in pieces if _may_show(piece)]
             if shown and parts:
                 moves["demonstrate"] = Demonstrate(shown, by_id, parts)
         proposers = list(self._proposers)
@@ -205,21 +192,21 @@ class Pieces:
     ) -> tuple[Program, float, float]:
         """The best of these pieces on the rows of a function, and its scores before and after."""
         judge, rows, shown = self._judge_of(name, pieces, rest)
-        start = Program({each.part: each.text for each in pieces}, pieces[0].part)
+        start = Program({piece.part: piece.text for piece in pieces}, pieces[0].part)
         iterations = self.options.iterations
         options = replace(
             self.options, iterations=None if iterations is None else max(1, iterations // max(1, share))
         )
-        population = self._population(start)
+        population = population_of(self.population, code=any(name.endswith(".py") for name in start.parts))
         moves, proposers = self._arms(pieces, rows, shown)
-        said = [[each.identity for each in proposers], {arm: each.identity for arm, each in moves.items()}]
+        arms = [[arm.identity for arm in proposers], {name: move.identity for name, move in moves.items()}]
         decides = [self.population, options.seed, options.in_flight, list(options.edits), judge.varies]
         made_of = {
             "the targets": start.id,
             "the code around them": self._around(name, Program({**rest.parts, **start.parts}, rest.main)),
-            "rows": digest([[row.id, row.answer, row.meta.get("rating")] for row in rows]),
+            "rows": digest([[row.id, row.answer, rating_of(row)] for row in rows]),
             "how answers are compared": self.comparers[name].name,
-            "who proposes": digest(said),
+            "who proposes": digest(arms),
             "options": digest(decides),
         }
         search = Search(
@@ -233,18 +220,16 @@ class Pieces:
             progress=partial(self.progress, name) if self.progress else None,
             meter=self._context.meter,
         )
-        found = await search.run()
-        self.searches[name] = found
-        finalists = [found.start.program, *(each.program for each in population.members())][: FINALISTS + 1]
+        outcome = self.searches[name] = await search.run()
+        finalists = [outcome.start.program, *(judged.program for judged in population.members())][
+            : FINALISTS + 1
+        ]
         searched = {task.id for task in judge.tasks}
-        held = [task for task in self._open_tasks(judge.name) if task.id not in searched]
-        return await finalist(judge, finalists, held)
-
-    def _population(self, start: Program) -> Population:
-        return population_of(self.population, code=any(name.endswith(".py") for name in start.parts))
+        unseen = [task for task in self._open_tasks(name) if task.id not in searched]
+        return await finalist(judge, finalists, unseen)
 
     async def _take(self, piece: Piece, best: Program, own: tuple[float, float], through: str | None) -> None:
-        """Take a piece over, unless what it gains by itself is lost end to end."""
+        """Adopt a piece, unless its own gain is lost end to end."""
         name, text = piece.mark.name, best.parts[piece.part]
         if text == piece.text or own[1] <= own[0] + _EQUAL:
             self.decisions.append(Decision(name, False, "nothing better was found", own))
@@ -256,14 +241,14 @@ class Pieces:
             return
         before = await self._end_to_end(through, self._program)
         after = await self._end_to_end(through, changed)
-        taken = after >= before - _EQUAL
+        harmless = after >= before - _EQUAL
         reason = (
             f"better on its own rows, and {through} is not worse by it"
-            if taken
+            if harmless
             else f"better on its own rows, and it lowers {through} from {before:.3f} to {after:.3f}"
         )
-        self.decisions.append(Decision(name, taken, reason, own, (before, after)))
-        if taken:
+        self.decisions.append(Decision(name, harmless, reason, own, (before, after)))
+        if harmless:
             self._program = changed
 
     async def _end_to_end(self, name: str, program: Program, *, spare: bool = False) -> float:
@@ -291,35 +276,34 @@ class Pieces:
         """Take back each change of lines that no row is worse without."""
         for piece in self.agent.pieces:
             while True:
-                now = self._program.parts[piece.part]
-                for text in _without_one(piece.text, now):
+                for text in _without_one(piece.text, self._program.parts[piece.part]):
                     shorter = self._program.with_part(piece.part, text)
-                    if await self._no_worse(self._program, shorter):
+                    if await self._no_worse(shorter):
                         self._program, self.taken_back = shorter, self.taken_back + 1
                         break
                 else:
                     break
             if self._program.parts[piece.part] == piece.text:
                 self.decisions = [
-                    replace(each, taken=False, reason="what changed in it earned nothing")
-                    if each.taken and each.name == piece.mark.name
-                    else each
-                    for each in self.decisions
+                    replace(decision, taken=False, reason="what changed in it earned nothing")
+                    if decision.taken and decision.name == piece.mark.name
+                    else decision
+                    for decision in self.decisions
                 ]
 
-    async def _no_worse(self, now: Program, other: Program) -> bool:
+    async def _no_worse(self, shorter: Program) -> bool:
         for name in judged_by(self.agent, self.comparers):
             try:
-                tried = await self._end_to_end(name, other, spare=True)
+                score = await self._end_to_end(name, shorter, spare=True)
             except (InputError, BudgetExceeded):
                 return False
-            if tried < await self._end_to_end(name, now) - _EQUAL:
+            if score < await self._end_to_end(name, self._program) - _EQUAL:
                 return False
         return True
 
 
 def judged_by(agent: Agent, rows: Mapping[str, object]) -> list[str]:
-    """The functions by whose rows the whole is judged: the entry where it has rows, else every target that has."""
+    """The functions by whose rows everything is judged: the entry if it has rows, else every target with rows."""
     return [agent.entry] if agent.entry is not None and agent.entry in rows else list(rows)
 
 
@@ -335,8 +319,7 @@ def _without_one(old: str, new: str) -> list[str]:
     for kind, a, b, c, d in difflib.SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
         if kind != "equal":
             changes.append((a, b, c, d))
-        if (
-            kind == "replace" and b - a == d - c > 1
-        ):  # neighbouring lines may have changed for no common reason
+        # Neighbouring lines may have changed for no common reason.
+        if kind == "replace" and b - a == d - c > 1:
             changes += [(a + line, a + line + 1, c + line, c + line + 1) for line in range(b - a)]
     return ["".join([*after[:c], *before[a:b], *after[d:]]) for a, b, c, d in changes]

@@ -1,4 +1,4 @@
-"""What a search asks of a judge, and what it is told of a candidate.
+"""The judge of a search, and its judgement of a candidate.
 
 Both judges run candidates by `context.rollout`: `rows.py` on tasks, `pair.py` by an evaluator beside the program.
 """
@@ -20,7 +20,7 @@ RETRIES = 2
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What came of one candidate; a failure is data."""
+    """The judgement of one candidate; a failure is data."""
 
     score: float | None = None
     """None if it has none: it failed, or the machine did."""
@@ -29,7 +29,7 @@ class Judgement:
     instances: Mapping[str, float] = field(default_factory=dict)
     """Instance → score, where the evaluator gives them under `instances`."""
     failure: str | None = None
-    """What went wrong, in a line that a model can mend its program from."""
+    """The failure, in a line that a model can mend its program from."""
     timeout: bool = False
     infrastructure: bool = False
     """The machine failed, not the program."""
@@ -50,7 +50,7 @@ class Benched(Protocol):
 
 
 class Judging(Protocol):
-    """What a search asks of a judge: `pair.PairJudge` beside the program, or `rows.RowJudge`."""
+    """The judge of a search: `pair.PairJudge` beside the program, or `rows.RowJudge`."""
 
     @property
     def cpu_seconds(self) -> float:
@@ -82,7 +82,7 @@ def timed_out(run: Trajectory) -> bool:
 
 
 def unreadable(program: Program, most: int) -> str | None:
-    """Why a program is not worth a process, None if it is: longer than `most` characters, or no Python."""
+    """The reason why a program is not worth a process, or None: over `most` characters, or not Python."""
     length = sum(map(len, program.parts.values()))
     if length > most:
         return f"TooLong: {length} characters, and {most} are allowed (max_code_length)"

@@ -1,4 +1,4 @@
-"""Finds what a repository marks as something to improve, without importing any of it.
+"""Finds the targets of a repository, the parts that it marks as something to improve, without importing any of it.
 
 Marks: `@whet.evolve` on functions, methods and async functions, under any name it was imported as;
 a comment `# whet: evolve kind=prompt metric=accuracy` on or above a constant; `whet.resource("name",
@@ -15,10 +15,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..repository.modules import Module, Repository
+from ..repository.syntax import (
+    FunctionNode,
+    defines,
+    definitions,
+    dotted,
+    keyword_strings,
+    last_name,
+    literal_keys,
+    string,
+)
 from ..types import Json
-from .modules import Module, Repository, keyword
 
-KINDS = ("prompt", "tool", "router", "planner", "executor", "flow", "function", "skill")
 _COMMENT = re.compile(r"#\s*whet:\s*evolve\b(.*)")
 _PAIR = re.compile(r"(\w+)\s*=\s*([\w.:-]+)")
 _FRONT = re.compile(r"\A---\r?\n(.*?)^---\r?$", re.DOTALL | re.MULTILINE)
@@ -29,192 +38,111 @@ class Mark:
     """One target, as it stands in a file."""
 
     name: str
-    """Of the resource: given, or the definition's in lower case."""
+    """Of the resource: the one that the mark states, or the definition's in lower case."""
     kind: str
     path: str
     """Relative to the repository, with forward slashes."""
     line: int
     qualname: str = ""
-    """Of the definition inside its module; "" for what is no Python definition."""
+    """Of the definition inside its module; "" for a target that is not a Python definition."""
     metric: str | None = None
     how: str = "decorator"
     """`decorator`, `comment`, `resource`, `schema` (a tool's description) or `skill`."""
     text: str = ""
-    """What may change."""
+    """A tool's description in a JSON file, where no syntax tree tells what may change."""
 
 
 def marks(repository: Repository) -> list[Mark]:
     """Every target of a repository, in the order of its files."""
-    found: list[Mark] = []
-    for path in repository.files("*.py"):
+    targets: list[Mark] = []
+    for path in repository.files(".py"):
         module = repository.load(path)
         if module is not None:
-            found += _of_module(module)
-    for path in repository.files("*.json"):
-        found += _of_json(repository, path)
-    for path in repository.files("*.md"):
-        found += _of_markdown(repository, path)
-    return found
+            targets += _of_module(module)
+    for path in repository.files(".json"):
+        targets += _of_json(repository, path)
+    for path in repository.files(".md"):
+        targets += _of_markdown(repository, path)
+    return targets
 
 
 def _of_module(module: Module) -> Iterator[Mark]:
-    calls = _names_of_whet(module, "evolve")
-    handles = _names_of_whet(module, "resource")
     path = module.path.as_posix()
-    for qualname, node in _definitions(module.tree, ""):
-        marked = next((each for each in node.decorator_list if _called(each) in calls), None)
-        text = ast.get_source_segment(module.text, node) or ""
+    for qualname, node in definitions(module.tree.body):
+        if not isinstance(node, FunctionNode):
+            continue
+        marked = next((mark for mark in node.decorator_list if is_mark(module, mark)), None)
         if marked is not None:
-            given = keyword(marked, ("name", "kind", "metric"))
-            yield Mark(
-                given.get("name") or _positional(marked) or node.name.lower(),
-                given.get("kind", "function"),
-                path,
-                node.lineno,
-                qualname,
-                given.get("metric"),
-                text=text,
-            )
-        elif any((_called(each) or "").split(".")[-1] == "tool" for each in node.decorator_list):
-            said = ast.get_docstring(node)
-            if said:
-                yield Mark(node.name.lower(), "tool", path, node.lineno, qualname, None, "schema", said)
+            stated = keyword_strings(marked)
+            positional = string(marked.args[0]) if isinstance(marked, ast.Call) and marked.args else None
+            target = stated.get("name") or positional or node.name.lower()
+            kind, metric = stated.get("kind", "function"), stated.get("metric")
+            yield Mark(target, kind, path, node.lineno, qualname, metric)
+        elif any(last_name(mark) == "tool" for mark in node.decorator_list) and ast.get_docstring(node):
+            yield Mark(node.name.lower(), "tool", path, node.lineno, qualname, how="schema")
     yield from _of_comments(module)
-    for part in ast.walk(module.tree):
-        if isinstance(part, ast.Call) and _called(part) in handles and part.args:
-            first = part.args[0]
-            if isinstance(first, ast.Constant) and isinstance(first.value, str):
-                kind = keyword(part, ("kind",)).get("kind", "prompt")
-                said = ast.get_source_segment(module.text, part) or ""
-                yield Mark(first.value, kind, path, part.lineno, "", None, "resource", said)
+    for part in module.nodes:
+        if isinstance(part, ast.Call) and part.args and dotted(part) in module.names_of_whet("resource"):
+            name = string(part.args[0])
+            if name is not None:
+                kind = keyword_strings(part).get("kind", "prompt")
+                yield Mark(name, kind, path, part.lineno, how="resource")
         elif isinstance(part, ast.Dict):
             yield from _of_schema(module, part)
 
 
-def _names_of_whet(module: Module, wanted: str) -> set[str]:
-    """What `whet.<wanted>` is called in this module."""
-    found = set()
-    for node in ast.walk(module.tree):
-        if isinstance(node, ast.Import):
-            found |= {f"{alias.asname or 'whet'}.{wanted}" for alias in node.names if alias.name == "whet"}
-        elif isinstance(node, ast.ImportFrom) and node.module in ("whet", "whet.tracing") and not node.level:
-            found |= {alias.asname or alias.name for alias in node.names if alias.name == wanted}
-    return found
-
-
-def _called(node: ast.expr) -> str | None:
-    """Dotted name of a decorator or of what a call calls."""
-    if isinstance(node, ast.Call):
-        node = node.func
-    parts = []
-    while isinstance(node, ast.Attribute):
-        parts.append(node.attr)
-        node = node.value
-    return ".".join([node.id, *reversed(parts)]) if isinstance(node, ast.Name) else None
-
-
-def _positional(node: ast.expr) -> str | None:
-    """The name in `@whet.evolve("name")`."""
-    first = node.args[0] if isinstance(node, ast.Call) and node.args else None
-    return first.value if isinstance(first, ast.Constant) and isinstance(first.value, str) else None
-
-
 def is_mark(module: Module, node: ast.expr) -> bool:
     """True for a decorator that is `whet.evolve`."""
-    return _called(node) in _names_of_whet(module, "evolve")
-
-
-def _definitions(
-    tree: ast.Module | ast.ClassDef, prefix: str
-) -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
-    for node in tree.body:
-        if isinstance(node, ast.ClassDef):
-            yield from _definitions(node, f"{prefix}{node.name}.")
-        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            yield prefix + node.name, node
+    return dotted(node) in module.names_of_whet("evolve")
 
 
 def _of_comments(module: Module) -> Iterator[Mark]:
-    lines = module.text.splitlines()
+    lines = module.raw.splitlines()
     for statement in module.tree.body:
-        if isinstance(statement, ast.Assign):
-            targets: list[ast.expr] = statement.targets
-        elif isinstance(statement, ast.AnnAssign) and statement.value is not None:
-            targets = [statement.target]
-        else:
+        if not isinstance(statement, ast.Assign | ast.AnnAssign) or not defines(statement):
             continue
-        if not isinstance(targets[0], ast.Name):
-            continue
-        ends = {statement.lineno - 1, statement.lineno, statement.end_lineno or statement.lineno}
-        said = next(
-            (
-                match
-                for line in sorted(ends)
-                if 0 < line <= len(lines)
-                # At the end of the line above it speaks of what stands there.
-                and (line >= statement.lineno or lines[line - 1].lstrip().startswith("#"))
-                and (match := _COMMENT.search(lines[line - 1]))
-            ),
-            None,
-        )
-        if said is None:
-            continue
-        given = dict(_PAIR.findall(said[1]))
-        name = targets[0].id
-        text = ast.get_source_segment(module.text, statement) or ""
-        yield Mark(
-            given.get("name", name.lower()),
-            given.get("kind", "flow" if _plain_value(statement.value) else "prompt"),
-            module.path.as_posix(),
-            statement.lineno,
-            name,
-            given.get("metric"),
-            "comment",
-            text,
-        )
+        ends = {statement.lineno - 1, statement.lineno, statement.end_lineno or statement.lineno} - {0}
+        for number in sorted(ends):
+            line = lines[number - 1].decode()
+            # A comment at the end of the line above belongs to the statement there.
+            if number < statement.lineno and not line.lstrip().startswith("#"):
+                continue
+            comment = _COMMENT.search(line)
+            if comment is None:
+                continue
+            stated = dict(_PAIR.findall(comment[1]))
+            name = defines(statement)[0]
+            kind = stated.get("kind", "flow" if _plain_value(statement.value) else "prompt")
+            yield Mark(
+                stated.get("name", name.lower()),
+                kind,
+                module.path.as_posix(),
+                statement.lineno,
+                name,
+                stated.get("metric"),
+                "comment",
+            )
+            break
 
 
 def _plain_value(node: ast.expr | None) -> bool:
-    """A number, a table or a list: no text that a model reads."""
+    """True for a number, a table or a list: no text that a model reads."""
     if isinstance(node, ast.UnaryOp):
         node = node.operand
     if isinstance(node, ast.Constant):
         return not isinstance(node.value, str)
-    return isinstance(node, (ast.Dict, ast.List, ast.Tuple, ast.Set))
+    return isinstance(node, ast.Dict | ast.List | ast.Tuple | ast.Set)
 
 
 def _of_schema(module: Module, node: ast.Dict) -> Iterator[Mark]:
     """`{"type": "function", "function": {"name": ..., "description": ...}}`, as the chat APIs take it."""
-    held = _strings(node)
-    inner = next(
-        (
-            value
-            for key, value in zip(node.keys, node.values, strict=True)
-            if isinstance(key, ast.Constant) and key.value == "function" and isinstance(value, ast.Dict)
-        ),
-        None,
-    )
-    if held.get("type") == "function" and inner is not None:
-        named = _strings(inner)
-        if named.get("name") and named.get("description"):
-            yield Mark(
-                named["name"],
-                "tool",
-                module.path.as_posix(),
-                inner.lineno,
-                "",
-                None,
-                "schema",
-                named["description"],
-            )
-
-
-def _strings(node: ast.Dict) -> dict[str, str]:
-    return {
-        str(key.value): value.value
-        for key, value in zip(node.keys, node.values, strict=True)
-        if isinstance(key, ast.Constant) and isinstance(value, ast.Constant) and isinstance(value.value, str)
-    }
+    outer = literal_keys(node)
+    inner = outer.get("function")
+    if string(outer.get("type")) == "function" and isinstance(inner, ast.Dict):
+        schema = literal_keys(inner)
+        name = string(schema.get("name"))
+        if name and string(schema.get("description")):
+            yield Mark(name, "tool", module.path.as_posix(), inner.lineno, how="schema")
 
 
 def _of_json(repository: Repository, path: Path) -> Iterator[Mark]:
@@ -222,35 +150,34 @@ def _of_json(repository: Repository, path: Path) -> Iterator[Mark]:
     text = path.read_text(encoding="utf-8", errors="replace")
     if '"inputSchema"' not in text:
         return
+    name = repository.relative(path)
     try:
-        data = json.loads(text)
+        document = json.loads(text)
     except json.JSONDecodeError as error:
-        repository.problems[path.relative_to(repository.root).as_posix()] = f"not JSON: {error}"
+        repository.problems[name] = f"not JSON: {error}"
         return
-    for tool in _tools(data):
+    for tool in _tools(document):
         line = text.count("\n", 0, max(0, text.find(json.dumps(tool["name"])))) + 1
-        inside = path.relative_to(repository.root).as_posix()
-        yield Mark(tool["name"], "tool", inside, line, "", None, "schema", str(tool.get("description", "")))
+        description = str(tool.get("description", ""))
+        yield Mark(tool["name"], "tool", name, line, how="schema", text=description)
 
 
-def _tools(data: Json) -> Iterator[dict[str, Json]]:
-    if isinstance(data, dict):
-        if isinstance(data.get("name"), str) and isinstance(data.get("inputSchema"), dict):
-            yield data
-        else:
-            for value in data.values():
-                yield from _tools(value)
-    elif isinstance(data, list):
-        for value in data:
-            yield from _tools(value)
+def _tools(document: Json) -> Iterator[dict[str, Json]]:
+    if isinstance(document, dict):
+        if isinstance(document.get("name"), str) and isinstance(document.get("inputSchema"), dict):
+            yield document
+            return
+        document = list(document.values())
+    if isinstance(document, list):
+        for member in document:
+            yield from _tools(member)
 
 
 def _of_markdown(repository: Repository, path: Path) -> Iterator[Mark]:
     """Skill files: SKILL.md, or front matter with both a name and a description."""
     text = path.read_text(encoding="utf-8", errors="replace")
     front = _FRONT.match(text)
-    given = dict(re.findall(r"^(\w+):\s*(.+?)\s*$", front[1], re.MULTILINE)) if front else {}
-    if path.name != "SKILL.md" and not {"name", "description"} <= set(given):
-        return
-    inside = path.relative_to(repository.root).as_posix()
-    yield Mark(given.get("name", path.parent.name), "skill", inside, 1, "", None, "skill", text)
+    fields = dict(re.findall(r"^(\w+):\s*(.+?)\s*$", front[1], re.MULTILINE)) if front else {}
+    if path.name == "SKILL.md" or {"name", "description"} <= set(fields):
+        name = fields.get("name", path.parent.name)
+        yield Mark(name, "skill", repository.relative(path), 1, how="skill")

@@ -21,15 +21,15 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 
-from ..data.examples import said
 from ..errors import InputError
 from ..models.base import Model
+from ..reward.rows import as_text
 from ..types import Json, Task, canonical
 from .blocks import ITEM, blocks, joined
 from .demonstrations import a_text, failing, favoured, is_demonstration
 from .population import Draw
 from .program import Program, regions
-from .reflection import ask
+from .proposers import ask
 
 _WORD = re.compile(r"[^\W_]{2,}")
 _SUPPORT = 3
@@ -65,13 +65,13 @@ class Shared:
     rows: frozenset[str]
     """Ids of those it holds for."""
     failing: int
-    """How many of them fail."""
+    """Number of them that fail."""
     chance: float
     """Probability of as many failures among them if it had nothing to do with failing."""
 
 
 def contrasts(rows: Sequence[Task], wrong: Collection[str]) -> list[Shared]:
-    """What failing rows share and passing ones do not, the least likely by chance first.
+    """Conditions that failing rows share and passing ones do not, the least likely by chance first.
 
     Args:
         wrong: ids of the rows that fail.  If nine tenths do, what they have in common is all rows.
@@ -87,26 +87,26 @@ def contrasts(rows: Sequence[Task], wrong: Collection[str]) -> list[Shared]:
         if len(held) >= _SUPPORT and held not in tested:
             hit = len(held & bad)
             tested[held] = Shared(text, held, hit, _tail(len(rows), len(bad), len(held), hit))
-    ranked = sorted(tested.values(), key=lambda each: (each.chance, -each.failing, each.text))
-    kept = [
-        place
-        for place, each in enumerate(ranked, 1)
-        if each.chance <= _FALSE * place / len(ranked)
-        and each.failing / len(each.rows) > len(bad) / len(rows)
+    ranked = sorted(tested.values(), key=lambda shared: (shared.chance, -shared.failing, shared.text))
+    significant = [
+        rank
+        for rank, shared in enumerate(ranked, 1)
+        if shared.chance <= _FALSE * rank / len(ranked)
+        and shared.failing / len(shared.rows) > len(bad) / len(rows)
     ]
-    return ranked[: max(kept, default=0)]
+    return ranked[: max(significant, default=0)]
 
 
 def rules(rows: Sequence[Task], wrong: Collection[str]) -> list[str]:
     """Lines that are true of the rows and aimed at the failing ones, the most telling first."""
-    found: dict[str, None] = {}
+    lines: dict[str, None] = {}
     by_id = {row.id: row for row in rows}
     for shared in contrasts(rows, wrong):
-        wanted = [by_id[id].answer for id in sorted(shared.rows)]
-        for then in _wanted(wanted):
+        answers = [by_id[id].answer for id in sorted(shared.rows)]
+        for then in _wanted(answers):
             line = f"{shared.text}, {then}." if shared.text else f"{then[0].upper()}{then[1:]}."
-            found.setdefault(line, None)
-    return list(found)
+            lines.setdefault(line, None)
+    return list(lines)
 
 
 def _conditions(rows: Sequence[Task]) -> Iterable[tuple[str, frozenset[str]]]:
@@ -115,10 +115,10 @@ def _conditions(rows: Sequence[Task]) -> Iterable[tuple[str, frozenset[str]]]:
     fields: dict[tuple[str, str], set[str]] = {}
     numbers: dict[str, dict[str, float]] = {}
     for row in rows:
-        given = row.initial_state["input"]
-        for word in {word.lower() for word in _WORD.findall(said(given))}:
+        input = row.initial_state["input"]
+        for word in {word.lower() for word in _WORD.findall(as_text(input))}:
             words.setdefault(word, set()).add(row.id)
-        for name, value in given.items() if isinstance(given, dict) else ():
+        for name, value in input.items() if isinstance(input, dict) else ():
             if isinstance(value, bool) or (isinstance(value, str) and len(value) <= 40):
                 fields.setdefault((name, canonical(value).decode()), set()).add(row.id)
             elif isinstance(value, (int, float)):
@@ -140,21 +140,21 @@ def _cuts(values: list[float]) -> list[float]:
     return [float(f"{(a + b) / 2:.4g}") for a, b in pairwise(different)][::step]
 
 
-def _wanted(wanted: Sequence[Json]) -> Iterable[str]:
-    """What nearly all of some rows want, as the end of a sentence."""
-    same = _common([canonical(each).decode() for each in wanted])
+def _wanted(answers: Sequence[Json]) -> Iterable[str]:
+    """Properties of nearly all of some right answers, as ends of a sentence."""
+    same = _common([canonical(answer).decode() for answer in answers])
     if same is not None and len(same) <= 80:
         yield f"the answer is {same}"
         return
-    texts = [each for each in wanted if isinstance(each, str)]
-    if len(texts) == len(wanted):
+    texts = [answer for answer in answers if isinstance(answer, str)]
+    if len(texts) == len(answers):
         for form, holds in _FORMS.items():
             if sum(map(holds, texts)) >= _SURE * len(texts):
                 yield f"answer {form}"
-    tables = [each for each in wanted if isinstance(each, dict)]
-    if tables and len(tables) == len(wanted):
-        for name in sorted(set.intersection(*(set(each) for each in tables))):
-            same = _common([canonical(each[name]).decode() for each in tables])
+    tables = [answer for answer in answers if isinstance(answer, dict)]
+    if tables and len(tables) == len(answers):
+        for name in sorted(set.intersection(*(set(answer) for answer in tables))):
+            same = _common([canonical(answer[name]).decode() for answer in tables])
             if same is not None and len(same) <= 80:
                 yield f'"{name}" is {same}'
 
@@ -182,7 +182,7 @@ class Mined:
 
     @property
     def identity(self) -> Json:
-        """What decides what is proposed."""
+        """Everything that its proposals depend on."""
         return ["mined", sorted(self.rows), sorted(self.parts)]
 
     def __call__(self, draw: Draw, rng: random.Random) -> Program | None:
@@ -191,7 +191,9 @@ class Mined:
         if name is None:
             return None
         held = draw.parent.program.parts[name]
-        lines = [each for each in _mined(self.rows, draw.parent.instances) if each not in held]
+        instances = draw.parent.instances
+        scored = [self.rows[id] for id in instances if id in self.rows]
+        lines = [line for line in rules(scored, failing(instances)) if line not in held]
         if not lines:
             return None
         return with_line(draw.parent.program, name, favoured(lines, _FAVOUR, rng), rng)
@@ -210,7 +212,7 @@ class Written:
 
     @property
     def name(self) -> str:
-        """What the bandit calls it."""
+        """Its name in the bandit."""
         return f"rule {self.model.name}"
 
     @property
@@ -246,8 +248,8 @@ class Written:
             ids = {row.id for row in wrong}
             right = [self.rows[id] for id in draw.parent.instances if id in self.rows and id not in ids]
             table = [
-                f"- {each.text or 'all rows'}: {each.failing} of {len(each.rows)} fail"
-                for each in contrasts([*wrong, *right], ids)[:8]
+                f"- {condition.text or 'all rows'}: {condition.failing} of {len(condition.rows)} fail"
+                for condition in contrasts([*wrong, *right], ids)[:8]
             ]
             shared = "\n".join(table) or "nothing that chance would not explain"
             shown += (
@@ -267,9 +269,9 @@ def with_line(program: Program, name: str, line: str, rng: random.Random) -> Pro
     """
     region = rng.choice(regions(program.parts[name]))
     held = blocks(program.parts[name][region.start : region.stop])
-    shown = [place for place, block in enumerate(held) if is_demonstration(block)]
+    shown = [index for index, block in enumerate(held) if is_demonstration(block)]
     end = shown[0] if shown else len(held)
-    items = [place for place in range(end) if ITEM.match(held[place])]
+    items = [index for index in range(end) if ITEM.match(held[index])]
     if items:
         mark = ITEM.match(held[items[-1]])
         assert mark is not None
@@ -281,19 +283,14 @@ def with_line(program: Program, name: str, line: str, rng: random.Random) -> Pro
     return joined(program, name, region, [*held[:end], f"{line}\n", *held[end:]])
 
 
-def _mined(rows: Mapping[str, Task], instances: Mapping[str, float]) -> list[str]:
-    scored = [rows[id] for id in instances if id in rows]
-    return rules(scored, failing(instances))
-
-
 def _shown(rows: Sequence[Task], rng: random.Random) -> str:
     drawn = rows if len(rows) <= 5 else rng.sample(rows, 5)
-    said_of = [
+    lines = [
         f"- input {canonical(row.initial_state['input']).decode():.300}: "
         f"wanted {canonical(row.answer).decode():.200}"
         for row in drawn
     ]
-    return "\n".join(said_of) or "none"
+    return "\n".join(lines) or "none"
 
 
 def _line_of(answer: str) -> str:

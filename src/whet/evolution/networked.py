@@ -1,4 +1,4 @@
-"""An agent that keeps its network: it runs as its owner does, and what evolves of it stays shut in.
+"""An agent that keeps its network: it runs as its owner does, and its code that evolves stays in the sandbox.
 
 Each candidate gets a copy of the repository and a process of its own there, with the owner's interpreter,
 environment and network.  A text that evolves (a prompt, a tool's description, a skill) is data, written
@@ -7,8 +7,8 @@ copy by one that asks for it: it is called in the sandbox, by JSON, and what can
 the reason.  So nothing that a proposer wrote runs outside of the sandbox, and the scores may prove something.
 
 The agent itself does what it does: its tools reach what they reach, so give it a test account where they
-write.  A failure of its endpoint is the machine's, not the candidate's, and has no score.  Answers are
-asked for once: the same candidate on the same row is the same answer for the rest of the run.
+write.  A failure of its endpoint is the machine's, not the candidate's, and has no score.  Every answer is
+requested once: the same candidate on the same row has the same answer for the rest of the run.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from ..data.callee import RUNNER, staged
-from ..data.signatures import Definition, definition
 from ..errors import BudgetExceeded, InputError
 from ..faults import fault_by
+from ..repository.files import SKIPPED
+from ..repository.syntax import FunctionNode, definition
 from ..sandbox import Pool, Result, Session
 from ..types import Failure, Fault, Json, digest
 from .agent import Agent
-from .modules import SKIPPED
-from .outside import Target
+from .outside import Inside, Target
 from .pieces import Piece, replaced
 from .program import Program
 
@@ -47,8 +47,8 @@ _LARGEST = 256 << 20
 """Bytes of a repository: it is copied for every candidate."""
 
 
-class Networked:
-    """Calls the entry of an agent outside; `inside.Pool` answers for its functions that evolve.
+class Networked(Inside):
+    """Calls the entry of an agent outside; the sandbox answers for its functions that evolve.
 
     Args:
         seconds: that one call of the entry may take.
@@ -67,19 +67,19 @@ class Networked:
         most: int | None = None,
         without: Sequence[Path] = (),
     ) -> None:
-        self.agent, self.pool, self.seconds, self.most = agent, pool, seconds, most
+        super().__init__(pool)
+        self.agent, self.seconds, self.most = agent, seconds, most
         self.calls = 0
         """Of the entry, so far."""
         self.kept = 0
-        """Calls that the search has to leave for what comes after it."""
-        self.refused = ""
-        """What could not cross, where something could not."""
-        self._known: dict[str, Result] = {}
+        """Calls that a search leaves for the finalists and the gate."""
+        self.answers: dict[str, Result] = {}
+        """Of every call so far: an agent is asked once per candidate and row."""
         self._without = [path.resolve() for path in without]
-        held = sum(path.stat().st_size for path in self._files())
-        if held > _LARGEST:
+        size = sum(path.stat().st_size for path in self._files())
+        if size > _LARGEST:
             raise InputError(
-                f"{agent.repository.root} holds {held >> 20} MiB, and is copied for every candidate: give the folder "
+                f"{agent.repository.root} holds {size >> 20} MiB and is copied for every candidate: give the folder "
                 "of the agent alone as --repository"
             )
 
@@ -98,12 +98,12 @@ class Networked:
         """
         if self.most is None:
             return
-        whole = target.whole(program)
-        new = sum(_key(target, whole, each) not in self._known for each in args)
-        left = self.most - self.calls - (self.kept if spare else 0)
-        if new > left:
+        pieces = target.whole(program)
+        new = sum(_key(target, pieces, arguments) not in self.answers for arguments in args)
+        remaining = self.most - self.calls - (self.kept if spare else 0)
+        if new > remaining:
             raise BudgetExceeded(
-                f"{target.name} has to be called {new} times, and {max(0, left)} calls are left"
+                f"{target.name} has to be called {new} times, and {max(0, remaining)} calls are left"
             )
 
     @asynccontextmanager
@@ -113,10 +113,10 @@ class Networked:
         Raises:
             InputError: a candidate that cannot be put in place.
         """
-        whole = target.whole(program)
-        changed = placed(self.agent, whole)
+        pieces = target.whole(program)
+        changed = placed(self.agent, pieces)
         async with AsyncExitStack() as stack:
-            caller = Caller(self, target, whole, changed, stack)
+            caller = Caller(self, target, pieces, changed, stack)
             try:
                 yield caller
             finally:
@@ -126,25 +126,22 @@ class Networked:
         """The repository in another folder, with these texts in it."""
         root = self.agent.repository.root
         for path in self._files():
-            place = folder / path.relative_to(root)
-            place.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(path, place)
+            copied = folder / path.relative_to(root)
+            copied.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(path, copied)
         for name, text in changed.items():
             (folder / name).write_text(text, encoding="utf-8")
 
     def _files(self) -> list[Path]:
-        found = []
+        files = []
+        skipped = {*SKIPPED, ".git", ".venv", ".tox", ".mypy_cache"}
         for above, folders, names in os.walk(self.agent.repository.root):
             here = Path(above)
             folders[:] = [
-                each
-                for each in folders
-                if each not in SKIPPED
-                and each not in (".git", ".venv", ".tox", ".mypy_cache")
-                and here / each not in self._without
+                folder for folder in folders if folder not in skipped and here / folder not in self._without
             ]
-            found += [here / name for name in names if (here / name).is_file()]
-        return found
+            files += [here / name for name in names if (here / name).is_file()]
+        return files
 
 
 class Caller:
@@ -162,65 +159,64 @@ class Caller:
         self._stack = stack
         self._process: subprocess.Popen[bytes] | None = None
         self._folder: tempfile.TemporaryDirectory[str] | None = None
-        self._said: BinaryIO | None = None
+        self._stderr: BinaryIO | None = None
         self._pieces: dict[str, Session] = {}
 
     async def call(self, args: Sequence[Json] = (), *, seconds: float | None = None) -> Result:
-        """What the entry makes of one input; `args` are those of `Target.arguments`."""
-        key = _key(self._target, self._program, args)
-        if key not in self._host._known:
-            self._host.calls += 1
+        """The entry's answer to one input; `args` are those of `Target.arguments`."""
+        host, key = self._host, _key(self._target, self._program, args)
+        if key not in host.answers:
+            host.calls += 1
             result = await self._asked(args)
-            if result.killed_by is not None:  # a slow answer is no hang: once more, afresh
-                self._host.calls += 1
+            if result.killed_by is not None:  # a slow answer is not a hang: once more, in a fresh process
+                host.calls += 1
                 result = await self._asked(args)
             if result.failure is not None and result.failure.type == "CannotCross":
-                self._host.refused = result.failure.message
+                host.refused = result.failure.message
             if result.failure is not None and result.failure.fault is Fault.SANDBOX:
-                return result
-            self._host._known[key] = result
-        return self._host._known[key]
+                return result  # the endpoint or the machine failed: the next candidate may have better luck
+            host.answers[key] = result
+        return host.answers[key]
 
     async def calls(self, inputs: Sequence[Sequence[Json]]) -> list[Result]:
         """One call after the other."""
         return [await self.call(args) for args in inputs]
 
     async def _asked(self, args: Sequence[Json]) -> Result:
-        given, named, made = args
+        positional, keywords, init = args
         began = time.monotonic()
         try:
             async with asyncio.timeout(self._host.seconds):
                 if self._process is None:
                     await self._start()
-                self._say({"args": given, "kwargs": named, "made": made})
+                self._say({"args": positional, "kwargs": keywords, "made": init})
                 while True:
                     line = await self._reader.readline()
                     if not line:
                         return self._ended(began)
-                    heard = json.loads(line)
-                    if "ask" not in heard:
-                        return self._result(heard, began)
-                    self._say(await self._piece(heard["ask"], heard["args"], heard["kwargs"]))
+                    message = json.loads(line)
+                    if "ask" not in message:
+                        return self._result(message, began)
+                    self._say(await self._piece(message["ask"], message["args"], message["kwargs"]))
         except TimeoutError:
             self.end()
-            said = f"no answer within {self._host.seconds:g} s"
-            failure = Failure(Fault.AGENT, "Timeout", said)
+            failure = Failure(Fault.AGENT, "Timeout", f"no answer within {self._host.seconds:g} s")
             return Result(failure=failure, killed_by="wall", seconds=time.monotonic() - began)
         except (ConnectionError, ValueError):
             return self._ended(began)
 
-    def _result(self, heard: dict[str, Any], began: float) -> Result:
+    def _result(self, message: dict[str, Any], began: float) -> Result:
         trusted, seconds = self._host.trusted_only, time.monotonic() - began
-        if "raised" not in heard:
-            return Result(value=heard["value"], seconds=seconds, trusted_only=trusted)
+        if "raised" not in message:
+            return Result(value=message["value"], seconds=seconds, trusted_only=trusted)
         # Nothing of a candidate is learned where an endpoint was down.
-        faults = {fault_by([(k, n) for k, n in each["kinds"]], each["status"]) for each in heard["faults"]}
-        fault = Fault.AGENT if faults <= {Fault.AGENT} else Fault.SANDBOX
-        failure = Failure(fault, heard["raised"], heard["message"])
+        raised = [([tuple(kind) for kind in error["kinds"]], error["status"]) for error in message["faults"]]
+        fault = Fault.AGENT if {fault_by(*error) for error in raised} <= {Fault.AGENT} else Fault.SANDBOX
+        failure = Failure(fault, message["raised"], message["message"])
         return Result(failure=failure, seconds=seconds, trusted_only=trusted)
 
     async def _piece(self, name: str, args: list[Json], kwargs: dict[str, Json]) -> dict[str, Json]:
-        """What a function that evolves answers, in the sandbox."""
+        """The answer of a function that evolves, called in the sandbox."""
         session = self._pieces.get(name)
         if session is None:
             target = self._host.agent.target(name, [])
@@ -233,18 +229,19 @@ class Caller:
         return {"raised": result.failure.type, "message": f"{name}: {result.failure.message}"}
 
     async def _start(self) -> None:
-        agent, module = self._host.agent, self._target.entry.partition(":")[0]
+        agent = self._host.agent
         self._folder = tempfile.TemporaryDirectory(prefix="whet-agent-")
         folder = Path(self._folder.name)
         self._host.copy(folder, self._changed)
-        inside = agent.repository.base(agent.repository.root / agent.entry_path(module))
+        inside = agent.repository.base(agent.repository.root / agent.entry_path)
         base = folder / inside.relative_to(agent.repository.root)
         paths = dict.fromkeys(map(str, (base, folder, folder / "src")))
+        # WHET_BUNDLE would put a released text in the place of the candidate's.
         environment = {key: value for key, value in os.environ.items() if key != "WHET_BUNDLE"}
         environment["PYTHONPATH"] = os.pathsep.join([*paths, *filter(None, [os.environ.get("PYTHONPATH")])])
         text = Path(__file__).with_name("agent_process.py").read_text(encoding="utf-8")
         ours, theirs = socket.socketpair()
-        self._said = tempfile.TemporaryFile()  # noqa: SIM115  closed by end
+        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115  closed by end
         with theirs:
             self._process = subprocess.Popen(
                 [sys.executable, "-c", text, str(theirs.fileno()), self._target.entry],
@@ -253,8 +250,8 @@ class Caller:
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
-                stderr=self._said,
-                start_new_session=True,
+                stderr=self._stderr,
+                start_new_session=True,  # so that killpg ends all that the agent started
             )
         ours.setblocking(False)
         self._reader, self._writer = await asyncio.open_connection(sock=ours, limit=64 << 20)
@@ -263,28 +260,28 @@ class Caller:
         self._writer.write(json.dumps(message).encode() + b"\n")
 
     def _ended(self, began: float) -> Result:
-        said = b""
-        if self._said is not None:
-            self._said.seek(0)
-            said = self._said.read()[-1500:]
+        printed = b""
+        if self._stderr is not None:
+            self._stderr.seek(0)
+            printed = self._stderr.read()[-1500:]
         code = self._process.wait() if self._process is not None else 0
         self.end()
-        message = f"the agent's process ended with code {code}: {said.decode('utf-8', 'replace').strip()}"
+        message = f"the agent's process ended with code {code}: {printed.decode('utf-8', 'replace').strip()}"
         failure = Failure(Fault.AGENT, "Ended", message)
         return Result(failure=failure, exit_code=code, seconds=time.monotonic() - began)
 
     def end(self) -> None:
         """End the process with all that it started, and remove its copy."""
-        self._pieces.clear()  # one that was cancelled in the middle answers no more
+        self._pieces.clear()  # a session that was cancelled in the middle of a call answers no more
         if self._process is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
             self._process = None
             self._writer.transport.abort()
-        if self._said is not None:
-            self._said.close()
-            self._said = None
+        if self._stderr is not None:
+            self._stderr.close()
+            self._stderr = None
         if self._folder is not None:
             self._folder.cleanup()
             self._folder = None
@@ -300,16 +297,16 @@ def placed(agent: Agent, program: Program) -> dict[str, str]:
     for piece in agent.pieces:
         if piece.code:
             parts[piece.part] = _outside(piece, parts[piece.part])
-    return replaced(agent.pieces, Program(parts, program.main), agent.text)
+    return replaced(agent.pieces, Program(parts, program.main), agent.repository.text)
 
 
 def _outside(piece: Piece, text: str) -> str:
-    """What stands outside in the place of a piece of code: a literal, or a function that asks."""
+    """The code outside in the place of a piece: a literal, or a function that asks the sandbox."""
     name = piece.mark.name
     try:
         node, _ = definition(ast.parse(text), piece.mark.qualname)
     except (SyntaxError, ValueError) as error:
-        raise InputError(f"{name} is no Python any more: {error}") from error
+        raise InputError(f"{name} is not valid Python any more: {error}") from error
     if isinstance(node, (ast.Assign, ast.AnnAssign)) and node.value is not None:
         try:
             ast.literal_eval(node.value)
@@ -323,32 +320,36 @@ def _outside(piece: Piece, text: str) -> str:
                 f"{name}: nothing may be added beside a constant that is used outside of the sandbox"
             )
         return text
-    if not isinstance(node, Definition):
+    if not isinstance(node, FunctionNode):
         raise InputError(f"{name} cannot be called from outside of the sandbox")
     if "." in piece.mark.qualname:
         raise InputError(
             f"{name} is a method, whose `self` cannot cross as JSON: evolve a function that it calls with plain values"
         )
-    if any(isinstance(each, (ast.Yield, ast.YieldFrom)) for each in ast.walk(node)):
+    if any(isinstance(inner, (ast.Yield, ast.YieldFrom)) for inner in ast.walk(node)):
         raise InputError(f"{name} yields, and what it yields cannot cross one by one: let it return a list")
     return _asking(node, name)
 
 
 def _asking(node: ast.FunctionDef | ast.AsyncFunctionDef, name: str) -> str:
-    """The function with a body that asks for it."""
-    given = node.args
-    args = [each.arg for each in (*given.posonlyargs, *given.args)]
-    args += [f"*{given.vararg.arg}"] if given.vararg else []
-    named = [f"{each.arg!r}: {each.arg}" for each in given.kwonlyargs]
-    named += [f"**{given.kwarg.arg}"] if given.kwarg else []
-    called = "".join(f"{each}, " for each in args)
-    later = isinstance(node, ast.AsyncFunctionDef)
-    ask = f"__import__('whet_pieces').{'later' if later else 'ask'}"
-    body = f"return {'await ' if later else ''}{ask}({name!r}, ({called}), {{{', '.join(named)}}})"
+    """The function with a body that asks the sandbox for its answer."""
+    signature = node.args
+    args = [argument.arg for argument in (*signature.posonlyargs, *signature.args)]
+    args += [f"*{signature.vararg.arg}"] if signature.vararg else []
+    keywords = [f"{argument.arg!r}: {argument.arg}" for argument in signature.kwonlyargs]
+    keywords += [f"**{signature.kwarg.arg}"] if signature.kwarg else []
+    passed = "".join(f"{argument}, " for argument in args)
+    ask = f"({name!r}, ({passed}), {{{', '.join(keywords)}}})"
+    asynchronous = isinstance(node, ast.AsyncFunctionDef)
+    body = (
+        f"await __import__('whet_pieces').later{ask}"
+        if asynchronous
+        else f"__import__('whet_pieces').ask{ask}"
+    )
     new = copy.copy(node)
-    inner = ast.parse(f"async def f():\n    {body}\n").body[0]
-    assert isinstance(inner, ast.AsyncFunctionDef)
-    new.body = inner.body
+    wrapper = ast.parse(f"async def f():\n    return {body}\n").body[0]
+    assert isinstance(wrapper, ast.AsyncFunctionDef)
+    new.body = wrapper.body
     return ast.unparse(ast.fix_missing_locations(new)) + "\n"
 
 

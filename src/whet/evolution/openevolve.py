@@ -2,7 +2,7 @@
 
 Names and defaults are those of openevolve 0.4.0.  What has no meaning here (prompt templates, log
 files, limits that it declares and does not implement) is accepted and listed in `Config.ignored`, so
-its examples run unchanged and nobody believes that an option counts which does not.
+its examples run unchanged and nobody is misled about options without effect.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class ModelConfig:
     settings: Mapping[str, Json] = field(default_factory=dict)
     """temperature, top_p and max_tokens, where they are given."""
     retry: Retry = field(default_factory=Retry)
-    """How long an answer is waited for: their `timeout` and `retries`."""
+    """Timeout and attempts of a call: their `timeout` and `retries`."""
 
     def __repr__(self) -> str:
         return f"ModelConfig({self.name!r}, {self.api_base!r})"  # never the key
@@ -78,7 +78,7 @@ class ModelConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """What a config.yaml says, in our terms."""
+    """A config.yaml in our terms."""
 
     iterations: int = 10000
     seed: int = 42
@@ -94,7 +94,7 @@ class Config:
     islands: IslandOptions = field(default_factory=IslandOptions)
     models: tuple[ModelConfig, ...] = ()
     ignored: tuple[str, ...] = ()
-    """Options that were given and change nothing, as `section.name`."""
+    """Options in the file that have no effect here, as `section.name`."""
 
 
 def read_config(path: Path) -> Config:
@@ -134,22 +134,23 @@ class _Section:
     """One section of a config, read with the kind that each option has."""
 
     def __init__(self, data: Mapping[str, Any], name: str, where: str) -> None:
-        given = data if not name else data.get(name)
-        given = {} if given is None else given
-        if not isinstance(given, Mapping):
-            raise InputError(f"{where}: {name} is a {type(given).__name__}, not a section with options")
-        self.given, self.name, self.where = given, name, where
+        options = data if not name else data.get(name)
+        options = {} if options is None else options
+        if not isinstance(options, Mapping):
+            raise InputError(f"{where}: {name} is a {type(options).__name__}, not a section with options")
+        self.options, self.name, self.where = options, name, where
 
     def get(self, name: str, kind: type | tuple[type, ...], default: Any) -> Any:
         """The option, `default` if it is not there or null."""
-        value = self.given.get(name)
+        value = self.options.get(name)
         if value is None:
             return default
         kinds = kind if isinstance(kind, tuple) else (kind,)
+        # bool is a subclass of int
         if (isinstance(value, bool) and bool not in kinds) or not isinstance(value, kinds):
-            wanted = " or ".join(each.__name__ for each in kinds)
+            kind_names = " or ".join(allowed.__name__ for allowed in kinds)
             label = f"{self.name}.{name}" if self.name else name
-            raise InputError(f"{self.where}: {label} is {value!r}; it must be {wanted}")
+            raise InputError(f"{self.where}: {label} is {value!r}; it must be {kind_names}")
         return value
 
     def number(self, name: str, default: float, *, low: float = 0.0, high: float | None = None) -> float:
@@ -164,14 +165,14 @@ class _Section:
     def texts(self, name: str, default: tuple[str, ...]) -> tuple[str, ...]:
         """A list of texts."""
         value = self.get(name, list, list(default))
-        if not all(isinstance(each, str) for each in value):
+        if not all(isinstance(text, str) for text in value):
             raise InputError(f"{self.where}: {self.name}.{name} is {value!r}; it must be a list of names")
         return tuple(value)
 
-    def ignored(self, known: Sequence[str]) -> list[str]:
-        """Options that are given and not in `known`."""
+    def ignored(self, honoured: Sequence[str]) -> list[str]:
+        """Options that are given and not in `honoured`."""
         prefix = f"{self.name}." if self.name else ""
-        return [prefix + str(name) for name in self.given if name not in known]
+        return [prefix + str(name) for name in self.options if name not in honoured]
 
 
 def config_of(data: Mapping[str, Any], where: str = "the config") -> Config:
@@ -184,7 +185,9 @@ def config_of(data: Mapping[str, Any], where: str = "the config") -> Config:
     evaluator, database = _Section(data, "evaluator", where), _Section(data, "database", where)
     features = database.texts("feature_dimensions", ("complexity", "diversity"))
     thresholds = evaluator.get("cascade_thresholds", list, [0.5, 0.75, 0.9])
-    if not all(isinstance(each, (int, float)) and not isinstance(each, bool) for each in thresholds):
+    if not all(
+        isinstance(threshold, (int, float)) and not isinstance(threshold, bool) for threshold in thresholds
+    ):
         raise InputError(f"{where}: evaluator.cascade_thresholds is {thresholds!r}; it must be numbers")
     ignored = [
         *top.ignored((*_HERE, *_HERE[""], *_TOP)),
@@ -218,14 +221,14 @@ def config_of(data: Mapping[str, Any], where: str = "the config") -> Config:
 
 def _count(section: _Section, name: str) -> int | None:
     """A number of 1 or more, None where it is not given."""
-    given = section.get(name, int, None)
-    return None if given is None else int(section.number(name, given, low=1))
+    count = section.get(name, int, None)
+    return None if count is None else int(section.number(name, count, low=1))
 
 
 def _islands(database: _Section, prompt: _Section, features: tuple[str, ...]) -> IslandOptions:
     bins = database.get("feature_bins", (int, dict), 10)
     if isinstance(bins, dict):  # one number for all axes: the largest
-        bins = max((each for each in bins.values() if isinstance(each, int)), default=10)
+        bins = max((size for size in bins.values() if isinstance(size, int)), default=10)
     return IslandOptions(
         num_islands=int(database.number("num_islands", 5, low=1)),
         feature_dimensions=features,
@@ -242,43 +245,45 @@ def _islands(database: _Section, prompt: _Section, features: tuple[str, ...]) ->
 
 def _models(llm: _Section, where: str) -> tuple[ModelConfig, ...]:
     listed = llm.get("models", list, [])
-    found = []
-    for number, each in enumerate(listed):
-        if not isinstance(each, Mapping) or not isinstance(each.get("name"), str):
-            raise InputError(f"{where}: llm.models[{number}] is {each!r}; it must have a name")
-        found.append(_model({**llm.given, **each}, where))
+    models = []
+    for number, section in enumerate(listed):
+        if not isinstance(section, Mapping) or not isinstance(section.get("name"), str):
+            raise InputError(f"{where}: llm.models[{number}] is {section!r}; it must have a name")
+        models.append(_model({**llm.options, **section}, where))
     for kind, weight in (("primary", 1.0), ("secondary", 0.2)):
         name = llm.get(f"{kind}_model", str, None)
         share = llm.number(f"{kind}_model_weight", weight)
         if name and share > 0:
-            found.append(_model({**llm.given, "name": name, "weight": share}, where))
-    return tuple(found)
+            models.append(_model({**llm.options, "name": name, "weight": share}, where))
+    return tuple(models)
 
 
 def _ignored_of_models(llm: _Section) -> list[str]:
-    """What is said of single models, and changes nothing; each once."""
-    listed = [each for each in llm.get("models", list, []) if isinstance(each, Mapping)]
-    names = {str(name): None for each in listed for name in each if name not in _MODEL}
+    """Options of single models that have no effect, each once."""
+    listed = [section for section in llm.get("models", list, []) if isinstance(section, Mapping)]
+    names = {str(name): None for section in listed for name in section if name not in _MODEL}
     return [f"llm.models[].{name}" for name in names]
 
 
-def _model(given: Mapping[str, Any], where: str) -> ModelConfig:
-    said = _Section({"llm": given}, "llm", where)
-    settings = {name: said.get(name, (int, float), None) for name in ("temperature", "top_p", "max_tokens")}
+def _model(section: Mapping[str, Any], where: str) -> ModelConfig:
+    options = _Section({"llm": section}, "llm", where)
+    settings = {
+        name: options.get(name, (int, float), None) for name in ("temperature", "top_p", "max_tokens")
+    }
     return ModelConfig(
-        name=given["name"],
-        api_base=said.get("api_base", str, "https://api.openai.com/v1"),
-        api_key=_resolved(given.get("api_key"), where),
-        weight=said.number("weight", 1.0),
+        name=section["name"],
+        api_base=options.get("api_base", str, "https://api.openai.com/v1"),
+        api_key=_resolved(section.get("api_key"), where),
+        weight=options.number("weight", 1.0),
         settings={name: value for name, value in settings.items() if value is not None},
-        retry=_retry(said),
+        retry=_retry(options),
     )
 
 
-def _retry(given: _Section) -> Retry:
+def _retry(section: _Section) -> Retry:
     usual = Retry()
-    seconds = given.number("timeout", usual.attempt_seconds, low=0.001)
-    attempts = 1 + int(given.number("retries", usual.attempts - 1))
+    seconds = section.number("timeout", usual.attempt_seconds, low=0.001)
+    attempts = 1 + int(section.number("retries", usual.attempts - 1))
     total = max(usual.total_seconds, seconds * attempts)
     return Retry(attempts=attempts, attempt_seconds=seconds, total_seconds=total)
 
@@ -289,16 +294,16 @@ def _resolved(value: Any, where: str) -> str | None:
     match = _VARIABLE.match(str(value))
     if not match:
         return str(value)
-    found = os.environ.get(match[1])
-    if found is None:
+    variable = os.environ.get(match[1])
+    if variable is None:
         raise InputError(f"{where}: llm.api_key names the variable {match[1]}, which is not set. Export it.")
-    return found
+    return variable
 
 
 def write_checkpoint(
     folder: Path, records: Sequence[Record], members: Sequence[Judged], islands: int, main: str
 ) -> Path:
-    """Write what `openevolve --checkpoint` reads: `checkpoint_N` with metadata.json and programs/*.json.
+    """Write a checkpoint for `openevolve --checkpoint`: `checkpoint_N` with metadata.json and programs/*.json.
 
     Args:
         folder: in which `checkpoints/checkpoint_N` is made; N is the last proposal.
@@ -311,30 +316,30 @@ def write_checkpoint(
         The folder that was made.
     """
     last = max((record.number for record in records), default=0)
-    said = {each.number: each.artifacts for each in members}
+    artifacts = {member.number: member.artifacts for member in members}
     by_number = {
-        record.number: replace(record, artifacts=said.get(record.number, record.artifacts))
+        record.number: replace(record, artifacts=artifacts.get(record.number, record.artifacts))
         for record in records
         if record.parts is not None
     }
-    kept = [by_number[each.number] for each in members if each.number in by_number]
+    survivors = [by_number[member.number] for member in members if member.number in by_number]
     best = max(by_number.values(), key=lambda record: (record.score or 0.0, -record.number))
-    if best not in kept:
-        kept.append(best)
-    place = folder / "checkpoints" / f"checkpoint_{last}"
-    (place / "programs").mkdir(parents=True, exist_ok=True)
+    if best not in survivors:
+        survivors.append(best)
+    checkpoint = folder / "checkpoints" / f"checkpoint_{last}"
+    (checkpoint / "programs").mkdir(parents=True, exist_ok=True)
     now = time.time()
-    for record in kept:
+    for record in survivors:
         text = json.dumps(_program(record, by_number, main, now))
-        (place / "programs" / f"{record.id}.json").write_text(text, encoding="utf-8")
+        (checkpoint / "programs" / f"{record.id}.json").write_text(text, encoding="utf-8")
     on_island: list[list[str]] = [[] for _ in range(islands)]
-    for record in kept:
+    for record in survivors:
         on_island[record.island % islands].append(record.id)
-    scores = {record.id: record.score or 0.0 for record in kept}
+    scores = {record.id: record.score or 0.0 for record in survivors}
     metadata = {
         "island_feature_maps": [{} for _ in range(islands)],
         "islands": on_island,
-        "archive": [record.id for record in kept],
+        "archive": [record.id for record in survivors],
         "best_program_id": best.id,
         "island_best_programs": [max(ids, key=lambda id: scores[id], default=None) for ids in on_island],
         "last_iteration": last,
@@ -343,9 +348,9 @@ def write_checkpoint(
         "last_migration_generation": 0,
         "feature_stats": {},
     }
-    (place / "metadata.json").write_text(json.dumps(metadata), encoding="utf-8")
-    _write_best(place, best, by_number, main, last)
-    return place
+    (checkpoint / "metadata.json").write_text(json.dumps(metadata), encoding="utf-8")
+    _write_best(checkpoint, best, by_number, main, last)
+    return checkpoint
 
 
 def _program(record: Record, by_number: Mapping[int, Record], main: str, now: float) -> dict[str, Json]:
@@ -384,9 +389,11 @@ def _generation(record: Record, by_number: Mapping[int, Record]) -> int:
     return steps
 
 
-def _write_best(place: Path, best: Record, by_number: Mapping[int, Record], main: str, last: int) -> None:
+def _write_best(
+    checkpoint: Path, best: Record, by_number: Mapping[int, Record], main: str, last: int
+) -> None:
     suffix = Path(main).suffix
-    (place / f"best_program{suffix}").write_text((best.parts or {})[main], encoding="utf-8")
+    (checkpoint / f"best_program{suffix}").write_text((best.parts or {})[main], encoding="utf-8")
     info = {
         "id": best.id,
         "generation": _generation(best, by_number),
@@ -397,7 +404,7 @@ def _write_best(place: Path, best: Record, by_number: Mapping[int, Record], main
         "timestamp": time.time(),
         "saved_at": time.time(),
     }
-    (place / "best_program_info.json").write_text(json.dumps(info, indent=2), encoding="utf-8")
+    (checkpoint / "best_program_info.json").write_text(json.dumps(info, indent=2), encoding="utf-8")
 
 
 def _language(main: str) -> str:
@@ -405,7 +412,7 @@ def _language(main: str) -> str:
 
 
 class _Stored(msgspec.Struct):
-    """What is read of a program in a checkpoint."""
+    """The fields that are read of a program in a checkpoint."""
 
     code: str
     metadata: dict[str, Any] | None = None
@@ -421,17 +428,17 @@ def read_checkpoint(folder: Path, main: str) -> list[Program]:
         InputError: not a checkpoint, or a program in it that cannot be read.
     """
     if not (folder / "metadata.json").is_file():
-        raise InputError(f"{folder} is no OpenEvolve checkpoint: it has no metadata.json")
-    found: list[tuple[float, str, Program]] = []
+        raise InputError(f"{folder} is not an OpenEvolve checkpoint: it has no metadata.json")
+    scored: list[tuple[float, str, Program]] = []
     for path in sorted((folder / "programs").glob("*.json")):
         try:
             data = msgspec.json.decode(path.read_bytes(), type=_Stored)
             program = Program({main: data.code, **((data.metadata or {}).get("parts") or {})}, main)
             score = float((data.metrics or {}).get("combined_score", 0.0))
         except (msgspec.MsgspecError, UnicodeDecodeError, InputError, TypeError, ValueError) as error:
-            raise InputError(f"{path} is no program of an OpenEvolve checkpoint: {error}") from error
-        found.append((-score, path.name, program))
-    if not found:
-        raise InputError(f"{folder} holds no program: there is nothing in {folder / 'programs'}")
-    found.sort(key=lambda row: row[:2])
-    return [program for _, _, program in found]
+            raise InputError(f"{path} is not a program of an OpenEvolve checkpoint: {error}") from error
+        scored.append((-score, path.name, program))
+    if not scored:
+        raise InputError(f"{folder} holds no program: {folder / 'programs'} is empty")
+    scored.sort(key=lambda row: row[:2])
+    return [program for _, _, program in scored]

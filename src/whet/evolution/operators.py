@@ -1,7 +1,7 @@
 """Moves in the space of literal values: mutation, crossover and merging inside each knob's domain.
 
 These operators *tune*; they have no ideas.  They change numbers, switches, choices and lists that
-already stand in a rule, and draw only from the generator they are given, so the same seed makes
+a rule already holds, and draw only from the generator passed to them, so the same seed makes
 the same proposals.  Text is left alone unless a hint lists its choices: rewriting it takes a model.
 """
 
@@ -34,7 +34,7 @@ def knobs(value: Json, domains: Mapping[Path, Domain] | None = None) -> list[Kno
         InputError: a domain for a path that the value does not have, or that its value lies outside of.
     """
     stated = dict(domains or {})
-    found: list[Knob] = []
+    movable: list[Knob] = []
 
     def visit(part: Json, path: Path) -> None:
         domain = stated.pop(path, None) or _inferred(part)
@@ -42,7 +42,7 @@ def knobs(value: Json, domains: Mapping[Path, Domain] | None = None) -> list[Kno
             if not domain.holds(part):
                 raise InputError(f"{_dotted(path)} = {part!r} lies outside its domain {domain}")
             if domain.kind != "fixed":
-                found.append(Knob(path, domain))
+                movable.append(Knob(path, domain))
         elif isinstance(part, Mapping):
             for key, inner in part.items():
                 visit(inner, (*path, key))
@@ -53,7 +53,7 @@ def knobs(value: Json, domains: Mapping[Path, Domain] | None = None) -> list[Kno
     visit(value, ())
     if stated:
         raise InputError(f"domains for what the value does not hold: {', '.join(map(_dotted, stated))}")
-    return found
+    return movable
 
 
 def mutate(value: Json, places: Sequence[Knob], rng: random.Random, *, strength: float = 1.0) -> Json:
@@ -87,24 +87,24 @@ def stepped(value: Json, places: Sequence[Knob], rng: random.Random) -> Json:
     return put(value, knob.path, _stepped(now, knob.domain, rng))
 
 
-def crossover(one: Json, other: Json, places: Sequence[Knob], rng: random.Random) -> Json:
-    """A copy of `one` with each knob taken from `other` with probability one half."""
+def crossover(first: Json, second: Json, places: Sequence[Knob], rng: random.Random) -> Json:
+    """A copy of `first` with each knob taken from `second` with probability one half."""
     for knob in places:
         if rng.random() < 0.5:
-            one = put(one, knob.path, get(other, knob.path))
-    return one
+            first = put(first, knob.path, get(second, knob.path))
+    return first
 
 
-def merge(one: Json, other: Json, base: Json, places: Sequence[Knob]) -> Json:
-    """A copy of `one` with what `other` changed since `base` wherever `one` still has the base's value.
+def merge(first: Json, second: Json, base: Json, places: Sequence[Knob]) -> Json:
+    """A copy of `first` with the changes of `second` since `base` wherever `first` still has the base's value.
 
     The three-way merge of version control: two gains found apart come together in one child, which
     uniform crossover does once in four times for two changes and hardly ever for more.
     """
     for knob in places:
-        if get(one, knob.path) == get(base, knob.path):
-            one = put(one, knob.path, get(other, knob.path))
-    return one
+        if get(first, knob.path) == get(base, knob.path):
+            first = put(first, knob.path, get(second, knob.path))
+    return first
 
 
 def get(value: Json, path: Path) -> Json:
@@ -155,12 +155,12 @@ def _move(now: Json, domain: Domain, rng: random.Random) -> Json:
             return now
         flipped = rng.randrange(len(domain.choices))
         return [
-            choice for place, choice in enumerate(domain.choices) if (choice in now) != (place == flipped)
+            choice for index, choice in enumerate(domain.choices) if (choice in now) != (index == flipped)
         ]
     if domain.kind == "order" and len(now) > 1:
         moved = list(now)
         item = moved.pop(rng.randrange(len(moved)))
-        moved.insert(rng.choice([place for place in range(len(now)) if now[place] != item] or [0]), item)
+        moved.insert(rng.choice([index for index in range(len(now)) if now[index] != item] or [0]), item)
         return moved
     return now
 
@@ -195,17 +195,17 @@ def _real(now: float, domain: Domain, rng: random.Random) -> float:
 
 
 def _stepped(now: float, domain: Domain, rng: random.Random) -> float:
-    low, high, whole = domain.low, domain.high, domain.kind == "int"
+    low, high, integer = domain.low, domain.high, domain.kind == "int"
     ways = (
         [now * 2.0, now / 2.0] if now else [sign * 10.0**power for sign in (1, -1) for power in (0, -1, -2)]
     )
     size = 10.0 ** rng.uniform(-3.0, -0.3)  # shares of 0.1 to 50 %
     width = abs(now) if low is None or high is None else high - low
     ways += [now + size * width, now - size * width] * 2
-    if whole:
+    if integer:
         ways += [now + 1, now - 1] * 2
     if low is not None and high is not None:
         ways += [rng.uniform(low, high)]
-    moves = [round(way) if whole else float(f"{way:.4g}") for way in ways]
+    moves = [round(way) if integer else float(f"{way:.4g}") for way in ways]
     inside = [move for move in moves if domain.holds(move) and move != now]
     return rng.choice(inside) if inside else _move(now, domain, rng)

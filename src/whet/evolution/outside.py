@@ -1,31 +1,29 @@
-"""Functions of somebody's repository as an Env: called in the sandbox, compared out here.
+"""Functions of somebody's repository as an Env: called in the sandbox, compared outside of it.
 
-How a candidate is called is a `Way`: all of it in the sandbox (`Inside`), or from an agent that keeps its
-network (`networked.py`).
-
-A candidate gets one input per call and answers in JSON; what it should answer never enters, and the
-evaluator runs in a sandbox of its own.  So these scores may prove something (`Result.promotable`),
-unlike those of an evaluator beside its program (`pair.py`).
+A candidate is called in the sandbox (`Inside`), or by an agent that keeps its network (`networked.py`).
+It gets one input per call and answers in JSON. The expected answer never enters, and the evaluator runs
+in a sandbox of its own, so these scores may prove something (`Result.promotable`), unlike those of an
+evaluator beside its program (`pair.py`).
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from ..data.callee import RUNNER, staged
 from ..data.signatures import Signature
 from ..errors import InputError
-from ..policy import Action, Policy
+from ..faults import fault_of
 from ..reward.evaluator import Evaluator
 from ..sandbox import Pool, Result, Session, exact
-from ..types import Bundle, Json, Score, Task, Trajectory, digest
+from ..types import Bundle, Failure, Json, Score, Task, Trajectory, digest
 from .candidates import Form
-from .holding import CallFailed, Holding, Live, refused, tell
+from .holding import CallFailed, Holding, Live, tell
 from .program import Program
 
 _RETRIES = 2
@@ -47,71 +45,39 @@ class Target:
     whole: Callable[[Program], Program]
     """Program → all pieces of the agent, those that it does not have as they are."""
 
-    def arguments(self, given: Json) -> list[Json]:
-        """What the runner inside is called with for the input of a row."""
-        return list(self.signature.arguments(given))
-
-
-class Called(Protocol):
-    """A candidate that answers calls until one of them ends it."""
-
-    async def call(self, args: Sequence[Json] = ()) -> Result: ...
-
-    async def calls(self, inputs: Sequence[Sequence[Json]]) -> list[Result]: ...
-
-
-class Way(Protocol):
-    """How candidates are called."""
-
-    @property
-    def varies(self) -> bool:
-        """Two calls may answer differently: a model is asked on the way."""
-        ...
-
-    @property
-    def trusted_only(self) -> bool:
-        """Candidates run without a sandbox."""
-        ...
-
-    @property
-    def refused(self) -> str:
-        """What could not cross, "" if all could."""
-        ...
-
-    def open(self, target: Target, program: Program) -> AbstractAsyncContextManager[Called]:
-        """One candidate, ready to be called."""
-        ...
-
-    def reserve(
-        self, target: Target, program: Program, args: Sequence[Sequence[Json]], *, spare: bool
-    ) -> None:
-        """See that these calls may be made; raises BudgetExceeded."""
-        ...
+    def arguments(self, row_input: Json) -> list[Json]:
+        """The arguments of the runner in the sandbox for the input of a row."""
+        return list(self.signature.arguments(row_input))
 
 
 class Inside:
-    """Everything in the sandbox: the staged slice of a function, called by JSON."""
+    """Calls candidates in the sandbox: the staged slice of a function, by JSON."""
 
     varies = False
+    """Two calls may answer differently: a model is asked on the way."""
     refused = ""
+    """A value that could not cross as JSON, "" if all could."""
 
     def __init__(self, pool: Pool) -> None:
         self.pool = pool
 
     @property
     def trusted_only(self) -> bool:
+        """Candidates run without a sandbox."""
         return self.pool.sandbox.trusted_only
 
-    @asynccontextmanager
-    async def open(self, target: Target, program: Program) -> AsyncIterator[Called]:
-        files = staged(target.build(program), target.entry)
-        async with self.pool.open(files, f"{RUNNER}:call") as session:
-            yield session
+    def open(self, target: Target, program: Program) -> AbstractAsyncContextManager[Any]:
+        """One candidate, ready for `call` and `calls`.
+
+        Raises:
+            InputError: it cannot be put in place.
+        """
+        return self.pool.open(staged(target.build(program), target.entry), f"{RUNNER}:call")
 
     def reserve(
         self, target: Target, program: Program, args: Sequence[Sequence[Json]], *, spare: bool
     ) -> None:
-        """Calls inside cost nothing that is counted."""
+        """See that these calls may be made; in the sandbox none is limited."""
 
 
 class Comparer:
@@ -127,9 +93,9 @@ class Comparer:
             )
         self.evaluator = evaluator
         self._pool = pool
-        self._open: Any = None
+        self._stack = AsyncExitStack()
         self._session: Session | None = None
-        self._known: dict[str, tuple[float | None, str]] = {}
+        self._scores: dict[str, tuple[float | None, str]] = {}
         self._lock = asyncio.Lock()
 
     @property
@@ -142,35 +108,32 @@ class Comparer:
         return self
 
     async def __aexit__(self, *error: object) -> None:
-        await self._leave()
+        await self._close()
 
-    async def _leave(self) -> None:
-        if self._open is not None:
-            opened, self._open, self._session = self._open, None, None
-            await opened.__aexit__(None, None, None)
+    async def _close(self) -> None:
+        self._session = None
+        await self._stack.aclose()
 
     async def score(self, task: Task, answer: Json) -> tuple[float | None, str]:
-        """Score in [0, 1] and what was said; None where the evaluator has none."""
+        """Score in [0, 1] and the evaluator's feedback; None where it gives no score."""
         if self.evaluator is None:
-            fine = exact(answer, task.answer)
-            return float(fine), "" if fine else "another answer"
+            equal = exact(answer, task.answer)
+            return float(equal), "" if equal else "another answer"
         key = digest([task.id, task.answer, answer])
         async with self._lock:
-            if key not in self._known:
-                self._known[key] = await self._judged(task, answer)
-        return self._known[key]
+            if key not in self._scores:
+                self._scores[key] = await self._judged(self.evaluator, task, answer)
+        return self._scores[key]
 
-    async def _judged(self, task: Task, answer: Json) -> tuple[float | None, str]:
-        assert self.evaluator is not None
+    async def _judged(self, evaluator: Evaluator, task: Task, answer: Json) -> tuple[float | None, str]:
+        arguments = evaluator.arguments(task.initial_state["input"], answer, task.answer)
         for _ in range(_RETRIES):
             if self._session is None:
-                self._open = self._pool.open(self.evaluator.staged, "adapter:judge")
-                self._session = await self._open.__aenter__()
-            result = await self._session.call(
-                [self.evaluator.arguments(task.initial_state["input"], answer, task.answer)]
-            )
+                opening = self._pool.open(evaluator.staged, "adapter:judge")
+                self._session = await self._stack.enter_async_context(opening)
+            result = await self._session.call([arguments])
             if result.killed_by is not None or result.exit_code is not None or not result.ok:
-                await self._leave()
+                await self._close()
             if result.ok and isinstance(result.value, dict):
                 score = result.value.get("score")
                 number = min(1.0, max(0.0, float(score))) if isinstance(score, (int, float)) else None
@@ -179,7 +142,7 @@ class Comparer:
 
 
 class Compared:
-    """The Reward `score` of rows: what a function answered, by the Comparer of that function.
+    """The Reward `score` of rows: a function's answer, by the Comparer of that function.
 
     Args:
         comparers: function → what compares its answers.
@@ -198,28 +161,8 @@ class Compared:
             return Score(self.name, None, "nobody said what it should answer")
         if failed is not None:
             return Score(self.name, 0.0, f"{failed.type}: {failed.message}", self.version)
-        value, said = await self.comparers[task.initial_state["function"]].score(task, trajectory.output)
-        return Score(self.name, value, said, self.version)
-
-
-class _Candidate:
-    """The Policy of one call: the function as a Bundle has it."""
-
-    def __init__(self, env: Targets, bundle: Bundle) -> None:
-        self._env, self._bundle = env, bundle
-
-    async def act(self, observation: Json, /) -> Action:
-        env, bundle = self._env, self._bundle
-        live = env.live(bundle)
-        if live is None:  # nobody holds it, so this call is the first and the last
-            async with env.held(bundle):
-                return await self.act(observation)
-        async with live.lock:
-            result = await env.call(live, bundle, observation["function"], observation["input"])
-        tell(result)
-        if result.failure is not None:
-            raise CallFailed(result.failure)
-        return Action(result.value)
+        score, feedback = await self.comparers[task.initial_state["function"]].score(task, trajectory.output)
+        return Score(self.name, score, feedback, self.version)
 
 
 class Targets(Holding):
@@ -231,58 +174,60 @@ class Targets(Holding):
         form: which resource of a Bundle each part of a candidate is.
     """
 
-    def __init__(self, targets: Mapping[str, Target], ways: Mapping[str, Way], form: Form) -> None:
+    def __init__(self, targets: Mapping[str, Target], ways: Mapping[str, Inside], form: Form) -> None:
         super().__init__()
         self.targets, self.ways, self.form = targets, ways, form
-
-    def policy(self, bundle: Bundle, seed: int, /) -> Policy:
-        """The function as the bundle has it; nothing of it is drawn by chance."""
-        return _Candidate(self, bundle)
 
     @property
     def trusted_only(self) -> bool:
         """Candidates run without a sandbox."""
         return any(way.trusted_only for way in self.ways.values())
 
-    async def call(self, live: Live, bundle: Bundle, function: str, given: Json) -> Result:
-        """What a candidate makes of one input; one that hung or died is not asked the rest."""
+    async def answer(self, live: Live, bundle: Bundle, observation: Json) -> Json:
+        """A function's answer to the input of a row."""
+        result = await self._call(live, bundle, observation["function"], observation["input"])
+        tell(result)
+        if result.failure is not None:
+            raise CallFailed(result.failure)
+        return result.value
+
+    async def _call(self, live: Live, bundle: Bundle, function: str, row_input: Json) -> Result:
+        """The call of a candidate with one input; one that hung or died is not called again."""
         if function in live.ended:
             return live.ended[function]
         target, way = self.targets[function], self.ways[function]
-        called = live.opened(function)
-        if called is None:
-            try:
-                program = self.form.program(bundle)
-                called = await live.session(function, lambda: way.open(target, program))
-            except InputError as error:
-                raise refused(error) from error
-        result = await self._next(live, called, target, function, given)
+        try:
+            process = await live.session(function, lambda: way.open(target, self.form.program(bundle)))
+        except InputError as error:
+            raise CallFailed(Failure(fault_of(error), type(error).__name__, str(error))) from error
+        result = await self._next(live, process, target, function, row_input)
         self.cpu_seconds += result.cpu_seconds
         await live.settle(function, result)
         return result
 
-    async def _next(self, live: Live, called: Called, target: Target, function: str, given: Json) -> Result:
-        """The result for an input: made before, or of a call that is made now, with those to come."""
-        ahead = live.ahead.setdefault(function, deque())
-        if ahead and ahead[0][0] is given:
-            return ahead.popleft()[1]
-        ahead.clear()
+    async def _next(self, live: Live, process: Any, target: Target, function: str, row_input: Json) -> Result:
+        """The result for an input: made ahead, or of a call that is made now, together with those to come."""
+        # By identity: two rows with equal inputs are two calls, for a function may remember.
+        if live.ahead and live.ahead[0][0] is row_input:
+            return live.ahead.popleft()[1]
+        live.ahead.clear()
         expected = live.expected
-        while expected and expected[0][1] is not given:
+        while expected and expected[0][1] is not row_input:
             expected.popleft()
         together: list[Json] = []
         # Only those in a row: another function's call closes this process, with what was answered ahead.
         while expected and expected[0][0] == function and len(together) < _TOGETHER:
             together.append(expected.popleft()[1])
         if len(together) < 2:
-            return await called.call(target.arguments(given))
-        results = await called.calls([target.arguments(one) for one in together])
-        ahead.extend(zip(together, results, strict=True))
-        return ahead.popleft()[1]
+            only: Result = await process.call(target.arguments(row_input))
+            return only
+        results = await process.calls([target.arguments(inputs) for inputs in together])
+        live.ahead.extend(zip(together, results, strict=True))
+        return live.ahead.popleft()[1]
 
     def expect(self, bundle: Bundle, tasks: Sequence[Task]) -> None:
         """See `EnvFactory`; calls that a model is asked in, and pays for, are made one at a time."""
-        live = self.live(bundle)
+        live = self.live.get(bundle.id)
         if live is not None:
             live.expected = deque(
                 (function, task.initial_state["input"])

@@ -5,9 +5,9 @@ runs only if the score so far reaches its threshold: OpenEvolve's contract.  It 
 with the program, so its scores steer a search and prove nothing (`co_resident`).  An evaluator that
 cannot tell the start program from an empty one is refused before anything is spent on it.
 
-There is one task per thing that is asked of the pair: `evaluate`, and before it `behaviour`, the fingerprint by
-which a program is known that does what another did.  Both happen in one process as long as it is held.
-What happens is counted, not timed, so the same candidates come to the same scores on any machine.
+There is one task per request to the pair: `evaluate`, and before it `behaviour`, the fingerprint by
+which a duplicate of another program is detected.  Both happen in one process as long as it is held.
+Costs are counted, not timed, so the same candidates come to the same scores on any machine.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from __future__ import annotations
 import ast
 import sys
 from collections.abc import AsyncIterator, Collection, Iterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -23,8 +23,7 @@ import msgspec
 
 from ..errors import InputError, TrainingRefused
 from ..loop import Rollout
-from ..policy import Action, Policy
-from ..sandbox import Pool, Result
+from ..sandbox import Pool, Result, Session
 from ..types import Bundle, Fault, Json, Outcome, Split, Task, Trajectory
 from .candidates import Form
 from .holding import CallFailed, Holding, Live, tell
@@ -37,6 +36,8 @@ WARM = (DOOR,)
 """The modules of a pool for a pair: loaded before the first fork, they cost a candidate nothing."""
 RESULTS = "runs.db"
 """The record in a folder of results: it marks a folder below the evaluator's as one."""
+_LARGEST = 16 << 20
+"""Bytes of an evaluator's folder; one with more is taken without its subfolders."""
 _CALLS = "calls.json"
 """Where the calls that are compared lie beside the program."""
 _ASKS = ("stages", "record", "behaviour", "evaluate")
@@ -67,57 +68,54 @@ class Evaluator:
             )
 
     @classmethod
-    def read(cls, path: Path, *, without: Collection[Path] = (), limit: int = 16 << 20) -> Evaluator:
+    def read(cls, path: Path, *, without: Collection[Path] = ()) -> Evaluator:
         """The evaluator in a file, with the files of its folder, which it may read and import.
 
         Args:
-            without: what to leave out: the folder that results are written to, and the record. Other folders that
-                hold results of ours are left out by themselves.
-            limit: bytes; a folder with more is taken without its subfolders.
+            without: paths to leave out: the output folder, and the record. Other folders that
+                hold results of ours are left out anyway.
 
         Raises:
-            InputError: no such file, or a folder that is too large even so.
+            InputError: no such file, or a folder that is too large even without its subfolders.
         """
         text = text_of(path, "evaluator")
-        left_out = {each.parent.resolve() for each in path.parent.glob(f"*/**/{RESULTS}")}
-        for each in without:
-            left_out |= {
-                each.resolve(),
-                *(beside.resolve() for beside in each.parent.glob(f"{each.name}[.-]*")),
-            }
+        left_out = {results.parent.resolve() for results in path.parent.glob(f"*/**/{RESULTS}")}
+        for own in without:
+            # A record has files of its own beside it, such as runs.db-wal.
+            left_out |= {own.resolve(), *(beside.resolve() for beside in own.parent.glob(f"{own.name}[.-]*"))}
         for pattern in ("**/*", "*"):
-            beside = [
-                each for each in sorted(path.parent.glob(pattern)) if _taken(each, path.parent, left_out)
+            files = [
+                file for file in sorted(path.parent.glob(pattern)) if _staged(file, path.parent, left_out)
             ]
-            if sum(each.stat().st_size for each in beside) <= limit:
+            if sum(file.stat().st_size for file in files) <= _LARGEST:
                 break
         else:
             raise InputError(
-                f"the folder of {path} holds more than {limit >> 20} MiB, and all of it would be staged for every "
+                f"the folder of {path} holds more than {_LARGEST >> 20} MiB, and all of it would be staged for every "
                 "evaluation. Put the evaluator into a folder of its own, with the data that it needs."
             )
         parts: dict[str, str | bytes] = {
-            each.relative_to(path.parent).as_posix(): each.read_bytes() for each in beside
+            file.relative_to(path.parent).as_posix(): file.read_bytes() for file in files
         }
         parts[path.name] = text
         return cls(parts, path.name)
 
 
-def _taken(path: Path, folder: Path, without: Collection[Path]) -> bool:
+def _staged(path: Path, folder: Path, left_out: Collection[Path]) -> bool:
     names = path.relative_to(folder).parts
     hidden = any(name.startswith(".") or name == "__pycache__" for name in names)
     if hidden or path.is_symlink() or not path.is_file():
         return False
-    return not set(without) & {path.resolve(), *path.resolve().parents}
+    return not set(left_out) & {path.resolve(), *path.resolve().parents}
 
 
 def _top(node: ast.AST) -> Iterator[ast.stmt]:
     """The statements that run where a module is loaded, those in `try` and `if` among them."""
-    for each in ast.iter_child_nodes(node):
-        if isinstance(each, ast.stmt):
-            yield each
-        if not isinstance(each, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.expr)):
-            yield from _top(each)
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.stmt):
+            yield child
+        if not isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.expr)):
+            yield from _top(child)
 
 
 def _defined(node: ast.stmt) -> list[str]:
@@ -142,72 +140,6 @@ class JudgeOptions:
     """Metrics that describe and do not count: left out of the mean where no `combined_score` is given."""
     fingerprint: bool = True
     """Compare what candidates do on recorded calls before the evaluation."""
-
-
-class _Beside:
-    """The Policy of one episode: the program of a Bundle with its evaluator beside it."""
-
-    def __init__(self, pair: Pair, bundle: Bundle) -> None:
-        self._pair, self._bundle = pair, bundle
-        self._live: Live | None = None
-
-    async def act(self, observation: Json, /) -> Action:
-        pair, asked_for = self._pair, observation["ask"]
-        async with pair.held(self._bundle) as live, live.lock:
-            self._live = live
-            if asked_for == "evaluate":
-                return Action(await self._evaluated())
-            if asked_for == "behaviour" and not pair.own_behaviour:
-                asked = "behave", [pair.at, _CALLS]
-            elif asked_for == "record":
-                asked = "record", [pair.path, pair.stages[0], pair.at]
-            else:
-                asked = asked_for, [pair.path, pair.at] if asked_for == "behaviour" else [pair.path]
-            found = await self._ask(*asked)
-        if found.failure is not None:
-            raise CallFailed(found.failure)
-        return Action(found.value)
-
-    async def _ask(self, function: str, args: list[Json], *, last: bool = False) -> Result:
-        """Call one of our functions inside; `last` if nothing more will be asked of this process."""
-        assert self._live is not None
-        pair = self._pair
-        opened = await self._live.session(DOOR, lambda: pair.opened(self._bundle))
-        found: Result = await opened.call([function, args], seconds=pair.options.timeout, last=last)
-        pair.cpu_seconds += found.cpu_seconds
-        tell(found, co_resident=True)
-        if last or (found.failure is not None and found.failure.fault is Fault.SANDBOX):
-            await self._live.leave(DOOR)
-        return found
-
-    async def _evaluated(self) -> Json:
-        """The evaluator's stages as far as the thresholds let it."""
-        pair = self._pair
-        metrics: dict[str, float] = {}
-        artifacts: dict[str, str] = {}
-        instances: dict[str, float] = {}
-        first: float | None = None
-        printed = ""
-        for number, stage in enumerate(pair.stages):
-            found = await self._ask("evaluate", [pair.path, stage, pair.at], last=stage == pair.stages[-1])
-            printed += found.stdout
-            if found.failure is not None:
-                if not number or found.failure.fault is Fault.SANDBOX:
-                    raise CallFailed(found.failure)
-                name = stage.removeprefix("evaluate_")
-                artifacts[f"{name}_stderr"] = f"{found.failure.type}: {found.failure.message}"[:2000]
-                metrics[f"{name}_passed"] = 0.0
-                break
-            metrics |= {name: value for name, value in found.value["metrics"].items() if name != "error"}
-            artifacts |= found.value["artifacts"]
-            instances |= found.value["instances"]
-            first = pair.fitness(metrics) if not number else first
-            # As OpenEvolve has it: a stage is reached over a threshold, and without one not at all.
-            thresholds = pair.options.cascade_thresholds
-            if number >= len(thresholds) or not pair.passes(metrics, thresholds[number]):
-                break
-        said = {"metrics": metrics, "artifacts": artifacts, "instances": instances}
-        return {**said, "first": first, "printed": printed[-2000:]}
 
 
 class Pair(Holding):
@@ -243,40 +175,92 @@ class Pair(Holding):
         """Programs run without a sandbox."""
         return self.runner.sandbox.trusted_only
 
-    def policy(self, bundle: Bundle, seed: int, /) -> Policy:
-        """The program as the bundle has it; nothing is drawn by chance out here."""
-        return _Beside(self, bundle)
+    async def answer(self, live: Live, bundle: Bundle, observation: Json) -> Json:
+        """The answer to one of the requests."""
+        ask = observation["ask"]
+        if ask == "evaluate":
+            return await self._evaluated(live, bundle)
+        if ask == "behaviour" and not self.own_behaviour:
+            call = "behave", [self.at, _CALLS]
+        elif ask == "record":
+            call = "record", [self.path, self.stages[0], self.at]
+        else:
+            call = ask, [self.path, self.at] if ask == "behaviour" else [self.path]
+        answer = await self._call(live, bundle, *call)
+        if answer.failure is not None:
+            raise CallFailed(answer.failure)
+        return answer.value
 
-    @asynccontextmanager
-    async def opened(self, bundle: Bundle) -> AsyncIterator[object]:
+    async def _call(
+        self, live: Live, bundle: Bundle, function: str, args: list[Json], *, last: bool = False
+    ) -> Result:
+        """Call one of our functions inside; `last` ends the process."""
+        session = await live.session(DOOR, lambda: self.opened(bundle))
+        answer: Result = await session.call([function, args], seconds=self.options.timeout, last=last)
+        self.cpu_seconds += answer.cpu_seconds
+        tell(answer, co_resident=True)
+        if last or (answer.failure is not None and answer.failure.fault is Fault.SANDBOX):
+            await live.close()
+        return answer
+
+    async def _evaluated(self, live: Live, bundle: Bundle) -> Json:
+        """The evaluator's stages as far as the thresholds let it."""
+        metrics: dict[str, float] = {}
+        artifacts: dict[str, str] = {}
+        instances: dict[str, float] = {}
+        first: float | None = None
+        printed = ""
+        for number, stage in enumerate(self.stages):
+            last = stage == self.stages[-1]
+            answer = await self._call(live, bundle, "evaluate", [self.path, stage, self.at], last=last)
+            printed += answer.stdout
+            if answer.failure is not None:
+                if not number or answer.failure.fault is Fault.SANDBOX:
+                    raise CallFailed(answer.failure)
+                name = stage.removeprefix("evaluate_")
+                artifacts[f"{name}_stderr"] = f"{answer.failure.type}: {answer.failure.message}"[:2000]
+                metrics[f"{name}_passed"] = 0.0
+                break
+            metrics |= {name: value for name, value in answer.value["metrics"].items() if name != "error"}
+            artifacts |= answer.value["artifacts"]
+            instances |= answer.value["instances"]
+            first = self.fitness(metrics) if not number else first
+            # As in OpenEvolve: a stage is reached over a threshold, and without one not at all.
+            thresholds = self.options.cascade_thresholds
+            score = self.fitness(metrics)
+            if number >= len(thresholds) or score is None or score < thresholds[number]:
+                break
+        return {
+            "metrics": metrics,
+            "artifacts": artifacts,
+            "instances": instances,
+            "first": first,
+            "printed": printed[-2000:],
+        }
+
+    def opened(self, bundle: Bundle) -> AbstractAsyncContextManager[Session]:
         """A process of its own for one candidate, in which everything about it happens."""
         program = self.form.program(bundle)
-        source = self._staged | {f"program/{name}": text for name, text in program.parts.items()}
+        staged = self._staged | {f"program/{name}": text for name, text in program.parts.items()}
         if self.calls:
-            source[_CALLS] = self.calls
-        async with self.runner.open(source, f"{DOOR}:handle") as session:
-            yield session
+            staged[_CALLS] = self.calls
+        return self.runner.open(staged, f"{DOOR}:handle")
 
     def score(self, trajectory: Trajectory) -> float | None:
-        """The Reward `score`: what the evaluator gave; None where it was not asked, or the program failed."""
-        asked = trajectory.task.initial_state.get("ask") == "evaluate"
-        if not asked or trajectory.error is not None:
+        """The Reward `score`: the evaluator's; None where it was not asked, or the program failed."""
+        evaluated = trajectory.task.initial_state.get("ask") == "evaluate"
+        if not evaluated or trajectory.error is not None:
             return None
         return self.fitness(trajectory.output["metrics"])
 
     def fitness(self, metrics: Mapping[str, float]) -> float | None:
-        """`combined_score`, else the mean of the numbers that are no feature; None without any."""
+        """`combined_score`, else the mean of the numbers that are not features; None without any."""
         if "combined_score" in metrics:
             return float(metrics["combined_score"])
         numbers = {name: float(value) for name, value in metrics.items() if not isinstance(value, bool)}
         counted = [value for name, value in numbers.items() if name not in self.options.feature_dimensions]
         counted = counted or list(numbers.values())
         return sum(counted) / len(counted) if counted else None
-
-    def passes(self, metrics: Mapping[str, float], threshold: float) -> bool:
-        """Whether a stage reached its threshold."""
-        score = self.fitness(metrics)
-        return score is not None and score >= threshold
 
 
 class PairJudge(Judging):
@@ -292,7 +276,7 @@ class PairJudge(Judging):
         self.evaluations = 0
         """Programs that reached the evaluator."""
         self.repeated: tuple[float, float] | None = None
-        """What the first stage gave the start program, and gave it again; None where it was asked once."""
+        """The first stage's score of the start program, and its second; None where it was asked once."""
 
     @property
     def cpu_seconds(self) -> float:
@@ -309,7 +293,7 @@ class PairJudge(Judging):
 
         Raises:
             InputError: the evaluator or the start program does not run.
-            TrainingRefused: the evaluator gives the start program what it gives to wreckage.
+            TrainingRefused: the evaluator's score of the start program is that of wreckage.
         """
         pair = self.pair
         run = await self.ask(pair.form.bundle(start), "stages")
@@ -328,11 +312,17 @@ class PairJudge(Judging):
                 f"evaluator, or begin with a program that it accepts.{self._seen()}"
             )
         await self._refuse_blind(start, judged)
-        behaviour, again = [await self.smoke(start) for _ in range(2)]
-        if behaviour.failure or behaviour.behaviour != again.behaviour:
-            pair.calls, pair.own_behaviour = "", False  # it differs from itself: nothing can be told by it
+        smoked = []
+        for _ in range(2):
+            async with self.bench(start) as bench:
+                smoked.append(await bench.smoke())
+        if smoked[0].failure or smoked[0].behaviour != smoked[1].behaviour:
+            pair.calls, pair.own_behaviour = (
+                "",
+                False,
+            )  # the start differs from itself: nothing follows from it
             return judged
-        return replace(judged, behaviour=behaviour.behaviour)
+        return replace(judged, behaviour=smoked[0].behaviour)
 
     async def _start(self, start: Program) -> Judgement:
         """The start program's judgement; its calls are recorded on the way."""
@@ -359,7 +349,7 @@ class PairJudge(Judging):
         if any(score is None or score < judged.score for score in scores):
             return
         if judged.score == 0 and not _complaint(judged) and all(map(_complaint, wrecked)):
-            return  # nothing is earned yet, and of the wrecks alone it says that they fail
+            return  # the start has earned nothing yet, and the evaluator reports errors of the wrecks alone
         raise TrainingRefused(
             f"the evaluator gives {judged.score:g} to the start program, and no less to "
             f"{' and to '.join(wrecks)} ({', '.join(f'{score:g}' for score in scores)}). It cannot tell "
@@ -368,14 +358,14 @@ class PairJudge(Judging):
         )
 
     async def _said(self, start: Program) -> str:
-        """What an evaluator says of the start program when it is asked once more, for whoever has to mend it."""
+        """The evaluator's complaint about the start program, asked once more, for whoever has to mend it."""
         async with self.bench(start) as bench:
             judged = await bench.score()
-        said = _complaint(judged) or bench.printed.strip()[-1000:]
-        return (f"Of the start program it says: {said}" if said else "") + self._seen()
+        complaint = _complaint(judged) or bench.printed.strip()[-1000:]
+        return (f"Of the start program it says: {complaint}" if complaint else "") + self._seen()
 
     def _seen(self) -> str:
-        """What there is where it runs: mostly what it lacks is there out here."""
+        """What the sandbox offers: mostly the evaluator lacks something that exists outside of it."""
         if self.pair.trusted_only:
             return ""
         return (
@@ -389,11 +379,6 @@ class PairJudge(Judging):
         bundle = self.pair.form.bundle(program)
         async with self.pair.held(bundle):
             yield Bench(self, bundle, program)
-
-    async def smoke(self, program: Program) -> Judgement:
-        """`Bench.smoke` in a process for it alone."""
-        async with self.bench(program) as bench:
-            return await bench.smoke()
 
 
 @dataclass
@@ -425,11 +410,11 @@ class Bench:
         run = await self.judge.ask(self.bundle, "evaluate")
         if run.error is not None:
             return _failed(run)
-        found = run.output
-        self.printed = found["printed"]
+        report = run.output
+        self.printed = report["printed"]
         score = run.score("score")
         return Judgement(
-            score, found["metrics"], found["artifacts"], found["instances"], first=found["first"]
+            score, report["metrics"], report["artifacts"], report["instances"], first=report["first"]
         )
 
 
@@ -439,9 +424,9 @@ def _failed(run: Trajectory) -> Judgement:
 
 
 def _complaint(judged: Judgement) -> str:
-    """Why a program failed, "" where nothing is said of it: of evaluators that give a score even so."""
-    said = [judged.artifacts.get(name, "") for name in ("error", "error_message", "stderr")]
-    return judged.failure or next((each[:2000] for each in said if each.strip()), "")
+    """The reason of a failure, "" without one; some evaluators give a score even so."""
+    complaints = [judged.artifacts.get(name, "") for name in ("error", "error_message", "stderr")]
+    return judged.failure or next((complaint[:2000] for complaint in complaints if complaint.strip()), "")
 
 
 def _line(run: Trajectory) -> str:

@@ -1,13 +1,13 @@
-"""Who may have children: islands with MAP-Elites for code, (mu + lambda) for knobs, a front for prompts.
+"""The candidates that may have children: islands with MAP-Elites for code, (mu + lambda), a front for prompts.
 
-Each population is told of every judged candidate in the order in which it was proposed, and draws
-parents with the generator it is given; so the same seed gives the same population.
+Each population enters every judged candidate in the order in which it was proposed, and draws
+parents with the generator that it gets; so the same seed gives the same population.
 
 `Islands` keeps, on each of several islands in a ring, the best program of every cell of a grid of
 features (Mouret & Clune 2015; the parameters are OpenEvolve's).  It differs from OpenEvolve in two
 things: the complexity axis is the ratio of lengths to the start program on a log scale, so cells do
-not move when the range of what was seen grows, and migrants are entered, not copied.
-`Front` keeps whoever is best on some instance and draws a parent by how many it is best on
+not move when the range of the scores grows, and migrants are entered, not copied.
+`Front` keeps the candidates that are best on some instance and draws a parent by how many it is best on
 (GEPA, Agrawal et al. 2025).  `Best` keeps the mu best.
 """
 
@@ -23,6 +23,8 @@ from typing import Protocol
 from ..errors import InputError
 from .program import Program
 
+_INSPIRATIONS = 3
+
 
 @dataclass(frozen=True, slots=True)
 class Judged:
@@ -35,25 +37,23 @@ class Judged:
     metrics: Mapping[str, float] = field(default_factory=dict)
     instances: Mapping[str, float] = field(default_factory=dict)
     artifacts: Mapping[str, str] = field(default_factory=dict)
-    parent: int | None = None
-    operator: str = "start"
     island: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """Who a proposal is made from."""
+    """The parents of a proposal."""
 
     parent: Judged
     donor: Judged | None
     """A second parent, None if there is no other."""
     inspirations: Sequence[Judged] = ()
-    """Others that a model is shown: the best, and some that differ."""
+    """Further candidates that a model is shown: the best, and some that differ."""
     island: int = 0
 
 
 class Population(Protocol):
-    """What a search draws its parents from."""
+    """The candidates that a search draws its parents from."""
 
     def add(self, judged: Judged) -> None:
         """Enter a candidate."""
@@ -64,13 +64,20 @@ class Population(Protocol):
         ...
 
     def members(self) -> list[Judged]:
-        """Those that are still drawn from, best first."""
+        """The candidates that may still be drawn, best first."""
         ...
 
 
-def _ranked(members: Sequence[Judged]) -> list[Judged]:
-    """Best first; ties go to the older one, so that a search does not drift on a plateau for nothing."""
-    return sorted(members, key=lambda each: (-each.score, each.number))
+def _rank(judged: Judged) -> tuple[float, int]:
+    """Best first; ties go to the older one, so that a search does not drift on a plateau."""
+    return -judged.score, judged.number
+
+
+def _beside(parent: Judged, members: Sequence[Judged], rng: random.Random) -> Draw:
+    """The draw of a parent, with a donor from the others and the best of them as inspirations."""
+    others = [member for member in members if member.number != parent.number]
+    donor = rng.choice(others) if others else None  # by its place in `members`, so before they are ranked
+    return Draw(parent, donor, tuple(sorted(others, key=_rank)[:_INSPIRATIONS]))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +96,7 @@ class IslandOptions:
     """Share of an island's elites that each neighbour is shown."""
     archive_size: int = 100
     """The best of all islands, from which exploitation draws."""
-    inspirations: int = 3
+    inspirations: int = _INSPIRATIONS
 
 
 class Islands:
@@ -111,11 +118,12 @@ class Islands:
         self._ranges: dict[str, tuple[float, float]] = {}
         self._length: int | None = None
         self._lines: list[frozenset[str]] = []
-        self._archive: list[tuple[float, int, Judged]] = []
+        self._archive: list[Judged] = []
+        """The best of all islands, best first."""
 
     def add(self, judged: Judged) -> None:
         """Enter it on its island, and the start program on all; migrate when it is time."""
-        if self._length is None:
+        if self._length is None:  # the start program is entered first
             self._length = max(1, sum(map(len, judged.program.parts.values())))
         values = self._features(judged)
         for name, value in values.items():
@@ -125,33 +133,33 @@ class Islands:
         home = judged.island % self.options.num_islands
         for island in range(self.options.num_islands) if judged.number == 0 else (home,):
             self._enter(island, cell, judged)
-        key = (-judged.score, judged.number)
-        bisect.insort(self._archive, (*key, judged), key=lambda row: row[:2])
+        bisect.insort(self._archive, judged, key=_rank)
         del self._archive[self.options.archive_size :]
         self.added[home] += 1
         if self.added[home] % self.options.migration_interval == 0:
             self._migrate(home)
 
     def _enter(self, island: int, cell: tuple[int, ...], judged: Judged) -> None:
-        held = self.grids[island].get(cell)
-        if held is None or judged.score > held.score:
+        elite = self.grids[island].get(cell)
+        if elite is None or judged.score > elite.score:
             self.grids[island][cell] = judged
 
     def _migrate(self, island: int) -> None:
         grid = self.grids[island]
         count = max(1, round(len(grid) * self.options.migration_rate))
-        chosen = sorted(grid.items(), key=lambda item: (-item[1].score, item[1].number))[:count]
+        migrants = sorted(grid.items(), key=lambda elite: _rank(elite[1]))[:count]
         for step in (-1, 1):
             neighbour = (island + step) % self.options.num_islands
             if neighbour != island:
-                for cell, judged in chosen:
+                for cell, judged in migrants:
                     self._enter(neighbour, cell, judged)
 
     def draw(self, number: int, rng: random.Random) -> Draw:
         """From the islands in turn: the island's best, one of its elites, or one of the archive's."""
+        # Every call of rng below is part of a search's random stream: one more or less changes all searches.
         options = self.options
         island = number % options.num_islands
-        elites = _ranked(list(self.grids[island].values()))
+        elites = sorted(self.grids[island].values(), key=_rank)
         way = rng.random() * (
             options.elite_selection_ratio + options.exploration_ratio + options.exploitation_ratio
         )
@@ -160,27 +168,25 @@ class Islands:
         elif way < options.exploration_ratio + options.elite_selection_ratio:
             parent = elites[0]
         else:
-            pool = [
-                each for _, _, each in self._archive if each.island % options.num_islands == island
-            ] or elites
+            mine = [judged for judged in self._archive if judged.island % options.num_islands == island]
             # A tournament of two: pressure towards the better without forgetting the rest.
-            parent = min(rng.choices(pool, k=2), key=lambda each: (-each.score, each.number))
-        others = [each for each in elites if each.number != parent.number]
-        if len(others) < 2 and options.num_islands > 1:
-            others = [each for _, _, each in self._archive if each.number != parent.number]
-        donor = rng.choice(others) if others else None
-        shown = [each for _, _, each in self._archive if each.number != parent.number]
-        inspirations = shown[: options.inspirations]
-        taken = {each.number for each in inspirations}
-        rest = [each for each in others if each.number not in taken]
-        if rest:
-            inspirations = [*inspirations, rng.choice(rest)]
+            parent = min(rng.choices(mine or elites, k=2), key=_rank)
+        best = [judged for judged in self._archive if judged.number != parent.number]
+        donors = [judged for judged in elites if judged.number != parent.number]
+        if len(donors) < 2 and options.num_islands > 1:
+            donors = best
+        donor = rng.choice(donors) if donors else None
+        inspirations = best[: options.inspirations]
+        shown = {judged.number for judged in inspirations}
+        different = [judged for judged in donors if judged.number not in shown]
+        if different:
+            inspirations = [*inspirations, rng.choice(different)]
         return Draw(parent, donor, tuple(inspirations), island)
 
     def members(self) -> list[Judged]:
         """The elites of all cells, each once."""
-        found = {each.number: each for grid in self.grids for each in grid.values()}
-        return _ranked(list(found.values()))
+        elites = {judged.number: judged for grid in self.grids for judged in grid.values()}
+        return sorted(elites.values(), key=_rank)
 
     def _features(self, judged: Judged) -> dict[str, float]:
         values: dict[str, float] = {}
@@ -196,7 +202,7 @@ class Islands:
                 values[name] = float(judged.metrics[name])
             else:
                 raise InputError(
-                    f"feature {name!r} is none of the evaluator's metrics {sorted(judged.metrics)}; name one of "
+                    f"feature {name!r} is not among the evaluator's metrics {sorted(judged.metrics)}; name one of "
                     "them in feature_dimensions, or complexity, diversity or score"
                 )
         return values
@@ -204,7 +210,7 @@ class Islands:
     def _diversity(self, program: Program) -> float:
         """Mean share of lines not in common with the first twenty programs."""
         lines = frozenset(line.strip() for text in program.parts.values() for line in text.splitlines())
-        distances = [1.0 - len(lines & other) / max(1, len(lines | other)) for other in self._lines]
+        distances = [1.0 - len(lines & first) / max(1, len(lines | first)) for first in self._lines]
         if len(self._lines) < 20:
             self._lines.append(lines)
         return sum(distances) / len(distances) if distances else 0.0
@@ -220,71 +226,66 @@ class Islands:
 
 
 class Best:
-    """The mu best, drawn evenly: the (mu + lambda) strategy of a search on knobs."""
+    """The mu best, drawn evenly: a (mu + lambda) strategy."""
 
-    def __init__(self, mu: int = 10, inspirations: int = 3) -> None:
-        self.mu, self.inspirations = mu, inspirations
+    def __init__(self, mu: int = 10) -> None:
+        self.mu = mu
         self._members: list[Judged] = []
 
     def add(self, judged: Judged) -> None:
-        self._members = _ranked([*self._members, judged])[: self.mu]
+        self._members = sorted([*self._members, judged], key=_rank)[: self.mu]
 
     def draw(self, number: int, rng: random.Random) -> Draw:
-        parent = rng.choice(self._members)
-        others = [each for each in self._members if each.number != parent.number]
-        return Draw(parent, rng.choice(others) if others else None, tuple(others[: self.inspirations]))
+        return _beside(rng.choice(self._members), self._members, rng)
 
     def members(self) -> list[Judged]:
         return list(self._members)
 
 
 class Front:
-    """Whoever is best on some instance; a parent is drawn by the number of instances it is best on.
+    """The candidates that are best on some instance; a parent is drawn by the number of instances it is best on.
 
     Without instances a candidate counts as one instance, its score.
     """
 
-    def __init__(self, inspirations: int = 3) -> None:
-        self.inspirations = inspirations
+    def __init__(self) -> None:
         self._best: dict[str, tuple[float, list[Judged]]] = {}
 
     def add(self, judged: Judged) -> None:
-        for name, value in (judged.instances or {"": judged.score}).items():
-            held = self._best.get(name)
-            if held is None or value > held[0]:
-                self._best[name] = (value, [judged])
-            elif value == held[0]:
-                held[1].append(judged)
+        for name, score in (judged.instances or {"": judged.score}).items():
+            best = self._best.get(name)
+            if best is None or score > best[0]:
+                self._best[name] = (score, [judged])
+            elif score == best[0]:
+                best[1].append(judged)
 
-    def _counts(self) -> dict[int, tuple[Judged, int]]:
-        """Number → member and the instances that it alone, or with others, is best on.
+    def _wins(self) -> list[tuple[Judged, int]]:
+        """Members, each with the number of instances that it alone, or with others, is best on.
 
         One that is best only where another is best too, and that one on more, is left out: it would
         be drawn for what it does not add.
         """
-        wins: dict[int, set[str]] = {}
+        instances: dict[int, set[str]] = {}
         by_number: dict[int, Judged] = {}
-        for name, (_, held) in self._best.items():
-            for each in held:
-                wins.setdefault(each.number, set()).add(name)
-                by_number[each.number] = each
-        kept: dict[int, tuple[Judged, int]] = {}
-        order = sorted(wins, key=lambda number: (-len(wins[number]), -by_number[number].score, number))
-        for number in order:
-            if not any(wins[number] <= wins[other] for other in kept):
-                kept[number] = (by_number[number], len(wins[number]))
-        return kept
+        for name, (_, winners) in self._best.items():
+            for judged in winners:
+                instances.setdefault(judged.number, set()).add(name)
+                by_number[judged.number] = judged
+        front: list[int] = []
+        for number in sorted(
+            instances, key=lambda number: (-len(instances[number]), *_rank(by_number[number]))
+        ):
+            if not any(instances[number] <= instances[better] for better in front):
+                front.append(number)
+        return [(by_number[number], len(instances[number])) for number in front]
 
     def draw(self, number: int, rng: random.Random) -> Draw:
-        counted = list(self._counts().values())
-        parent = rng.choices([each for each, _ in counted], [count for _, count in counted])[0]
-        others = [each for each, _ in counted if each.number != parent.number]
-        return Draw(
-            parent, rng.choice(others) if others else None, tuple(_ranked(others)[: self.inspirations])
-        )
+        members, wins = zip(*self._wins(), strict=True)
+        parent = rng.choices(members, wins)[0]
+        return _beside(parent, members, rng)
 
     def members(self) -> list[Judged]:
-        return _ranked([each for each, _ in self._counts().values()])
+        return sorted((judged for judged, _ in self._wins()), key=_rank)
 
 
 def population_of(kind: str, *, code: bool, islands: IslandOptions | None = None) -> Population:
@@ -293,12 +294,12 @@ def population_of(kind: str, *, code: bool, islands: IslandOptions | None = None
     Raises:
         InputError: another name.
     """
-    made: dict[str, Callable[[], Population]] = {
+    kinds: dict[str, Callable[[], Population]] = {
         "islands": lambda: Islands(islands),
         "best": Best,
         "front": Front,
     }
     chosen = kind if kind != "auto" else "islands" if code else "front"
-    if chosen not in made:
-        raise InputError(f"population {kind!r}: it must be auto, {', '.join(made)}")
-    return made[chosen]()
+    if chosen not in kinds:
+        raise InputError(f"population {kind!r}: it must be auto, {', '.join(kinds)}")
+    return kinds[chosen]()

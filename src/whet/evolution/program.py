@@ -1,8 +1,8 @@
-"""A candidate of code evolution: a set of files and named texts, and what of it may change.
+"""A candidate of code evolution: a set of files and named texts, and its regions that may change.
 
 Between `EVOLVE-BLOCK-START` and `EVOLVE-BLOCK-END` comments, in any language, text may change; a
 part without markers may change everywhere.  Nothing here runs or imports a program.  `edits.py`
-says how programs change without a model, `proposers.py` how they change with one.
+changes programs without a model, `proposers.py` with one.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from typing import NamedTuple
 
 from ..errors import InputError
 from ..types import digest
-from .targets import diff
 
 _MARKER = re.compile(r"^\W*EVOLVE-BLOCK-(START|END)\b", re.MULTILINE)
 _SEARCH = re.compile(
@@ -40,7 +39,7 @@ class Program:
     """Named texts that are judged together.
 
     Raises:
-        InputError: `main` is none of the parts, or a name that would leave the folder of the program.
+        InputError: `main` is not a part, or a name would leave the folder of the program.
     """
 
     parts: Mapping[str, str]
@@ -50,10 +49,10 @@ class Program:
 
     def __post_init__(self) -> None:
         if self.main not in self.parts:
-            raise InputError(f"main part {self.main!r} is none of {sorted(self.parts)}")
+            raise InputError(f"main part {self.main!r} is not among {sorted(self.parts)}")
         for name in self.parts:
             if not name or name.startswith("/") or "\\" in name or {"..", ""} & set(name.split("/")):
-                raise InputError(f"{name!r} is no name of a part: give a path inside the program's folder")
+                raise InputError(f"{name!r} cannot name a part: give a path inside the program's folder")
 
     @property
     def id(self) -> str:
@@ -66,41 +65,34 @@ class Program:
         return self.parts[self.main]
 
     def shape(self) -> str:
-        """Digest that ignores what cannot matter: formatting, comments and docstrings of Python."""
+        """Digest that ignores formatting, comments and docstrings of Python, which cannot matter."""
         return digest([self.main, {name: _shape(name, text) for name, text in self.parts.items()}])
 
     def with_part(self, name: str, text: str) -> Program:
         """A copy with one part replaced."""
         return Program({**self.parts, name: text}, self.main)
 
-    def diff(self, other: Program, folder: str = "") -> str:
-        """Unified diff to `other`, for `git apply`; `folder` is put before the names."""
-        names = sorted({*self.parts, *other.parts})
-        return "".join(
-            diff(folder + name, self.parts.get(name, ""), other.parts.get(name, "")) for name in names
-        )
 
-
-def text_of(path: Path, what: str) -> str:
+def text_of(path: Path, label: str) -> str:
     """The text of a file, without the byte order mark that some editors put before it.
 
     Args:
-        what: it is, as an error names it.
+        label: the file's name in errors.
 
     Raises:
         InputError: no file, no UTF-8, or named `.py` and no Python.
     """
     if not path.is_file():
-        raise InputError(f"there is no {what} at {path}" + (": it is a folder" if path.is_dir() else ""))
+        raise InputError(f"there is no {label} at {path}" + (": it is a folder" if path.is_dir() else ""))
     try:
         text = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
-        raise InputError(f"the {what} {path} is not UTF-8: {error}. Save it as UTF-8.") from error
+        raise InputError(f"the {label} {path} is not UTF-8: {error}. Save it as UTF-8.") from error
     if path.suffix == ".py":
         try:
             ast.parse(text, path.name)
         except (SyntaxError, ValueError) as error:
-            raise InputError(f"the {what} {path} is not valid Python: {error}") from error
+            raise InputError(f"the {label} {path} is not valid Python: {error}") from error
     return text
 
 
@@ -110,7 +102,7 @@ def regions(text: str) -> list[Region]:
     Raises:
         InputError: markers that are nested or not paired, with their line.
     """
-    found: list[Region] = []
+    blocks: list[Region] = []
     open_at: int | None = None
     for marker in _MARKER.finditer(text):
         line = text.count("\n", 0, marker.start(1)) + 1
@@ -124,12 +116,12 @@ def regions(text: str) -> list[Region]:
         elif open_at is None:
             raise InputError(f"line {line}: EVOLVE-BLOCK-END without a START before it")
         else:
-            found.append(Region(open_at, start))
+            blocks.append(Region(open_at, start))
             open_at = None
     if open_at is not None:
         line = text.count("\n", 0, open_at)
         raise InputError(f"line {line}: EVOLVE-BLOCK-START has no END")
-    return found or [Region(0, len(text))]
+    return blocks or [Region(0, len(text))]
 
 
 def keep_outside(original: str, changed: str) -> str:
@@ -160,12 +152,12 @@ def apply_diff(program: Program, answer: str) -> Program:
     Raises:
         InputError: no block, or a SEARCH text that no part holds.
     """
-    found = _SEARCH.findall(answer)
-    if not found:
+    edits = _SEARCH.findall(answer)
+    if not edits:
         raise InputError("the answer holds no SEARCH/REPLACE block")
     order = [program.main, *(name for name in program.parts if name != program.main)]
     parts = dict(program.parts)
-    for search, replace in found:
+    for search, replace in edits:
         for name in order:
             changed = _replace(parts[name], search, replace)
             if changed is not None:
@@ -201,12 +193,12 @@ def apply_patch(program: Program, text: str) -> Program:
     its lines have to be right.
 
     Raises:
-        InputError: no hunk, a file that is no part of the program, or lines that no part holds.
+        InputError: no hunk, a file that is not part of the program, or lines that no part holds.
     """
     parts = dict(program.parts)
     name = ""
     shift = 0
-    found = False
+    patched = False
     lines = text.splitlines(keepends=True)
     at = 0
     while at < len(lines):
@@ -219,11 +211,11 @@ def apply_patch(program: Program, text: str) -> Program:
         if heading is None or not name:
             at += 1
             continue
-        count, added = (int(heading[place] or 1) for place in (2, 3))
+        count, added = (int(heading[group] or 1) for group in (2, 3))
         at, old, new = _hunk(lines, at + 1, count, added)
         parts[name], shift = _put(parts[name], old, new, int(heading[1]) - 1 + shift, shift)
-        found = True
-    if not found:
+        patched = True
+    if not patched:
         raise InputError("the answer holds no hunk of a unified diff")
     return kept(program, parts)
 
@@ -254,14 +246,14 @@ def _hunk(lines: list[str], at: int, count: int, added: int) -> tuple[int, list[
     return at, old, new
 
 
-def _put(text: str, old: list[str], new: list[str], wanted: int, shift: int) -> tuple[str, int]:
+def _put(text: str, old: list[str], new: list[str], line_number: int, shift: int) -> tuple[str, int]:
     """The text with one hunk applied, and how far lines after it have moved."""
     lines = text.splitlines(keepends=True)
     bare = [line.rstrip() for line in old]
     places = range(len(lines) - len(bare) + 1)
-    for place in sorted(places, key=lambda each: abs(each - wanted)):
-        if [line.rstrip() for line in lines[place : place + len(bare)]] == bare:
-            changed = [*lines[:place], *new, *lines[place + len(bare) :]]
+    for start in sorted(places, key=lambda start: abs(start - line_number)):
+        if [line.rstrip() for line in lines[start : start + len(bare)]] == bare:
+            changed = [*lines[:start], *new, *lines[start + len(bare) :]]
             return "".join(changed), shift + len(new) - len(old)
     raise InputError(f"no part holds the lines of the hunk that begins with {''.join(old[:2])!r:.200}")
 
@@ -285,10 +277,10 @@ def _replace(text: str, search: str, replace: str) -> str | None:
     if at >= 0 and (at == 0 or text[at - 1] == "\n"):
         return text[:at] + replace + text[at + len(search) :]
     lines = text.splitlines(keepends=True)
-    wanted = [line.rstrip() for line in search.splitlines()]
-    for start in range(len(lines) - len(wanted) + 1):
-        if [line.rstrip() for line in lines[start : start + len(wanted)]] == wanted:
-            rest = lines[start + len(wanted) :]
+    searched = [line.rstrip() for line in search.splitlines()]
+    for start in range(len(lines) - len(searched) + 1):
+        if [line.rstrip() for line in lines[start : start + len(searched)]] == searched:
+            rest = lines[start + len(searched) :]
             # The last line of a bare text has no end, and what replaces it gets none.
             ended = rest or text.endswith("\n")
             return "".join([*lines[:start], replace if ended else replace.removesuffix("\n"), *rest])

@@ -1,9 +1,9 @@
 """`whet evolve PROGRAM EVALUATOR`: files in, an Experiment on the pair of them, files out.
 
-Writes into its folder: `best/` (the best program and what is known of it), `evolution.patch` (what
-`git apply` takes), `bundle.json` (what `whet release` takes), `history.json` (scores, lineage, what each operator
-earned), `checkpoints/` (as OpenEvolve reads them), and `runs.db`, the record, unless another is given.  Run again
-with the same program, evaluator and options, it goes on where it ended.
+Writes into its folder: `best/` (the best program and its metrics), `evolution.patch` (for `git apply`),
+`bundle.json` (for `whet release`), `history.json` (scores, lineage, the gain of each operator), `checkpoints/` (as
+OpenEvolve reads them), and `runs.db`, the record, unless another is given.  Run again with the same program,
+evaluator and options, it resumes.
 """
 
 from __future__ import annotations
@@ -20,13 +20,14 @@ import msgspec
 from ..experiment import Experiment
 from ..loop import Context, Update
 from ..models.base import Model
+from ..repository.text import as_written, diff
 from ..sandbox import Pool
 from ..store import Store
 from ..store.bundles import BUNDLE_FILE, write_bundle
 from ..types import Bundle, Group, digest
 from .candidates import Form
 from .engine import Found, Search, SearchOptions
-from .estimate import Estimate, estimated
+from .estimate import Estimate, Searching, estimated
 from .judging import Judging
 from .openevolve import read_checkpoint, write_checkpoint
 from .pair import Evaluator, Pair, PairJudge
@@ -37,20 +38,18 @@ from .proposing import Proposing
 from .records import Record, opened
 from .reports import Report
 from .settings import Settings, folder_in_git, lineage_of, modules_of
-from .targets import as_written, diff
 
 
 @dataclass
-class Programs:
+class Programs(Searching):
     """Optimizer of the program of a Pair: one search.
 
-    It is replayed from the log when the step is taken again, so it leaves no state.
-
     Args:
-        subject: what is made better, in a user's words.
+        subject: the program in a user's words.
+        decides: settings of the population, of which the outcome depends, too.
         seeds: programs to begin with, too.
-        progress: told every committed record.
-        notice: told why a search begins anew.
+        progress: called with every committed record.
+        notice: called with the reason for which a search begins anew.
     """
 
     pair: Pair
@@ -59,7 +58,6 @@ class Programs:
     population: Callable[[], Population]
     subject: str = "program"
     decides: Sequence[object] = ()
-    """What decides what is found beside program, evaluator, options and proposers."""
     seeds: Sequence[Program] = ()
     progress: Callable[[Record], None] | None = None
     notice: Callable[[str], None] | None = None
@@ -67,13 +65,9 @@ class Programs:
     members: Population | None = None
     repeated: tuple[float, float] | None = None
     evaluations: int = 0
-    """Programs that reached the evaluator in this run, those of the judge itself among them."""
+    """Programs that reached the evaluator in this run, the judge's own among them."""
 
     name = "program"
-    group_size = 0
-    takes_groups = False
-    on_policy = False
-    ordered = False
 
     async def step(self, bundle: Bundle, groups: Sequence[Group], context: Context) -> Update:
         """Search.
@@ -105,28 +99,27 @@ class Programs:
         return Update(bundle=best, state={"resumable": False}, metrics=metrics)
 
     def start(self, context: Context) -> tuple[Judging, Program, int | None]:
-        """As a dry run wants it (`estimate.Searching`)."""
+        """See `Searching`."""
         return PairJudge(self.pair, context.rollout), self.pair.form.start, None
 
     def _made_of(self, start: Program, proposers: Sequence[Proposes]) -> dict[str, str]:
-        """What a search depends on: equal for all that finds the same, so the number of workers is not in it."""
+        """All that decides the outcome of a search; the number of workers does not."""
         # Neither does where one stops change what was found before.
         options = replace(
             self.options, iterations=None, workers=1, target=None, patience=None, cpu_seconds=None
         )
-        decides = [options, self.pair.options, *self.decides, [each.id for each in self.seeds]]
+        decides = [options, self.pair.options, *self.decides, [seed.id for seed in self.seeds]]
         evaluator = self.pair.evaluator
-        found = {
+        made_of = {
             "the program": start.id,
             "its evaluator": evaluator.main,
             "options": digest(msgspec.to_builtins(decides)),
-            "who proposes": digest([each.identity for each in proposers]),
+            "who proposes": digest([proposer.identity for proposer in proposers]),
         }
         for name, text in evaluator.parts.items():
-            found[f"{name} beside the evaluator" if name != evaluator.main else name] = digest(
-                text if isinstance(text, str) else text.hex()
-            )
-        return found
+            label = name if name == evaluator.main else f"{name} beside the evaluator"
+            made_of[label] = digest(text if isinstance(text, str) else text.hex())
+        return made_of
 
 
 async def evolve_program(
@@ -142,9 +135,9 @@ async def evolve_program(
     """Improve a program by its evaluator.
 
     Args:
-        checkpoint: of OpenEvolve, whose programs are begun with, too.
+        checkpoint: of OpenEvolve, with programs to begin with, too.
         models: asked instead of those of the config.
-        notice: told why a search begins anew where there is an earlier one in the record.
+        notice: called with the reason for which a search begins anew beside an earlier one in the record.
 
     Raises:
         InputError: a file, option or config that cannot be used.
@@ -153,25 +146,26 @@ async def evolve_program(
     """
     started = time.monotonic()
     async with AsyncExitStack() as stack:
-        run = await _opened(path, evaluator, settings, models, stack)
-        optimizer, output, form = run.optimizer, run.output, run.optimizer.pair.form
+        experiment, optimizer, output = await _opened(path, evaluator, settings, models, stack)
+        form, store = optimizer.pair.form, experiment.store
         optimizer.seeds = read_checkpoint(checkpoint, form.start.main) if checkpoint else []
         optimizer.progress, optimizer.notice = progress, notice
-        improvement = await run.experiment.improve(optimizer, rounds=1, budget=settings.budget)
-        found = optimizer.found
-        assert found is not None
-        assert optimizer.members is not None
-        assert run.experiment.store is not None
-        with run.experiment.store.batch() as batch:
-            batch.put_versions(*lineage_of(found, form))
-            for came in form.baseline.values():
-                batch.declare(came)  # a name that this record knows: it can be released here
-        write_bundle(output / BUNDLE_FILE, improvement.bundle, baseline=Bundle(), store=run.record)
-        best, patch = _write(path, output, found)
+        improvement = await experiment.improve(optimizer, rounds=1, budget=settings.budget)
+        outcome, population = optimizer.found, optimizer.members
+        assert outcome is not None
+        assert population is not None
+        assert store is not None
+        with store.batch() as batch:
+            batch.put_versions(*lineage_of(outcome, form))
+            for version in form.baseline.values():
+                batch.declare(version)  # a name that this record knows can be released here
+        record = _record(settings, output).resolve()
+        write_bundle(output / BUNDLE_FILE, improvement.bundle, baseline=Bundle(), store=record)
+        best, patch = _write(path, output, outcome)
         islands = settings.config.islands.num_islands
-        write_checkpoint(output, found.records, optimizer.members.members(), islands, form.start.main)
+        write_checkpoint(output, outcome.records, population.members(), islands, form.start.main)
     report = Report(
-        searches={path.name: found},
+        searches={path.name: outcome},
         bundle=improvement.bundle,
         output=output,
         patch=patch,
@@ -190,27 +184,22 @@ async def evolve_program(
 async def estimate_program(
     path: Path, evaluator: Path, settings: Settings, *, models: Sequence[Model] | None = None
 ) -> Estimate:
-    """What it would take; judges the start program, and asks no model."""
+    """The cost of `evolve_program`; judges the start program, and asks no model."""
     async with AsyncExitStack() as stack:
-        run = await _opened(path, evaluator, settings, models, stack)
-        return await estimated(run.experiment, run.optimizer, settings.budget)
+        experiment, optimizer, _ = await _opened(path, evaluator, settings, models, stack)
+        return await estimated(experiment, optimizer, settings.budget)
 
 
-@dataclass(frozen=True, slots=True)
-class _Opened:
-    """Everything that it needs, closed with its stack."""
-
-    experiment: Experiment
-    optimizer: Programs
-    output: Path
-    record: Path
+def _record(settings: Settings, output: Path) -> Path:
+    return settings.store or output / "runs.db"
 
 
 async def _opened(
     path: Path, judge: Path, settings: Settings, models: Sequence[Model] | None, stack: AsyncExitStack
-) -> _Opened:
+) -> tuple[Experiment, Programs, Path]:
+    """The experiment, its optimizer and the output folder; the stack closes the store and the processes."""
     output = settings.output or path.parent / "whet_output"
-    record = settings.store or output / "runs.db"
+    record = _record(settings, output)
     text = text_of(path, "program")
     regions(text)
     start = Program({path.name: text}, path.name)
@@ -223,8 +212,8 @@ async def _opened(
     judging = replace(
         config.judge, timeout=config.judge.timeout if settings.timeout is None else settings.timeout
     )
-    given = evaluator.parts[evaluator.main]
-    texts = [*([text] if code else []), given if isinstance(given, str) else given.decode()]
+    source = evaluator.parts[evaluator.main]
+    texts = [*([text] if code else []), source if isinstance(source, str) else source.decode()]
     beside = {name.split("/")[0].removesuffix(".py") for name in evaluator.parts}
     sandbox = settings.sandbox(judging.timeout, 2048)
     pool = Pool(sandbox, modules=modules_of(texts, beside), workers=options.workers)
@@ -248,21 +237,21 @@ async def _opened(
         subject=path.name,
         decides=[config.islands, settings.population],
     )
-    return _Opened(experiment, optimizer, output, record.resolve())
+    return experiment, optimizer, output
 
 
-def _write(path: Path, output: Path, found: Found) -> tuple[Path, str]:
-    """Write the best program and what is known of it; where it lies, and the patch."""
+def _write(path: Path, output: Path, outcome: Found) -> tuple[Path, str]:
+    """Write the best program and its metrics; its path, and the patch."""
     best = output / "best" / f"best_program{path.suffix}"
     best.parent.mkdir(exist_ok=True)
-    written = path.read_bytes().decode()
-    made = as_written(written, found.best.program.text)
-    best.write_bytes(made.encode())
+    original = path.read_bytes().decode()
+    changed = as_written(original, outcome.best.program.text)
+    best.write_bytes(changed.encode())
     info = {
-        "id": found.best.program.id,
-        "iteration": found.best.number,
-        "metrics": dict(found.best.metrics),
-        "score": found.best.score,
+        "id": outcome.best.program.id,
+        "iteration": outcome.best.number,
+        "metrics": dict(outcome.best.metrics),
+        "score": outcome.best.score,
     }
     (output / "best" / "best_program_info.json").write_text(json.dumps(info, indent=2), encoding="utf-8")
-    return best, diff(folder_in_git(path.resolve().parent) + path.name, written, made)
+    return best, diff(folder_in_git(path.resolve().parent) + path.name, original, changed)

@@ -1,4 +1,4 @@
-"""Who proposes beside the edits: the models of a config, asked in one of three ways, and a command.
+"""The proposers beside the edits: the models of a config, asked in one of three ways, and a command.
 
 Every answer goes into the log of the search before it is used, so none is paid for twice.
 """
@@ -21,8 +21,7 @@ from ..models.base import Model
 from ..types import Json
 from .commands import Agent, Command
 from .openevolve import Config, ModelConfig
-from .proposers import SYSTEM, Proposer, Proposes
-from .reflection import Gepa, Gradient
+from .proposers import SYSTEM, Gepa, Gradient, Proposer, Proposes
 
 
 @dataclass
@@ -32,7 +31,7 @@ class Proposing:
     Args:
         models: asked instead of those of the config.
         offline: ask no model, whatever is configured.
-        ask: how they are asked: for `changes` as the config says, by `apo`, or by `gepa` (`reflection.py`).
+        ask: how they are asked: for `changes` as the config says, by `apo`, or by `gepa` (`proposers.py`).
         price: of the models, where dollars are limited or estimated.
         command: proposes, too (`commands.py`); split as a shell would, run without one.
 
@@ -48,7 +47,7 @@ class Proposing:
     command: str = ""
     command_seconds: float = 600.0
     names: Sequence[str] = ()
-    """What a report calls those that were opened: a model by its own name."""
+    """Of those that were opened, as a report has them: a model by its own name."""
     _meter: Meter = field(default_factory=Meter)
     _words: Sequence[str] = ()
 
@@ -59,10 +58,10 @@ class Proposing:
 
     @property
     def spent(self) -> dict[str, Json]:
-        """What the models took in this run: calls, tokens, and dollars, None where no price is known."""
+        """Calls, tokens and dollars of the models in this run; dollars are None without a price."""
         calls, tokens, dollars = (self._meter.spent[name] for name in ("calls", "tokens", "dollars"))
-        known = self.price is not None or not calls
-        return {"calls": int(calls), "tokens": int(tokens), "dollars": round(dollars, 6) if known else None}
+        priced = self.price is not None or not calls
+        return {"calls": int(calls), "tokens": int(tokens), "dollars": round(dollars, 6) if priced else None}
 
     async def open(self, context: Context, stack: AsyncExitStack) -> list[Proposes]:
         """One proposer per model, or one for all where the config weights them, and the command.
@@ -72,34 +71,36 @@ class Proposing:
             MissingExtra: gepa is not installed.
         """
         self._meter = context.meter
-        found = [] if self.offline else await self._asked(context, stack)
+        proposers = [] if self.offline else await self._models(context, stack)
         if self._words:
             agent = Agent(self._words, seconds=self.command_seconds)
-            found.append(Command(Recorded(agent, context.log)))
-        self.names = [each.model.name if isinstance(each, Proposer) else each.name for each in found]
-        return found
+            proposers.append(Command(Recorded(agent, context.log)))
+        self.names = [arm.model.name if isinstance(arm, Proposer) else arm.name for arm in proposers]
+        return proposers
 
-    async def _asked(self, context: Context, stack: AsyncExitStack) -> list[Proposes]:
+    async def _models(self, context: Context, stack: AsyncExitStack) -> list[Proposes]:
+        config = self.config
         pairs: list[tuple[Model, ModelConfig]] = []
         if self.models is not None:
             pairs = [(model, ModelConfig(name=model.name)) for model in self.models]
         else:
-            if self.config.models and self.price is None and context.meter.left("dollars") is not None:
+            if config.models and self.price is None and context.meter.left("dollars") is not None:
                 raise InputError(
                     "--dollars limits what models cost, and no price is known: give --price with the dollars per "
                     "million tokens of prompt and of output"
                 )
-            for each in self.config.models:
-                pairs.append((await stack.enter_async_context(self._endpoint(each, context.meter)), each))
-        weights = {each.weight for _, each in pairs}
-        if len(weights) > 1:
-            ensemble = Ensemble([(model, each.weight) for model, each in pairs], seed=self.config.seed)
+            for model_config in config.models:
+                endpoint = self._endpoint(model_config, context.meter)
+                pairs.append((await stack.enter_async_context(endpoint), model_config))
+        if len({model_config.weight for _, model_config in pairs}) > 1:
+            ensemble = Ensemble(
+                [(model, model_config.weight) for model, model_config in pairs], seed=config.seed
+            )
             pairs = [(ensemble, pairs[0][1])]
-        kept = [(Recorded(model, context.log), each) for model, each in pairs]
-        config = self.config
+        recorded = [(Recorded(model, context.log), model_config.settings) for model, model_config in pairs]
         if self.ask != "changes":
-            made_by = Gradient if self.ask == "apo" else Gepa
-            return [made_by(model, feedback=config.feedback, settings=each.settings) for model, each in kept]
+            kind = Gradient if self.ask == "apo" else Gepa
+            return [kind(model, feedback=config.feedback, settings=settings) for model, settings in recorded]
         return [
             Proposer(
                 model,
@@ -107,16 +108,16 @@ class Proposing:
                 diff=config.diff,
                 feedback=config.feedback,
                 feedback_characters=config.feedback_characters,
-                settings=each.settings,
+                settings=settings,
             )
-            for model, each in kept
+            for model, settings in recorded
         ]
 
-    def _endpoint(self, given: ModelConfig, meter: Meter) -> OpenAIModel:
-        key = given.api_key or os.environ.get("OPENAI_API_KEY")
-        prices = {given.name: self.price} if self.price is not None else None
+    def _endpoint(self, config: ModelConfig, meter: Meter) -> OpenAIModel:
+        key = config.api_key or os.environ.get("OPENAI_API_KEY")
+        prices = {config.name: self.price} if self.price is not None else None
         return OpenAIModel(
-            given.api_base, given.name, api_key=key, retry=given.retry, meter=meter, prices=prices
+            config.api_base, config.name, api_key=key, retry=config.retry, meter=meter, prices=prices
         )
 
 

@@ -18,7 +18,7 @@ from .judging import Judgement
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record(Judgement):
-    """What became of one proposal, and what it was judged to be."""
+    """The fate and the judgement of one proposal."""
 
     number: int
     operator: str
@@ -51,7 +51,7 @@ class Records:
         self.log, self.run = log if log is not None else Log(), run
 
     def __contains__(self, number: int) -> bool:
-        """Whether a proposal was committed."""
+        """True if the proposal was committed."""
         return self._key(number) in self.log
 
     def load(self, number: int) -> Record | None:
@@ -75,11 +75,7 @@ class Records:
 
 
 def opened(
-    log: Log,
-    run: str,
-    subject: str,
-    made_of: Mapping[str, str],
-    notice: Callable[[str], None] | None = None,
+    log: Log, run: str, subject: str, made_of: Mapping[str, str], notice: Callable[[str], None] | None = None
 ) -> Records:
     """The records of a search, which says why where it does not go on with the last one about the same subject.
 
@@ -90,14 +86,14 @@ def opened(
         notice: told, in one line.
     """
     records, begin = Records(log, run), f"made of/{subject}/"
-    known = [(log.get(key), key.removeprefix(begin)) for key in log if key.startswith(begin)]
-    if known and 0 not in records and notice is not None:
-        before, last = max(known, key=lambda each: each[0]["order"])
+    earlier = [(log.get(key), key.removeprefix(begin)) for key in log if key.startswith(begin)]
+    if earlier and 0 not in records and notice is not None:
+        before, last = max(earlier, key=lambda search: search[0]["order"])
         was = before["of"]
         changed = [name for name in {**was, **made_of} if was.get(name) != made_of.get(name)]
         if changed and 0 in Records(
             log, last
         ):  # else it ended before anything was judged, and nothing is lost
             notice(f"{subject}: begins anew, for this is not what it was: {', '.join(changed)}")
-    log.put(f"{begin}{run}", {"order": len(known), "of": dict(made_of)})
+    log.put(f"{begin}{run}", {"order": len(earlier), "of": dict(made_of)})
     return records

@@ -1,4 +1,4 @@
-"""What came of `whet evolve`: the patch, the history and the report as JSON, and of targets every row."""
+"""The outcome of `whet evolve`: the patch, the history and the report as JSON, and of targets every row."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from ..data.findings import unknown_changes
+from ..data.examples import unknown_changes
 from ..store.bundles import BUNDLE_FILE
 from ..types import Bundle, Json, Split, Trajectory, Verdict
 from .agent import Agent
@@ -18,12 +18,12 @@ from .improving import Decision
 from .rows import mean
 
 Pairs = Sequence[tuple[Trajectory, Trajectory]]
-"""Of each row, what was answered before and after."""
+"""Of each row its run before and after."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """What came of a PROGRAM and its EVALUATOR, or of the targets of a repository and their rows."""
+    """The outcome for a PROGRAM and its EVALUATOR, or for the targets of a repository and their rows."""
 
     searches: Mapping[str, Found]
     """Subject → search: the program's file, or functions."""
@@ -39,7 +39,7 @@ class Report:
     # Of a program:
     best_path: Path | None = None
     repeated: tuple[float, float] | None = None
-    """What the evaluator gave the start program at first, and when it was asked again."""
+    """The evaluator's score of the start program, and the score when it was asked again."""
     ignored: Sequence[str] = ()
     """Options of the config that change nothing here."""
 
@@ -51,19 +51,19 @@ class Report:
     verdict: Verdict | None = None
     """None where nothing better was found, or there are no rows to judge on."""
     why: str = ""
-    """Why there is no verdict."""
+    """The reason for no verdict."""
     taken_back: int = 0
     """Changes that earned nothing."""
     evaluators: Mapping[str, str] = field(default_factory=dict)
-    """Function → what compared its answers."""
+    """Function → name of the Comparer of its answers."""
     agent_calls: int = 0
     """Of an entry that ran outside."""
     findings: Sequence[Mapping[str, Json]] = ()
-    """What a reader must not miss, each with a `sentence`."""
+    """Remarks that a reader must not miss, each with a `sentence`."""
     standing: Mapping[str, Json] = field(default_factory=dict)
-    """Function → what the gate can show with its rows."""
+    """Function → the gain that the gate can show with its rows."""
     intake: Sequence[str] = ()
-    """What was said of the rows before anything was spent."""
+    """Notes on the rows, made before anything was spent."""
 
     @property
     def found(self) -> Found:
@@ -76,17 +76,17 @@ class Report:
         return self.output / ("evolution.patch" if self.agent is None else "agent.patch")
 
     def json(self) -> dict[str, Json]:
-        """What `--json` prints, and `verdict.json` of targets holds."""
+        """The answer to `--json`, and `verdict.json` of targets."""
         searches, rows = self.searches.values(), self.agent is not None
         return {
             **(self._targets(self.agent) if self.agent is not None else self._program()),
-            "iterations": sum(each.iterations for each in searches),
-            "evaluations": sum(each.evaluations for each in searches),
-            "duplicates_skipped": sum(each.duplicates for each in searches),
-            "timeouts": sum(each.timeouts for each in searches),
-            "resumed": sum(each.replayed for each in searches),
+            "iterations": sum(outcome.iterations for outcome in searches),
+            "evaluations": sum(outcome.evaluations for outcome in searches),
+            "duplicates_skipped": sum(outcome.duplicates for outcome in searches),
+            "timeouts": sum(outcome.timeouts for outcome in searches),
+            "resumed": sum(outcome.replayed for outcome in searches),
             **({"changes_taken_back": self.taken_back} if rows else {}),
-            "cpu_seconds": round(sum(each.cpu_seconds for each in searches), 3),
+            "cpu_seconds": round(sum(outcome.cpu_seconds for outcome in searches), 3),
             "seconds": round(self.seconds, 3),
             "models": list(self.models),
             "spent": dict(self.spent),
@@ -96,25 +96,25 @@ class Report:
         }
 
     def _program(self) -> dict[str, Json]:
-        found = self.found
+        outcome = self.found
         return {
-            "best_score": found.best.score,
-            "start_score": found.start.score,
+            "best_score": outcome.best.score,
+            "start_score": outcome.start.score,
             "start_repeated": self.repeated,
-            "metrics": dict(found.best.metrics),
-            "scored": sum(record.status == "scored" for record in found.records if record.number > 0),
+            "metrics": dict(outcome.best.metrics),
+            "scored": sum(record.status == "scored" for record in outcome.records if record.number > 0),
             "best_program": str(self.best_path),
             "patch": str(self.patch_path),
             "bundle": str(self.output / BUNDLE_FILE),
-            "stopped": found.stopped,
+            "stopped": outcome.stopped,
             "ignored_options": list(self.ignored),
-            "operators": found.operators,
+            "operators": outcome.operators,
         }
 
     def _targets(self, agent: Agent) -> dict[str, Json]:
         verdict = self.verdict
         return {
-            "targets": [each.mark.name for each in agent.pieces],
+            "targets": [piece.mark.name for piece in agent.pieces],
             "entry": agent.entry,
             "scores": {name: _scores(rows) for name, rows in self.rows.items()},
             "pieces": msgspec.to_builtins(self.decisions),
@@ -134,70 +134,73 @@ class Report:
         """Write the patch and the history into the output folder, and of targets the rows and the report."""
         output = self.output
         self.patch_path.write_bytes(self.patch.encode())
-        histories = {name: _history(found) for name, found in self.searches.items()}
+        histories = {name: _history(outcome) for name, outcome in self.searches.items()}
         history = histories if self.agent is not None else _history(self.found)
         (output / "history.json").write_text(json.dumps(history, indent=2), encoding="utf-8")
         if self.agent is None:
             return
-        whole = msgspec.json.format(msgspec.json.encode(self.json()), indent=2)
-        (output / "verdict.json").write_bytes(whole + b"\n")
+        report = msgspec.json.format(msgspec.json.encode(self.json()), indent=2)
+        (output / "verdict.json").write_bytes(report + b"\n")
         lines = [
             msgspec.json.encode(_line(name, *pair)) for name, pairs in self.rows.items() for pair in pairs
         ]
         (output / "examples.jsonl").write_bytes(b"".join(line + b"\n" for line in lines))
 
 
-def _history(found: Found) -> dict[str, object]:
+def _history(outcome: Found) -> dict[str, object]:
     """A search as `history.json` has it."""
-    lineage = [
-        {
-            "proposal": record.number,
-            "operator": record.operator,
-            "score": record.score,
-            "donor": record.donor,
-            "program": record.id,
-        }
-        for record in found.lineage()
-    ]
+    names = {
+        "proposal": "number",
+        "operator": "operator",
+        "score": "score",
+        "donor": "donor",
+        "program": "id",
+    }
     return {
-        "history": [{"proposal": number, "best_score": score} for number, score in found.history],
-        "lineage": lineage,
-        "operators": found.operators,
-        "stopped": found.stopped,
+        "history": [{"proposal": number, "best_score": score} for number, score in outcome.history],
+        "lineage": [
+            {name: getattr(record, attribute) for name, attribute in names.items()}
+            for record in outcome.lineage()
+        ],
+        "operators": outcome.operators,
+        "stopped": outcome.stopped,
     }
 
 
 def _scores(rows: Pairs) -> dict[str, Json]:
-    """Split → how many rows there are, and their mean score before and after."""
-    found: dict[str, Json] = {}
+    """Split → number of rows, and their mean score before and after."""
+    scores: dict[str, Json] = {}
     for part in (Split.TRAIN, Split.VALIDATION, Split.GATE):
         mine = [pair for pair in rows if pair[0].task.split is part and pair[0].task.answer_known]
         if mine:
             before, after = mean([old for old, _ in mine]), mean([new for _, new in mine])
-            found[part.value] = {"n": len(mine), "before": before, "after": after}
-    plain = [pair for pair in rows if not pair[0].task.answer_known]
+            scores[part.value] = {"n": len(mine), "before": before, "after": after}
+    plain = _without_goal(rows)
     if plain:
-        found["without_a_goal"] = {
-            "n": len(plain),
-            "changed": sum(_answer(a) != _answer(b) for a, b in plain),
-        }
-    return found
+        changed = sum(_answer(old) != _answer(new) for old, new in plain)
+        scores["without_a_goal"] = {"n": len(plain), "changed": changed}
+    return scores
+
+
+def _without_goal(rows: Pairs) -> Pairs:
+    return [pair for pair in rows if not pair[0].task.answer_known]
 
 
 def _answer(run: Trajectory) -> Json:
-    """What was answered, or what went wrong."""
+    """The answer of a run, or its error."""
     failed = run.error
     return run.output if failed is None else {"error": f"{failed.type}: {failed.message}"[:400]}
 
 
 def findings_of(rows: Mapping[str, Pairs]) -> list[Mapping[str, Json]]:
-    """What a reader must not miss of the rows whose answer nobody knows."""
-    found = []
+    """The remark on each function with rows whose answer nobody knows."""
+    findings = []
     for name, pairs in rows.items():
-        plain = [(old, new) for old, new in pairs if not old.task.answer_known]
-        said = ((old.task.initial_state["input"], _answer(old), _answer(new)) for old, new in plain)
-        found.append(unknown_changes(said, name))
-    return [finding for finding in found if finding is not None]
+        answers = [
+            (old.task.initial_state["input"], _answer(old), _answer(new)) for old, new in _without_goal(pairs)
+        ]
+        findings.append(unknown_changes(answers, name))
+    return [finding for finding in findings if finding is not None]
 
 
 def _line(name: str, before: Trajectory, after: Trajectory) -> dict[str, Json]:

@@ -1,9 +1,9 @@
 """`whet evolve --target`: a repository and rows in, an Experiment on them, a patch and its evidence out.
 
-Writes into its folder: `agent.patch` (what `git apply` takes), `bundle.json` (what `whet release` takes),
-`examples.jsonl` (every row, before and after), `history.json` (scores, lineage, what each operator earned, per
-search), `verdict.json` (the whole report), and `runs.db`, the record from which the same command goes on where it
-ended, unless another is given.  The repository itself is never written to.
+Writes into its folder: `agent.patch` (for `git apply`), `bundle.json` (for `whet release`), `examples.jsonl`
+(every row, before and after), `history.json` (scores, lineage and the earnings of each operator, per search),
+`verdict.json` (the whole report), and `runs.db`, the record from which the same command resumes, unless another
+is named.  The repository itself is never written to.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 
 import msgspec
 
-from ..data.examples import standing_of, task_of
+from ..data.division import standing
 from ..data.recorded import distinct, recorded
 from ..errors import InputError, TrainingRefused
 from ..experiment import Experiment
@@ -26,7 +26,6 @@ from ..models.base import Model
 from ..reward.evaluator import Evaluator, load
 from ..reward.generation import Folder
 from ..reward.proof import prove
-from ..reward.rows import Row
 from ..sandbox import Pool
 from ..store import Store
 from ..store.bundles import BUNDLE_FILE, write_bundle
@@ -39,29 +38,11 @@ from .engine import SearchOptions
 from .estimate import Estimate, estimated
 from .improving import FINALISTS, Pieces, judged_by
 from .networked import Networked
-from .outside import Compared, Comparer, Inside, Targets, Way
+from .outside import Compared, Comparer, Inside, Targets
 from .pieces import patch
 from .records import Record
 from .reports import Pairs, Report, findings_of
-from .settings import Settings, folder_in_git, lineage_of, modules_of
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
-    """What of a repository is to be improved, and on what."""
-
-    targets: Sequence[str]
-    repository: Path = Path()
-    entry: str | None = None
-    """The function that everything is judged through."""
-    data: Path | None = None
-    """A folder with one for each function, or a file with rows of the entry."""
-    evaluators: Path | None = None
-    """A folder with one for each function, or one evaluator, which is proven first."""
-    network: bool = False
-    """The entry runs outside, with its network and environment; what evolves of it stays inside (`networked.py`)."""
-    agent_calls: int | None = None
-    """Calls of an entry that runs outside, at most."""
+from .settings import Settings, Source, folder_in_git, lineage_of, modules_of
 
 
 async def evolve_targets(
@@ -72,12 +53,12 @@ async def evolve_targets(
     progress: Callable[[str, Record], None] | None = None,
     notice: Callable[[str], None] | None = None,
 ) -> Report:
-    """Improve what a repository marks, and let the gate judge it.
+    """Improve the targets of a repository, and let the gate judge the result.
 
     Args:
-        models: asked instead of those of the config.
-        progress: told every committed record, with the function that it is about.
-        notice: told why a search begins anew where there is an earlier one in the record.
+        models: used instead of those of the config.
+        progress: called with every committed record and the function that it is about.
+        notice: called with the reason where a search begins anew although the record has an earlier one.
 
     Raises:
         InputError: a target, row or option that cannot be used.
@@ -103,11 +84,11 @@ async def evolve_targets(
         rows, verdict, why = await _judged(run, improvement)
         findings = findings_of(rows)
         if verdict is not None:
-            said = [str(finding["sentence"]) for finding in findings]
-            verdict = replace(verdict, reasons=(*verdict.reasons, *said))
+            sentences = [str(finding["sentence"]) for finding in findings]
+            verdict = replace(verdict, reasons=(*verdict.reasons, *sentences))
         store = run.store
-        for found in pieces.searches.values():
-            store.put_versions(*lineage_of(found, form))
+        for search in pieces.searches.values():
+            store.put_versions(*lineage_of(search, form))
         store.put_versions(*improvement.bundle.values())
         write_bundle(
             run.output / BUNDLE_FILE, improvement.bundle, baseline=Bundle(), verdict=verdict, store=run.record
@@ -124,14 +105,14 @@ async def evolve_targets(
         taken_back=pieces.taken_back,
         evaluators={name: comparer.name for name, comparer in pieces.comparers.items()},
         output=run.output,
-        patch=patch(agent.pieces, program, agent.written, folder_in_git(agent.repository.root)),
+        patch=patch(agent.pieces, program, agent.repository.written, folder_in_git(agent.repository.root)),
         seconds=time.monotonic() - started,
         trusted_only=pieces.env.trusted_only,
         models=pieces.proposing.names,
         spent=pieces.proposing.spent,
         agent_calls=run.network.calls if run.network is not None else 0,
         findings=findings,
-        standing={name: msgspec.to_builtins(standing_of(mine)) for name, mine in run.rows.items()},
+        standing={name: msgspec.to_builtins(standing(mine)) for name, mine in run.rows.items()},
         intake=intake,
     )
     report.write()
@@ -145,10 +126,10 @@ async def estimate_targets(
     models: Sequence[Model] | None = None,
     notice: Callable[[str], None] | None = None,
 ) -> Estimate:
-    """What it would take; judges the source as it stands, and asks no model to propose.
+    """The cost of a run: judges the source as it stands, and asks no model to propose.
 
     Args:
-        notice: told what was merged and left out of the rows, and what the gate can show with them.
+        notice: called with the rows that were merged and left out, and the difference that the gate can show.
     """
     agent = Agent(source.repository, source.targets, source.entry, source.network)
     async with AsyncExitStack() as stack:
@@ -160,19 +141,22 @@ async def _judged(run: _Opened, improvement: Improvement) -> tuple[dict[str, Pai
     """Every row before and after, and the gate's verdict on its own."""
     pieces, experiment, after = run.pieces, run.experiment, improvement.bundle
     changed = len(after) > 0
-    found: dict[str, list[Trajectory]] = {}
+    trajectories: dict[str, list[Trajectory]] = {}
     for bundle in (Bundle(), after)[: 1 + changed]:
         pieces.env.reserve(bundle, [*experiment.train, *experiment.validation], spare=False)
         groups = [group for part in Split for group in await experiment.evaluate(bundle, part)]
         groups += await experiment.collect(bundle, run.plain)
         for group in groups:
-            found.setdefault(group.task.id, []).extend(group.trajectories)
+            trajectories.setdefault(group.task.id, []).extend(group.trajectories)
     rows: dict[str, Pairs] = {
-        name: [(found[row.id][0], found[row.id][-1]) for row in mine] for name, mine in run.rows.items()
+        name: [(trajectories[row.id][0], trajectories[row.id][-1]) for row in mine]
+        for name, mine in run.rows.items()
     }
     if not changed:
         why = "nothing better was found, so there is nothing to judge"
-        if pieces.decisions and all((each.own or each.end_to_end) == (0, 0) for each in pieces.decisions):
+        if pieces.decisions and all(
+            (decision.own or decision.end_to_end) == (0, 0) for decision in pieces.decisions
+        ):
             why += (
                 "; every candidate was worth 0 on every row, so a search had nothing to climb: "
                 "an evaluator that values what is nearly right gives it a slope (--evaluators)"
@@ -186,15 +170,15 @@ async def _judged(run: _Opened, improvement: Improvement) -> tuple[dict[str, Pai
 
 @dataclass(frozen=True, slots=True)
 class _Opened:
-    """Everything that it needs, closed with its stack."""
+    """Everything that a run needs, closed with its stack."""
 
     experiment: Experiment
     store: Store
     pieces: Pieces
-    rows: Mapping[str, Sequence[Row]]
+    rows: Mapping[str, Sequence[Task]]
     """Function → all its rows."""
     plain: Sequence[Task]
-    """Rows that are only shown: nobody knows their answer, or the gate does not judge by their function."""
+    """Rows that are only shown: their answer is unknown, or the gate does not judge by their function."""
     held: int
     """Rows of the gate."""
     network: Networked | None
@@ -217,13 +201,13 @@ async def _opened(
     rows = _apart(agent.rows(source.data or source.repository / DATA, seed=options.seed, note=note))
     if note is not None:
         for name, mine in rows.items():
-            note(f"{name}: {standing_of(mine).sentence}")
+            note(f"{name}: {standing(mine).sentence}")
     ways, network, bench = await _ways(source, settings, agent, rows, options, output, stack)
     comparers = {
         name: await stack.enter_async_context(Comparer(await _evaluator(source, name, mine), bench))
         for name, mine in rows.items()
     }
-    reached = {name: [each for each in agent.pieces if agent.reaches(name, each)] for name in rows}
+    reached = {name: [piece for piece in agent.pieces if agent.reaches(name, piece)] for name in rows}
     targets = {name: agent.target(name, reached[name]) for name in rows}
     env = Targets(targets, ways, Form.of(agent.pieces))
     tasks, plain = _tasks(agent, rows)
@@ -245,28 +229,28 @@ async def _opened(
     return _Opened(experiment, store, pieces, rows, plain, held, network, output, record.resolve())
 
 
-def _apart(rows: Mapping[str, Sequence[Row]]) -> dict[str, list[Row]]:
+def _apart(rows: Mapping[str, Sequence[Task]]) -> dict[str, list[Task]]:
     """The rows, none of which has an id that one of another function has."""
-    seen = Counter(row.id for mine in rows.values() for row in mine)
+    occurrences = Counter(row.id for mine in rows.values() for row in mine)
     return {
-        name: [replace(row, id=f"{name}/{row.id}") if seen[row.id] > 1 else row for row in mine]
+        name: [replace(row, id=f"{name}/{row.id}") if occurrences[row.id] > 1 else row for row in mine]
         for name, mine in rows.items()
     }
 
 
-def _tasks(agent: Agent, rows: Mapping[str, Sequence[Row]]) -> tuple[list[Task], list[Task]]:
+def _tasks(agent: Agent, rows: Mapping[str, Sequence[Task]]) -> tuple[list[Task], list[Task]]:
     """The tasks that are learned from and judged on, and those that are only shown."""
     judged = judged_by(agent, rows)
     tasks: list[Task] = []
     plain: list[Task] = []
     for name, mine in rows.items():
         for row in mine:
-            if not row.goal or (row.split is Split.GATE and name not in judged):
-                plain.append(task_of(row, name, group=""))
+            if not row.answer_known or (row.split is Split.GATE and name not in judged):
+                plain.append(replace(row, group=""))
             else:
-                # The gate looks at other rows than those of this function, so their groups are no business of its.
+                # The gate looks at other rows than those of this function, so their groups do not concern it.
                 apart = f"{name}/{row.group}" if row.group else ""
-                tasks.append(task_of(row, name, group=row.group if name in judged else apart))
+                tasks.append(row if name in judged else replace(row, group=apart))
     return tasks, plain
 
 
@@ -274,23 +258,23 @@ async def _ways(
     source: Source,
     settings: Settings,
     agent: Agent,
-    rows: Mapping[str, Sequence[Row]],
+    rows: Mapping[str, Sequence[Task]],
     options: SearchOptions,
     output: Path,
     stack: AsyncExitStack,
-) -> tuple[dict[str, Way], Networked | None, Pool]:
+) -> tuple[dict[str, Inside], Networked | None, Pool]:
     """How each function is called, how an entry that keeps its network is, and where evaluators run."""
     timeout = 10.0 if settings.timeout is None else settings.timeout
     outside = agent.entry if source.network else None
     sliced = [callee for name, callee in agent.callees.items() if name != outside]
     warm = modules_of(text for callee in sliced for text in callee.files.values() if isinstance(text, str))
     # An agent outside holds a process for each of its functions, and for one that hung.
-    held = 2 * max(1, sum(each.code for each in agent.pieces)) if source.network else 1
-    pool = Pool(settings.sandbox(timeout, 1024), modules=warm, workers=held * options.workers)
+    processes = 2 * max(1, sum(piece.code for piece in agent.pieces)) if source.network else 1
+    pool = Pool(settings.sandbox(timeout, 1024), modules=warm, workers=processes * options.workers)
     inside = Inside(await stack.enter_async_context(pool))
-    # Of its own, so that what judges never shares a process with what is judged.
+    # A pool of their own, so that an evaluator never shares a process with a candidate.
     bench = await stack.enter_async_context(Pool(settings.sandbox(timeout, 1024)))
-    ways: dict[str, Way] = dict.fromkeys(rows, inside)
+    ways: dict[str, Inside] = dict.fromkeys(rows, inside)
     if outside is None:
         return ways, None, bench
     network = Networked(
@@ -302,11 +286,11 @@ async def _ways(
     )
     mine = rows.get(outside, [])
     validation = sum(row.split is Split.VALIDATION for row in mine)
-    # What comes after the search: its finalists on the validation rows, and start and end on the others.
+    # Calls that come after the search: its finalists on the validation rows, and start and end on the others.
     network.kept = (FINALISTS + 1) * validation + 2 * sum(
-        row.split is Split.GATE or not row.goal for row in mine
+        row.split is Split.GATE or not row.answer_known for row in mine
     )
-    least = network.kept + sum(row.goal and row.split is Split.TRAIN for row in mine)
+    least = network.kept + sum(row.answer_known and row.split is Split.TRAIN for row in mine)
     if source.agent_calls is not None and source.agent_calls < least:
         raise InputError(
             f"--agent-calls {source.agent_calls}: for these {len(mine)} rows the start, the finalists and the gate "
@@ -317,41 +301,41 @@ async def _ways(
 
 def _options(source: Source, settings: Settings, agent: Agent) -> SearchOptions:
     return settings.search(
-        code=any(each.code for each in agent.pieces),
-        text=any(not each.code for each in agent.pieces),
-        length=sum(len(each.text) for each in agent.pieces),
-        # A candidate that asks a model per row is dear: fewer are drawn before what came of others is known.
+        code=any(piece.code for piece in agent.pieces),
+        text=any(not piece.code for piece in agent.pieces),
+        length=sum(len(piece.text) for piece in agent.pieces),
+        # A candidate that asks a model per row is dear: fewer are drawn before the results of others are known.
         in_flight=4 if source.network else 8,
     )
 
 
 def _shown(
-    agent: Agent, rows: Mapping[str, Sequence[Row]], store: Store
+    agent: Agent, rows: Mapping[str, Sequence[Task]], store: Store
 ) -> dict[str, Sequence[Demonstration]]:
-    """Function → rated runs of the record that its prompts may show; what was run to improve them is none."""
+    """Function → rated runs of the record that its prompts may show, without those of earlier searches."""
     hear(store)
     runs = [run for run in store.trajectories() if "function" not in run.task.initial_state]
-    found: dict[str, Sequence[Demonstration]] = {}
+    demonstrations: dict[str, Sequence[Demonstration]] = {}
     for name, mine in rows.items():
         callee = agent.callees[name]
-        known, _ = distinct(recorded(callee.signature, callee.entry.partition(":")[2], runs))
-        found[name] = pool_of([task_of(row, name) for row in known], [task_of(row, name) for row in mine])
-    return found
+        rated_rows, _ = distinct(recorded(callee.signature, callee.entry.partition(":")[2], runs))
+        demonstrations[name] = pool_of(rated_rows, mine)
+    return demonstrations
 
 
-async def _evaluator(source: Source, name: str, rows: Sequence[Row]) -> Evaluator | None:
-    """What compares the answers of one function: given and proven, or the best that is admitted; None for equality."""
+async def _evaluator(source: Source, name: str, rows: Sequence[Task]) -> Evaluator | None:
+    """The comparer of one function's answers: the one named, once proven, or the best admitted; None for equality."""
     path = source.evaluators
     if path is not None and path.is_file():
-        found = load(str(path))
-        goals = [row for row in rows if row.goal and row.split is not Split.GATE]
-        proof = await prove(found, rows=goals)
+        evaluator = load(str(path))
+        goals = [row for row in rows if row.answer_known and row.split is not Split.GATE]
+        proof = await prove(evaluator, rows=goals)
         if not proof.admitted:
             raise TrainingRefused(
                 f"evaluator {path} is not admitted for {name}: {'; '.join(proof.reasons)}. "
                 f"whet audit {path} --target ROWS shows the table"
             )
-        return found
+        return evaluator
     folders = [path / name, path] if path is not None else [source.repository / "evaluators" / name]
     for folder in folders:
         if folder.is_dir():

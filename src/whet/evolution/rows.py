@@ -12,10 +12,9 @@ from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 
 from ..errors import InputError, TrainingRefused
-from ..loop import Rollout
+from ..loop import Rollout, mean_value, value_of
 from ..types import Bundle, Failure, Outcome, Task, Trajectory, canonical, digest
 from .judging import Judgement, Judging, timed_out
-from .outcomes import mean_value, value_of
 from .outside import Comparer, Targets
 from .program import Program
 
@@ -44,14 +43,14 @@ async def finalist(
         The program, and the means over all of these tasks of the first one and of itself.
     """
     ranked = []
-    for place, program in enumerate(programs):
+    for index, program in enumerate(programs):
         bundle = judge.bundle_of(program)
         unseen = mean(await judge.runs(bundle, held), judge.score_name)
         again = await judge.runs(bundle, judge.tasks) if searched is None else []
-        seen = mean(again, judge.score_name) if searched is None else searched[place]
-        whole = (unseen * len(held) + seen * len(judge.tasks)) / (len(held) + len(judge.tasks))
-        ranked.append((whole, -place, program))
-    best = max(ranked, key=lambda each: each[:2])
+        seen_mean = mean(again, judge.score_name) if searched is None else searched[index]
+        overall = (unseen * len(held) + seen_mean * len(judge.tasks)) / (len(held) + len(judge.tasks))
+        ranked.append((overall, -index, program))
+    best = max(ranked, key=lambda ranking: ranking[:2])
     return best[2], ranked[0][0], best[0]
 
 
@@ -147,7 +146,7 @@ class RowJudge(Judging):
             yield RowBench(self, bundle)
 
     async def runs(self, bundle: Bundle, tasks: Sequence[Task], *, spare: bool = False) -> list[Trajectory]:
-        """What a Bundle does on tasks.
+        """Trajectories of a Bundle on tasks.
 
         Raises:
             InputError: the candidate cannot be put in place.
@@ -186,18 +185,18 @@ class RowBench:
             self._runs = await self._run(self.judge.tasks[:1] if self.judge.varies else self.judge.tasks)
         except InputError as error:
             return Judgement(failure=str(error))
-        errors = [each.error for each in self._runs if each.error is not None]
+        errors = [run.error for run in self._runs if run.error is not None]
         if len(errors) == len(self._runs):
             first = self._runs[0]
             broken = first.outcome is Outcome.INFRASTRUCTURE_ERROR
             return Judgement(failure=_line(errors[0]), timeout=timed_out(first), infrastructure=broken)
         if self.judge.varies:
             return Judgement()
-        said = [
-            canonical(each.output).decode() if each.error is None else f"raised {each.error.type}"
-            for each in self._runs
+        answers = [
+            canonical(run.output).decode() if run.error is None else f"raised {run.error.type}"
+            for run in self._runs
         ]
-        return Judgement(behaviour=digest(said))
+        return Judgement(behaviour=digest(answers))
 
     async def score(self) -> Judgement:
         """The mean over the tasks, each task as an instance, and what went wrong in words."""
@@ -222,7 +221,7 @@ class RowBench:
                 continue
             scores[run.task.id] = score
             if score < 1.0:
-                wrong.append(_told(run, judge.score_name))
+                wrong.append(_wrong_line(run, judge.score_name))
         if not scores:
             return Judgement(failure="the evaluator gave no score for any row")
         mean = sum(scores.values()) / len(scores)
@@ -230,21 +229,21 @@ class RowBench:
         return Judgement(mean, {"combined_score": mean, "wrong": float(len(wrong))}, artifacts, scores)
 
     async def _falls_behind(self) -> str:
-        """Why it is not worth all the tasks: worse than the start on the first of them; "" if it is."""
+        """The reason not to run all the tasks: it is worse than the start on the first of them; else ""."""
         judge = self.judge
         tasks = [task for task in judge.quarter() if task.id in judge.first]
         if not tasks or len(tasks) == len(judge.tasks):
             return ""
         tried = {
-            each.task.id: value
-            for each in await self._run(tasks)
-            if (value := value_of(each, judge.score_name)) is not None
+            run.task.id: value
+            for run in await self._run(tasks)
+            if (value := value_of(run, judge.score_name)) is not None
         }
         if not tried:
             return ""
         now, before = sum(tried.values()), sum(judge.first[id] for id in tried)
-        said = f"worse than the start on the first {len(tried)} rows: {now:g} against {before:g} of them"
-        return said if now < before - _EQUAL else ""
+        complaint = f"worse than the start on the first {len(tried)} rows: {now:g} against {before:g} of them"
+        return complaint if now < before - _EQUAL else ""
 
 
 def _line(failure: Failure) -> str:
@@ -254,12 +253,12 @@ def _line(failure: Failure) -> str:
     return f"{failure.type}: {failure.message}"[:2000]
 
 
-def _told(run: Trajectory, score: str) -> str:
+def _wrong_line(run: Trajectory, score: str) -> str:
     """A task that went wrong, as a proposer is told of it."""
     task = run.task
     answer = "" if run.error is not None else f" answered {canonical(run.output).decode():.200},"
-    given = task.initial_state.get("input", task.instruction)
-    known = run.scores.get(score)
-    said = known.reason if known is not None else run.outcome.value
-    wanted = canonical(task.answer).decode()
-    return f"- input {canonical(given).decode():.300}:{answer} wanted {wanted:.200} ({said:.200})"
+    input = task.initial_state.get("input", task.instruction)
+    score_given = run.scores.get(score)
+    reason = score_given.reason if score_given is not None else run.outcome.value
+    right = canonical(task.answer).decode()
+    return f"- input {canonical(input).decode():.300}:{answer} wanted {right:.200} ({reason:.200})"

@@ -1,27 +1,27 @@
-"""Literal constants in a source file as things to evolve: found, hinted, patched, shown as a diff.
+"""Literal constants in a source file as knobs to evolve: read, with the domains that comments state, and patched.
 
 `find` reads `RULE = {...}` out of a program's text with its syntax tree, together with the
 domain of each knob as the trailing comments state it; `patch` writes a new value back and touches
-nothing but the literals that changed; `diff` gives what `git apply` accepts.  The program is never
-imported or run, and the value comes through `ast.literal_eval`.
+nothing but the literals that changed.  The program is never imported or run, and the value comes through
+`ast.literal_eval`.
 
-What it will not do: follow names, calls, f-strings or anything else that has to be evaluated, or
-look inside functions and classes.  Read `operators.py` next for what moves inside the domains.
+It does not follow names, calls, f-strings or anything else that has to be evaluated, and does not look inside
+functions and classes.  `operators.py` moves values inside the domains.
 """
 
 from __future__ import annotations
 
 import ast
-import difflib
 import io
 import math
 import re
 import tokenize
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import takewhile
 
 from ..errors import InputError, NotFoundError
+from ..repository.syntax import defines, json_literal, json_of
+from ..repository.text import SourceText
 from ..types import Json
 
 Path = tuple[str | int, ...]
@@ -30,7 +30,7 @@ Path = tuple[str | int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Domain:
-    """What values one knob may take."""
+    """The values that one knob may take."""
 
     kind: str
     """`bool`, `int`, `float`, `choice` (one of `choices`), `subset` (a list of some of `choices`, in
@@ -67,11 +67,9 @@ class Target:
     """Tuples are read as lists, as JSON would carry them."""
     domains: Mapping[Path, Domain] = field(default_factory=dict)
     """Only those that a comment states; `operators.knobs` infers the others from their type."""
-    line: int = 0
-    """Where the assignment begins, from 1."""
 
 
-def find(source: str, name: str) -> Target:
+def find(text: str, name: str) -> Target:
     """The constant `name` of a module's text, with the hints in its trailing comments.
 
     Hints: `# 0..4` (a range; whole numbers if the value is one), `# all | any` (choices),
@@ -83,25 +81,24 @@ def find(source: str, name: str) -> Target:
         NotFoundError: no such constant at module level; names those there are.
         InputError: assigned twice, not a literal, not JSON, or a value outside its own hint.
     """
-    node, line = _assignment(source, name)
-    value = _literal(node, name)
-    return Target(name, value, _hints(source, node, value, name), line)
+    source, node, value = _constant(text, name)
+    return Target(name, value, _hints(source, node, value, name))
 
 
-def names(source: str) -> list[str]:
+def names(text: str) -> list[str]:
     """Every module-level name that is assigned one JSON literal, in the order of the text."""
-    found = []
-    for name in dict.fromkeys(name for name, _, _ in _assignments(_parse(source))):
+    constants = []
+    for name in dict.fromkeys(name for name, _ in _assignments(_parse(text))):
         try:
-            find(source, name)
+            find(text, name)
         except InputError:
             continue
-        found.append(name)
-    return found
+        constants.append(name)
+    return constants
 
 
-def patch(source: str, name: str, value: Json) -> str:
-    """The text with the constant `name` set to `value`; all but the literals that changed is kept.
+def patch(text: str, name: str, value: Json) -> str:
+    """The text with the constant `name` set to `value`; all but the literals that changed stays as it is.
 
     A list that changes length and a dict whose keys change are written anew on one line, with the
     comments inside them lost; everything else keeps its formatting, comments and quotes.
@@ -109,151 +106,55 @@ def patch(source: str, name: str, value: Json) -> str:
     Raises:
         NotFoundError, InputError: as `find`; or `value` cannot be written as a literal.
     """
-    node, _ = _assignment(source, name)
-    old = _literal(node, name)
+    source, node, old = _constant(text, name)
     try:
-        value = _json(value)
+        value = json_of(value)
     except ValueError as error:
         raise InputError(
             f"{name} cannot become {value!r}, which no JSON literal can hold: {error}"
         ) from error
     if _same(old, value):
-        return source
-    mark = "\ufeff" if source.startswith("\ufeff") else ""
-    lines = source.removeprefix(mark).encode().splitlines(keepends=True)
-    starts = [0]
-    for line in lines:
-        starts.append(starts[-1] + len(line))
-    text = b"".join(lines)
-    # From the end backwards, so that earlier offsets stay valid.
-    for part, new in sorted(
-        _changes(node, old, value), key=lambda change: _span(change[0], starts), reverse=True
-    ):
-        begin, end = _span(part, starts)
-        quote = "'" if text[begin:end].lstrip(b"[({ ").startswith(b"'") else '"'
-        text = text[:begin] + _render(new, quote, isinstance(part, ast.Tuple)).encode() + text[end:]
-    patched = mark + text.decode()
-    if not _same(_literal(_assignment(patched, name)[0], name), value):
+        return text
+    changes = []
+    for part, new in _changes(node, old, value):
+        quote = "'" if source.segment(part).lstrip("[({ ").startswith("'") else '"'
+        changes.append((source.span(part), _render(new, quote, isinstance(part, ast.Tuple))))
+    patched = source.spliced(changes)
+    # Read again, because it goes into a file of the user's: `repr` and `_render` have to agree with the parser.
+    if not _same(_constant(patched, name)[2], value):
         raise InputError(
             f"{name}: the new value does not survive being written as a Python literal: {value!r}"
         )
     return patched
 
 
-def diff(path: str, old: str, new: str) -> str:
-    """Unified diff of one file that `git apply` accepts; empty if nothing changed.
-
-    Args:
-        path: of the file, relative to the repository's root, with forward slashes.
-
-    Raises:
-        InputError: an absolute path, or one that leaves the repository.
-    """
-    parts = path.split("/")
-    if not path or path.startswith("/") or ".." in parts or "\\" in path or ":" in parts[0]:
-        raise InputError(f"{path!r} cannot head a patch: give a path relative to the repository's root")
-    if old == new:
-        return ""
-    # str.splitlines would also split at form feeds and U+2028, which git does not.
-    before, after = _lines(old), _lines(new)
-    out = [f"--- {_label('a/' + path)}\n", f"+++ {_label('b/' + path)}\n"]
-    for line in list(difflib.unified_diff(before, after, lineterm="\n"))[2:]:
-        out.append(line if line.endswith("\n") else line + "\n\\ No newline at end of file\n")
-    return "".join(out)
-
-
-def plain(text: str) -> str:
-    """A text with a line feed at the end of each line, as Python reads it."""
-    return text.replace("\r\n", "\n").replace("\r", "\n")
-
-
-def as_written(old: str, new: str) -> str:
-    """`new`, whose lines end in a line feed, with the line ends that the file has, and its byte order mark.
-
-    A line that is kept keeps its own end, others get the commonest; and where the last line has no end, the
-    new one has none.
-
-    Args:
-        old: the file byte for byte, as text; not what reading it with universal newlines gives.
-    """
-    if old.startswith(_MARK):
-        return _MARK + as_written(old.removeprefix(_MARK), new)
-    if not old.endswith("\n"):
-        new = new.removesuffix("\n")
-    if "\r" not in old:
-        return new
-    *before, _ = old.split("\n")
-    *after, rest = new.split("\n")
-    usual = "\r" if 2 * sum(line.endswith("\r") for line in before) >= len(before) else ""
-    said = [line.removesuffix("\r") for line in before]
-    # What begins and ends alike first: the matcher takes long runs, and lines that say the same for one another.
-    head = _alike(said, after)
-    tail = _alike(said[head:][::-1], after[head:][::-1])
-    stop, last = len(said) - tail, len(after) - tail
-    matched = difflib.SequenceMatcher(None, said[head:stop], after[head:last], autojunk=False)
-    made = before[:head]
-    for kind, *places in matched.get_opcodes():
-        start, end, new_start, new_end = (head + place for place in places)
-        made += before[start:end] if kind == "equal" else [line + usual for line in after[new_start:new_end]]
-    return "\n".join([*made, *before[stop:], rest])
-
-
-def _alike(one: Sequence[str], other: Sequence[str]) -> int:
-    """How many lines they begin with in common."""
-    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
-
-
-def _lines(text: str) -> list[str]:
-    parts = text.split("\n")
-    return [part + "\n" for part in parts[:-1]] + ([parts[-1]] if parts[-1] else [])
-
-
-def _label(path: str) -> str:
-    plain = all(31 < ord(letter) < 127 and letter != '"' for letter in path)
-    if plain:
-        return path + ("\t" if " " in path else "")
-    inside = (
-        f"\\{byte:03o}" if byte < 32 or byte > 126 or byte == 34 else chr(byte) for byte in path.encode()
-    )
-    return f'"{"".join(inside)}"'
-
-
-def _parse(source: str) -> ast.Module:
+def _parse(text: str) -> SourceText:
     try:
-        return ast.parse(source.removeprefix("\ufeff"))
+        return SourceText(text)
     except (SyntaxError, ValueError) as error:
         raise InputError(f"the source is not valid Python: {error}") from error
 
 
-def _assignments(tree: ast.Module) -> Iterator[tuple[str, ast.expr, int]]:
-    for statement in tree.body:
-        if isinstance(statement, ast.Assign):
-            for target in statement.targets:
-                if isinstance(target, ast.Name):
-                    yield target.id, statement.value, statement.lineno
-        elif (
-            isinstance(statement, ast.AnnAssign)
-            and isinstance(statement.target, ast.Name)
-            and statement.value
-        ):
-            yield statement.target.id, statement.value, statement.lineno
+def _assignments(source: SourceText) -> Iterator[tuple[str, ast.Assign | ast.AnnAssign]]:
+    for statement in source.tree.body:
+        if isinstance(statement, ast.Assign | ast.AnnAssign):
+            yield from ((name, statement) for name in defines(statement))
 
 
-def _assignment(source: str, name: str) -> tuple[ast.expr, int]:
-    every = list(_assignments(_parse(source)))
-    found = [(node, line) for given, node, line in every if given == name]
-    if not found:
-        others = ", ".join(dict.fromkeys(given for given, _, _ in every)) or "none"
+def _constant(text: str, name: str) -> tuple[SourceText, ast.expr, Json]:
+    """The text's tree, the node of the constant's value, and the value."""
+    source = _parse(text)
+    statements = [statement for assigned, statement in _assignments(source) if assigned == name]
+    if not statements:
+        others = ", ".join(dict.fromkeys(assigned for assigned, _ in _assignments(source))) or "none"
         raise NotFoundError(f"no module-level constant {name!r}; assigned at module level: {others}")
-    if len(found) > 1:
-        lines = ", ".join(str(line) for _, line in found)
+    if len(statements) > 1:
+        lines = ", ".join(str(statement.lineno) for statement in statements)
         raise InputError(f"{name} is assigned on lines {lines}; a constant to evolve is assigned once")
-    return found[0]
-
-
-def _literal(node: ast.expr, name: str) -> Json:
+    node = statements[0].value
+    assert node is not None
     try:
-        return _json(ast.literal_eval(node))
+        return source, node, json_literal(node)
     except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError) as error:
         raise InputError(
             f"{name} (line {node.lineno}) is not a JSON literal: {error}. "
@@ -261,29 +162,17 @@ def _literal(node: ast.expr, name: str) -> Json:
         ) from error
 
 
-def _json(value: object) -> Json:
-    if isinstance(value, (list, tuple)):
-        return [_json(item) for item in value]
-    if isinstance(value, dict):
-        if not all(isinstance(key, str) for key in value):
-            raise ValueError(f"a key of {value!r} is not a string")
-        return {key: _json(item) for key, item in value.items()}
-    if value is None or isinstance(value, (bool, int, str)):
-        return value
-    if isinstance(value, float) and math.isfinite(value):
-        return value
-    raise ValueError(f"{value!r} is a {type(value).__name__}")
-
-
-def _same(one: Json, other: Json) -> bool:
+def _same(first: Json, second: Json) -> bool:
     """Equality that keeps True from 1 and 1 from 1.0, which `==` does not."""
-    if type(one) is not type(other):
+    if type(first) is not type(second):
         return False
-    if isinstance(one, dict):
-        return list(one) == list(other) and all(_same(item, other[key]) for key, item in one.items())
-    if isinstance(one, list):
-        return len(one) == len(other) and all(map(_same, one, other))
-    return bool(one == other)
+    if isinstance(first, dict):
+        return list(first) == list(second) and all(
+            _same(member, second[key]) for key, member in first.items()
+        )
+    if isinstance(first, list):
+        return len(first) == len(second) and all(map(_same, first, second))
+    return bool(first == second)
 
 
 def _children(node: ast.expr, value: Json) -> list[tuple[str | int, ast.expr]] | None:
@@ -296,7 +185,7 @@ def _children(node: ast.expr, value: Json) -> list[tuple[str | int, ast.expr]] |
 
 
 def _changes(node: ast.expr, old: Json, new: Json) -> Iterator[tuple[ast.expr, Json]]:
-    """The smallest nodes whose value differs, with what they become."""
+    """The smallest nodes whose value differs, with their new values."""
     if _same(old, new):
         return
     children = _children(node, old)
@@ -309,12 +198,6 @@ def _changes(node: ast.expr, old: Json, new: Json) -> Iterator[tuple[ast.expr, J
         return
     for key, child in children:
         yield from _changes(child, old[key], new[key])
-
-
-def _span(node: ast.expr, starts: Sequence[int]) -> tuple[int, int]:
-    assert node.end_lineno is not None
-    assert node.end_col_offset is not None
-    return starts[node.lineno - 1] + node.col_offset, starts[node.end_lineno - 1] + node.end_col_offset
 
 
 def _render(value: Json, quote: str, as_tuple: bool = False) -> str:
@@ -333,39 +216,36 @@ def _render(value: Json, quote: str, as_tuple: bool = False) -> str:
     return repr(value)
 
 
-_MARK = "\ufeff"
-"""The byte order mark that some editors put before UTF-8."""
 _NUMBER = r"[-+]?(?:\d+\.\d+|\.\d+|\d+)(?:e[-+]?\d+)?"
 _RANGE = re.compile(rf"({_NUMBER})\s*\.\.\s*({_NUMBER})", re.IGNORECASE)
 
 
-def _hints(source: str, node: ast.expr, value: Json, name: str) -> dict[Path, Domain]:
-    if "#" not in source:
+def _hints(source: SourceText, node: ast.expr, value: Json, name: str) -> dict[Path, Domain]:
+    if b"#" not in source.raw:
         return {}
     by_line: dict[int, tuple[Path, Json]] = {}
 
-    def visit(part: ast.expr, held: Json, path: Path) -> None:
-        children = _children(part, held)
-        if not isinstance(held, dict):
+    def visit(part: ast.expr, member: Json, path: Path) -> None:
+        if isinstance(member, dict):
+            for key, child in _children(part, member) or []:
+                visit(child, member[key], (*path, key))
+        else:
             assert part.end_lineno is not None
-            by_line[part.end_lineno] = (path, held)  # the last value on a line wins
-        for key, child in (children or []) if isinstance(held, dict) else []:
-            visit(child, held[key], (*path, key))
+            by_line[part.end_lineno] = (path, member)  # the last value on a line wins
 
     visit(node, value, ())
     domains: dict[Path, Domain] = {}
-    text = source.removeprefix("\ufeff")
-    for token in tokenize.generate_tokens(io.StringIO(text, newline="").readline):
+    for token in tokenize.generate_tokens(io.StringIO(source.raw.decode(), newline="").readline):
         if token.type != tokenize.COMMENT or token.start[0] not in by_line:
             continue
-        path, held = by_line[token.start[0]]
-        domain = hint(token.string, held)
+        path, member = by_line[token.start[0]]
+        domain = hint(token.string, member)
         if domain is None:
             continue
-        if not domain.holds(held):
+        if not domain.holds(member):
             where = ".".join(map(str, (name, *path)))
             raise InputError(
-                f"line {token.start[0]}: {where} = {held!r} lies outside its own hint {token.string!r}; "
+                f"line {token.start[0]}: {where} = {member!r} lies outside its own hint {token.string!r}; "
                 "widen the hint or correct the value"
             )
         domains[path] = domain
@@ -379,8 +259,8 @@ def hint(comment: str, value: Json) -> Domain | None:
         match = _RANGE.match(text)
         if match and isinstance(value, (int, float)) and not isinstance(value, bool):
             low, high = float(match[1]), float(match[2])
-            whole = isinstance(value, int) and low.is_integer() and high.is_integer()
-            return Domain("int" if whole else "float", min(low, high), max(low, high))
+            integral = isinstance(value, int) and low.is_integer() and high.is_integer()
+            return Domain("int" if integral else "float", min(low, high), max(low, high))
     head = re.split(r"\s*(?:[:;]|\s[-–—]\s)", text, maxsplit=1)[0].strip()
     if head.lower() == "fixed":
         return Domain("fixed")
@@ -397,6 +277,6 @@ def _word(text: str) -> Json:
     """A choice as it stands in a comment: a literal if it reads as one, else the bare word."""
     bare = text.strip()
     try:
-        return _json(ast.literal_eval(bare))
+        return json_literal(bare)
     except (ValueError, SyntaxError, TypeError):
         return bare

@@ -1,7 +1,7 @@
 """Texts and functions of a Bundle evolve: prompts that an agent reads, and functions that it calls.
 
 One search (`engine.py`) over all of them together, by whatever environment the Experiment has; the best few
-are compared on the validation tasks, and a tie keeps what is there.
+are compared on the validation tasks, and a tie keeps the incumbent.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ FINALISTS = 4
 FEWEST = 24
 """Tasks that a search is made on even where it then ends before all its proposals."""
 IN_FLIGHT = 8
-"""Rounds of proposals that a search has at least: what is proposed at once cannot build on each other."""
+"""Rounds of proposals that a search has at least: proposals of one round cannot build on each other."""
 
 
 @dataclass
@@ -56,10 +56,10 @@ class Texts:
     options: SearchOptions = field(default_factory=SearchOptions)
     tasks: int = 240
     validation_share: float = 0.3
-    functions: Functions = field(default_factory=Functions)
+    functions: Functions = field(init=False, default_factory=Functions)
 
     async def improve(self, bundle: Bundle, context: Context) -> Update:
-        """One search, and what it came to.
+        """One search, and the best Bundle of its finalists.
 
         Raises:
             TrainingRefused: no training tasks.
@@ -74,7 +74,7 @@ class Texts:
         def bundle_of(program: Program) -> Bundle:
             return bundle.put(*form.bundle(program).values())
 
-        tasks, held, meter = self._afforded(context)
+        tasks, validation_tasks, meter = self._afforded(context)
         judge = RowJudge(context.rollout, tasks, bundle_of, ", ".join(self.names), score_name=self.score)
         proposers = list(self.proposers)
         if self.model is not None:
@@ -85,11 +85,11 @@ class Texts:
             "what they stand in": bundle.id,
             "tasks": digest([[task.id, task.answer] for task in tasks]),
             "score": self.score,
-            "who proposes": digest([each.identity for each in proposers]),
+            "who proposes": digest([proposer.identity for proposer in proposers]),
             "seed": str(self.options.seed),
         }
         population = population_of("auto", code=code)
-        found = await Search(
+        search = await Search(
             start,
             judge,
             population,
@@ -99,37 +99,37 @@ class Texts:
             meter=meter,
             progress=lambda record: context.progress("evolve", record.number, self.options.iterations),
         ).run()
-        finalists = [found.start, *population.members()[:FINALISTS]]
+        finalists = [search.start, *population.members()[:FINALISTS]]
         best, before, after = await finalist(
             judge,
-            [each.program for each in finalists],
-            held,
-            [each.score for each in finalists],
+            [candidate.program for candidate in finalists],
+            validation_tasks,
+            [candidate.score for candidate in finalists],
         )
         metrics = {
             "start": before,
             "best": after,
-            "proposals": float(found.iterations),
-            "evaluations": float(found.evaluations),
-            "duplicates": float(found.duplicates),
+            "proposals": float(search.iterations),
+            "evaluations": float(search.evaluations),
+            "duplicates": float(search.duplicates),
         }
         moved = f"{before:.3f} → {after:.3f}" if after > before else "the incumbent stays"
-        reason = f"{found.iterations} proposals, stopped by {found.stopped}; {moved}"
+        reason = f"{search.iterations} proposals, stopped by {search.stopped}; {moved}"
         return Update(bundle=bundle_of(best), metrics=metrics, done=True, reason=reason)
 
     def _afforded(self, context: Context) -> tuple[Sequence[Task], Sequence[Task], Meter]:
-        """Training tasks that all proposals can be run on, validation tasks, and what the search may spend.
+        """Training tasks that all proposals can be run on, validation tasks, and the meter of the search.
 
         A search that used the budget up would have nothing left to tell its finalists apart with, nor would whoever
         compares the winner with the start.
         """
-        left = context.meter.left("rollouts")
+        rollouts_left = context.meter.left("rollouts")
         train, validation = list(context.train), list(context.validation)
-        if left is None:
+        if rollouts_left is None:
             return _drawn(context, train, self.tasks), validation, context.meter
         runs = FINALISTS + 2  # the start and, once more, the winner
-        held = _drawn(context, validation, int(self.validation_share * left / runs))
-        spend = int(left) - runs * len(held)
+        validation_tasks = _drawn(context, validation, int(self.validation_share * rollouts_left / runs))
+        spend = int(rollouts_left) - runs * len(validation_tasks)
         count = self.tasks
         if self.options.iterations:
             # Besides all tasks a candidate runs on a quarter first (`RowJudge.most`).
@@ -137,7 +137,7 @@ class Texts:
         chosen = _drawn(context, train, count)
         # The start's own runs are over when a search counts what it may spend.
         proposals = Budget(rollouts=max(0, spend - len(chosen)))
-        return chosen, held, Meter(proposals, parent=context.meter)
+        return chosen, validation_tasks, Meter(proposals, parent=context.meter)
 
     def _in_flight(self) -> int:
         options = self.options
@@ -170,7 +170,7 @@ def _drawn(context: Context, tasks: list[Task], count: int) -> list[Task]:
     """At most so many tasks, in their order."""
     if count >= len(tasks):
         return tasks
-    return [tasks[place] for place in sorted(context.rng.sample(range(len(tasks)), count))]
+    return [tasks[index] for index in sorted(context.rng.sample(range(len(tasks)), count))]
 
 
 def edits_for(names: Sequence[str]) -> tuple[str, ...]:

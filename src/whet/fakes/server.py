@@ -26,7 +26,8 @@ from ..escapes import read_json
 from ..models.base import Completion, Request
 from ..models.scripted import Answer, Script, as_completion
 from ..types import Json
-from . import chat, completions, messages, responses
+from . import answers
+from .weights import Weights
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,14 +99,14 @@ class ScriptedServer:
         self.requests: list[Received] = []
         self._script: Script[Answer | Reply] = Script(script)
         self._key = api_key
-        self.weights = completions.Weights() if "vllm" in speaks else None
+        self.weights = Weights() if "vllm" in speaks else None
         self._apis = {path: api for path, api in _APIS.items() if api in speaks}
         self._http: _HTTP | None = None
         self._thread: threading.Thread | None = None
 
     @property
     def base_url(self) -> str:
-        """What OpenAIModel takes as base_url.
+        """The base_url of an OpenAIModel that asks this server.
 
         Raises:
             RuntimeError: the server is not running.
@@ -137,33 +138,33 @@ class ScriptedServer:
         return self._apis.get(path.partition("?")[0], "")
 
     def reply(self, received: Received) -> tuple[Reply, list[Completion]]:
-        """The script's reply to a request, and the answers that it stands for, if it is no failure."""
+        """The script's reply to a request, and the answers that it stands for, unless it is a failure."""
         api = self.api(received.path)
         model = received.body["model"]
         try:
-            request = _REQUESTS[api](received.body)
-            found = self._next(request)
-            reply = found if isinstance(found, Reply) else Reply(answer=found)
+            request = answers.request(api, received.body)
+            scripted = self._next(request)
+            reply = scripted if isinstance(scripted, Reply) else Reply(answer=scripted)
             if isinstance(reply.answer, Exception):
                 return Reply(status=500, body=_error(str(reply.answer))), []
-            answers = [reply.answer, *reply.samples]
-            while not isinstance(found, Reply) and len(answers) < (received.body.get("n") or 1):
+            samples = [reply.answer, *reply.samples]
+            while not isinstance(scripted, Reply) and len(samples) < (received.body.get("n") or 1):
                 further = self._next(request)
-                answers.append(further.answer if isinstance(further, Reply) else further)
-            return reply, [as_completion(each, request, model) for each in answers]
+                samples.append(further.answer if isinstance(further, Reply) else further)
+            return reply, [as_completion(sample, request, model) for sample in samples]
         except Exception as error:
             # 400, not 500: a client that retries would hide that the script ran out or is broken.
-            what = str(error) if isinstance(error, ModelError) else f"the script raised {error!r}"
-            return Reply(status=400, body=_error(what)), []
+            problem = str(error) if isinstance(error, ModelError) else f"the script raised {error!r}"
+            return Reply(status=400, body=_error(problem)), []
 
     def _next(self, request: Request) -> Answer | Reply:
         """The script's next answer; an event loop costs more than most, and only some need one."""
-        found: Any = self._script.take(request)
-        if not inspect.isawaitable(found):
-            return found  # type: ignore[no-any-return]
+        scripted: Any = self._script.take(request)
+        if not inspect.isawaitable(scripted):
+            return scripted  # type: ignore[no-any-return]
 
         async def come() -> Any:
-            return await found
+            return await scripted
 
         return asyncio.run(come())  # type: ignore[no-any-return]
 
@@ -187,9 +188,10 @@ class ScriptedServer:
                 return Reply(status=503, body=_error("the engine is asleep"))
             return None
         if received.method == "POST" and self.weights is not None:
-            found = self.weights.post(received.path, received.body)
-            if found is not None:
-                return Reply(status=found[0], body=b"" if found[1] is None else msgspec.json.encode(found[1]))
+            reply = self.weights.post(received.path, received.body)
+            if reply is not None:
+                status, answer = reply
+                return Reply(status=status, body=b"" if answer is None else msgspec.json.encode(answer))
         if received.method == "GET" and received.path == "/v1/models":
             return None
         return Reply(status=404, body=_error(f"no {received.method} {received.path} here"))
@@ -200,12 +202,6 @@ _APIS = {
     "/v1/responses": "responses",
     "/v1/messages": "messages",
     "/v1/completions": "completions",
-}
-_REQUESTS = {
-    "chat": chat.request,
-    "responses": responses.request,
-    "messages": messages.request,
-    "completions": completions.request,
 }
 
 
@@ -279,28 +275,30 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _model(self, received: Received) -> None:
         owner = self.server.owner
-        reply, answers = owner.reply(received)
+        api = owner.api(received.path)
+        reply, completions = owner.reply(received)
         if reply.delay and self._gone(reply.delay):
             return
         if reply.status != 200 or reply.body is not None:
             body = _error(f"scripted status {reply.status}") if reply.body is None else reply.body
             self._send(reply, body)
-        elif received.body.get("stream") and owner.api(received.path) in _STREAMED:
-            self._stream(reply, _STREAMED[owner.api(received.path)](answers, received.body))
+        elif received.body.get("stream") and api != "completions":
+            self._stream(reply, answers.events(api, completions, received.body))
         else:
-            self._send(reply, msgspec.json.encode(_PLAIN[owner.api(received.path)](answers, received.body)))
+            self._send(reply, msgspec.json.encode(answers.answer(api, completions, received.body)))
 
     def _gone(self, seconds: float) -> bool:
         """Wait; True as soon as the client has hung up."""
+        # A socket that is readable while an answer is written has been closed by its client.
         readable, _, _ = select.select([self.connection], [], [], seconds)
         try:
-            left = bool(readable) and not self.connection.recv(1, socket.MSG_PEEK)
+            hung_up = bool(readable) and not self.connection.recv(1, socket.MSG_PEEK)
         except OSError:
-            left = True
-        if left:
+            hung_up = True
+        if hung_up:
             self.server.owner.aborted += 1
             self.close_connection = True
-        return left
+        return hung_up
 
     def _head(self, reply: Reply, **headers: str) -> None:
         self.send_response(reply.status)
@@ -317,26 +315,12 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _stream(self, reply: Reply, events: list[bytes]) -> None:
         self._head(reply, Content_Type="text/event-stream", Transfer_Encoding="chunked")
-        whole = reply.cut_after is None
+        complete = reply.cut_after is None
         for line in islice(events if reply.events is None else reply.events, reply.cut_after):
             if self._gone(reply.event_delay):
                 return
             self.wfile.write(b"%x\r\n%s\r\n" % (len(line), line))
             self.wfile.flush()
-        if whole:
+        if complete:
             self.wfile.write(b"0\r\n\r\n")
-        self.close_connection = not whole
-
-
-_PLAIN: Mapping[str, Callable[..., Json]] = {
-    "chat": chat.answer,
-    "completions": completions.answer,
-    "responses": lambda answers, body: responses.answer(answers[0], body),
-    "messages": lambda answers, body: messages.answer(answers[0], body),
-}
-_STREAMED: Mapping[str, Callable[..., list[bytes]]] = {
-    "chat": chat.events,
-    "responses": lambda answers, body: responses.events(answers[0], body),
-    "messages": lambda answers, body: messages.events(answers[0], body),
-}
-"""API → what it makes of the completions and the body of a request; only chat has several choices."""
+        self.close_connection = not complete

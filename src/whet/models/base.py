@@ -1,4 +1,4 @@
-"""What a model is asked and what it answers: Request, Completion, and the Model protocol.
+"""The nouns of a model call: Request, Completion, and the Model protocol.
 
 Messages and tools keep the OpenAI chat shape, because every endpoint and framework
 speaks it; nothing here validates them, the endpoint does.
@@ -68,9 +68,9 @@ class Completion:
     tool_calls: Sequence[ToolCall] = ()
     usage: Usage = field(default_factory=Usage)
     model: str = ""
-    """What answered, as the endpoint names it."""
+    """The model that answered, as the endpoint names it."""
     finish: str | None = None
-    """Why it stopped: `stop`, `length`, `tool_calls`, ...; None if the endpoint did not say."""
+    """The reason it stopped: `stop`, `length`, `tool_calls`, ...; None if the endpoint did not say."""
     tokens: Tokens | None = None
     """Ids and log-probabilities as sampled, where the endpoint gives both."""
     raw: Json = None
@@ -136,6 +136,30 @@ class Request:
         return digest([[dict(message) for message in self.messages], self.settings, *more], 32)
 
 
+class Refusal(Exception):
+    """One attempt that brought no answer; an Endpoint retries it or makes a ModelError of it."""
+
+    def __init__(
+        self,
+        problem: str,
+        *,
+        status: int | None = None,
+        retryable: bool = True,
+        retry_after: float | None = None,
+        billed: bool = False,
+        body: str = "",
+        advice: str = "",
+    ) -> None:
+        super().__init__(problem)
+        self.status = status
+        self.retryable = retryable
+        self.retry_after = retry_after
+        self.billed = billed
+        """True where the endpoint may have done, and may charge for, the work."""
+        self.body = body
+        self.advice = advice
+
+
 def text_of(message: Mapping[str, Json]) -> str:
     """The text of a message, whose content may be a string, a list of parts, or missing."""
     content = message.get("content")
@@ -149,7 +173,7 @@ class Model(Protocol):
     """Anything that completes a chat."""
 
     name: str
-    """What it is called in a record; two Models that may answer differently should differ here."""
+    """Its name in a record; two Models that may answer differently should differ here."""
 
     async def complete(
         self,

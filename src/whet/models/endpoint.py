@@ -1,10 +1,10 @@
-"""An address that answers questions: its key, its connections, and how long one insists.
+"""An address that answers requests: its key, its connections, and the limits on retries.
 
 Whatever speaks HTTP to a model (a chat API, a server of the policy under training) does it through an
 `Endpoint`.  Retries follow the usual rule: exponential backoff with jitter, an endpoint's own
 Retry-After first, and one deadline for the whole call.  It follows no redirect, reads no key from the
 environment, and never shows the key.  It knows nothing of what is asked: `transport.py` holds the HTTP
-client, `wire.py` reads what a chat API says.
+client, `wire/` reads what a model API says.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import urlsplit
 
 from ..errors import InputError, ModelError
-from .wire import Refusal
+from .base import Refusal
 
 if TYPE_CHECKING:
     from .transport import Transport
 
 _EXCERPT = 300
 """Characters of an endpoint's own words that an error shows."""
-_Found = TypeVar("_Found")
+_Answer = TypeVar("_Answer")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retry:
-    """How long to insist."""
+    """Limits on retries."""
 
     attempts: int = 6
     """Requests sent at most, the first included."""
@@ -48,29 +48,41 @@ class Retry:
         return min(self.longest_wait, self.first_wait * 2.0 ** (retry - 1)) * (0.5 + jitter / 2)
 
 
+def check_address(url: str, key: str | None, names: tuple[str, str] = ("base_url", "api_key")) -> None:
+    """Refuse what cannot be the address of a server, or its key.
+
+    Args:
+        names: of the two, as the user gave them.
+
+    Raises:
+        InputError: url is not a plain http(s) URL, or key cannot be one; it shows no key.
+    """
+    parts = urlsplit(url)
+    if parts.username or parts.password:
+        raise InputError(f"{names[0]} carries a user name or password; give the key as {names[1]} instead.")
+    if parts.query or parts.fragment:
+        raise InputError(f"{names[0]} ends in a ?query or #fragment, which may hold a key; leave it out.")
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise InputError(f"{names[0]} is {url!r}; it must look like http://host:port/v1.")
+    if key is not None and not (key.isascii() and key.isprintable() and key.strip()):
+        # Shown by no error: an HTTP library would quote it.
+        raise InputError(f"{names[1]} is empty or has a line break or other character that no key has.")
+
+
 class Endpoint:
-    """Where requests go.
+    """The address of a server, its key and its connections.
 
     Args:
         base_url: what every path is put behind; a slash at its end is dropped.
         api_key: sent as a bearer token; None sends none.
-        retry: how long to insist.
+        retry: limits on retries.
 
     Raises:
         InputError: base_url is not a plain http(s) URL, or api_key cannot be one.
     """
 
     def __init__(self, base_url: str, api_key: str | None, retry: Retry | None) -> None:
-        parts = urlsplit(base_url)
-        if parts.username or parts.password:
-            raise InputError("base_url carries a user name or password; give the key as api_key instead.")
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise InputError(f"base_url is {base_url!r}; it must look like http://host:port/v1.")
-        if parts.query or parts.fragment:
-            raise InputError("base_url ends in a ?query or #fragment, which may hold a key; leave it out.")
-        if api_key is not None and not (api_key.isascii() and api_key.isprintable() and api_key.strip()):
-            # Shown by no error: an HTTP library would quote it.
-            raise InputError("api_key is empty or has a line break or other character that no key has.")
+        check_address(base_url, api_key)
         self.base_url = base_url.rstrip("/")
         self.retry = retry or Retry()
         self._key = api_key
@@ -92,16 +104,16 @@ class Endpoint:
             await self._made.aclose()
 
     async def insist(
-        self, what: str, attempt: Callable[[], Awaitable[_Found]], *, seconds: float | None = None
-    ) -> _Found:
-        """What `attempt` finds, retried where it raises a Refusal that says so.
+        self, subject: str, attempt: Callable[[], Awaitable[_Answer]], *, seconds: float | None = None
+    ) -> _Answer:
+        """The answer of `attempt`, retried where it raises a retryable Refusal.
 
         Args:
             what: is asked, as an error names it.
             seconds: what a budget has left, where that may be less than `Retry.total_seconds`.
 
         Raises:
-            ModelError: nothing was found; whatever else `attempt` raises.
+            ModelError: no answer; whatever else `attempt` raises.
         """
         total = self.retry.total_seconds
         seconds = total if seconds is None else min(seconds, total)
@@ -114,15 +126,15 @@ class Endpoint:
                     try:
                         return await attempt()
                     except Refusal as error:
-                        refusal = error
+                        refusal = error  # the name of an except clause is deleted at its end
                     await self._pause(refusal, tried, deadline)
         except Refusal as error:
-            raise self.error(what, error, tried) from error
+            raise self.error(subject, error, tried) from error
         except TimeoutError:
-            said = f"no answer within {seconds:g} s" + (f"; last: {refusal}" if refusal else "")
+            lateness = f"no answer within {seconds:g} s" + (f"; last: {refusal}" if refusal else "")
             limit = "Retry.total_seconds" if seconds == total else "Budget(seconds=...)"
-            late = Refusal(said, status=refusal.status if refusal else None, advice=f"Raise {limit}.")
-            raise self.error(what, late, tried) from refusal
+            late = Refusal(lateness, status=refusal.status if refusal else None, advice=f"Raise {limit}.")
+            raise self.error(subject, late, tried) from refusal
 
     async def _pause(self, refusal: Refusal, tried: int, deadline: float) -> None:
         """Wait before the next attempt, or raise the refusal if there should be none."""
@@ -135,14 +147,14 @@ class Endpoint:
             raise refusal
         await asyncio.sleep(wait)
 
-    def error(self, what: str, refusal: Refusal, tried: int = 1) -> ModelError:
-        """The refusal as an error that says what was asked, how often, and what the endpoint said."""
-        asked = f", asked to wait {refusal.retry_after:g} s" if refusal.retry_after else ""
-        message = f"{what} at {self.base_url}: {refusal} (attempt {tried} of {self.retry.attempts}{asked})."
+    def error(self, subject: str, refusal: Refusal, tried: int = 1) -> ModelError:
+        """The refusal as an error that names the subject, the attempts, and the endpoint's own words."""
+        wait = f", asked to wait {refusal.retry_after:g} s" if refusal.retry_after else ""
+        message = f"{subject} at {self.base_url}: {refusal} (attempt {tried} of {self.retry.attempts}{wait})."
         if refusal.body:
             # Endpoints quote a wrong key back; cut after hiding it, or a part of it would be left.
-            said = self._hidden(refusal.body)
-            message += f" It said: {said[:_EXCERPT]}{'...' if len(said) > _EXCERPT else ''}"
+            excerpt = self._hidden(refusal.body)
+            message += f" It said: {excerpt[:_EXCERPT]}{'...' if len(excerpt) > _EXCERPT else ''}"
         if refusal.advice:
             message += f" {refusal.advice}"
         return ModelError(self._hidden(message), status=refusal.status, retryable=refusal.retryable)

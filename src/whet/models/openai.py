@@ -1,7 +1,7 @@
 """OpenAIModel: any endpoint that speaks the OpenAI chat API, with retries, budgets and token ids.
 
-`endpoint.py` insists on an answer, `wire.py` reads what the endpoint says, `spending.py` reserves what
-a call may cost before it is made.
+`endpoint.py` insists on an answer, `wire/chat.py` reads it, `spending.py` reserves what a call may cost before
+it is made.
 """
 
 from __future__ import annotations
@@ -10,18 +10,20 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import msgspec
+
 from ..budget import Meter
 from ..errors import BudgetExceeded, ModelError
-from . import wire
-from .base import Chunk, Completion, Messages, Request
+from .base import Chunk, Completion, Messages, Refusal, Request, text_of
 from .endpoint import Endpoint, Retry
 from .spending import Price, Reservation, estimate, price_of
+from .wire import chat
+from .wire.neutral import MISSHAPEN, decode
 
 if TYPE_CHECKING:
     from .transport import Opened
 
-_PATH = "/chat/completions"
-_Found = TypeVar("_Found")
+_Answer = TypeVar("_Answer")
 
 
 class OpenAIModel:
@@ -33,7 +35,7 @@ class OpenAIModel:
         base_url: up to and including `/v1`, as the OpenAI SDK takes it.
         model: the name the endpoint knows it by.
         api_key: sent as a bearer token; None sends none.
-        retry: how long to insist.
+        retry: limits on retries.
         meter: budget that every call is reserved on before it is made.
         prices: model name → Price; needed where the meter limits dollars.
         tokens: ask for token ids and log-probabilities (vLLM's `return_token_ids`) and fail
@@ -84,12 +86,12 @@ class OpenAIModel:
             InputError: dollars are limited and the model has no price.
         """
         request = Request.of(messages, settings)
-        body = wire.encode(request, self.name, stream=False, tokens=self._tokens)
+        body = self._body(request, stream=False)
 
         async def attempt() -> Completion:
-            reader = wire.Reader()
-            reader.read(await self._endpoint.transport.post(_PATH, body), whole=True)
-            return reader.completion(tokens=self._tokens, expected=estimate(request))
+            reader = _Reader()
+            reader.read(await self._endpoint.transport.post(chat.path, body))
+            return reader.completion(request, tokens=self._tokens)
 
         reservation = Reservation(self._meter, self._price, request, self.name)
         return reservation.settled(await self._insist(attempt, reservation))
@@ -101,13 +103,13 @@ class OpenAIModel:
         shown what came.  Tokens stay reserved at their estimate if the stream is left early.
         """
         request = Request.of(messages, settings)
-        body = wire.encode(request, self.name, stream=True, tokens=self._tokens)
+        body = self._body(request, stream=True)
 
-        async def attempt() -> tuple[Opened, wire.Reader, str | None]:
-            reader = wire.Reader()
-            opened = await self._endpoint.transport.open(_PATH, body)
+        async def attempt() -> tuple[Opened, _Reader, str | None]:
+            reader = _Reader()
+            opened = await self._endpoint.transport.open(chat.path, body)
             try:
-                return opened, reader, await _next_text(opened, reader)
+                return opened, reader, await reader.next_text(opened)
             except BaseException:
                 await self._endpoint.transport.close(opened)
                 raise
@@ -117,58 +119,122 @@ class OpenAIModel:
         try:
             while text is not None:
                 yield Chunk(text)
-                text = await _next_text(opened, reader)
-            completion = reader.completion(tokens=self._tokens, expected=estimate(request))
-        except wire.Refusal as refusal:
-            raise self._endpoint.error(self._asked, refusal) from refusal
+                text = await reader.next_text(opened)
+            completion = reader.completion(request, tokens=self._tokens, streamed=True)
+        except Refusal as refusal:
+            raise self._endpoint.error(self._subject, refusal) from refusal
         finally:
             await self._endpoint.transport.close(opened)
         yield Chunk(completion=reservation.settled(completion))
 
+    def _body(self, request: Request, *, stream: bool) -> bytes:
+        body: dict[str, Any] = {"model": self.name, "messages": request.messages, **request.settings}
+        if stream:
+            body["stream"] = True
+        return msgspec.json.encode(chat.asking(body, tokens=self._tokens, usage=True))
+
     @property
-    def _asked(self) -> str:
+    def _subject(self) -> str:
         return f"Model {self.name!r}"
 
-    async def _insist(self, attempt: Callable[[], Awaitable[_Found]], reservation: Reservation) -> _Found:
-        """What `attempt` finds, retried; nothing stays reserved if nothing can have been bought."""
+    async def _insist(self, attempt: Callable[[], Awaitable[_Answer]], reservation: Reservation) -> _Answer:
+        """The answer of `attempt`, retried; nothing stays reserved if nothing can have been bought."""
         billed = False
 
-        async def once() -> _Found:
+        async def once() -> _Answer:
             nonlocal billed
             reservation.attempt()
             try:
                 return await attempt()
-            except wire.Refusal as refusal:
+            except Refusal as refusal:
                 billed = billed or refusal.billed
                 raise
             except asyncio.CancelledError:
                 billed = True  # we hung up on it: it may have answered, and bill for it
                 raise
 
-        left = self._meter.left("seconds") if self._meter else None
+        budget = self._meter.left("seconds") if self._meter else None
         try:
-            return await self._endpoint.insist(self._asked, once, seconds=left)
+            return await self._endpoint.insist(self._subject, once, seconds=budget)
         except (ModelError, BudgetExceeded):
             if not billed:
                 reservation.release()
             raise
 
 
-async def _next_text(opened: Opened, reader: wire.Reader) -> str | None:
-    """The next piece of text, "" for an event that has none, None at the end.
+class _Reader:
+    """Reads one answer; an unusable one is a Refusal."""
 
-    Raises:
-        Refusal: the stream broke, or stopped before the answer was finished.
-    """
-    async for line in opened.lines:
-        if not line.startswith("data:"):
-            continue
-        data = line[5:].strip()
-        if data == "[DONE]":
-            return None
-        text = reader.read(data)
-        if text:
-            return text
-    if reader.finish is None:
-        raise wire.Refusal("the stream was cut before the answer was finished", billed=True)
-    return None
+    def __init__(self) -> None:
+        self._reader = chat.Reader()
+        self._data = b""
+        self._event: Any = None
+
+    def read(self, data: bytes) -> str:
+        """Take in one event, or a whole answer, and return the text that it adds.
+
+        Raises:
+            Refusal: not JSON, not the shape of a chat completion, or an error object.
+        """
+        self._data = data
+        try:
+            event = self._event = decode(data)
+            self._reader.read(event)
+            choice = chat.first_choice(event)
+            text = text_of(choice.get("message") or choice.get("delta") or {})
+        except (msgspec.DecodeError, *MISSHAPEN) as error:
+            raise _malformed(data, f"the answer is not a chat completion ({error})") from error
+        if self._reader.failure is not None:
+            raise _malformed(data, "the endpoint answered with an error object")
+        return text
+
+    async def next_text(self, opened: Opened) -> str | None:
+        """The next piece of text, None at the end.
+
+        Raises:
+            Refusal: the stream broke, or stopped before the answer was finished.
+        """
+        async for data in opened.events:
+            if data == b"[DONE]":
+                return None
+            text = self.read(data)
+            if text:
+                return text
+        if not self._reader.finished:
+            raise Refusal("the stream was cut before the answer was finished", billed=True)
+        return None
+
+    def completion(self, request: Request, *, tokens: bool, streamed: bool = False) -> Completion:
+        """The answer.
+
+        Args:
+            tokens: token ids and log-probabilities were asked for.
+            streamed: it came as events.
+
+        Raises:
+            Refusal: it has no message; or tokens were asked for and it cannot be trained on.
+        """
+        answer, expected = self._reader.response(), estimate(request)
+        if answer is None or not (streamed or chat.first_choice(self._event).get("message")):
+            raise _malformed(self._data, "the answer has no message")
+        try:
+            completion = chat.completion(answer, expected=expected, raw=None if streamed else self._event)
+        except MISSHAPEN as error:
+            raise _malformed(self._data, f"the answer is not a chat completion ({error!r})") from error
+        if tokens and completion.tokens is None:
+            choice = answer["choices"][0]
+            logprobs = (choice.get("logprobs") or {}).get("content") or ()
+            raise Refusal(
+                f"tokens=True, but the answer has {len(choice.get('token_ids') or ())} token_ids, "
+                f"{len(logprobs)} logprobs and {'its' if 'prompt_token_ids' in answer else 'no'} "
+                "prompt_token_ids",
+                retryable=False,
+                billed=True,
+                advice="Such an answer cannot be trained on. Serve the model with vLLM 0.10.2 or newer.",
+            )
+        return completion
+
+
+def _malformed(data: bytes, problem: str) -> Refusal:
+    body = data.decode(errors="replace")
+    return Refusal(problem, status=200, billed=True, body=body, advice="Check that base_url is a chat API.")

@@ -80,25 +80,25 @@ class Recorded:
         with self._numbered(messages, sample, settings) as key:
             # One lock per key: of two tasks that ask the same, the second waits and replays.
             async with self._flights.setdefault(key, asyncio.Lock()):
-                found = self._find(key)
-                if found is None:
+                completion = self._find(key)
+                if completion is None:
                     self.misses += 1
-                    found = await self._behind(key).complete(messages, **settings)
-                    await self._keep(key, found)
+                    completion = await self._behind(key).complete(messages, **settings)
+                    await self._keep(key, completion)
                 else:
                     self.hits += 1
-        return found
+        return completion
 
     async def stream(
         self, messages: Messages, *, sample: int | None = None, **settings: Any
     ) -> AsyncGenerator[Chunk, None]:
         """The recorded answer in one piece, or a new one as it comes, recorded when it is whole."""
         with self._numbered(messages, sample, settings) as key:
-            found = self._find(key)
-            if found is not None:
+            completion = self._find(key)
+            if completion is not None:
                 self.hits += 1
-                yield Chunk(found.text)
-                yield Chunk(completion=found)
+                yield Chunk(completion.text)
+                yield Chunk(completion=completion)
                 return
             self.misses += 1
             async for chunk in self._behind(key).stream(messages, **settings):
@@ -134,8 +134,8 @@ class Recorded:
         return self.model
 
     def _find(self, key: str) -> Completion | None:
-        kept = self._log.get(f"answer/{key}")
-        return None if kept is None else msgspec.convert(kept, Completion)
+        logged = self._log.get(f"answer/{key}")
+        return None if logged is None else msgspec.convert(logged, Completion)
 
     async def _keep(self, key: str, completion: Completion) -> None:
         """Wait until an answer is durable; one whose caller gives up meanwhile is written all the same."""

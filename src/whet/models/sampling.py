@@ -1,7 +1,7 @@
-"""Tokens in, tokens out: what a sampler is, wherever it runs.
+"""Tokens in, tokens out: the interface of a sampler, wherever it runs.
 
-`training.sampler` and `training.generation` sample in this process, `models.vllm` from a server;
-a policy written against `TokenSampler` moves between them by what it is given.
+`training.sampler` samples in this process, `models.vllm` from a server; a policy
+written against `TokenSampler` moves between them by what it is given.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from ..types import Tokens, Usage
 
 @dataclass(frozen=True, slots=True)
 class Sampled:
-    """What one call read and wrote."""
+    """The tokens that one call read and wrote."""
 
     prompt_ids: tuple[int, ...]
     """The full context of the call, earlier turns included."""
     output_ids: tuple[int, ...]
-    """What was sampled, the stop token included if it came."""
+    """The sampled tokens, the stop token included if it came."""
     logprobs: tuple[float, ...]
     """Under the distribution that was sampled from; at temperature 1 if greedy."""
     policy_version: str | None = None

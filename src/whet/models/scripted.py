@@ -54,17 +54,18 @@ class Script(Generic[Entry]):
         Raises:
             ModelError: the script has no answer left, or none that fits.
         """
-        found = self.take(request)
-        if inspect.isawaitable(found):
-            found = await found
-        return found  # type: ignore[no-any-return]
+        answer = self.take(request)
+        if inspect.isawaitable(answer):
+            answer = await answer
+        return answer  # type: ignore[no-any-return]
 
     def take(self, request: Request) -> Any:
         """The same where there may be no event loop: the answer, or what has to be awaited for it."""
         with self._lock:
-            found = self._look_up(request)
+            answer = self._look_up(request)
             self._asked += 1
-        return self._source(request) if found is _END else found
+        # Outside the lock: a script's function may wait, or ask the same script again.
+        return self._source(request) if answer is _END else answer
 
     def _look_up(self, request: Request) -> Any:
         if isinstance(self._source, str):
@@ -176,12 +177,12 @@ def as_completion(answer: Answer, request: Request, model: str) -> Completion:
             "an answer is a string, ToolCalls, a Completion or an exception."
         )
     named = [call if call.id else replace(call, id=f"call_{number}") for number, call in enumerate(calls)]
-    asked = sum(len(text_of(message).split()) for message in request.messages)
-    said = len(text.split()) + sum(1 + len(call.arguments.split()) for call in named)
+    prompt_words = sum(len(text_of(message).split()) for message in request.messages)
+    output_words = len(text.split()) + sum(1 + len(call.arguments.split()) for call in named)
     return Completion(
         text=text,
         tool_calls=tuple(named),
-        usage=Usage(prompt_tokens=asked, output_tokens=said, calls=1),
+        usage=Usage(prompt_tokens=prompt_words, output_tokens=output_words, calls=1),
         model=model,
         finish="tool_calls" if named else "stop",
     )

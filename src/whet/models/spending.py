@@ -1,4 +1,4 @@
-"""What a model call costs: reserved on a Meter before it is made, settled with the real usage after.
+"""The cost of a model call: reserved on a Meter before it is made, settled with the real usage after.
 
 The estimate before the call is a third of the prompt's UTF-8 bytes (English is near four
 bytes a token) plus `max_tokens`, so that calls in flight together cannot overshoot a budget
@@ -36,12 +36,12 @@ def estimate(request: Request) -> Usage:
     size = len(canonical([dict(message) for message in request.messages]))
     if request.tools:
         size += len(canonical([dict(tool) for tool in request.tools]))
-    asked = UNSAID_OUTPUT if request.max_tokens is None else request.max_tokens
-    return Usage(prompt_tokens=size // 3 + 1, output_tokens=asked, calls=1)
+    output_tokens = UNSAID_OUTPUT if request.max_tokens is None else request.max_tokens
+    return Usage(prompt_tokens=size // 3 + 1, output_tokens=output_tokens, calls=1)
 
 
 class Reservation:
-    """What one call has set aside on a Meter, until `settled` or `release`."""
+    """The tokens and dollars that one call has set aside on a Meter, until `settled` or `release`."""
 
     def __init__(self, meter: Meter | None, price: Price | None, request: Request, model: str) -> None:
         """Set tokens and dollars aside; calls are taken one per attempt, by `attempt`.

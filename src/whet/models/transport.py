@@ -17,7 +17,8 @@ from email.utils import parsedate_to_datetime
 
 import httpx2
 
-from .wire import Refusal
+from .base import Refusal
+from .wire.sse import Splitter, data_of
 
 RETRYABLE = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -27,7 +28,8 @@ _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 class Opened:
     """A response whose head is here and whose body is not."""
 
-    lines: AsyncIterator[str]
+    events: AsyncIterator[bytes]
+    """The payload of each server-sent event, comments left out."""
     response: httpx2.Response
 
 
@@ -39,6 +41,7 @@ class Transport:
         self._headers = {"content-type": "application/json"}
         if api_key is not None:
             self._headers["authorization"] = f"Bearer {api_key}"
+        # pool=None: hundreds of calls may wait for a connection, which is not the endpoint's lateness.
         self._timeout = httpx2.Timeout(seconds, connect=min(seconds, 10.0), pool=None)
         # Connections belong to the loop they were opened on, and users call asyncio.run more than once.
         self._clients: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, httpx2.AsyncClient]
@@ -75,7 +78,7 @@ class Transport:
         return response.content
 
     async def open(self, path: str, body: bytes) -> Opened:
-        """A 200 answer whose lines are read as they come; close it with `close`.
+        """A 200 answer whose events are read as they come; close it with `close`.
 
         Raises:
             Refusal: anything else.
@@ -90,16 +93,21 @@ class Transport:
                 finally:
                     await response.aclose()
         _check(response)
-        return Opened(self._lines(response), response)
+        return Opened(self._events(response), response)
 
     async def close(self, opened: Opened) -> None:
         """Drop an opened answer, read to its end or not."""
         await opened.response.aclose()
 
-    async def _lines(self, response: httpx2.Response) -> AsyncIterator[str]:
+    async def _events(self, response: httpx2.Response) -> AsyncIterator[bytes]:
+        splitter = Splitter()
         async with self._translated(billed=True):
-            async for line in response.aiter_lines():
-                yield line
+            # Not aiter_lines, which also breaks a line at U+2028 and the like, inside a text.
+            async for chunk in response.aiter_bytes():
+                for data in filter(None, map(data_of, splitter.feed(chunk))):
+                    yield data
+        for data in filter(None, map(data_of, splitter.end())):
+            yield data
 
     @asynccontextmanager
     async def _translated(self, *, billed: bool = False) -> AsyncIterator[None]:

@@ -1,6 +1,6 @@
 """A sampler behind a URL: vLLM, or `whet serve-policy`, which speaks its routes.
 
-`VLLM.sampler()` gives what `training.sampler.Sampler` is in process: a session per rollout, token
+`VLLM.sampler()` gives the same as `training.sampler.Sampler` in process: a session per rollout, token
 ids and log-probabilities as sampled.  New weights go in between rounds as vLLM documents it:
 
 - LoRA factors by `/v1/load_lora_adapter`, each version under a name of its own, so that what is under
@@ -15,7 +15,6 @@ log-probabilities of the untempered model unless it was started with
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -27,6 +26,7 @@ from ..errors import InputError, ModelError
 from ..types import Json, digest
 from .endpoint import Endpoint, Retry
 from .sampling import Sampled
+from .wire.neutral import trainable
 
 
 class _Logprobs(msgspec.Struct):
@@ -50,10 +50,10 @@ class VLLM:
         base_url: up to and including `/v1`, as the OpenAI SDK takes it.
         model: the name that the policy is served under.
         api_key: sent as a bearer token; None sends none.
-        retry: how long to insist, for each request.
+        retry: limits on the retries of each request.
 
     Raises:
-        InputError: base_url is no plain http(s) URL that ends in /v1, or api_key cannot be one.
+        InputError: base_url is not a plain http(s) URL that ends in /v1, or api_key cannot be one.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class VLLM:
         return RemoteSampler(self, greedy=greedy, temperature=temperature)
 
     async def complete(self, body: Mapping[str, Json]) -> Json:
-        """What `/v1/completions` answers.
+        """The answer of `/v1/completions`.
 
         Raises:
             ModelError: no answer, after retries.
@@ -105,7 +105,7 @@ class VLLM:
         self.model, self.policy_version = name, policy_version or name
 
     async def unload_adapter(self, name: str) -> None:
-        """Have an adapter served no longer.
+        """Unload an adapter.
 
         Raises:
             ModelError: it was not served.
@@ -125,7 +125,7 @@ class VLLM:
         self.policy_version = policy_version or folder.name
 
     async def sleep(self, level: int = 2) -> None:
-        """Let the server's GPU memory go; level 2 forgets the weights, 1 keeps them in main memory."""
+        """Free the server's GPU memory; level 2 forgets the weights, 1 keeps them in main memory."""
         await self._post(f"/sleep?{urlencode({'level': level})}", None)
 
     async def wake_up(self, *tags: str) -> None:
@@ -144,11 +144,11 @@ class VLLM:
         content = b"" if body is None else msgspec.json.encode(body)
 
         async def attempt() -> Json:
-            found = await self._endpoint.transport.post(path, content)
+            answer = await self._endpoint.transport.post(path, content)
             try:
-                return msgspec.json.decode(found) if found else None
+                return msgspec.json.decode(answer) if answer else None
             except msgspec.DecodeError:
-                return found.decode(errors="replace")  # vLLM says in words that an adapter was loaded
+                return answer.decode(errors="replace")  # vLLM says in words that an adapter was loaded
 
         return await self._endpoint.insist(path.partition("?")[0], attempt)
 
@@ -165,7 +165,7 @@ class RemoteSampler:
         self.greedy = greedy
         self.temperature = temperature
         self.model: str | None = None
-        """What is asked for, where it is not the server's own name."""
+        """The model asked for, where it is not the server's own name."""
         self.policy_version = server.policy_version
 
     def session(self, seed: int) -> RemoteSession:
@@ -213,24 +213,24 @@ class RemoteSession:
             "ignore_eos": True,
             "stop_token_ids": [] if stop_id is None else [stop_id],
         }
-        found = _read(await sampler.server.complete(body), sampler)
+        sampled = _read(await sampler.server.complete(body), sampler)
         self._calls += 1
-        self.context = [*prompt, *found[0]]
-        return Sampled(tuple(prompt), *found)
+        self.context = [*prompt, *sampled[0]]
+        return Sampled(tuple(prompt), *sampled)
 
 
 def _read(answer: Any, sampler: RemoteSampler) -> tuple[tuple[int, ...], tuple[float, ...], str | None]:
     where = sampler.server.base_url
     try:
-        found = msgspec.convert(answer, _Answer)
-        choice = found.choices[0]
+        completion = msgspec.convert(answer, _Answer)
+        choice = completion.choices[0]
     except (msgspec.ValidationError, IndexError) as error:
         raise ModelError(f"{where} answered with no completion: {error}") from error
     ids = choice.token_ids or []
     logprobs = [value for value in (choice.logprobs or _Logprobs()).token_logprobs if value is not None]
-    if not ids or len(ids) != len(logprobs) or not all(map(math.isfinite, logprobs)):
+    if not trainable(ids, logprobs):
         raise ModelError(
             f"{where} gave {len(ids)} token_ids and {len(logprobs)} log-probabilities, which cannot be trained "
             "on. Serve the model with vLLM 0.10.2 or newer, or with whet serve-policy."
         )
-    return tuple(ids), tuple(logprobs), found.policy_version or sampler.policy_version
+    return tuple(ids), tuple(logprobs), completion.policy_version or sampler.policy_version

@@ -5,9 +5,6 @@ whoever made them; no sampling, no importance ratio, and nothing is unlearned.
 Differences: what was to be expected is the mean of the same task's trajectories (the
 mean of all where a task has but one), not a value network's; credit may be each step's
 own.  β → ∞ is cloning of everything, β → 0 of the best alone.
-
-One `step` is the whole training: interrupted, it is run again from the same seed
-to the same weights.
 """
 
 from __future__ import annotations
@@ -17,18 +14,18 @@ from collections.abc import Sequence
 from statistics import fmean
 
 from ..errors import TrainingRefused
-from ..loop import Context, Update
+from ..loop import Context
 from ..training.assignment import centred_credits, step_credits, step_rewards
 from ..training.batch import Counts, Merged, merge, parts
-from ..training.cloning import fit, learner_of, starting, weighted_loss
+from ..training.cloning import fit, weighted_loss
 from ..training.credit import reward_of, tokens_of
-from ..training.epochs import kept_aside
+from ..training.epochs import Offline, kept_aside, learner_of
 from ..training.local import LocalModels
-from ..training.options.records import AWROptions as AWROptions
-from ..types import Bundle, Group
+from ..training.options import AWROptions as AWROptions
+from ..types import Bundle, Group, Version
 
 
-class AWR:
+class AWR(Offline[AWROptions]):
     """Advantage-weighted regression as an Optimizer, offline.
 
     Args:
@@ -36,23 +33,14 @@ class AWR:
     """
 
     name = "awr"
-    group_size = 0
-    on_policy = False
-    ordered = False
 
     def __init__(self, options: AWROptions | None = None, *, models: LocalModels | None = None) -> None:
-        self.options = options or AWROptions()
-        self.models = models or LocalModels.shared()
+        super().__init__(options or AWROptions(), models=models)
 
-    async def step(self, bundle: Bundle, groups: Sequence[Group], context: Context) -> Update:
-        """Train to the end on these groups.
-
-        Raises:
-            InputError: the Bundle has no weights, or a reward is not finite.
-            TrainingRefused: no reward, or the same one everywhere.
-        """
+    async def _train(
+        self, start: Version, bundle: Bundle, groups: Sequence[Group], context: Context
+    ) -> tuple[Version, dict[str, float]]:
         options = self.options
-        start = starting(bundle, options.resource)
         sequences, tasks, figures = self._weighted(groups)
         train, held = kept_aside(tasks, options.validation_share)
         learner = learner_of(self.models, start, options.optim)
@@ -66,27 +54,26 @@ class AWR:
             context,
             loss_of=weighted_loss,
         )
-        version = learner.checkpoint(
-            options.resource, context.folder, start.id, {"method": self.name, "seed": options.seed}
-        )
-        return Update(bundle=bundle.put(version), metrics=figures, done=True, reason="trained to the end")
+        return self._checkpoint(learner, start, context), figures
 
     def _weighted(self, groups: Sequence[Group]) -> tuple[list[Merged], list[str], dict[str, float]]:
         """Sequences whose `advantages` are the weights of their tokens, and the task of each trajectory."""
         options = self.options
-        kept = [
+        judged = [
             [(t, reward) for t in group.trajectories if (reward := reward_of(t, options.score)) is not None]
             for group in groups
         ]
-        rewards = [reward for group in kept for _, reward in group]
+        rewards = [reward for group in judged for _, reward in group]
         if len(set(rewards)) < 2:
-            what = "no trajectory has a reward" if not rewards else f"every reward is {rewards[0]:g}"
-            raise TrainingRefused(f"{what}: none is better than another, and AWR would be plain cloning")
+            rewarded = "no trajectory has a reward" if not rewards else f"all rewards are {rewards[0]:g}"
+            raise TrainingRefused(
+                f"{rewarded}, so AWR has nothing to weight: use SFT, or collect runs with different rewards"
+            )
         mean = fmean(rewards)
         sequences: list[Merged] = []
         tasks: list[str] = []
         counts, weights = Counts(), []
-        for group in kept:
+        for group in judged:
             own = [step_rewards(t, reward, given=options.score is None) for t, reward in group]
             credits = [
                 step_credits(t, r, options.assignment, options.gamma)
@@ -95,7 +82,7 @@ class AWR:
             if len(group) > 1:
                 credits = centred_credits([t for t, _ in group], credits, options.assignment)
             else:
-                credits = [[credit - mean for credit in one] for one in credits]
+                credits = [[credit - mean for credit in of_run] for of_run in credits]
             for (trajectory, _), advantages in zip(group, credits, strict=True):
                 merged, more = merge(trajectory, len(tasks))
                 counts += more

@@ -29,7 +29,7 @@ from ..training.learner import Learner
 from ..training.local import LocalModels
 from ..training.losses import clipped, gae, value_loss, whiten
 from ..training.network import Network, target_outputs
-from ..training.options.rounds import CandidateOptions as CandidateOptions
+from ..training.options import CandidateOptions as CandidateOptions
 from ..training.policy_gradient import PolicyLoss
 from ..training.rounds import Run, Validate
 from ..types import Group, Outcome, Step, Trajectory
@@ -70,15 +70,15 @@ class Candidates(ActorCritic[CandidateOptions]):
                 masked += 1
                 continue
             rewards = step_rewards(trajectory, reward, given=options.score is None)
-            numbers, kept = [], []
+            numbers, payments = [], []
             for step, paid in zip(trajectory.steps, rewards, strict=True):
                 if step.tokens is not None:
                     numbers.append(len(decisions))
-                    kept.append(paid)
-                    sequences, place = self._decision(step, trajectory, len(decisions))
+                    payments.append(paid)
+                    sequences, index = self._decision(step, trajectory, len(decisions))
                     decisions.append(sequences)
-                    chosen.append((place, step.tokens.logprobs[0]))
-            episodes.append((trajectory, numbers, kept))
+                    chosen.append((index, step.tokens.logprobs[0]))
+            episodes.append((trajectory, numbers, payments))
         everything = [sequence for own in decisions for sequence in own]
         figures = self._filled(episodes, decisions, chosen, everything) if everything else {}
         metrics = {
@@ -86,7 +86,7 @@ class Candidates(ActorCritic[CandidateOptions]):
             "trajectories": float(sum(len(group.trajectories) for group in groups)),
             "masked": float(masked),
             "decisions": float(len(decisions)),
-            "tokens": float(sum(len(one.ids) for one in everything)),
+            "tokens": float(sum(len(merged.ids) for merged in everything)),
             **summary(groups, options.score, options.unknown),
             **figures,
         }
@@ -96,13 +96,13 @@ class Candidates(ActorCritic[CandidateOptions]):
         """The sequences of a step's admissible actions, and which of them was chosen."""
         assert step.tokens is not None
         actions = [tuple(ids) for _, ids in self._admissible(step.observation)]
-        said = tuple(step.tokens.output_ids)
-        if said not in actions or not step.tokens.logprobs:
+        action = tuple(step.tokens.output_ids)
+        if action not in actions or not step.tokens.logprobs:
             raise InputError(
                 f"trajectory {trajectory.id}: the action of step {step.id} is not among the {len(actions)} "
                 "admissible ones, or has no log-probability; sample with whet.training.choice.ChoicePolicy"
             )
-        return sequences_of(step.tokens.prompt_ids, actions, number), actions.index(said)
+        return sequences_of(step.tokens.prompt_ids, actions, number), actions.index(action)
 
     @torch.no_grad()
     def _filled(
@@ -124,14 +124,14 @@ class Candidates(ActorCritic[CandidateOptions]):
             own = values[numbers].tolist()
             cut = trajectory.outcome in (Outcome.TRUNCATED, Outcome.TIMEOUT)
             last = own[-1] if cut and own else 0.0
-            found, wanted = gae(rewards, own, gamma=options.gamma, lam=options.lam, last_value=last)
-            advantages[numbers], returns[numbers] = torch.tensor(found), torch.tensor(wanted)
+            gains, targets = gae(rewards, own, gamma=options.gamma, lam=options.lam, last_value=last)
+            advantages[numbers], returns[numbers] = torch.tensor(gains), torch.tensor(targets)
         if options.whiten:
             advantages = whiten(advantages)
         for number, sequences in enumerate(decisions):
-            place, logprob = chosen[number]
+            index, logprob = chosen[number]
             fixed = {
-                "chosen": float(place),
+                "chosen": float(index),
                 "old": logprob,
                 "advantage": float(advantages[number]),
                 "value": float(values[number]),
@@ -146,21 +146,21 @@ class Candidates(ActorCritic[CandidateOptions]):
     def _gap(self, learner: Learner, credited: Credited, groups: Sequence[Group]) -> off_policy.Gap | None:
         """Of choices: the log-probability of one is its action's among the admissible ones."""
         units, differences = [], []
-        compared = [one for one in credited.sequences if one.unit < off_policy.TRAJECTORIES]
+        compared = [sequence for sequence in credited.sequences if sequence.unit < off_policy.TRAJECTORIES]
         for part in parts(compared, self.options.part_tokens, block=by_unit):
             named, choices = choice_logprobs(
                 learner.chosen(part, self.options.temperature), part, normalised=self.options.normalised
             )
             first = part.extra["first"].bool()
             order = torch.argsort(part.units[first])
-            place, before = (part.extra[name][first][order] for name in ("chosen", "old"))
+            chosen, before = (part.extra[name][first][order] for name in ("chosen", "old"))
             units.append(named)
-            differences.append(choices.gather(1, place.long().unsqueeze(1)).squeeze(1) - before)
+            differences.append(choices.gather(1, chosen.long().unsqueeze(1)).squeeze(1) - before)
         return off_policy.of(torch.cat(units), torch.cat(differences)) if units else None
 
     def _loss(self, cut: Sequence[Part], run: Run, measures: bool) -> PolicyLoss:
-        found = self._with_value(super()._loss(cut, run, False))
-        return ChoiceLoss(**found, normalised=self.options.normalised)
+        settings = self._with_value(super()._loss(cut, run, False))
+        return ChoiceLoss(**settings, normalised=self.options.normalised)
 
 
 @dataclass(kw_only=True)
@@ -182,7 +182,7 @@ class ChoiceLoss(ValueLoss):
         order = torch.argsort(part.units[first])
         fixed = {name: part.extra[name][first][order] for name in part.extra}
         now = choices.gather(1, fixed["chosen"].long().unsqueeze(1)).squeeze(1)
-        each, held_back = clipped(
+        losses, held_back = clipped(
             now, fixed["old"], fixed["advantage"], low=self.clip_low, high=self.clip_high
         )
         values = value_loss(
@@ -194,5 +194,5 @@ class ChoiceLoss(ValueLoss):
         self._add("clip_share", held_back.float())
         self._add("off_policy", (now - fixed["old"]).abs())
         self._add("value_loss", values)
-        total: Tensor = each + self.value_coefficient * values - self.entropy_bonus * spread
+        total: Tensor = losses + self.value_coefficient * values - self.entropy_bonus * spread
         return total.sum() / len(self._units)

@@ -7,9 +7,6 @@ the Bundle's own weights.  Differences from the papers: pairs come from captured
 trajectories with their own token ids, several turns long; a task's share is capped;
 both log-probabilities are reported, because that of the chosen answer falls too.
 Losses and gradients equal TRL 1.16's.
-
-One `step` is the whole training: interrupted, it is run again from the same seed
-to the same weights.
 """
 
 from __future__ import annotations
@@ -19,29 +16,27 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ..loop import Context, Update
+from ..loop import Context
 from ..training.batch import Part
-from ..training.cloning import learner_of, starting
-from ..training.epochs import epochs, kept_aside
+from ..training.epochs import Offline, epochs, kept_aside, learner_of
 from ..training.learner import Learner, chosen_logprobs
 from ..training.local import LocalModels
 from ..training.losses import dpo, ipo
-from ..training.options.records import DPOOptions as DPOOptions
+from ..training.options import DPOOptions as DPOOptions
 from ..training.pairs import (
     Encode,
     Pair,
     cut_pairs,
-    imported,
     reference_sums,
-    refuse_none,
     side_sums,
     step_pairs,
     trajectory_pairs,
+    with_preferences,
 )
-from ..types import Bundle, Group
+from ..types import Bundle, Group, Version
 
 
-class DPO:
+class DPO(Offline[DPOOptions]):
     """DPO as an Optimizer.
 
     Args:
@@ -50,9 +45,6 @@ class DPO:
     """
 
     name = "dpo"
-    group_size = 0
-    on_policy = False
-    ordered = False
 
     def __init__(
         self,
@@ -61,19 +53,13 @@ class DPO:
         models: LocalModels | None = None,
         encode: Encode | None = None,
     ) -> None:
-        self.options = options or DPOOptions()
-        self.models = models or LocalModels.shared()
+        super().__init__(options or DPOOptions(), models=models)
         self._encode = encode
 
-    async def step(self, bundle: Bundle, groups: Sequence[Group], context: Context) -> Update:
-        """Train to the end on the pairs of these groups and the context's preferences.
-
-        Raises:
-            InputError: the Bundle has no weights, or preferences are text and there is no `encode`.
-            TrainingRefused: there is no pair.
-        """
+    async def _train(
+        self, start: Version, bundle: Bundle, groups: Sequence[Group], context: Context
+    ) -> tuple[Version, dict[str, float]]:
         options = self.options
-        start = starting(bundle, options.resource)
         pairs, figures = self._pairs(groups, context)
         learner = learner_of(self.models, start, options.optim)
         there = reference_sums(learner.decoder, pairs, options.part_tokens)
@@ -83,11 +69,11 @@ class DPO:
             numbers, chosen, rejected = side_sums(chosen_logprobs(learner.decoder, part), part)
             ratios = chosen - there[0][numbers], rejected - there[1][numbers]
             if options.loss == "dpo":
-                each = dpo(*ratios, beta=options.beta, label_smoothing=options.label_smoothing)
+                losses = dpo(*ratios, beta=options.beta, label_smoothing=options.label_smoothing)
             else:
-                _, one, other = side_sums(torch.ones(len(part.units)), part)
-                each = ipo(*ratios, (one, other), beta=options.beta)
-            return each.sum() / count
+                _, *lengths = side_sums(torch.ones(len(part.units)), part)
+                losses = ipo(*ratios, (lengths[0], lengths[1]), beta=options.beta)
+            return losses.sum() / count
 
         figures |= await epochs(
             learner,
@@ -100,30 +86,23 @@ class DPO:
             held=held,
         )
         figures |= self._judged(learner, pairs, there)
-        version = learner.checkpoint(
-            options.resource, context.folder, start.id, {"method": self.name, "seed": options.seed}
-        )
-        return Update(bundle=bundle.put(version), metrics=figures, done=True, reason="trained to the end")
+        return self._checkpoint(learner, start, context), figures
 
     def _pairs(self, groups: Sequence[Group], context: Context) -> tuple[list[Pair], dict[str, float]]:
         options = self.options
         cap = 2**31 if options.per_task is None else options.per_task
         if options.pairs == "step":
-            pairs, left = step_pairs(groups, score=options.score, margin=options.margin, per_task=cap)
+            compared = step_pairs(groups, score=options.score, margin=options.margin, per_task=cap)
         else:
-            pairs, left = trajectory_pairs(
+            compared = trajectory_pairs(
                 groups, score=options.score, margin=options.margin, per_task=cap, seed=options.seed
             )
-        more, ties = imported(context.preferences, self._encode)
-        pairs = [*pairs, *more]
-        left = {name: left.get(name, 0.0) + ties.get(name, 0.0) for name in left.keys() | ties.keys()}
-        refuse_none(pairs, left, len(groups))
-        return pairs, {**dict(sorted(left.items())), "pairs": float(len(pairs))}
+        return with_preferences(compared, context.preferences, self._encode, len(groups))
 
     def _judged(
         self, learner: Learner, pairs: Sequence[Pair], there: tuple[Tensor, Tensor]
     ) -> dict[str, float]:
-        """How the pairs stand after training."""
+        """Figures of the pairs after training."""
         now = reference_sums(learner.decoder, pairs, self.options.part_tokens)
         chosen, rejected = now[0] - there[0], now[1] - there[1]
         return {

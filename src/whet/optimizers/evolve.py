@@ -32,26 +32,28 @@ from dataclasses import asdict, replace
 import msgspec
 
 from ..errors import BudgetExceeded, NotFoundError, TrainingRefused
-from ..evolution.archive import (
-    Candidate,
-    Member,
-    clearly_worse,
-    paired,
-    rungs,
-)
-from ..evolution.breeding import FEW, proposed
 from ..evolution.effects import Effects, Trial, compared
 from ..evolution.engine import SearchOptions
 from ..evolution.functions import refusal
 from ..evolution.operators import Knob, knobs
 from ..evolution.proposers import Proposes
-from ..evolution.search_state import EvolveOptions, SearchState
+from ..evolution.search_state import (
+    FEW,
+    Candidate,
+    EvolveOptions,
+    Member,
+    SearchState,
+    clearly_worse,
+    paired,
+    proposed,
+    rungs,
+)
 from ..evolution.targets import Domain, Path
 from ..evolution.texts import Texts, edits_for
 from ..loop import Context, Update
 from ..models.base import Model
 from ..tracing.resources import resources
-from ..types import Bundle, Group, Task, Version, digest
+from ..types import Bundle, Group, Version, digest
 
 __all__ = ["Evolve", "EvolveOptions"]
 
@@ -62,7 +64,7 @@ class Evolve:
     Args:
         resources: names; everything in the bundle that can vary and whatever `@whet.evolve` and `whet.resource`
             declared in this process if None. Texts first, then what is plain JSON.
-        score: what to maximise: a Score's name, `success` or `reward`.
+        score: to maximise: a Score's name, `success` or `reward`.
         domains: resource → path → Domain, usually `targets.find(source, "RULE").domains`; what has
             none is inferred from its type.
         model: proposes changes of texts and functions.
@@ -98,7 +100,10 @@ class Evolve:
     def identity(self) -> str:
         """Digest of what decides its results."""
         domains = [[name, *map(str, self.domains[name].items())] for name in sorted(self.domains)]
-        who = [self.model.name if self.model is not None else "", *(each.identity for each in self.proposers)]
+        who = [
+            self.model.name if self.model is not None else "",
+            *(proposer.identity for proposer in self.proposers),
+        ]
         return digest([self.named, self.score, asdict(self.options), domains, who])
 
     async def step(self, bundle: Bundle, groups: Sequence[Group], context: Context) -> Update:
@@ -231,9 +236,11 @@ class Evolve:
         rng = random.Random(f"{seed}:tasks")
         tasks = rng.sample([task.id for task in context.train], min(options.tasks, len(context.train)))
         room = len(context.validation)
-        left = context.meter.left("rollouts")
-        if left is not None:
-            room = min(room, int(options.validation_share * left / ((options.finalists + 1) * options.n)))
+        remaining = context.meter.left("rollouts")
+        if remaining is not None:
+            room = min(
+                room, int(options.validation_share * remaining / ((options.finalists + 1) * options.n))
+            )
         validation = rng.sample([task.id for task in context.validation], room)
         return SearchState(seed=seed, tasks=tasks, validation=validation, bundle=bundle.id)
 
@@ -273,12 +280,12 @@ class _Run:
         """Propose, probe, learn the effects and admit; False if there was nothing new to propose."""
         search, options = self.search, self.options
         rng = random.Random(f"{search.seed}:{search.generation}")
-        seen, before = set(search.archive.seen), search.duplicates
+        proposed_before, before = set(search.archive.seen), search.duplicates
         start = self.start.candidate
         children = proposed(search, start, places, self._effects(places), options, rng)
         if not children:
             return await self._closed(places, rng)
-        # Each generation probes other tasks: what is learned of a setting holds for all of them.
+        # Each generation probes other tasks, so that an effect holds for all of them.
         order = rng.sample(search.tasks, len(search.tasks))
         best = search.archive.population[0]
         try:
@@ -291,7 +298,7 @@ class _Run:
                 finished = await self._finished(novel, order, effects)
         except BudgetExceeded:
             # As if never proposed: with a larger budget the generation is run again, and the same.
-            search.archive.seen, search.duplicates = seen, before
+            search.archive.seen, search.duplicates = proposed_before, before
             raise
         search.trials += trials
         search.archive.admit(finished, self.start, options.parents)
@@ -310,7 +317,7 @@ class _Run:
         return True
 
     def _effects(self, places: Sequence[Knob], more: Sequence[Trial] = ()) -> Effects:
-        """What each setting is worth by the trials so far and `more`."""
+        """The worth of each setting by the trials so far and `more`."""
         search = self.search
         return Effects(
             places, self.start.candidate, [*search.trials, *more], generation=search.generation + bool(more)
@@ -323,8 +330,7 @@ class _Run:
         novel: list[Member] = []
         for child in children:
             await self._extend(child, probe)
-            shown = any(self._alike(child, other, probe) for other in novel)
-            if shown or self.search.archive.twin(child, probe):
+            if self.search.archive.twin(child, probe, novel):
                 self.search.duplicates += 1
             else:
                 novel.append(child)
@@ -358,7 +364,7 @@ class _Run:
         return await self._raced(max(ahead, key=lambda member: paired(member, best, probe)[0]), order)
 
     async def _closed(self, places: Sequence[Knob], rng: random.Random) -> bool:
-        """Where nothing new is within reach, the most promising of what was probed runs on all tasks.
+        """If nothing new is within reach, the most promising probed candidate runs on all tasks.
 
         Returns:
             Whether it leads now: from there other candidates are within reach.
@@ -405,7 +411,7 @@ class _Run:
             search.validated[id] = member
 
     def update(self, reason: str) -> Update:
-        """What the step returns: the winner so far, the state and the figures."""
+        """The step's Update: the winner so far, the state and the figures."""
         search, archive = self.search, self.search.archive
         if not search.start:
             return Update(bundle=self.base, state=None, metrics={"rollouts": 0.0}, done=True, reason=reason)
@@ -438,30 +444,25 @@ class _Run:
             reason=reason,
         )
 
-    @staticmethod
-    def _alike(one: Member, other: Member, tasks: Sequence[str]) -> bool:
-        return all(one.record[task].behaviour == other.record[task].behaviour for task in tasks)
-
     def _versions(self, member: Member, lift: float) -> list[Version]:
-        made = []
-        for name in self.resources:
-            old = self.base[name]
-            content = member.candidate[name]
-            if content != old.content:
-                meta = {"optimizer": "evolve", "score": self.score, "seed": self.search.seed}
-                figures = {"born": member.born, "move": member.move, "validation_lift": lift}
-                made.append(
-                    Version(
-                        resource=name, content=content, kind=old.kind, parent=old.id, meta={**meta, **figures}
-                    )
-                )
-        return made
+        meta = {
+            "optimizer": "evolve",
+            "score": self.score,
+            "seed": self.search.seed,
+            "born": member.born,
+            "move": member.move,
+            "validation_lift": lift,
+        }
+        return [
+            replace(version, parent=self.base[version.resource].id, meta=meta)
+            for version in self._trial(member)
+        ]
 
     def _winner(self) -> tuple[Member, float, float]:
         """The best member, with its paired lift over the incumbent on validation and its standard error.
 
-        Who is not better there is out: what the search itself has seen flatters what it chose.  Among the
-        others everything that is known decides, the search's tasks and validation together.
+        A member that is not better there is out: the search's own tasks flatter its choices.  Among the
+        others the search's tasks and validation decide together.
         """
         search = self.search
         records = search.validated if search.validation else dict(search.archive.members)
@@ -473,9 +474,9 @@ class _Run:
             if not n or mean <= 1e-12:  # a tie keeps what is there
                 continue
             searched, _, tasks = paired(search.archive.members[id], self.start)
-            whole = mean if not search.validation else (n * mean + tasks * searched) / (n + tasks)
-            if whole > most + 1e-12:
-                best, most = search.archive.members[id], whole
+            overall = mean if not search.validation else (n * mean + tasks * searched) / (n + tasks)
+            if overall > most + 1e-12:
+                best, most = search.archive.members[id], overall
                 lift, error = mean, deviation if n > 1 else 0.0
         return best, lift, error
 
@@ -487,14 +488,14 @@ class _Run:
         if not tasks:
             return
         cost = len(tasks) * options.n
-        left = self.context.meter.left("rollouts")
-        kept = 0 if final else self._reserve()
-        if left is not None and left - kept < cost:
+        remaining = self.context.meter.left("rollouts")
+        reserved = 0 if final else self._reserve()
+        if remaining is not None and remaining - reserved < cost:
             raise BudgetExceeded(
-                f"rollouts: {left:g} left, {kept} kept for validation, {cost} more asked for by one candidate"
+                f"rollouts: {remaining:g} left, {reserved} kept for validation, {cost} more asked for by one candidate"
             )
         source = self.held if held else self.train
-        chosen: list[Task] = [source[task] for task in tasks]
+        chosen = [source[task] for task in tasks]
         trial = self.base.put(*self._trial(member))
         # One seed for every candidate: luck is shared, and pairs are pairs.
         seed = search.seed + 1 if held else search.seed

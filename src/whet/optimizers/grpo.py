@@ -20,7 +20,7 @@ from collections.abc import Sequence
 
 from ..training.credit import Credited, credit
 from ..training.local import LocalModels
-from ..training.options.rounds import GRPOOptions as GRPOOptions
+from ..training.options import GRPOOptions as GRPOOptions
 from ..training.rounds import Rounds, Validate
 from ..types import Group
 

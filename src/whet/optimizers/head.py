@@ -16,17 +16,16 @@ the error rate is given as `noise`.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from ..boosting import BoostingOptions, grow, log_loss
+from ..boosting import BoostingOptions, CrossFit, folds_of, log_loss
 from ..errors import BudgetExceeded, MissingExtra, TrainingRefused
-from ..evolution.outcomes import mean_value, value_of
 from ..heads import Candidate, Decided, decided, judge, load_head, seen, vector
-from ..loop import Context, Update
+from ..loop import Context, Update, mean_value, value_of
 from ..stats import auc
-from ..types import Bundle, Group, Json, Trajectory, Version, digest
+from ..types import Bundle, Group, Json, Trajectory, Version
 
 try:
     import numpy as np
@@ -44,7 +43,7 @@ class HeadOptions:
     """Kind of Feedback whose value above or below zero is the label, or else the name of a Score (right
     from one half)."""
     features: tuple[str, ...] | None = None
-    """Which entries of a candidate to look at; every number in the record if None."""
+    """Entries of a candidate to use; every number in the record if None."""
     key: str | None = None
     """Argument of the decision that holds the candidates; the first list of mappings if None."""
     remaining: str = "remaining"
@@ -55,7 +54,7 @@ class HeadOptions:
     monotone: Mapping[str, int] = field(default_factory=dict)
     """Feature → 1 or -1: the probability may only rise or fall with it."""
     unknowns: str = "both"
-    """What thumbs for `unknown` say of the best candidate seen: nothing (`ignore`); that it was wrong, if
+    """Meaning of thumbs on `unknown` for the best candidate seen: nothing (`ignore`); that it was wrong, if
     they were up (`up`); also that it was right, if they were down (`both`). They are the only labels of
     what was passed over; `up` alone biases towards refusing. Against `ignore`, `both` was worth -.01 to
     +.04 success in four trials on real mail, more where the recorded agent was picky."""
@@ -75,21 +74,21 @@ class HeadOptions:
     unknown_right: float = 0.5
     unknown_wrong: float = -0.2
     turn: float = -0.02
-    """Worth of each candidate looked at."""
+    """Value of each look at a candidate."""
     noise: float = 0.0
     """Share of the labels known to be wrong, below one half."""
     unanswerable: float = 0.35
     """Share of tasks with nothing to find, as far as one knows: what the judge gives a refusal without
     looking, and any refusal where fewer than 10 rated runs ended so."""
     tune_score: str | None = None
-    """Score by which the thresholds are tried again on `context.validation`, if rollouts are left."""
+    """Score by which the thresholds are tuned on `context.validation`, if rollouts are left."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Run:
     """One rated run."""
 
-    found: Decided
+    decided: Decided
     right: bool
     group: str
     task: str
@@ -128,18 +127,18 @@ class Head:
         features = self._features(resource, runs)
         seed = context.rng.getrandbits(30)
         words = self._words(resource, groups)
-        fit = _Fit(runs, features, self.options, seed)
-        metrics = fit.metrics()
-        if fit.gain <= fit.gain_error:
+        learned = _Learned(runs, features, self.options, seed)
+        metrics = learned.metrics()
+        if learned.gain <= learned.gain_error:
             return Update(
                 bundle=bundle,
                 metrics=metrics,
                 done=True,
-                reason=f"the features tell nothing about the {len(fit.rows)} labels: log loss "
+                reason=f"the features tell nothing about the {len(learned.fit.y)} labels: log loss "
                 f"{metrics['log_loss']:.3f}, {metrics['base_log_loss']:.3f} without them",
             )
-        accept, settle, expected, before = fit.thresholds(words)
-        version = self._version(resource, bundle, fit, accept, settle, waits="more" in words)
+        accept, settle, expected, before = learned.thresholds(words)
+        version = self._version(resource, bundle, learned, accept, settle, waits="more" in words)
         metrics |= {"expected": expected, "expected_before": before}
         if self.options.tune_score is not None and context.validation:
             version, tuned = await self._tuned(bundle, version, context, words)
@@ -167,8 +166,10 @@ class Head:
         return deciding[0]
 
     def _features(self, resource: str, runs: Sequence[_Run]) -> list[str]:
-        accepted = [run.found.candidates[run.found.choice] for run in runs if run.found.choice is not None]
-        right = sum(run.right for run in runs if run.found.choice is not None)
+        accepted = [
+            run.decided.candidates[run.decided.choice] for run in runs if run.decided.choice is not None
+        ]
+        right = sum(run.right for run in runs if run.decided.choice is not None)
         if len(accepted) < self.options.minimum or right in (0, len(accepted)):
             raise TrainingRefused(
                 f"head: {len(accepted)} rated runs accepted a candidate through {resource!r}, {right} "
@@ -180,7 +181,7 @@ class Head:
         numbers = {
             name
             for run in runs
-            for candidate in run.found.candidates
+            for candidate in run.decided.candidates
             for name, value in candidate.items()
             if isinstance(value, (int, float)) and name != self.options.remaining
         }
@@ -189,7 +190,7 @@ class Head:
         return sorted(numbers)
 
     def _words(self, resource: str, groups: Sequence[Group]) -> set[str]:
-        """Which of `more` and `unknown` the agent understands, as far as the record shows.
+        """The words among `more` and `unknown` that the agent understands, as far as the record shows.
 
         Raises:
             TrainingRefused: its decisions refuse with another word.
@@ -204,30 +205,30 @@ class Head:
         actions = [step.action for step in steps]
         words = {action for action in actions if action in ("more", "unknown")}
         looked = (seen(step.observation, self.options.key, self.options.remaining) for step in steps)
-        if any(each is not None and each.told for each in looked):
+        if any(looks is not None and looks.told for looks in looked):
             words.add("more")
-        other = [action for action in actions if action not in words and not _index(action)]
-        if other and "unknown" not in words:
+        unreadable = [action for action in actions if action not in words and not _index(action)]
+        if unreadable and "unknown" not in words:
             raise TrainingRefused(
-                f"head: {resource!r} was recorded to answer {other[0]!r:.40}; a head stands in for a function that "
-                "answers with the index of a candidate, 'more' or 'unknown'"
+                f"head: {resource!r} was recorded to answer {unreadable[0]!r:.40}; a head stands in for a function "
+                "that answers with the index of a candidate, 'more' or 'unknown'"
             )
         return words
 
     def _version(
-        self, resource: str, bundle: Bundle, fit: _Fit, accept: float, settle: float, *, waits: bool
+        self, resource: str, bundle: Bundle, learned: _Learned, accept: float, settle: float, *, waits: bool
     ) -> Version:
         options = self.options
         content: dict[str, Json] = {
-            "features": fit.features,
+            "features": learned.features,
             "accept": accept,
             "settle": settle,
             "key": options.key,
             "remaining": options.remaining,
             "waits": waits,
             "at_least": dict(options.at_least),
-            "unknown": fit.unknown(),
-            "model": fit.booster.model_to_string(),
+            "unknown": learned.unknown(),
+            "model": learned.fit.booster.model_to_string(),
         }
         old = bundle.get(resource)
         return Version(
@@ -237,9 +238,9 @@ class Head:
             parent=old.id if old else None,
             meta={
                 "optimizer": "head",
-                "importance": fit.importance(),
-                "rows": len(fit.rows),
-                "seed": fit.seed,
+                "importance": learned.fit.importance(),
+                "rows": len(learned.fit.y),
+                "seed": learned.seed,
                 "options": {name: value for name, value in asdict(options).items() if value is not None},
             },
         )
@@ -261,8 +262,8 @@ class Head:
                 groups = await context.rollout(bundle.put(trial), context.validation, 1, seed=seed)
             except BudgetExceeded:
                 break
-            every = [each for group in groups for each in group.trajectories]
-            mean = mean_value(every, self.options.tune_score)[0]
+            trajectories = [trajectory for group in groups for trajectory in group.trajectories]
+            mean = mean_value(trajectories, self.options.tune_score)[0]
             if mean is not None:
                 tried.append((mean, trial))
             context.progress("head", len(tried), 7, validation=mean or 0.0)
@@ -282,15 +283,15 @@ def rated(groups: Sequence[Group], resource: str, options: HeadOptions) -> list[
     for group in groups:
         for trajectory in group.trajectories:
             right = _label(trajectory, options.label)
-            found = decided(trajectory, resource, options.key, options.remaining)
-            if right is not None and found is not None:
+            decision = decided(trajectory, resource, options.key, options.remaining)
+            if right is not None and decision is not None:
                 task = trajectory.task
-                runs.append(_Run(found, right, task.group or task.id, task.id))
+                runs.append(_Run(decision, right, task.group or task.id, task.id))
     return runs
 
 
 def _label(trajectory: Trajectory, label: str) -> bool | None:
-    thumbs = [each.value for each in trajectory.feedback if each.kind == label and each.value is not None]
+    thumbs = [thumb.value for thumb in trajectory.feedback if thumb.kind == label and thumb.value is not None]
     if thumbs:
         total = sum(thumbs)
         return total > 0 if total else None  # people who disagree say nothing
@@ -298,128 +299,89 @@ def _label(trajectory: Trajectory, label: str) -> bool | None:
     return None if value is None else value >= 0.5
 
 
-class _Fit:
-    """A classifier with its size chosen by cross-validation, and what the record says about it."""
+class _Learned:
+    """A fitted classifier, and the value of decisions by it on the record."""
 
     def __init__(self, runs: Sequence[_Run], features: list[str], options: HeadOptions, seed: int) -> None:
         self.runs, self.features, self.options, self.seed = runs, features, options, seed
-        self.folds = self._folded()
-        self.rows = [
-            (place, run.found.candidates[run.found.choice], run.right)
-            for place, run in enumerate(runs)
-            if run.found.choice is not None
+        groups = [run.group for run in runs]
+        if len(set(groups)) == 1:  # folds of one group: between its tasks
+            groups = [run.task for run in runs]
+        self.folds = folds_of(groups, options.folds, seed)
+        rows = [
+            (index, run.decided.candidates[run.decided.choice], run.right)
+            for index, run in enumerate(runs)
+            if run.decided.choice is not None
         ]
-        if options.unknowns != "ignore":
-            self.rows += self._from_unknowns()
-        self._prepare()
-        self.leaves, self.trees = self._sized()
-        self.booster = self._train(np.arange(len(self.rows)), self.leaves, self.trees)
+        self.fit = self._fit(rows)
+        if options.unknowns != "ignore" and (unknowns := self._from_unknowns()):
+            self.fit = self._fit([*rows, *unknowns])
+        self.fit.choose_size()
+        gains = self.fit.gains()
+        self.gain, self.gain_error = float(gains.mean()), float(gains.std() / math.sqrt(len(gains)))
         self.held_out = self._held_out()
 
-    def _folded(self) -> list[int]:
-        """A fold per run: all runs of one task group are in the same; of one task where there is one group."""
-        apart = [run.group for run in self.runs]
-        if len(set(apart)) == 1:
-            apart = [run.task for run in self.runs]
-        ranked = sorted(set(apart), key=lambda group: digest([self.seed, group]))
-        fold = {group: place % self.options.folds for place, group in enumerate(ranked)}
-        return [fold[group] for group in apart]
-
-    def _prepare(self) -> None:
-        self.X = self._matrix([candidate for _, candidate, _ in self.rows])
-        self.y = np.array([right for _, _, right in self.rows], dtype=float)
-        self.fold = np.array([self.folds[place] for place, _, _ in self.rows])
-
-    def _matrix(self, candidates: Sequence[Candidate]) -> Any:
-        rows = [vector(candidate, self.features) for candidate in candidates]
-        return np.array(rows, dtype=float).reshape(len(rows), len(self.features))
-
-    def _from_unknowns(self) -> list[tuple[int, Candidate, bool]]:
-        """Labels for the best candidate seen by runs that ended in `unknown`, best by a first model."""
-        self._prepare()
-        first = self._train(np.arange(len(self.rows)), self.options.leaves[0], self.options.trees[0])
-        wanted = [
-            (place, run)
-            for place, run in enumerate(self.runs)
-            if run.found.choice is None
-            and run.found.candidates
-            and (run.right or self.options.unknowns == "both")
-        ]
-        if not wanted:
-            return []
-        # One call for all: each call of predict costs milliseconds.
-        every = [candidate for _, run in wanted for candidate in run.found.candidates]
-        values = iter(first.predict(self._matrix(every), num_threads=1).tolist())
-        found = []
-        for place, run in wanted:
-            likeliest = max(run.found.candidates, key=lambda _: next(values))
-            found.append((place, likeliest, not run.right))
-        return found
-
-    def _train(self, chosen: Any, leaves: int, trees: int) -> Any:
+    def _fit(self, rows: Sequence[tuple[int, Candidate, bool]]) -> CrossFit:
+        """The fit of labelled candidates, each with the index of its run."""
         options = self.options
-        return grow(
-            self.X[chosen],
-            self.y[chosen],
+        return CrossFit(
+            [vector(candidate, self.features) for _, candidate, _ in rows],
+            [right for _, _, right in rows],
+            [self.folds[index] for index, _, _ in rows],
             self.features,
-            leaves=leaves,
-            trees=trees,
-            options=BoostingOptions(
+            BoostingOptions(
+                trees=options.trees,
+                leaves=options.leaves,
                 learning_rate=options.learning_rate,
                 min_leaf=options.min_leaf,
                 l2=options.l2,
                 columns=1.0,
                 monotone=options.monotone,
             ),
-            seed=self.seed,
+            self.seed,
         )
 
-    def _sized(self) -> tuple[int, int]:
-        """Leaves and trees with the lowest cross-validated log loss; also the loss without features."""
-        options = self.options
-        held = {
-            (leaves, trees): np.zeros(len(self.y)) for leaves in options.leaves for trees in options.trees
-        }
-        base = np.zeros(len(self.y))
-        for fold in range(options.folds):
-            test, rest = np.flatnonzero(self.fold == fold), np.flatnonzero(self.fold != fold)
-            if not len(test) or not len(rest):
-                continue
-            base[test] = (self.y[rest].sum() + 1.0) / (len(rest) + 2.0)
-            for leaves in options.leaves:
-                booster = self._train(rest, leaves, max(options.trees))
-                for trees in options.trees:
-                    held[leaves, trees][test] = booster.predict(
-                        self.X[test], num_iteration=trees, num_threads=1
-                    )
-        # The smaller model first, so that it keeps ties.
-        best = min(sorted(held), key=lambda size: float(log_loss(self.y, held[size]).mean()))
-        self.cross = held[best]
-        gains = log_loss(self.y, base) - log_loss(self.y, self.cross)
-        self.gain = float(gains.mean())
-        self.gain_error = float(gains.std() / math.sqrt(len(gains)))
-        self.base_log_loss = float(log_loss(self.y, base).mean())
-        return best
+    def _from_unknowns(self) -> list[tuple[int, Candidate, bool]]:
+        """Labels for the best candidate seen by runs that ended in `unknown`, best by a first model."""
+        first = self.fit.train(self.options.leaves[0], self.options.trees[0])
+        unknown = [
+            (index, run)
+            for index, run in enumerate(self.runs)
+            if run.decided.choice is None
+            and run.decided.candidates
+            and (run.right or self.options.unknowns == "both")
+        ]
+        if not unknown:
+            return []
+        probabilities = self._predicted(first, [run for _, run in unknown])
+        return [
+            (index, max(run.decided.candidates, key=lambda _: next(probabilities)), not run.right)
+            for index, run in unknown
+        ]
+
+    def _predicted(self, booster: Any, runs: Sequence[_Run]) -> Iterator[float]:
+        """The probability of every candidate of these runs, in one call: each costs milliseconds."""
+        rows = [vector(candidate, self.features) for run in runs for candidate in run.decided.candidates]
+        probabilities: list[float] = booster.predict(self.fit.matrix(rows), num_threads=1).tolist()
+        return iter(probabilities)
 
     def _held_out(self) -> list[list[float]]:
         """Per run, the probability of every candidate seen, by a model that did not see its fold."""
-        found: list[list[float]] = [[] for _ in self.runs]
+        held_out: list[list[float]] = [[] for _ in self.runs]
         for fold in range(self.options.folds):
-            rest = np.flatnonzero(self.fold != fold)
-            mine = [place for place, own in enumerate(self.folds) if own == fold]
-            every = [candidate for place in mine for candidate in self.runs[place].found.candidates]
-            if not every or not len(rest):
+            members = [index for index, own in enumerate(self.folds) if own == fold]
+            runs = [self.runs[index] for index in members]
+            if not any(run.decided.candidates for run in runs) or all(self.fit.fold == fold):
                 continue
-            booster = self._train(rest, self.leaves, self.trees)
-            values = iter(booster.predict(self._matrix(every), num_threads=1).tolist())
-            for place in mine:
-                candidates = self.runs[place].found.candidates
-                # `candidates` comes first: zip asks it first, and so draws no value too many.
-                found[place] = [
-                    self._true(value) if self._allowed(candidate) else 0.0
-                    for candidate, value in zip(candidates, values, strict=False)
+            booster = self.fit.train(self.fit.leaves, self.fit.trees, without=fold)
+            probabilities = self._predicted(booster, runs)
+            for index, run in zip(members, runs, strict=True):
+                # `candidates` comes first: zip asks it first, and so draws no probability too many.
+                held_out[index] = [
+                    self._true(probability) if self._allowed(candidate) else 0.0
+                    for candidate, probability in zip(run.decided.candidates, probabilities, strict=False)
                 ]
-        return found
+        return held_out
 
     def _allowed(self, candidate: Candidate) -> bool:
         return all(
@@ -432,24 +394,24 @@ class _Fit:
         return min(1.0, max(0.0, (probability - self.options.noise) / (1.0 - 2.0 * self.options.noise)))
 
     def unknown(self) -> dict[str, float]:
-        """How often `unknown` is right: `rate` per unit of `1 - p`, `prior` where nothing was looked at.
+        """Frequency with which `unknown` is right: `rate` per unit of `1 - p`, `prior` where nothing was looked at.
 
         The prior is the share of tasks with nothing to find: `options.unanswerable`, as far as the
         record allows it. At least the liked refusals had no answer, at most the wrong answers too.
         """
         doubts, rights, wrong = [], [], 0
         for run, probabilities in zip(self.runs, self.held_out, strict=True):
-            if run.found.choice is None:
+            if run.decided.choice is None:
                 doubts.append(1.0 - max(probabilities, default=0.0))
                 rights.append(run.right)
             else:
                 wrong += not run.right
-        given = self.options.unanswerable
+        share = self.options.unanswerable
         if len(rights) < 10:
-            return {"rate": given, "prior": given}
+            return {"rate": share, "prior": share}
         right = self._true((sum(rights) + 1.0) / (len(rights) + 2.0))
         least = right * len(rights) / len(self.runs)
-        prior = min(max(given, least), least + wrong / len(self.runs))
+        prior = min(max(share, least), least + wrong / len(self.runs))
         return {"rate": right / max(0.05, sum(doubts) / len(doubts)), "prior": prior}
 
     def thresholds(self, words: set[str]) -> tuple[float, float, float, float]:
@@ -467,8 +429,10 @@ class _Fit:
         for accept in (0.5, 0.6, 0.7, 0.8, 0.9) if "more" in words else (1.0,):
             for settle in (0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6, 0.65, 0.7) if "unknown" in words else (0.0,):
                 if settle <= accept:
-                    each = [self._replayed(place, accept, settle, unknown) for place in range(len(self.runs))]
-                    earned[accept, settle] = np.array(each)
+                    earnings = [
+                        self._replayed(index, accept, settle, unknown) for index in range(len(self.runs))
+                    ]
+                    earned[accept, settle] = np.array(earnings)
         best = max(sorted(earned), key=lambda pair: float(earned[pair].mean()))
         close = []
         for pair, values in earned.items():
@@ -476,59 +440,54 @@ class _Fit:
             if lost.mean() <= lost.std() / math.sqrt(len(lost)):
                 close.append(pair)
         chosen = min(close, key=lambda pair: (abs(pair[0] - 0.7) + abs(pair[1] - 0.5), pair))
-        before = np.array([self._recorded(place, unknown) for place in range(len(self.runs))])
+        before = np.array([self._recorded(index, unknown) for index in range(len(self.runs))])
         return (*chosen, float(earned[chosen].mean()), float(before.mean()))
 
-    def _replayed(self, place: int, accept: float, settle: float, unknown: float) -> float:
-        probabilities = self.held_out[place]
+    def _replayed(self, position: int, accept: float, settle: float, unknown: float) -> float:
+        probabilities = self.held_out[position]
         best = 0
         for index, probability in enumerate(probabilities):
             if probability > probabilities[best]:
                 best = index
             if probabilities[best] >= accept:
-                return self._accepted(place, best) + self.options.turn * (index + 1)
+                return self._accepted(position, best) + self.options.turn * (index + 1)
         turns = self.options.turn * len(probabilities)
         if probabilities and probabilities[best] >= settle:
-            return self._accepted(place, best) + turns
-        return self._refused(place, unknown) + turns
+            return self._accepted(position, best) + turns
+        return self._refused(position, unknown) + turns
 
-    def _recorded(self, place: int, unknown: float) -> float:
-        choice = self.runs[place].found.choice
-        worth = self._refused(place, unknown) if choice is None else self._accepted(place, choice)
-        return worth + self.options.turn * len(self.held_out[place])
+    def _recorded(self, position: int, unknown: float) -> float:
+        choice = self.runs[position].decided.choice
+        worth = self._refused(position, unknown) if choice is None else self._accepted(position, choice)
+        return worth + self.options.turn * len(self.held_out[position])
 
-    def _accepted(self, place: int, index: int) -> float:
-        options, run = self.options, self.runs[place]
-        right = float(run.right) if index == run.found.choice else self.held_out[place][index]
-        if index == run.found.choice and options.noise:
+    def _accepted(self, position: int, index: int) -> float:
+        options, run = self.options, self.runs[position]
+        right = float(run.right) if index == run.decided.choice else self.held_out[position][index]
+        if index == run.decided.choice and options.noise:
             # Unbiased for the true label, and so not held inside 0 and 1.
             right = (right - options.noise) / (1.0 - 2.0 * options.noise)
         return right * options.correct + (1.0 - right) * options.wrong
 
-    def _refused(self, place: int, unknown: float) -> float:
-        options, run = self.options, self.runs[place]
-        if run.found.choice is None:
+    def _refused(self, position: int, unknown: float) -> float:
+        options, run = self.options, self.runs[position]
+        if run.decided.choice is None:
             right = float(run.right)
         else:
-            right = min(1.0, unknown * (1.0 - max(self.held_out[place], default=0.0)))
+            right = min(1.0, unknown * (1.0 - max(self.held_out[position], default=0.0)))
         return right * options.unknown_right + (1.0 - right) * options.unknown_wrong
 
-    def importance(self) -> dict[str, float]:
-        """Feature → its share of the gain, the largest first."""
-        gains = self.booster.feature_importance("gain")
-        total = float(gains.sum()) or 1.0
-        shares = {name: float(gain) / total for name, gain in zip(self.features, gains, strict=True)}
-        return dict(sorted(shares.items(), key=lambda item: (-item[1], item[0])))
-
     def metrics(self) -> dict[str, float]:
-        """What cross-validation says."""
+        """The figures of cross-validation."""
+        fit = self.fit
+        base_log_loss = float(log_loss(fit.y, fit.base).mean())
         return {
-            "rows": float(len(self.rows)),
+            "rows": float(len(fit.y)),
             "runs": float(len(self.runs)),
-            "right": float(self.y.mean()),
-            "auc": auc(self.cross.tolist(), self.y.tolist()),
-            "log_loss": self.base_log_loss - self.gain,
-            "base_log_loss": self.base_log_loss,
-            "leaves": float(self.leaves),
-            "trees": float(self.trees),
+            "right": float(fit.y.mean()),
+            "auc": auc(fit.held_out.tolist(), fit.y.tolist()),
+            "log_loss": base_log_loss - self.gain,
+            "base_log_loss": base_log_loss,
+            "leaves": float(fit.leaves),
+            "trees": float(fit.trees),
         }

@@ -6,9 +6,6 @@ of the batch.  Good and bad come from a score, a person's thumbs or the outcome.
 Difference from the paper: a trajectory is the unit, several turns long; its mismatched
 partner is its first prompt with another one's first answer.  Loss and gradients equal
 TRL 1.16's.
-
-One `step` is the whole training: interrupted, it is run again from the same seed
-to the same weights.
 """
 
 from __future__ import annotations
@@ -19,19 +16,19 @@ import torch
 from torch import Tensor
 
 from ..errors import TrainingRefused
-from ..loop import Context, Update
+from ..loop import Context
 from ..training.batch import Merged, Part, by_unit, merge, parts
-from ..training.cloning import learner_of, starting, succeeded
-from ..training.epochs import epochs, kept_aside
-from ..training.learner import chosen_logprobs
+from ..training.cloning import succeeded
+from ..training.epochs import Offline, epochs, kept_aside, learner_of
+from ..training.learner import chosen_logprobs, unit_logprobs
 from ..training.local import LocalModels
 from ..training.losses import kto, kto_divergence, unit_sums
-from ..training.network import Network, longest
-from ..training.options.records import KTOOptions as KTOOptions
-from ..types import Bundle, Group, Trajectory
+from ..training.network import Network
+from ..training.options import KTOOptions as KTOOptions
+from ..types import Bundle, Group, Trajectory, Version
 
 
-class KTO:
+class KTO(Offline[KTOOptions]):
     """KTO as an Optimizer.
 
     Args:
@@ -39,43 +36,37 @@ class KTO:
     """
 
     name = "kto"
-    group_size = 0
-    on_policy = False
-    ordered = False
 
     def __init__(self, options: KTOOptions | None = None, *, models: LocalModels | None = None) -> None:
-        self.options = options or KTOOptions()
-        self.models = models or LocalModels.shared()
+        super().__init__(options or KTOOptions(), models=models)
 
-    async def step(self, bundle: Bundle, groups: Sequence[Group], context: Context) -> Update:
-        """Train to the end on these groups.
-
-        Raises:
-            InputError: the Bundle has no weights.
-            TrainingRefused: nothing is judged, or all of it the same way.
-        """
+    async def _train(
+        self, start: Version, bundle: Bundle, groups: Sequence[Group], context: Context
+    ) -> tuple[Version, dict[str, float]]:
         options = self.options
-        start = starting(bundle, options.resource)
-        kept, desirable, tasks, figures = self._judged(groups)
+        answers, desirable, tasks, figures = self._judged(groups)
         learner = learner_of(self.models, start, options.optim)
         reference = self.models.decoder(start)
-        there = _sums(reference, kept, range(len(kept)), options.part_tokens)
+
+        def sums_of(network: Network, texts: Sequence[list[Merged]]) -> Tensor:
+            sequences = [sequence for number in range(len(texts)) for sequence in _of(texts, number)]
+            return unit_logprobs(network, sequences, len(texts), options.part_tokens)
+
+        there = sums_of(reference, answers)
         train, held = kept_aside(tasks, options.validation_share)
         good = torch.tensor(desirable)
         point = torch.zeros(())
 
         def cut(numbers: Sequence[int]) -> list[Part]:
             nonlocal point
-            crossed = _crossed(kept, numbers, longest(reference))
-            now = _sums(learner.decoder, crossed, range(len(crossed)), options.part_tokens)
-            before = _sums(reference, crossed, range(len(crossed)), options.part_tokens)
-            point = kto_divergence(now - before)
-            chosen = [sequence for number in numbers for sequence in _of(kept, number)]
+            crossed = _crossed(answers, numbers, reference.max_length)
+            point = kto_divergence(sums_of(learner.decoder, crossed) - sums_of(reference, crossed))
+            chosen = [sequence for number in numbers for sequence in _of(answers, number)]
             return parts(chosen, options.part_tokens, block=by_unit)
 
         def objective(part: Part, count: int) -> Tensor:
             numbers = torch.unique(part.units)
-            sums = unit_sums(chosen_logprobs(learner.decoder, part), part.units, len(kept))[numbers]
+            sums = unit_sums(chosen_logprobs(learner.decoder, part), part.units, len(answers))[numbers]
             weights = (options.desirable_weight, options.undesirable_weight)
             ratio = sums - there[numbers]
             return kto(ratio, good[numbers], point, beta=options.beta, weights=weights).sum() / count
@@ -83,21 +74,18 @@ class KTO:
         figures |= await epochs(
             learner, train, cut, objective, options=options, context=context, name=self.name, held=held
         )
-        change = _sums(learner.decoder, kept, range(len(kept)), options.part_tokens) - there
+        change = sums_of(learner.decoder, answers) - there
         figures |= {
             "reference_point": float(point),
             "desirable_logprob_change": float(change[good].mean()),
             "undesirable_logprob_change": float(change[~good].mean()),
         }
-        version = learner.checkpoint(
-            options.resource, context.folder, start.id, {"method": self.name, "seed": options.seed}
-        )
-        return Update(bundle=bundle.put(version), metrics=figures, done=True, reason="trained to the end")
+        return self._checkpoint(learner, start, context), figures
 
     def _verdict(self, trajectory: Trajectory) -> bool | None:
         options = self.options
         if options.judged_by == "thumbs":
-            values = [one.value for one in trajectory.feedback if one.value]
+            values = [thumb.value for thumb in trajectory.feedback if thumb.value]
             return values[-1] > 0 if values else None
         return succeeded(
             trajectory, options.score if options.judged_by == "score" else None, options.threshold
@@ -106,28 +94,28 @@ class KTO:
     def _judged(
         self, groups: Sequence[Group]
     ) -> tuple[list[list[Merged]], list[bool], list[str], dict[str, float]]:
-        kept: list[list[Merged]] = []
+        answers: list[list[Merged]] = []
         desirable: list[bool] = []
         tasks: list[str] = []
         unjudged = silent = 0
         for trajectory in (trajectory for group in groups for trajectory in group.trajectories):
             verdict = self._verdict(trajectory)
-            sequences, counts = merge(trajectory, len(kept))
+            sequences, counts = merge(trajectory, len(answers))
             if verdict is None or not counts.targets:
                 unjudged += verdict is None
                 silent += verdict is not None
                 continue
-            kept.append(sequences)
+            answers.append(sequences)
             desirable.append(verdict)
             tasks.append(trajectory.task.id)
         if len(set(desirable)) < 2:
-            what = "nothing is judged" if not desirable else f"all {len(desirable)} are judged the same"
+            reason = "nothing is judged" if not desirable else f"all {len(desirable)} are judged the same"
             raise TrainingRefused(
-                f"{what} by {self.options.judged_by} ({unjudged} unjudged, {silent} without tokens); KTO needs "
+                f"{reason} by {self.options.judged_by} ({unjudged} unjudged, {silent} without tokens); KTO needs "
                 "good and bad answers. Collect feedback, move the threshold, or clone the good ones with SFT."
             )
         return (
-            kept,
+            answers,
             desirable,
             tasks,
             {
@@ -139,27 +127,18 @@ class KTO:
         )
 
 
-def _of(kept: Sequence[list[Merged]], number: int) -> list[Merged]:
-    return [Merged(number, one.ids, one.targets, one.logprobs) for one in kept[number]]
+def _of(answers: Sequence[list[Merged]], number: int) -> list[Merged]:
+    return [Merged(number, sequence.ids, sequence.targets, sequence.logprobs) for sequence in answers[number]]
 
 
-def _crossed(kept: Sequence[list[Merged]], numbers: Sequence[int], room: int) -> list[list[Merged]]:
+def _crossed(answers: Sequence[list[Merged]], numbers: Sequence[int], room: int) -> list[list[Merged]]:
     """The first prompt of each with what the one before it in the batch wrote to its own, cut to fit."""
-    found = []
-    for place, number in enumerate(numbers):
-        own, other = kept[number][0], kept[numbers[place - 1]][0]
-        prompt, answer = own.ids[: own.targets[0]], other.ids[other.targets[0] :]
+    crossed = []
+    for position, number in enumerate(numbers):
+        own, donor = answers[number][0], answers[numbers[position - 1]][0]
+        prompt, answer = own.ids[: own.targets[0]], donor.ids[donor.targets[0] :]
         answer = answer[: max(1, room - len(prompt))]
-        targets = [target - other.targets[0] + len(prompt) for target in other.targets]
+        targets = [target - donor.targets[0] + len(prompt) for target in donor.targets]
         targets = [target for target in targets if target < len(prompt) + len(answer)]
-        found.append([Merged(0, [*prompt, *answer], targets, [0.0] * len(targets))])
-    return found
-
-
-@torch.no_grad()
-def _sums(network: Network, kept: Sequence[list[Merged]], numbers: Sequence[int], part_tokens: int) -> Tensor:
-    """(kept,) log-probability of each answer."""
-    sums = torch.zeros(len(kept))
-    for part in parts([s for number in numbers for s in _of(kept, number)], part_tokens):
-        sums.index_add_(0, part.units, chosen_logprobs(network, part))
-    return sums
+        crossed.append([Merged(0, [*prompt, *answer], targets, [0.0] * len(targets))])
+    return crossed

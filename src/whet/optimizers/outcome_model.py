@@ -75,7 +75,7 @@ class OutcomeModel:
         """
         rows, right, owners = self._rows(groups)
         names = self._checked(rows, right, owners)
-        found = boosted(
+        fitted = boosted(
             [[row[name] for name in names] for row in rows],
             right,
             owners,
@@ -87,19 +87,19 @@ class OutcomeModel:
             "rows": float(len(rows)),
             "groups": float(len(set(owners))),
             "right": sum(right) / len(right),
-            "auc": found.auc,
-            "log_loss": found.log_loss,
-            "base_log_loss": found.base_log_loss,
-            "leaves": float(found.leaves),
-            "trees": float(found.trees),
+            "auc": fitted.auc,
+            "log_loss": fitted.log_loss,
+            "base_log_loss": fitted.base_log_loss,
+            "leaves": float(fitted.leaves),
+            "trees": float(fitted.trees),
         }
-        if found.base_log_loss - found.log_loss <= found.gain_error:
+        if fitted.base_log_loss - fitted.log_loss <= fitted.gain_error:
             reason = (
                 f"the features tell nothing about {len(rows)} outcomes in groups that were not learned from: log "
-                f"loss {found.log_loss:.3f}, {found.base_log_loss:.3f} without them"
+                f"loss {fitted.log_loss:.3f}, {fitted.base_log_loss:.3f} without them"
             )
             return Update(bundle=bundle, metrics=metrics, done=True, reason=reason)
-        version = self._version(bundle, names, found)
+        version = self._version(bundle, names, fitted)
         return Update(bundle=bundle.put(version), metrics=metrics, done=True, reason="learned offline")
 
     def _rows(
@@ -108,9 +108,9 @@ class OutcomeModel:
         rows, right, owners = [], [], []
         for trajectory in (run for group in groups for run in group.trajectories):
             good = self._good(trajectory)
-            known = self.features(trajectory) if good is not None else None
-            if good is not None and known is not None:
-                rows.append(known)
+            features = self.features(trajectory) if good is not None else None
+            if good is not None and features is not None:
+                rows.append(features)
                 right.append(good)
                 owners.append(trajectory.task.group or trajectory.task.id)
         return rows, right, owners
@@ -151,19 +151,19 @@ class OutcomeModel:
     def _vouched(self, name: str) -> bool:
         return name.removesuffix(" is known") in self.options.vouched
 
-    def _version(self, bundle: Bundle, names: list[str], found: Boosted) -> Version:
+    def _version(self, bundle: Bundle, names: list[str], fitted: Boosted) -> Version:
         options = self.options
         old = bundle.get(options.reward)
         return Version(
             resource=options.reward,
             kind="reward",
-            content={"features": names, "model": found.model},
+            content={"features": names, "model": fitted.model},
             parent=old.id if old else None,
             meta={
                 "method": self.name,
-                "importance": dict(found.importance),
-                "auc": found.auc,
-                "rows": len(found.held_out),
+                "importance": dict(fitted.importance),
+                "auc": fitted.auc,
+                "rows": len(fitted.held_out),
                 "options": asdict(options),
             },
         )

@@ -20,7 +20,7 @@ from ..training.assignment import step_rewards
 from ..training.batch import Counts, Part, merge
 from ..training.credit import Credited, require_logprobs, reward_of, summary, tokens_of
 from ..training.local import LocalModels
-from ..training.options.rounds import PPOOptions as PPOOptions
+from ..training.options import PPOOptions as PPOOptions
 from ..training.policy_gradient import PolicyLoss
 from ..training.rounds import Run, Validate
 from ..types import Group
@@ -76,5 +76,5 @@ class PPO(ActorCritic[PPOOptions]):
         return Credited([s for episode in episodes for s in episode.sequences], counts, metrics)
 
     def _loss(self, cut: Sequence[Part], run: Run, measures: bool) -> PolicyLoss:
-        found = self._with_value(super()._loss(cut, run, measures))
-        return ActorCriticLoss(**found, trains_trunk=self.options.value_trains_trunk)
+        settings = self._with_value(super()._loss(cut, run, measures))
+        return ActorCriticLoss(**settings, trains_trunk=self.options.value_trains_trunk)

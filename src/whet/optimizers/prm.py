@@ -19,20 +19,19 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..errors import TrainingRefused
-from ..loop import Context, Update
+from ..loop import Context
 from ..training.batch import Merged, Part, parts
-from ..training.cloning import starting
-from ..training.epochs import epochs, kept_aside
+from ..training.epochs import Offline, epochs, kept_aside
 from ..training.learner import Learner
 from ..training.local import LocalModels
 from ..training.network import target_states
-from ..training.options.records import PRMOptions as PRMOptions
+from ..training.options import PRMOptions as PRMOptions
 from ..training.process_labels import Labelled, hardened, monte_carlo
 from ..training.scorer import Scorer, new_scorer
-from ..types import Bundle, Group
+from ..types import Bundle, Group, Version
 
 
-class PRM:
+class PRM(Offline[PRMOptions]):
     """A process reward model as an Optimizer; what it improves is the Bundle's reward.
 
     Args:
@@ -41,9 +40,6 @@ class PRM:
     """
 
     name = "prm"
-    group_size = 0
-    on_policy = False
-    ordered = False
 
     def __init__(
         self,
@@ -52,20 +48,13 @@ class PRM:
         models: LocalModels | None = None,
         labelled: Sequence[Labelled] = (),
     ) -> None:
-        self.options = options or PRMOptions()
-        self.models = models or LocalModels.shared()
+        super().__init__(options or PRMOptions(), models=models)
         self.labelled = list(labelled)
 
-    async def step(self, bundle: Bundle, groups: Sequence[Group], context: Context) -> Update:
-        """Label the steps of these groups where needed, and train to the end.
-
-        Raises:
-            InputError: the Bundle has no weights.
-            BudgetExceeded: the completions would overshoot the budget.
-            TrainingRefused: no step has a label, or all have the same.
-        """
+    async def _train(
+        self, start: Version, bundle: Bundle, groups: Sequence[Group], context: Context
+    ) -> tuple[Version, dict[str, float]]:
         options = self.options
-        start = starting(bundle, options.resource)
         labelled = self.labelled
         if not labelled:
             every = [t for group in groups for t in group.trajectories]
@@ -75,7 +64,7 @@ class PRM:
                     f"none of {len(every)} trajectories is a success or a failure, by which their steps would be "
                     "labelled. Record outcomes, or give labelled steps"
                 )
-            chosen = sorted(judged, key=lambda one: one.id)[: options.trajectories]
+            chosen = sorted(judged, key=lambda trajectory: trajectory.id)[: options.trajectories]
             labelled = await monte_carlo(
                 chosen, bundle, context, completions=options.completions, seed=options.seed
             )
@@ -83,23 +72,22 @@ class PRM:
             labelled = hardened(labelled)
         scorer = new_scorer(self.models.decoder(start))
         learner = Learner(scorer.network, options.optim, heads={"score": scorer.head})
-        figures = await self._train(learner, scorer, labelled, context)
-        meta = {"method": self.name, "hard": options.hard, "seed": options.seed}
-        version = scorer.save(options.reward, context.folder, start.id, meta, "steps")
-        return Update(bundle=bundle.put(version), metrics=figures, done=True, reason="trained to the end")
+        figures = await self._fit(learner, scorer, labelled, context)
+        meta = self._meta(hard=options.hard)
+        return scorer.save(options.reward, context.folder, start.id, meta, "steps"), figures
 
-    async def _train(
+    async def _fit(
         self, learner: Learner, scorer: Scorer, labelled: Sequence[Labelled], context: Context
     ) -> dict[str, float]:
         options = self.options
         places: list[list[Merged]] = []
         labels: list[float] = []
         tasks: list[str] = []
-        for one in labelled:
-            marks = [_with_labels(mark, one.labels) for mark in scorer.steps(one.trajectory, len(places))]
+        for rated in labelled:
+            marks = [_with_labels(mark, rated.labels) for mark in scorer.steps(rated.trajectory, len(places))]
             if any(mark.targets for mark in marks):
                 places.append(marks)
-                tasks.append(one.trajectory.task.id)
+                tasks.append(rated.trajectory.task.id)
                 labels += [label for mark in marks for label in mark.extra["label"]]
         if len(set(labels)) < 2:
             raise TrainingRefused(
@@ -130,12 +118,12 @@ class PRM:
 
 def _with_labels(mark: Merged, labels: Mapping[int, float]) -> Merged:
     """Only the places whose step has a label."""
-    kept = [i for i, step in enumerate(mark.extra["step"]) if int(step) in labels]
-    steps = [mark.extra["step"][i] for i in kept]
+    indices = [i for i, step in enumerate(mark.extra["step"]) if int(step) in labels]
+    steps = [mark.extra["step"][i] for i in indices]
     return Merged(
         mark.unit,
         mark.ids,
-        [mark.targets[i] for i in kept],
-        [0.0] * len(kept),
+        [mark.targets[i] for i in indices],
+        [0.0] * len(indices),
         extra={"step": steps, "label": [labels[int(step)] for step in steps]},
     )

@@ -15,7 +15,7 @@ from statistics import fmean
 
 from ..training.credit import Credited, credit
 from ..training.local import LocalModels
-from ..training.options.rounds import REINFORCEOptions as REINFORCEOptions
+from ..training.options import REINFORCEOptions as REINFORCEOptions
 from ..training.rounds import Rounds, Validate
 from ..types import Group
 
@@ -43,7 +43,7 @@ class REINFORCE(Rounds[REINFORCEOptions]):
 
     def _credit(self, groups: Sequence[Group]) -> Credited:
         options = self.options
-        found = credit(
+        credited = credit(
             groups,
             score=options.score,
             baseline="group" if options.baseline == "group" else "none",
@@ -51,14 +51,14 @@ class REINFORCE(Rounds[REINFORCEOptions]):
             assignment=options.assignment,
             gamma=options.gamma,
         )
-        every = [share for sequence in found.sequences for share in sequence.advantages]
+        every = [share for sequence in credited.sequences for share in sequence.advantages]
         if not every:
-            return found
+            return credited
         mean = fmean(every) if options.baseline == "mean" else 0.0
         spread = fmean([(share - mean) ** 2 for share in every]) ** 0.5
         if spread < 1e-12 and options.baseline == "mean":  # everyone got the same: nothing to learn
-            return replace(found, sequences=[], metrics={**found.metrics, "no_signal": 1.0})
+            return replace(credited, sequences=[], metrics={**credited.metrics, "no_signal": 1.0})
         factor = 1.0 / (spread + 1e-8) if options.whiten else 1.0
-        for sequence in found.sequences:
+        for sequence in credited.sequences:
             sequence.advantages = [(share - mean) * factor for share in sequence.advantages]
-        return found
+        return credited

@@ -21,21 +21,21 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..errors import TrainingRefused
-from ..loop import Context, Update
+from ..loop import Context
 from ..training.batch import Merged, Part, marked, parts
-from ..training.cloning import starting, succeeded
-from ..training.epochs import epochs, kept_aside
+from ..training.cloning import succeeded
+from ..training.epochs import Offline, epochs, kept_aside
 from ..training.learner import Learner
 from ..training.local import LocalModels
 from ..training.losses import bradley_terry
 from ..training.network import target_states
-from ..training.options.records import RewardModelOptions as RewardModelOptions
-from ..training.pairs import Encode, Pair, cut_pairs, imported, refuse_none, side_sums, trajectory_pairs
+from ..training.options import RewardModelOptions as RewardModelOptions
+from ..training.pairs import Encode, Pair, cut_pairs, side_sums, trajectory_pairs, with_preferences
 from ..training.scorer import Scorer, agreement, new_scorer
 from ..types import Bundle, Group, Trajectory, Version
 
 
-class RewardModel:
+class RewardModel(Offline[RewardModelOptions]):
     """A reward model as an Optimizer; what it improves is the Bundle's reward.
 
     Args:
@@ -44,9 +44,6 @@ class RewardModel:
     """
 
     name = "reward_model"
-    group_size = 0
-    on_policy = False
-    ordered = False
 
     def __init__(
         self,
@@ -55,41 +52,32 @@ class RewardModel:
         models: LocalModels | None = None,
         encode: Encode | None = None,
     ) -> None:
-        self.options = options or RewardModelOptions()
-        self.models = models or LocalModels.shared()
+        super().__init__(options or RewardModelOptions(), models=models)
         self._encode = encode
 
-    async def step(self, bundle: Bundle, groups: Sequence[Group], context: Context) -> Update:
-        """Train to the end on these groups and, for pairs, the context's preferences.
-
-        Raises:
-            InputError: the Bundle has no weights, or preferences are text and there is no `encode`.
-            TrainingRefused: there is nothing to compare, or every outcome is the same.
-        """
+    async def _train(
+        self, start: Version, bundle: Bundle, groups: Sequence[Group], context: Context
+    ) -> tuple[Version, dict[str, float]]:
         options = self.options
-        start = starting(bundle, options.resource)
         scorer = new_scorer(self.models.decoder(start))
         learner = Learner(scorer.network, options.optim, heads={"score": scorer.head})
         if options.objective == "pairs":
             figures = await self._from_pairs(learner, scorer, groups, context)
         else:
             figures = await self._from_outcomes(learner, scorer, groups, context)
-        meta = {"method": self.name, "objective": options.objective, "seed": options.seed}
-        version: Version = scorer.save(options.reward, context.folder, start.id, meta, "end")
-        return Update(bundle=bundle.put(version), metrics=figures, done=True, reason="trained to the end")
+        meta = self._meta(objective=options.objective)
+        return scorer.save(options.reward, context.folder, start.id, meta, "end"), figures
 
     async def _from_pairs(
         self, learner: Learner, scorer: Scorer, groups: Sequence[Group], context: Context
     ) -> dict[str, float]:
         options = self.options
         cap = 2**31 if options.per_task is None else options.per_task
-        pairs, left = trajectory_pairs(
+        compared = trajectory_pairs(
             groups, score=options.score, margin=options.margin, per_task=cap, seed=options.seed
         )
-        more, ties = imported(context.preferences, self._encode)
-        pairs = [_at_ends(pair) for pair in (*pairs, *more)]
-        left = {name: left.get(name, 0.0) + ties.get(name, 0.0) for name in left.keys() | ties.keys()}
-        refuse_none(pairs, left, len(groups))
+        pairs, left_out = with_preferences(compared, context.preferences, self._encode, len(groups))
+        pairs = [_at_ends(pair) for pair in pairs]
         train, held = kept_aside([pair.task for pair in pairs], options.validation_share)
 
         def objective(part: Part, count: int) -> Tensor:
@@ -103,32 +91,32 @@ class RewardModel:
         figures = await epochs(
             learner, train, cut, objective, options=options, context=context, name=self.name, held=held
         )
-        figures |= {"accuracy": _accuracy(scorer, cut(train)), "pairs": float(len(pairs))}
+        figures["accuracy"] = _accuracy(scorer, cut(train))
         if held:
             figures["validation_accuracy"] = _accuracy(scorer, cut(held))
-        return {**figures, **dict(sorted(left.items())), **_length(scorer, groups)}
+        return {**figures, **left_out, **_length(scorer, groups)}
 
     async def _from_outcomes(
         self, learner: Learner, scorer: Scorer, groups: Sequence[Group], context: Context
     ) -> dict[str, float]:
         options = self.options
-        kept: list[tuple[Trajectory, bool]] = []
+        judged: list[tuple[Trajectory, bool]] = []
         for trajectory in (trajectory for group in groups for trajectory in group.trajectories):
             good = succeeded(trajectory, options.score, options.threshold)
             if good is not None and scorer.ends(trajectory, 0):
-                kept.append((trajectory, good))
-        if len({good for _, good in kept}) < 2:
+                judged.append((trajectory, good))
+        if len({good for _, good in judged}) < 2:
             raise TrainingRefused(
-                f"{len(kept)} trajectories are judged, and all the same way or none at all; a reward model "
+                f"{len(judged)} trajectories are judged, and all the same way or none at all; a reward model "
                 "needs successes and failures"
             )
-        places = [scorer.ends(trajectory, unit)[0] for unit, (trajectory, _) in enumerate(kept)]
-        wanted = torch.tensor([float(good) for _, good in kept])
-        train, held = kept_aside([t.task.id for t, _ in kept], options.validation_share)
+        places = [scorer.ends(trajectory, unit)[0] for unit, (trajectory, _) in enumerate(judged)]
+        targets = torch.tensor([float(good) for _, good in judged])
+        train, held = kept_aside([t.task.id for t, _ in judged], options.validation_share)
 
         def objective(part: Part, count: int) -> Tensor:
             values = scorer.head(target_states(scorer.network, part))
-            loss = F.binary_cross_entropy_with_logits(values, wanted[part.units], reduction="sum")
+            loss = F.binary_cross_entropy_with_logits(values, targets[part.units], reduction="sum")
             return loss / count
 
         def cut(numbers: Sequence[int]) -> list[Part]:
@@ -137,20 +125,20 @@ class RewardModel:
         figures = await epochs(
             learner, train, cut, objective, options=options, context=context, name=self.name, held=held
         )
-        scores = scorer.score([trajectory for trajectory, _ in kept], options.part_tokens)
-        known = torch.tensor([value if value is not None else 0.0 for value in scores])
+        scores = scorer.score([trajectory for trajectory, _ in judged], options.part_tokens)
+        scores_N = torch.tensor([value if value is not None else 0.0 for value in scores])
         for name, numbers in (("auc", train), ("validation_auc", held)):
-            value = _auc(known[list(numbers)], wanted[list(numbers)]) if numbers else None
+            value = _auc(scores_N[list(numbers)], targets[list(numbers)]) if numbers else None
             if value is not None:
                 figures[name] = value
-        return {**figures, "judged": float(len(kept)), **_length(scorer, groups)}
+        return {**figures, "judged": float(len(judged)), **_length(scorer, groups)}
 
 
 def _at_ends(pair: Pair) -> Pair:
     """The same answers, read at their last token."""
     sides = []
     for own in (pair.chosen, pair.rejected):
-        newest: Merged = max(own, key=lambda one: one.calls[-1] if one.calls else -1)
+        newest: Merged = max(own, key=lambda sequence: sequence.calls[-1] if sequence.calls else -1)
         sides.append([marked(newest, [newest.targets[-1]])])
     return Pair(sides[0], sides[1], pair.task, pair.margin)
 
@@ -159,29 +147,29 @@ def _at_ends(pair: Pair) -> Pair:
 def _accuracy(scorer: Scorer, cut: Sequence[Part]) -> float:
     chosen, rejected = [], []
     for part in cut:
-        _, one, other = side_sums(scorer.head(target_states(scorer.network, part)), part)
-        chosen.append(one)
-        rejected.append(other)
+        _, winners, losers = side_sums(scorer.head(target_states(scorer.network, part)), part)
+        chosen.append(winners)
+        rejected.append(losers)
     return agreement(torch.cat(chosen), torch.cat(rejected))
 
 
 def _auc(scores: Tensor, good: Tensor) -> float | None:
     """Chance that a success scores above a failure; None without both."""
-    one, other = scores[good > 0.5], scores[good < 0.5]
-    if not len(one) or not len(other):
+    successes, failures = scores[good > 0.5], scores[good < 0.5]
+    if not len(successes) or not len(failures):
         return None
-    return agreement(one.repeat_interleave(len(other)), other.repeat(len(one)))
+    return agreement(successes.repeat_interleave(len(failures)), failures.repeat(len(successes)))
 
 
 def _length(scorer: Scorer, groups: Sequence[Group]) -> dict[str, float]:
     """Correlation of score and length in tokens, left out where either does not vary."""
     every = [trajectory for group in groups for trajectory in group.trajectories]
     ends = [scorer.ends(trajectory, 0) for trajectory in every]
-    kept = [(t, len(end[0].ids)) for t, end in zip(every, ends, strict=True) if end]
-    if len(kept) < 3:
+    lengths = [(t, len(end[0].ids)) for t, end in zip(every, ends, strict=True) if end]
+    if len(lengths) < 3:
         return {}
-    scores = [value or 0.0 for value in scorer.score([trajectory for trajectory, _ in kept])]
-    both = torch.tensor([scores, [float(length) for _, length in kept]])
+    scores = [value or 0.0 for value in scorer.score([trajectory for trajectory, _ in lengths])]
+    both = torch.tensor([scores, [float(length) for _, length in lengths]])
     if float(both.std(dim=1).min()) < 1e-6:
         return {}
     return {"length_correlation": float(torch.corrcoef(both)[0, 1])}

@@ -70,7 +70,7 @@ class RLHF:
         options: RLHFOptions | None = None,
     ) -> None:
         self.options = options or RLHFOptions()
-        self.stages: list[Optimizer] = [one for one in (clone, reward, reinforce) if one is not None]
+        self.stages: list[Optimizer] = [stage for stage in (clone, reward, reinforce) if stage is not None]
         self._make_reward = make_reward
         self._reward: tuple[str, ScoreMany] | None = None
 
@@ -84,10 +84,10 @@ class RLHF:
         stage, inner, rounds = self._where(context.state)
         optimizer = self.stages[stage]
         last = stage == len(self.stages) - 1
-        given: Sequence[Group] = groups
+        batch: Sequence[Group] = groups
         if last:
-            given = await self._sampled(optimizer, bundle, context, rounds)
-        update = await optimizer.step(bundle, given, replace(context, state=inner))
+            batch = await self._sampled(optimizer, bundle, context, rounds)
+        update = await optimizer.step(bundle, batch, replace(context, state=inner))
         over = update.done
         at, carried, count = (stage + 1, None, 0) if over and not last else (stage, update.state, rounds + 1)
         resumable = over or not isinstance(update.state, dict) or update.state.get("resumable", True)
@@ -128,13 +128,13 @@ class RLHF:
             self._reward = version.id, self._make_reward(version)
         todo = list(context.train)
         if len(todo) > options.tasks:
-            todo = [todo[(rounds * options.tasks + place) % len(todo)] for place in range(options.tasks)]
+            todo = [todo[(rounds * options.tasks + offset) % len(todo)] for offset in range(options.tasks)]
         groups = await context.rollout(bundle, todo, max(1, optimizer.group_size), seed=rounds)
         return [Group(group.task, self._scored(self._reward[1], group.trajectories)) for group in groups]
 
     def _scored(self, reward: ScoreMany, trajectories: Sequence[Trajectory]) -> list[Trajectory]:
-        limit, found = self.options.clip_reward, []
-        for trajectory, given in zip(trajectories, reward(trajectories), strict=True):
-            value = None if given.value is None else max(-limit, min(limit, given.value))
-            found.append(trajectory.scored(Score(self.options.score, value, given.reason, given.evaluator)))
-        return found
+        limit, clipped = self.options.clip_reward, []
+        for trajectory, score in zip(trajectories, reward(trajectories), strict=True):
+            value = None if score.value is None else max(-limit, min(limit, score.value))
+            clipped.append(trajectory.scored(Score(self.options.score, value, score.reason, score.evaluator)))
+        return clipped

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 from ..training.credit import Credited, credit
 from ..training.local import LocalModels
-from ..training.options.rounds import RLOOOptions as RLOOOptions
+from ..training.options import RLOOOptions as RLOOOptions
 from ..training.rounds import Rounds, Validate, divergences
 from ..types import Group
 
@@ -44,8 +44,8 @@ class RLOO(Rounds[RLOOOptions]):
         options = self.options
         penalties: dict[str, float] = {}
         if options.kl_coefficient and self._reference is not None:
-            found = divergences(groups, self._reference, options.part_tokens, options.temperature)
-            penalties = {id: options.kl_coefficient * one for id, one in found.items()}
+            divergence = divergences(groups, self._reference, options.part_tokens, options.temperature)
+            penalties = {id: options.kl_coefficient * nats for id, nats in divergence.items()}
         return credit(
             groups,
             score=options.score,

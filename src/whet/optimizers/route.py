@@ -21,9 +21,8 @@ from dataclasses import dataclass
 from statistics import NormalDist
 
 from ..errors import InputError, TrainingRefused
-from ..evolution.outcomes import value_of
 from ..heads import RouterTable, cell
-from ..loop import Context, Update
+from ..loop import Context, Update, value_of
 from ..types import Bundle, Group, Json, Task, Version, digest
 
 __all__ = ["Route", "RouteOptions", "RouterTable"]
@@ -118,24 +117,22 @@ class Route:
             gain, error = self._gain(rows, folds, by)
             if gain > 0.0 and gain > needed * error and (best is None or gain > best[0] + 1e-12):
                 best = (gain, error, gain / error if error else math.inf, by)
-        made = self._fit(rows, best[3] if best else ())
-        if best and all(arm == made.default for arm in made.table.values()):
-            best, made = None, self._fit(rows, ())
+        table = self._fit(rows, best[3] if best else ())
+        if best and all(arm == table.default for arm in table.table.values()):
+            best, table = None, self._fit(rows, ())
         old = bundle.get(self.options.resource)
         version = Version(
             resource=self.options.resource,
-            content=self._content(rows, made),
+            content=self._content(rows, table),
             kind="router",
             parent=old.id if old else None,
             meta={"optimizer": "route", "score": self.score, "seed": seed, "tasks": len(rows)},
         )
         if best:
-            reason = (
-                f"routing by {' and '.join(best[3])} gains {best[0]:+.3f} ± {best[1]:.3f} over {made.default}"
-            )
+            reason = f"routing by {' and '.join(best[3])} gains {best[0]:+.3f} ± {best[1]:.3f} over {table.default}"
         else:
             reason = (
-                f"routing adds nothing over {made.default!r}: none of {len(tables)} tables gains more than "
+                f"routing adds nothing over {table.default!r}: none of {len(tables)} tables gains more than "
                 f"{needed:.1f} standard errors on held-out groups"
             )
         metrics = {
@@ -143,7 +140,7 @@ class Route:
             "tables": float(len(tables)),
             "gain": best[0] if best else 0.0,
             "gain_error": best[1] if best else 0.0,
-            "cells": float(len(made.table)),
+            "cells": float(len(table.table)),
             "routed": float(bool(best)),
         }
         return Update(bundle=bundle.put(version), metrics=metrics, done=True, reason=reason)
@@ -160,14 +157,14 @@ class Route:
         rows = []
         for id, values in by_task.items():
             if len(values) > 1:
-                means = {arm: sum(each) / len(each) for arm, each in values.items()}
+                means = {arm: sum(scores) / len(scores) for arm, scores in values.items()}
                 task = tasks[id]
                 rows.append(_Row(dict(self.features(task)), task.group or task.id, means))
         return rows
 
     def _folds(self, rows: Sequence[_Row], seed: int) -> list[int]:
         groups = sorted({row.group for row in rows}, key=lambda group: digest([seed, group]))
-        fold = {group: place % self.options.folds for place, group in enumerate(groups)}
+        fold = {group: rank % self.options.folds for rank, group in enumerate(groups)}
         return [fold[row.group] for row in rows]
 
     def _candidates(self, rows: Sequence[_Row]) -> Iterator[tuple[str, ...]]:
@@ -212,11 +209,11 @@ class Route:
         sums: dict[str, float] = defaultdict(float)
         counted = 0
         for fold in sorted(set(folds)):
-            made = self._fit([row for row, own in zip(rows, folds, strict=True) if own != fold], by)
+            table = self._fit([row for row, own in zip(rows, folds, strict=True) if own != fold], by)
             for row, own in zip(rows, folds, strict=True):
-                arm = made.table.get(cell(row.features, by), made.default)
-                if own == fold and arm in row.values and made.default in row.values:
-                    sums[row.group] += row.values[arm] - row.values[made.default]
+                arm = table.table.get(cell(row.features, by), table.default)
+                if own == fold and arm in row.values and table.default in row.values:
+                    sums[row.group] += row.values[arm] - row.values[table.default]
                     counted += 1
         if len(sums) < 2:
             return 0.0, math.inf
@@ -225,12 +222,12 @@ class Route:
         variance = sum((value - share) ** 2 for value in sums.values()) * len(sums) / (len(sums) - 1)
         return total / counted, math.sqrt(variance) / counted
 
-    def _content(self, rows: Sequence[_Row], made: _Table) -> dict[str, Json]:
+    def _content(self, rows: Sequence[_Row], table: _Table) -> dict[str, Json]:
         n: dict[str, dict[str, int]] = {}
         rates: dict[str, dict[str, float]] = {}
         cells: dict[str, list[_Row]] = {"": list(rows)}
-        for row in rows if made.by else ():
-            cells.setdefault(cell(row.features, made.by), []).append(row)
+        for row in rows if table.by else ():
+            cells.setdefault(cell(row.features, table.by), []).append(row)
         for key in sorted(cells):
             for arm in self.arms:
                 mean = self._mean(cells[key], arm)
@@ -238,9 +235,9 @@ class Route:
                     rates.setdefault(key, {})[arm] = round(mean, 4)
                     n.setdefault(key, {})[arm] = sum(arm in row.values for row in cells[key])
         return {
-            "by": list(made.by),
-            "table": dict(made.table),
-            "default": made.default,
+            "by": list(table.by),
+            "table": dict(table.table),
+            "default": table.default,
             "arms": list(self.arms),
             "n": n,
             "rates": rates,

@@ -6,24 +6,22 @@ on action tokens only.  Each call starts from the weights in the Bundle; STaR,
 which starts from the base model every round, is `optimizers/star.py`.
 Differences: trajectories are deduplicated by their tokens, and one task can be
 capped, because easy tasks otherwise dominate.
-
-One `step` is the whole training: interrupted, it is run again from the same seed
-to the same weights.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..loop import Context, Update
-from ..training.cloning import choose, clone, learner_of, starting, succeeded
+from ..loop import Context
+from ..training.cloning import choose, clone, succeeded
+from ..training.epochs import Offline, learner_of
 from ..training.guards import Guard
 from ..training.local import LocalModels
-from ..training.options.records import SFTOptions as SFTOptions
-from ..types import Bundle, Group, Trajectory
+from ..training.options import SFTOptions as SFTOptions
+from ..types import Bundle, Group, Trajectory, Version
 
 
-class SFT:
+class SFT(Offline[SFTOptions]):
     """Cloning as an Optimizer.
 
     Args:
@@ -32,9 +30,6 @@ class SFT:
     """
 
     name = "sft"
-    group_size = 0
-    on_policy = False
-    ordered = False
 
     def __init__(
         self,
@@ -43,29 +38,20 @@ class SFT:
         models: LocalModels | None = None,
         guard: Guard | None = None,
     ) -> None:
-        self.options = options or SFTOptions()
-        self.models = models or LocalModels.shared()
+        super().__init__(options or SFTOptions(), models=models)
         self.guard = guard
 
-    async def step(self, bundle: Bundle, groups: Sequence[Group], context: Context) -> Update:
-        """Train to the end on these groups; `done` is always True.
-
-        Raises:
-            InputError: the Bundle has no weights under the resource's name.
-            TrainingRefused: nothing passes the filter, or nothing that passes has tokens.
-        """
+    async def _train(
+        self, start: Version, bundle: Bundle, groups: Sequence[Group], context: Context
+    ) -> tuple[Version, dict[str, float]]:
         options = self.options
-        start = starting(bundle, options.resource)
         chosen, figures = choose(groups, self._passes, options.per_task)
         learner = learner_of(self.models, start, options.optim)
         figures |= await clone(learner, chosen, options, context, guard=self.guard)
-        version = learner.checkpoint(
-            options.resource, context.folder, start.id, {"method": self.name, "seed": options.seed}
-        )
-        return Update(bundle=bundle.put(version), metrics=figures, done=True, reason="trained to the end")
+        return self._checkpoint(learner, start, context), figures
 
     def _passes(self, trajectory: Trajectory) -> bool | None:
-        """Whether the filter keeps it; None if nothing has judged it."""
+        """True if the filter keeps it; None if nothing has judged it."""
         options = self.options
         good = succeeded(trajectory, options.score, options.threshold)
         if good is None:

@@ -14,29 +14,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import msgspec
-
 from ..errors import TrainingRefused
-from ..loop import Context, Update
-from ..training.cloning import (
-    Chosen,
-    FromBase,
-    choose,
-    clone,
-    joined,
-    learner_of,
-    read_kept,
-    resumed,
-    starting,
-    succeeded,
-    write_kept,
-)
+from ..training.cloning import Chosen, FromBase, choose, joined, succeeded
 from ..training.local import LocalModels
-from ..training.options.records import STaROptions as STaROptions
-from ..types import Bundle, Group, Json, Trajectory, Version
+from ..training.options import STaROptions as STaROptions
+from ..types import Group, Trajectory
 
 
-class STaR:
+class STaR(FromBase[STaROptions]):
     """STaR as an Optimizer; one `step` is one round, training included.
 
     Args:
@@ -44,60 +29,32 @@ class STaR:
     """
 
     name = "star"
-    on_policy = True
-    ordered = False
 
     def __init__(self, options: STaROptions | None = None, *, models: LocalModels | None = None) -> None:
-        self.options = options or STaROptions()
-        self.models = models or LocalModels.shared()
-        self.group_size = self.options.group_size
+        super().__init__(options or STaROptions(), models=models)
+        self.accumulates = self.options.accumulate
 
-    async def step(self, bundle: Bundle, groups: Sequence[Group], context: Context) -> Update:
-        """Clone the successes among these groups, from the base.
-
-        Raises:
-            InputError: the Bundle has no weights, or the state is another method's.
-            TrainingRefused: nothing succeeded yet.
-        """
+    def _chosen(
+        self, groups: Sequence[Group], before: Sequence[Chosen]
+    ) -> tuple[list[Chosen], dict[str, float]]:
         options = self.options
-        version = starting(bundle, options.resource)
-        run = resumed(context.state, FromBase(base=msgspec.to_builtins(version)), self.name)
-        base = msgspec.convert(run.base, Version)
-        chosen, figures = self._chosen(groups)
-        if options.accumulate:
-            chosen = joined(read_kept(context.folder, run.file), chosen)
+        verdicts = [succeeded(t, options.score, options.threshold) for g in groups for t in g.trajectories]
+        judged = [good for good in verdicts if good is not None]
+        figures = {"success": sum(judged) / len(judged)} if judged else {}
+        chosen: list[Chosen] = []
+        try:
+            chosen, left_out = choose(groups, self._passes, options.per_task)
+            figures = left_out | figures
+        except TrainingRefused:  # earlier rounds may have something to clone
+            pass
+        if self.accumulates:
+            chosen = joined(before, chosen)
         if not chosen:
             raise TrainingRefused(
-                f"none of {sum(len(g.trajectories) for g in groups)} trajectories succeeded: there is nothing "
+                f"none of {len(verdicts)} trajectories succeeded: there is nothing "
                 "to clone. Sample more of each task, begin with easier tasks, or clone another agent first."
             )
-        learner = learner_of(self.models, base, options.optim)
-        figures |= await clone(learner, chosen, options, context)
-        meta: dict[str, Json] = {"method": self.name, "seed": options.seed, "round": run.round}
-        made = learner.checkpoint(options.resource, context.folder, version.id, meta)
-        run.round += 1
-        if options.accumulate:
-            run.file = write_kept(context.folder, chosen)
-        done = run.round >= options.steps
-        return Update(
-            bundle=bundle.put(made),
-            state=msgspec.to_builtins(run),
-            metrics=figures,
-            done=done,
-            reason=f"all {options.steps} rounds done" if done else "",
-        )
-
-    def _chosen(self, groups: Sequence[Group]) -> tuple[list[Chosen], dict[str, float]]:
-        every = [
-            succeeded(t, self.options.score, self.options.threshold) for g in groups for t in g.trajectories
-        ]
-        known = [good for good in every if good is not None]
-        rate = {"success": sum(known) / len(known)} if known else {}
-        try:
-            chosen, left = choose(groups, self._passes, self.options.per_task)
-        except TrainingRefused:
-            chosen, left = [], {}
-        return chosen, left | rate
+        return chosen, figures
 
     def _passes(self, trajectory: Trajectory) -> bool | None:
         good = succeeded(trajectory, self.options.score, self.options.threshold)

@@ -35,17 +35,16 @@ from ..training.cloning import (
     joined,
     read_kept,
     resumed,
-    starting,
     succeeded,
     write_kept,
 )
 from ..training.credit import reward_of
-from ..training.epochs import epochs
-from ..training.learner import Learner, chosen_logprobs
+from ..training.epochs import epochs, learner_of, starting
+from ..training.learner import Learner, chosen_logprobs, unit_logprobs
 from ..training.local import LocalModels
 from ..training.losses import discounted
 from ..training.network import Network, target_states
-from ..training.options.records import WebRLOptions as WebRLOptions
+from ..training.options import WebRLOptions as WebRLOptions
 from ..training.scorer import Scorer, new_scorer
 from ..types import Bundle, Group, Json, Trajectory
 
@@ -78,11 +77,7 @@ class WebRL:
         state = resumed(context.state, Kept(), self.name)
         critic = new_scorer(self.models.decoder(start))
         steps, figures = await self._phase(critic, groups, context)
-        actor = Learner(
-            self.models.decoder(start),
-            options.optim,
-            policy_version=int(start.meta.get("policy_version", 0)),
-        )
+        actor = learner_of(self.models, start, options.optim)
         reference = self.models.decoder(start)
         before = read_kept(context.folder, state.file)
         replayed = self._replayed(before, reference, len(groups) * options.group_size)
@@ -104,20 +99,20 @@ class WebRL:
     ) -> tuple[list[Merged], dict[str, float]]:
         """The critic trained, and this phase's calls, each with its advantage on its tokens."""
         options = self.options
-        kept = [
+        judged = [
             (t, reward)
             for group in groups
             for t in group.trajectories
             if (reward := reward_of(t, options.score)) is not None and critic.steps(t, 0)
         ]
-        if not kept:
+        if not judged:
             raise TrainingRefused(f"none of {len(groups)} groups has a trajectory with a reward and tokens")
-        rewards = [step_rewards(t, reward, given=options.score is None) for t, reward in kept]
-        places = [_befores(t, unit) for unit, (t, _) in enumerate(kept)]
-        wanted = [discounted(own, options.gamma) for own in rewards]
+        rewards = [step_rewards(t, reward, given=options.score is None) for t, reward in judged]
+        places = [_befores(t, unit) for unit, (t, _) in enumerate(judged)]
+        returns = [discounted(own, options.gamma) for own in rewards]
         for unit, own in enumerate(places):
             for mark in own:
-                mark.extra["return"] = [min(1.0, max(0.0, wanted[unit][int(s)])) for s in mark.extra["step"]]
+                mark.extra["return"] = [min(1.0, max(0.0, returns[unit][int(s)])) for s in mark.extra["step"]]
 
         def objective(part: Part, count: int) -> Tensor:
             values = critic.head(target_states(critic.network, part))
@@ -135,17 +130,17 @@ class WebRL:
         )
         figures = {
             "critic_loss": measured["loss"],
-            "reward": sum(reward for _, reward in kept) / len(kept),
-            "trajectories": float(len(kept)),
+            "reward": sum(reward for _, reward in judged) / len(judged),
+            "trajectories": float(len(judged)),
         }
-        known = [good for t, _ in kept if (good := succeeded(t)) is not None]
-        figures |= {"success": sum(known) / len(known)} if known else {}
+        verdicts = [good for t, _ in judged if (good := succeeded(t)) is not None]
+        figures |= {"success": sum(verdicts) / len(verdicts)} if verdicts else {}
         steps = []
         values = _values(critic, places, options.part_tokens)
-        for unit, (trajectory, _) in enumerate(kept):
-            found = self._advantages(rewards[unit], values[unit])
+        for unit, (trajectory, _) in enumerate(judged):
+            advantages = self._advantages(rewards[unit], values[unit])
             for sequence in merge(trajectory, unit)[0]:
-                sequence.advantages = [found.get(call, 0.0) for call in sequence.calls]
+                sequence.advantages = [advantages.get(call, 0.0) for call in sequence.calls]
                 steps.append(sequence)
         return steps, figures
 
@@ -153,29 +148,26 @@ class WebRL:
         """A = λ (r_t + V' − V) + (1 − λ)(r_T − V) of each call; what is beyond the last is worth 0."""
         options, calls = self.options, sorted(values)
         outcome = sum(rewards)
-        found = {}
-        for place, call in enumerate(calls):
-            following = calls[place + 1] if place + 1 < len(calls) else None
+        advantages = {}
+        for position, call in enumerate(calls):
+            following = calls[position + 1] if position + 1 < len(calls) else None
             earned = sum(rewards[call : following if following is not None else len(rewards)])
             ahead = 0.0 if following is None else values[following]
             one_step = earned + ahead - values[call]
             advantage = options.lam * one_step + (1 - options.lam) * (outcome - values[call])
-            found[call] = advantage - (0.05 * place if options.loss == "released" else 0.0)
-        return found
+            advantages[call] = advantage - (0.05 * position if options.loss == "released" else 0.0)
+        return advantages
 
     async def _regress(
         self, actor: Learner, reference: Network, steps: Sequence[Merged], context: Context
     ) -> dict[str, float]:
         """The actor's update over calls."""
         options = self.options
-        calls = [one for sequence in steps for one in _by_call(sequence)]
-        for number, one in enumerate(calls):
-            one.unit = number
-        there = torch.zeros(len(calls))
-        with torch.no_grad():
-            for part in parts(calls, options.part_tokens):
-                there.index_add_(0, part.units, chosen_logprobs(reference, part))
-        advantages = torch.tensor([one.advantages[0] for one in calls])
+        calls = [call for sequence in steps for call in _by_call(sequence)]
+        for number, call in enumerate(calls):
+            call.unit = number
+        there = unit_logprobs(reference, calls, len(calls), options.part_tokens)
+        advantages = torch.tensor([call.advantages[0] for call in calls])
 
         def objective(part: Part, count: int) -> Tensor:
             units, places = torch.unique(part.units, return_inverse=True)
@@ -202,9 +194,9 @@ class WebRL:
             likely(actor, [s for _, (s, _) in before], self.options.part_tokens), before, strict=True
         )
         inside = sorted(
-            ((p, n, one) for n, (p, one) in enumerate(scored) if low < p <= high), key=lambda x: x[:2]
+            ((p, n, earlier) for n, (p, earlier) in enumerate(scored) if low < p <= high), key=lambda x: x[:2]
         )
-        return [one for _, _, one in inside[:room]]
+        return [earlier for _, _, earlier in inside[:room]]
 
     def _remember(self, before: Sequence[Chosen], groups: Sequence[Group], context: Context) -> str:
         try:
@@ -215,18 +207,15 @@ class WebRL:
         return write_kept(context.folder, everything) if everything else ""
 
 
-@torch.no_grad()
 def likely(network: Network, trajectories: Sequence[Sequence[Merged]], part_tokens: int) -> list[float]:
     """exp(mean log-probability) of the chosen tokens of each trajectory under a network."""
     every = [
-        Merged(unit, one.ids, one.targets, one.logprobs)
+        Merged(unit, sequence.ids, sequence.targets, sequence.logprobs)
         for unit, own in enumerate(trajectories)
-        for one in own
+        for sequence in own
     ]
-    sums, counts = torch.zeros(len(trajectories)), torch.zeros(len(trajectories))
-    for part in parts(every, part_tokens):
-        sums.index_add_(0, part.units, chosen_logprobs(network, part))
-        counts.index_add_(0, part.units, torch.ones(len(part.units)))
+    counts = torch.tensor([float(sum(len(sequence.targets) for sequence in own)) for own in trajectories])
+    sums = unit_logprobs(network, every, len(trajectories), part_tokens)
     means: list[float] = (sums / counts.clamp(min=1)).exp().tolist()
     return means
 
@@ -240,46 +229,46 @@ def phase_loss(log_ratio: Tensor, advantage: Tensor, options: WebRLOptions) -> T
     if options.loss == "paper":
         return (options.beta * log_ratio - advantage).square()
     # The released code: thresholded to +1 and −0.6, and of those the negative ones are masked.
-    kept = (advantage > 0).float()
+    positive = (advantage > 0).float()
     target = torch.where(advantage > 0, 1.0, -0.6)
     beta = torch.where(target > 0, 1.0, 5.0)
     cap = (target / log_ratio.detach().abs().clamp(min=1e-6)).abs()
     beta = torch.minimum(beta, cap)
-    return kept * F.smooth_l1_loss(beta * log_ratio, target, reduction="none")
+    return positive * F.smooth_l1_loss(beta * log_ratio, target, reduction="none")
 
 
 def _befores(trajectory: Trajectory, unit: int) -> list[Merged]:
     """The places where each call begins: what is to be expected before it is made."""
-    found = []
+    marks = []
     for sequence in merge(trajectory, unit)[0]:
         first: dict[int, int] = {}
-        for call, place in zip(sequence.calls, sequence.targets, strict=True):
-            first.setdefault(call, place)
+        for call, position in zip(sequence.calls, sequence.targets, strict=True):
+            first.setdefault(call, position)
         if first:
-            before = [place - 1 for place in first.values()]
-            found.append(marked(sequence, before, step=[float(call) for call in first]))
-    return found
+            before = [position - 1 for position in first.values()]
+            marks.append(marked(sequence, before, step=[float(call) for call in first]))
+    return marks
 
 
 @torch.no_grad()
 def _values(critic: Scorer, places: Sequence[Sequence[Merged]], part_tokens: int) -> list[dict[int, float]]:
     """For each trajectory, call → chance of success before it."""
-    found: list[dict[int, float]] = [{} for _ in places]
+    values_of: list[dict[int, float]] = [{} for _ in places]
     for part in parts([mark for own in places for mark in own], part_tokens):
         values = torch.sigmoid(critic.head(target_states(critic.network, part)))
         for unit, step, value in zip(part.units, part.extra["step"], values, strict=True):
-            found[int(unit)][int(step)] = float(value)
-    return found
+            values_of[int(unit)][int(step)] = float(value)
+    return values_of
 
 
 def _by_call(sequence: Merged) -> list[Merged]:
     """One sequence for each call, ending where the call does."""
     calls = sequence.calls or [0] * len(sequence.targets)
-    found = []
+    sequences = []
     for call in dict.fromkeys(calls):
-        own = [n for n, one in enumerate(calls) if one == call]
+        own = [n for n, other_call in enumerate(calls) if other_call == call]
         targets = [sequence.targets[n] for n in own]
-        found.append(
+        sequences.append(
             Merged(
                 0,
                 sequence.ids[: targets[-1] + 1],
@@ -288,13 +277,15 @@ def _by_call(sequence: Merged) -> list[Merged]:
                 [sequence.advantages[n] for n in own],
             )
         )
-    return found
+    return sequences
 
 
 def _as_steps(replayed: Sequence[Chosen]) -> list[Merged]:
     """Replayed successes with the advantage of a success that was not expected."""
-    found = []
+    steps = []
     for _, (sequences, _) in replayed:
-        for one in sequences:
-            found.append(Merged(0, one.ids, one.targets, one.logprobs, [0.5] * len(one.targets)))
-    return found
+        for sequence in sequences:
+            steps.append(
+                Merged(0, sequence.ids, sequence.targets, sequence.logprobs, [0.5] * len(sequence.targets))
+            )
+    return steps

@@ -1,4 +1,4 @@
-"""What a reward is, and `score`, the one place where rewards are run.
+"""The type of a reward, and `score`, the one place where rewards are run.
 
 A reward may answer with a number, a bool, a Score, or None where it cannot judge.  Whatever
 goes wrong inside it becomes a Score of None with the reason: a broken reward must not look
@@ -22,7 +22,7 @@ from ..errors import InputError
 from ..types import Fault, Outcome, Score, Trajectory
 
 Judgement = float | bool | Score | None
-"""What a reward answers; None means that it cannot judge this trajectory."""
+"""The answer of a reward; None means that it cannot judge this trajectory."""
 
 Reward = Callable[[Trajectory], Judgement | Awaitable[Judgement]]
 """A named function from Trajectory to Judgement, plain or async."""
@@ -80,21 +80,21 @@ def name_of(reward: Reward) -> str:
 
 def version_of(reward: Reward) -> str:
     """The reward's version: its `version`, or a hash of its source, or "" where there is none to read."""
-    given = getattr(reward, "version", "")
-    if given:
-        return str(given)
+    declared = getattr(reward, "version", "")
+    if declared:
+        return str(declared)
     try:
-        known = _versions.get(reward)
-        if known is None:
+        version = _versions.get(reward)
+        if version is None:
             source = inspect.getsource(reward)
-            known = _versions[reward] = hashlib.sha256(source.encode()).hexdigest()[:12]
+            version = _versions[reward] = hashlib.sha256(source.encode()).hexdigest()[:12]
     except (TypeError, OSError):
         return ""
-    return known
+    return version
 
 
 def is_async(reward: Reward) -> bool:
-    """Whether the reward has to be awaited: an `async def`, an object whose call is one, or a
+    """True if the reward has to be awaited: an `async def`, an object whose call is one, or a
     compound of such (which says so in its `is_async`)."""
     if type(reward) is FunctionType and not reward.__dict__:  # the common case, asked of every episode
         return bool(reward.__code__.co_flags & CO_COROUTINE)
@@ -108,7 +108,7 @@ def score(reward: Reward, trajectory: Trajectory) -> Score:
     """Run a plain reward on a trajectory.
 
     Never raises for what the reward does.  An exception, a number that is not finite, or something
-    that is no number gives a Score of None whose reason begins with "reward:".  A trajectory that
+    that is not a number gives a Score of None whose reason begins with "reward:".  A trajectory that
     ended in an infrastructure error is not shown to the reward at all: its Score is None.
 
     Raises:
@@ -125,7 +125,7 @@ def score(reward: Reward, trajectory: Trajectory) -> Score:
     except Exception as error:
         return _failed(reward, f"{type(error).__name__}: {error}")
     if isinstance(value, Coroutine):
-        value.close()
+        value.close()  # else Python warns that it was never awaited
         return _failed(reward, "returned a coroutine; declare it with `async def`")
     return _as_score(value, reward)
 
@@ -148,8 +148,8 @@ def _masked(reward: Reward) -> Score:
     return Score(name_of(reward), None, why, version_of(reward))
 
 
-def _failed(reward: Reward, what: str) -> Score:
-    return Score(name_of(reward), None, f"{Fault.REWARD}: {what}", version_of(reward))
+def _failed(reward: Reward, reason: str) -> Score:
+    return Score(name_of(reward), None, f"{Fault.REWARD}: {reason}", version_of(reward))
 
 
 def _as_score(value: Any, reward: Reward) -> Score:

@@ -15,7 +15,6 @@ from dataclasses import replace
 from ..errors import ContractError, InputError
 from ..types import Failure, Fault, Json, Outcome, Score, Trajectory
 from .base import Reward, ascore, is_async, name_of
-from .rules import output_text
 
 
 def _answering(good: Trajectory, output: Json) -> Trajectory:
@@ -46,14 +45,14 @@ def crashed(good: Trajectory) -> Trajectory:
 def stuffed(good: Trajectory) -> Trajectory:
     """Every word that could earn something: the question's, the answer's, and words of success."""
     words = (
-        f"{good.task.instruction} {output_text(good)} {good.task.answer or ''} correct done success".split()
+        f"{good.task.instruction} {good.output_text} {good.task.answer or ''} correct done success".split()
     )
     return _answering(good, " ".join([*sorted(words), *sorted(words)]))
 
 
 def mutated(good: Trajectory) -> Trajectory:
     """The good answer with each digit raised by one, or read backwards if it has none."""
-    text = output_text(good)
+    text = good.output_text
     turned = text.translate({ord(str(digit)): str((digit + 1) % 10) for digit in range(10)})
     return _answering(good, text[::-1] if turned == text else turned)
 
@@ -114,7 +113,7 @@ async def acheck_reward(
     for run, value in scores:
         for name, attack in ATTACKS.items():
             attacked = attack(run)
-            if name not in skip and output_text(attacked) != output_text(run):
+            if name not in skip and attacked.output_text != run.output_text:
                 await _ranked(reward, run, value, attacked, f"the {name} answer")
         await _without_answer(reward, run, value)
     for worse in bad:
@@ -122,18 +121,18 @@ async def acheck_reward(
         for run, value in same or scores:
             await _ranked(reward, run, value, worse, f"bad run {worse.id}")
     for run in unjudgeable:
-        found = await _score(reward, run, f"unjudgeable run {run.id}")
-        if found.value is not None:
-            raise _violation(reward, f"gives {found.value:g} to unjudgeable run {run.id}; it must give None")
+        score = await _score(reward, run, f"unjudgeable run {run.id}")
+        if score.value is not None:
+            raise _violation(reward, f"gives {score.value:g} to unjudgeable run {run.id}; it must give None")
 
 
-async def _ranked(reward: Reward, run: Trajectory, value: float, worse: Trajectory, what: str) -> None:
-    below = await _value(reward, worse, what)
+async def _ranked(reward: Reward, run: Trajectory, value: float, worse: Trajectory, name: str) -> None:
+    below = await _value(reward, worse, name)
     if not below < value:
-        shown = output_text(worse)
+        shown = worse.output_text
         raise _violation(
             reward,
-            f"gives {below:g} to {what} {shown[:120]!r} and {value:g} to the good run {run.id}; "
+            f"gives {below:g} to {name} {shown[:120]!r} and {value:g} to the good run {run.id}; "
             "the good one must be higher",
         )
 
@@ -142,39 +141,38 @@ async def _without_answer(reward: Reward, run: Trajectory, value: float) -> None
     if run.task.answer is None:
         return
     blind = replace(run, task=replace(run.task, answer=None))
-    found = await _score(reward, blind, "a run whose task has no answer")
-    if found.value is not None and found.value != value:
+    score = await _score(reward, blind, "a run whose task has no answer")
+    if score.value is not None and score.value != value:
         raise _violation(
-            reward,
-            f"gives {found.value:g} where the task has no answer to judge by; it must give None",
+            reward, f"gives {score.value:g} where the task has no answer to judge by; it must give None"
         )
 
 
-async def _value(reward: Reward, run: Trajectory, what: str) -> float:
-    found = await _score(reward, run, what)
-    if found.value is None:
-        raise _violation(reward, f"gives None to {what} ({run.id}): {found.reason}")
-    return found.value
+async def _value(reward: Reward, run: Trajectory, name: str) -> float:
+    score = await _score(reward, run, name)
+    if score.value is None:
+        raise _violation(reward, f"gives None to {name} ({run.id}): {score.reason}")
+    return score.value
 
 
-async def _score(reward: Reward, run: Trajectory, what: str) -> Score:
+async def _score(reward: Reward, run: Trajectory, name: str) -> Score:
     before = copy.deepcopy(run)
-    found = await ascore(reward, run)
+    first = await ascore(reward, run)
     if run != before:
-        raise _violation(reward, f"changes the trajectory it judges ({what})")
-    if found.value is None and found.reason.startswith(f"{Fault.REWARD}:"):
-        raise _violation(reward, f"fails on {what} ({run.id}): {found.reason}")
+        raise _violation(reward, f"changes the trajectory it judges ({name})")
+    if first.value is None and first.reason.startswith(f"{Fault.REWARD}:"):
+        raise _violation(reward, f"fails on {name} ({run.id}): {first.reason}")
     for _ in range(2):
         again = await ascore(reward, run)
-        if again.value != found.value:
+        if again.value != first.value:
             raise _violation(
-                reward, f"gives {found.value} and then {again.value} to {what}; it must not vary"
+                reward, f"gives {first.value} and then {again.value} to {name}; it must not vary"
             )
-    return found
+    return first
 
 
-def _violation(reward: Reward, what: str) -> ContractError:
-    return ContractError(f"Reward {name_of(reward)!r} {what}.")
+def _violation(reward: Reward, complaint: str) -> ContractError:
+    return ContractError(f"Reward {name_of(reward)!r} {complaint}.")
 
 
 def check_bands(bands: Mapping[str, tuple[float, float]]) -> None:

@@ -95,9 +95,9 @@ def resolve_checker(name: str, allowed: Mapping[str, Callable[..., Any]]) -> Cal
     if kind != "python" or not function:
         raise InputError(f"success_checker {name!r} is not of the form 'python:function'")
     if function not in allowed:
-        known = ", ".join(sorted(allowed)) or "none"
+        names = ", ".join(sorted(allowed)) or "none"
         raise NotFoundError(
-            f"success_checker {function!r} is not among the allowed functions ({known}). "
+            f"success_checker {function!r} is not among the allowed functions ({names}). "
             f"Allow it with whet.reward.checked({{{function!r}: the_function}})."
         )
     return allowed[function]

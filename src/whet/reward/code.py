@@ -19,7 +19,7 @@ _FENCE = re.compile(r"```(?:python|py)?[ \t]*\n(.*?)```", re.DOTALL)
 
 
 class _Cases(msgspec.Struct):
-    """What `Task.answer` has to be."""
+    """The form of `Task.answer`."""
 
     function: str
     cases: list[tuple[list[Json], Json]]
@@ -53,11 +53,11 @@ class Passes:
         if not hidden.cases:
             return self._score(None, "the task's answer holds no cases")
         source, right, wrong = program_in(trajectory.output), 0, ""
-        for arguments, wanted in hidden.cases:
+        for arguments, expected in hidden.cases:
             result = await self._pool.call(source, hidden.function, arguments)
             if result.failure is not None and result.failure.fault is Fault.SANDBOX:
                 return self._score(None, f"the sandbox failed: {result.failure.message}")
-            if result.ok and exact(result.value, wanted):
+            if result.ok and exact(result.value, expected):
                 right += 1
             elif not wrong:
                 # The reason may reach the learner: it says what went wrong, and not what was wanted.

@@ -107,26 +107,27 @@ class Compound:
         return self._whole([score(part, trajectory) for part in self.parts])
 
     async def _ask(self, trajectory: Trajectory) -> Score:
-        found: list[Score] = []
+        scores: list[Score] = []
         for part in self.parts:
-            found.append(await ascore(part, trajectory))
+            scores.append(await ascore(part, trajectory))
             # Stop here: a later part may be a judge that has to be paid.
-            if self._missing(part, found[-1]):
+            if self._missing(part, scores[-1]):
                 break
-        return self._whole(found)
+        return self._whole(scores)
 
-    def _missing(self, part: Reward, found: Score) -> bool:
-        return found.value is None and name_of(part) not in self.optional
+    def _missing(self, part: Reward, score: Score) -> bool:
+        return score.value is None and name_of(part) not in self.optional
 
-    def _whole(self, found: list[Score]) -> Score:
+    def _whole(self, scores: list[Score]) -> Score:
         present: list[tuple[float, float]] = []
         shown: list[str] = []
-        for (part, weight), one in zip(self.parts.items(), found, strict=False):
-            if self._missing(part, one):
-                return self._score(None, f"part {name_of(part)!r} is missing: {one.reason}")
-            if one.value is not None:
-                present.append((one.value, weight))
-                shown.append(f"{name_of(part)}={one.value:g}*{weight:g}")
+        # `_ask` stops at the first part that is missing, so there may be fewer scores than parts.
+        for (part, weight), part_score in zip(self.parts.items(), scores, strict=False):
+            if self._missing(part, part_score):
+                return self._score(None, f"part {name_of(part)!r} is missing: {part_score.reason}")
+            if part_score.value is not None:
+                present.append((part_score.value, weight))
+                shown.append(f"{name_of(part)}={part_score.value:g}*{weight:g}")
         if not present:
             return self._score(None, "every part is missing")
         try:

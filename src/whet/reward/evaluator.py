@@ -98,7 +98,7 @@ def prepared(row):
 
 @dataclass(frozen=True, slots=True)
 class Evaluator:
-    """What is put through proof.
+    """An evaluator as text, to be proven.
 
     Args:
         name: what tables call it.
@@ -117,11 +117,13 @@ class Evaluator:
     @property
     def version(self) -> str:
         """A hash of all its text: an edit is another version, and has to be proven again."""
-        whole = hashlib.sha256()
+        text_hash = hashlib.sha256()
         for name in sorted(self.files):
             content = self.files[name]
-            whole.update(name.encode() + b"\0" + (content.encode() if isinstance(content, str) else content))
-        return whole.hexdigest()[:12]
+            text_hash.update(
+                name.encode() + b"\0" + (content.encode() if isinstance(content, str) else content)
+            )
+        return text_hash.hexdigest()[:12]
 
     @property
     def staged(self) -> dict[str, str | bytes]:
@@ -129,22 +131,22 @@ class Evaluator:
         prepared = _AS_TRAJECTORY if self.kind == "trajectory" else _AS_GIVEN
         return {**self.files, "adapter.py": f"FUNCTION = {self.function!r}\n{_ADAPTER}{prepared}"}
 
-    def arguments(self, given: Json, output: Json, expected: Json) -> list[Json]:
-        """What it is called with, in the order of its parameters."""
-        row = {"input": given, "output": output, "expected": None if expected is UNSET else expected}
+    def arguments(self, input: Json, output: Json, expected: Json) -> list[Json]:
+        """The arguments of a call, in the order of its parameters."""
+        row = {"input": input, "output": output, "expected": None if expected is UNSET else expected}
         return [row] if self.kind == "trajectory" else [row[role] for role in self.roles]
 
 
-def from_source(source: str, name: str = "evaluator", *, function: str = "") -> Evaluator:
+def from_source(source: str, name: str = "evaluator") -> Evaluator:
     """An evaluator given as text.
 
     Raises:
         InputError: it is no Python, or none of its functions looks like an evaluator.
     """
-    return _made(name, {"evaluator.py": source}, source, function)
+    return _evaluator_in(name, {"evaluator.py": source}, source, "")
 
 
-def load(spec: str, *, folder: Path | None = None) -> Evaluator:
+def load(spec: str) -> Evaluator:
     """An evaluator named on the command line: `file.py`, `file.py:function` or `module:function`.
 
     Files beside it that its text names are staged with it.
@@ -156,11 +158,11 @@ def load(spec: str, *, folder: Path | None = None) -> Evaluator:
     where, _, function = spec.rpartition(":") if ":" in spec else (spec, "", "")
     path = Path(where)
     if not path.is_file():
-        path = _module(where, folder or Path.cwd())
+        path = _module(where)
     source = _source(path)
     files: dict[str, str | bytes] = {"evaluator.py": source, **dict(_beside(path, source))}
     name = path.stem if path.stem != "evaluator" else path.resolve().parent.name or path.stem
-    return _made(name, files, source, function)
+    return _evaluator_in(name, files, source, function)
 
 
 def program_text(spec: str) -> str:
@@ -172,7 +174,7 @@ def program_text(spec: str) -> str:
     """
     where = spec.rpartition(":")[0] or spec
     path = Path(where)
-    return _source(path if path.is_file() else _module(where, Path.cwd()))
+    return _source(path if path.is_file() else _module(where))
 
 
 def _source(path: Path) -> str:
@@ -182,11 +184,12 @@ def _source(path: Path) -> str:
         raise InputError(f"{path} is no Python source: {error}") from error
 
 
-def _module(name: str, folder: Path) -> Path:
+def _module(name: str) -> Path:
     """The file of a dotted module, found without importing the packages above it."""
+    # find_spec would import, and so run, the packages above it.
     relative = Path(*name.split("."))
-    for place in (folder, *(Path(one) for one in sys.path if one)):
-        for candidate in (place / relative.with_suffix(".py"), place / relative / "__init__.py"):
+    for root in (Path.cwd(), *(Path(path) for path in sys.path if path)):
+        for candidate in (root / relative.with_suffix(".py"), root / relative / "__init__.py"):
             if relative.suffix == "" and candidate.is_file():
                 return candidate
     raise NotFoundError(
@@ -204,10 +207,10 @@ def _beside(path: Path, source: str) -> Iterator[tuple[str, bytes]]:
             words.add(node.module.partition(".")[0] + ".py")
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
             words.add(node.value)
-    for other in sorted(path.parent.iterdir()):
-        named = other.name in words and other != path and other.name != "adapter.py"
-        if named and other.is_file() and other.stat().st_size <= 4 << 20:
-            yield other.name, other.read_bytes()
+    for neighbour in sorted(path.parent.iterdir()):
+        named = neighbour.name in words and neighbour != path and neighbour.name != "adapter.py"
+        if named and neighbour.is_file() and neighbour.stat().st_size <= 4 << 20:
+            yield neighbour.name, neighbour.read_bytes()
 
 
 def _parsed(source: str, name: str) -> ast.Module:
@@ -217,23 +220,23 @@ def _parsed(source: str, name: str) -> ast.Module:
         raise InputError(f"{name} is no Python that can be read: {error}") from error
 
 
-def _made(name: str, files: Mapping[str, str | bytes], source: str, function: str) -> Evaluator:
+def _evaluator_in(name: str, files: Mapping[str, str | bytes], source: str, function: str) -> Evaluator:
     tree = _parsed(source, name)
     defined = [node for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
-    found = [node for node in defined if node.name == function] if function else list(_likely(defined))
-    if not found:
-        wanted = (
+    matching = [node for node in defined if node.name == function] if function else list(_likely(defined))
+    if not matching:
+        sought = (
             f"function {function!r}"
             if function
             else "function named evaluate (or score, judge, grade, reward)"
         )
-        known = ", ".join(node.name for node in defined) or "none"
-        raise InputError(f"{name} has no {wanted}; it defines: {known}. Name one as {name}.py:function")
-    arguments = found[0].args
+        names = ", ".join(node.name for node in defined) or "none"
+        raise InputError(f"{name} has no {sought}; it defines: {names}. Name one as {name}.py:function")
+    arguments = matching[0].args
     named = [*arguments.posonlyargs, *arguments.args]
-    required = [one.arg for one in named[: len(named) - len(arguments.defaults)]]
-    kind, roles = _roles(required, [one.arg for one in named], name)
-    return Evaluator(name, dict(files), found[0].name, kind, roles)
+    required = [parameter.arg for parameter in named[: len(named) - len(arguments.defaults)]]
+    kind, roles = _roles(required, [parameter.arg for parameter in named], name)
+    return Evaluator(name, dict(files), matching[0].name, kind, roles)
 
 
 def _likely(
@@ -259,17 +262,17 @@ def _roles(required: Sequence[str], every: Sequence[str], name: str) -> tuple[Ki
         return "program", ()
     if first == "trajectory" and len(required) <= 1:
         return "trajectory", ()
-    wanted = list(required)
+    parameters = list(required)
     # An optional parameter with a telling name is used too: expected=None is still what was expected.
-    for one in every[len(required) :]:
-        if _role(one) not in ("input", "output", "expected"):
+    for parameter in every[len(required) :]:
+        if _role(parameter) not in ("input", "output", "expected"):
             break
-        wanted.append(one)
-    roles = tuple(_role(one) for one in wanted)
+        parameters.append(parameter)
+    roles = tuple(_role(parameter) for parameter in parameters)
     if "output" in roles and len(set(roles)) == len(roles) and "" not in roles:
         return "answer", roles
-    if len(wanted) in _BY_POSITION:
-        return "answer", _BY_POSITION[len(wanted)]
+    if len(parameters) in _BY_POSITION:
+        return "answer", _BY_POSITION[len(parameters)]
     raise InputError(
         f"{name} takes ({', '.join(every)}), which says neither what is judged nor what was expected; name its "
         "parameters output, expected and input, or take one program_path"

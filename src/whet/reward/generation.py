@@ -13,17 +13,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
-from msgspec import UNSET
 
 from ..errors import InputError
 from ..models import Model
-from ..sandbox import Sandbox
-from ..types import canonical
+from ..types import Task, canonical
 from . import templates
 from .evaluator import Evaluator, from_source
 from .proof import Proof, prove
-from .rows import Row
-from .templates import TASKS, Task
+from .rows import columns_of
+from .templates import TASKS, TaskKind
 
 PROOFS = "proofs.json"
 
@@ -53,7 +51,7 @@ class Generated:
     origin: str
     """`template`, `edited`, or the name of the model that wrote it."""
     proof: Proof | None
-    """None for a text that is no evaluator at all."""
+    """None for a text that is not an evaluator."""
     parent: str | None = None
     """The version that this one replaces."""
     refusal: str = ""
@@ -64,18 +62,17 @@ class Generated:
 
     @property
     def reasons(self) -> list[str]:
-        """Why it is refused."""
+        """Reasons for its refusal."""
         return [self.refusal] if self.proof is None else self.proof.reasons
 
 
 async def generate(
-    rows: Sequence[Row],
+    rows: Sequence[Task],
     *,
     name: str = "answers",
-    task: Task | None = None,
+    task: TaskKind | None = None,
     model: Model | None = None,
     attempts: int = 3,
-    sandbox: Sandbox | None = None,
 ) -> list[Generated]:
     """Make evaluators for known answers and prove each; admitted ones first, the best separated first of all.
 
@@ -98,26 +95,21 @@ async def generate(
     if task is not None and task not in TASKS:
         raise InputError(f"kind {task!r} is unknown; known: {', '.join(TASKS)}")
     kinds = [task] if task is not None else templates.likely(rows)
-    found = [
-        await _proven(templates.source(kind, rows), f"{name}_{kind}", "template", rows, sandbox)
-        for kind in kinds
+    evaluators = [
+        await _proven(templates.source(kind, rows), f"{name}_{kind}", "template", rows) for kind in kinds
     ]
     if model is not None:
-        found.append(await _written(model, kinds[0], name, rows, attempts, sandbox))
-    return sorted(found, key=lambda one: (not one.admitted, -_separation(one)))
+        evaluators.append(await _by_model(model, kinds[0], name, rows, attempts))
+    return sorted(evaluators, key=lambda generated: (not generated.admitted, -_separation(generated)))
 
 
-def _separation(one: Generated) -> float:
-    return one.proof.separation if one.proof is not None and one.proof.separation is not None else -1.0
+def _separation(generated: Generated) -> float:
+    separation = generated.proof.separation if generated.proof is not None else None
+    return -1.0 if separation is None else separation
 
 
 async def _proven(
-    source: str,
-    name: str,
-    origin: str,
-    rows: Sequence[Row],
-    sandbox: Sandbox | None,
-    parent: str | None = None,
+    source: str, name: str, origin: str, rows: Sequence[Task], parent: str | None = None
 ) -> Generated:
     try:
         evaluator = from_source(source, name)
@@ -127,46 +119,41 @@ async def _proven(
             )
     except InputError as error:
         return Generated(name, source, origin, None, parent, str(error))
-    return Generated(name, source, origin, await prove(evaluator, rows=rows, sandbox=sandbox), parent)
+    return Generated(name, source, origin, await prove(evaluator, rows=rows), parent)
 
 
-async def _written(
-    model: Model, task: Task, name: str, rows: Sequence[Row], attempts: int, sandbox: Sandbox | None
+async def _by_model(
+    model: Model, task: TaskKind, name: str, rows: Sequence[Task], attempts: int
 ) -> Generated:
-    """What the model wrote, at its best attempt."""
+    """The best of the model's attempts."""
     shown = "\n".join(
         canonical(
             {
                 name: value
-                for name, value in (
-                    ("input", row.input),
-                    ("output", row.output),
-                    ("expected", row.expected),
-                    ("label", row.label),
-                )
-                if value is not UNSET
+                for name, value in columns_of(row).items()
+                if name in ("input", "output", "expected", "label")
             }
         ).decode()
         for row in rows[:8]
     )
-    asked = _ASKED.format(task=task, rows=shown)
-    prompt, best = asked, None
+    request = _ASKED.format(task=task, rows=shown)
+    prompt, best = request, None
     for _ in range(max(1, attempts)):
         completion = await model.complete(prompt)
         fenced = _FENCE.search(completion.text)
         source = fenced[1] if fenced else completion.text
-        made = await _proven(source, f"{name}_model", completion.model or "model", rows, sandbox)
-        if best is None or (made.admitted, _separation(made)) > (best.admitted, _separation(best)):
-            best = made
-        if made.admitted:
+        generated = await _proven(source, f"{name}_model", completion.model or "model", rows)
+        if best is None or (generated.admitted, _separation(generated)) > (best.admitted, _separation(best)):
+            best = generated
+        if generated.admitted:
             break
-        prompt = f"{asked}\n\n{_AGAIN.format(reasons=chr(10).join(made.reasons), source=source)}"
+        prompt = f"{request}\n\n{_AGAIN.format(reasons=chr(10).join(generated.reasons), source=source)}"
     assert best is not None
     return best
 
 
 class _Known(msgspec.Struct):
-    """What `proofs.json` says of one evaluator."""
+    """The entry of one evaluator in `proofs.json`."""
 
     version: str
     admitted: bool
@@ -197,55 +184,55 @@ class Folder:
                 f"{self._index} cannot be read ({error}); remove it to prove everything again"
             ) from error
 
-    def add(self, made: Sequence[Generated]) -> None:
+    def add(self, evaluators: Sequence[Generated]) -> None:
         """Write the admitted ones as files, and what became of all of them into `proofs.json`."""
         self.path.mkdir(parents=True, exist_ok=True)
-        known = self._known()
-        for one in made:
-            before = known.get(one.name)
-            version = from_source(one.source, one.name).version if one.proof is not None else ""
+        proofs = self._known()
+        for draft in evaluators:
+            before = proofs.get(draft.name)
+            version = from_source(draft.source, draft.name).version if draft.proof is not None else ""
             if before is not None and before.version == version:
                 parent = before.parent
             else:
-                parent = one.parent or (before.version if before is not None else None)
-            separation = one.proof.separation if one.proof is not None else None
-            known[one.name] = _Known(version, one.admitted, one.origin, one.reasons, separation, parent)
-            if one.admitted:
-                (self.path / f"{one.name}.py").write_text(one.source, encoding="utf-8")
-        self._index.write_bytes(msgspec.json.format(msgspec.json.encode(known), indent=2) + b"\n")
+                parent = draft.parent or (before.version if before is not None else None)
+            separation = draft.proof.separation if draft.proof is not None else None
+            proofs[draft.name] = _Known(
+                version, draft.admitted, draft.origin, draft.reasons, separation, parent
+            )
+            if draft.admitted:
+                (self.path / f"{draft.name}.py").write_text(draft.source, encoding="utf-8")
+        self._index.write_bytes(msgspec.json.format(msgspec.json.encode(proofs), indent=2) + b"\n")
 
     def edited(self) -> list[Evaluator]:
         """Files whose text is not the one that was proven, new files among them."""
-        known = self._known()
-        return [one for one in self._all() if one.name not in known or known[one.name].version != one.version]
+        versions = {name: proof.version for name, proof in self._known().items()}
+        return [evaluator for evaluator in self._all() if versions.get(evaluator.name) != evaluator.version]
 
     def admitted(self) -> list[Evaluator]:
         """Evaluators that may be used: proven, admitted, and not changed since."""
-        known = self._known()
-        allowed = {one.version for one in known.values() if one.admitted}
-        return [one for one in self._all() if one.version in allowed]
+        allowed = {proof.version for proof in self._known().values() if proof.admitted}
+        return [evaluator for evaluator in self._all() if evaluator.version in allowed]
 
     def best(self) -> Evaluator | None:
         """Of those that may be used, the one whose proof separated good from worse best; None if there is none."""
-        known = self._known()
-        found = {one.version: one for one in self.admitted()}
-        proven = [one for one in known.values() if one.version in found]
-        ranked = max(proven, key=lambda one: one.separation or 0.0, default=None)
-        return None if ranked is None else found[ranked.version]
+        admitted = {evaluator.version: evaluator for evaluator in self.admitted()}
+        proven = [proof for proof in self._known().values() if proof.version in admitted]
+        best = max(proven, key=lambda proof: proof.separation or 0.0, default=None)
+        return None if best is None else admitted[best.version]
 
     def _all(self) -> list[Evaluator]:
-        found = []
-        for path in sorted(self.path.glob("*.py")):
-            found.append(from_source(path.read_text(encoding="utf-8"), path.stem))
-        return found
+        return [
+            from_source(path.read_text(encoding="utf-8"), path.stem)
+            for path in sorted(self.path.glob("*.py"))
+        ]
 
-    async def prove_edited(self, rows: Sequence[Row], *, sandbox: Sandbox | None = None) -> list[Generated]:
+    async def prove_edited(self, rows: Sequence[Task]) -> list[Generated]:
         """Prove what people edited as new versions of what it was; a refused edit stays a file and is not used."""
-        known = self._known()
-        made = []
-        for one in self.edited():
-            parent = known[one.name].version if one.name in known else None
-            source = str(one.files["evaluator.py"])
-            made.append(await _proven(source, one.name, "edited", rows, sandbox, parent))
-        self.add(made)
-        return made
+        proofs = self._known()
+        reproven = []
+        for evaluator in self.edited():
+            parent = proofs[evaluator.name].version if evaluator.name in proofs else None
+            source = str(evaluator.files["evaluator.py"])
+            reproven.append(await _proven(source, evaluator.name, "edited", rows, parent))
+        self.add(reproven)
+        return reproven

@@ -4,43 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ..types import canonical
-from .rows import Row
+from ..types import Json, Task
+from .rows import as_text, row
 
-_QUESTIONS = (
-    ("What is the capital of Peru?", "Lima"),
-    ("Which planet has the largest moon?", "Jupiter"),
-    ("Who wrote the novel Middlemarch?", "George Eliot"),
-    ("In which year did the first person stand on the moon?", "1969"),
-    ("What do bees make?", "honey and wax"),
-    ("Where is the parliament of the Netherlands?", "in The Hague"),
+_PEOPLE: tuple[Json, ...] = (
+    {"name": "Ada", "age": 36, "place": "London"},
+    {"name": "Alan", "age": 41, "place": "Wilmslow"},
+    {"name": "Grace", "age": 85, "place": "Arlington"},
+    {"name": "Emmy", "age": 53, "place": "Bryn Mawr"},
 )
-_PEOPLE = (
-    ("Ada", 36, "London"),
-    ("Alan", 41, "Wilmslow"),
-    ("Grace", 85, "Arlington"),
-    ("Emmy", 53, "Bryn Mawr"),
-)
-BUILT_IN: Mapping[str, tuple[Row, ...]] = {
-    "questions": tuple(Row(question, answer, answer) for question, answer in _QUESTIONS),
-    "numbers": tuple(
-        Row(f"What is {a} times {b}?", a * b, a * b) for a, b in ((2, 3), (7, 8), (17, 23), (4, 11))
-    ),
-    "numbers as text": tuple(
-        Row(f"What is {a} plus {b}?", str(a + b), str(a + b)) for a, b in ((2, 3), (7, 8), (19, 4))
-    ),
-    "lists": tuple(
-        Row("Which?", one, one) for one in (["red", "blue"], ["green", "red", "white"], ["black", "blue"])
-    ),
-    "records": tuple(
-        Row(f"Who is {name}?", record, record)
-        for name, age, place in _PEOPLE
-        for record in [{"name": name, "age": age, "place": place}]
-    ),
-    "records as text": tuple(
-        Row(f"Who is {name}?", record, record)
-        for name, age, place in _PEOPLE
-        for record in [canonical({"name": name, "age": age, "place": place}).decode()]
-    ),
+_ANSWERS: Mapping[str, list[tuple[str, Json]]] = {
+    "questions": [
+        ("What is the capital of Peru?", "Lima"),
+        ("Which planet has the largest moon?", "Jupiter"),
+        ("Who wrote the novel Middlemarch?", "George Eliot"),
+        ("In which year did the first person stand on the moon?", "1969"),
+        ("What do bees make?", "honey and wax"),
+        ("Where is the parliament of the Netherlands?", "in The Hague"),
+    ],
+    "numbers": [(f"What is {a} times {b}?", a * b) for a, b in ((2, 3), (7, 8), (17, 23), (4, 11))],
+    "numbers as text": [(f"What is {a} plus {b}?", str(a + b)) for a, b in ((2, 3), (7, 8), (19, 4))],
+    "lists": [
+        ("Which?", colours) for colours in (["red", "blue"], ["green", "red", "white"], ["black", "blue"])
+    ],
+    "records": [(f"Who is {person['name']}?", person) for person in _PEOPLE],
+    "records as text": [(f"Who is {person['name']}?", as_text(person)) for person in _PEOPLE],
 }
-"""Known answers for an evaluator that comes with none: it is judged on those that it tells apart best."""
+BUILT_IN: Mapping[str, tuple[Task, ...]] = {
+    kind: tuple(row(question, answer, answer) for question, answer in known)
+    for kind, known in _ANSWERS.items()
+}
+"""An evaluator is judged on the kind that it tells apart best."""

@@ -13,11 +13,11 @@ from ..heads import Forest
 from ..types import Outcome, Score, Trajectory, Version
 
 Features = Callable[[Trajectory], Mapping[str, float | None] | None]
-"""What a scorer may know of a run; None where there is nothing to score."""
+"""Run → the features that a scorer may see; None where there is nothing to score."""
 
 
 class OutcomeReward:
-    """How likely a run is right, by boosted trees over its features: an outcome reward model.
+    """The probability that a run is right, by boosted trees over its features: an outcome reward model.
 
     Args:
         version: of kind `reward`, as `OutcomeModel` makes it.
@@ -49,13 +49,13 @@ class OutcomeReward:
         """
         if trajectory.outcome is Outcome.INFRASTRUCTURE_ERROR:
             return Score(self.__name__, None, "infrastructure error", self.version.id)
-        known = self._features(trajectory)
-        if known is None:
+        features = self._features(trajectory)
+        if features is None:
             return Score(self.__name__, None, "nothing to score", self.version.id)
-        if absent := [name for name in self._names if name not in known]:
+        if absent := [name for name in self._names if name not in features]:
             raise InputError(
                 f"{self.__name__} was learned with {len(self._names)} features, and {absent[0]!r} is not among those "
                 "given; pass the function that it was learned with"
             )
-        value = self._forest.predict([known[name] for name in self._names])
+        value = self._forest.predict([features[name] for name in self._names])
         return Score(self.__name__, value, "", self.version.id)

@@ -12,8 +12,9 @@ Method: mutation analysis of tests (DeMillo, Lipton and Sayward 1978), applied t
 
 from __future__ import annotations
 
+import random
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
@@ -24,12 +25,12 @@ from msgspec import UNSET
 
 from ..errors import InputError
 from ..sandbox import Limits, Pool, Result, Sandbox
-from ..types import Json, canonical
+from ..stats import Interval, auc
+from ..types import Json, Task, canonical
 from . import variants
-from .agreement import Agreement, agreement
 from .evaluator import Evaluator
 from .known import BUILT_IN
-from .rows import Row
+from .rows import expected_answer, good_answer, reference_answer
 
 MOST_ROWS = 24
 """Known answers that are used; more would say the same for more time."""
@@ -46,6 +47,19 @@ INVARIANCES: Mapping[str, Callable[[str], str]] = {
 _NEEDED = {"mutated": 0.8}
 _NEEDED_ELSE = 0.9
 _SMALLEST_AUC = 0.7
+_DRAWS = 400
+"""Bootstrap samples."""
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """Agreement of scores with labels."""
+
+    n: int
+    auc: float
+    auc_interval: Interval
+    kappa: float
+    kappa_interval: Interval
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +77,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """What came of putting one evaluator through it."""
+    """The proof of one evaluator, passed or failed."""
 
     evaluator: str
     version: str
@@ -80,13 +94,13 @@ class Proof:
 
     @property
     def reasons(self) -> list[str]:
-        """Why it is refused; empty for an admitted one."""
+        """Reasons for its refusal; empty for an admitted one."""
         return [f"{check.name}: {check.detail}" for check in self.checks if not check.passed]
 
 
 @dataclass(frozen=True, slots=True)
 class _Judged:
-    """What the evaluator said of one thing; no score where it failed or had none to give."""
+    """The verdict on one case; no score where the evaluator failed or had none to give."""
 
     score: float | None
     feedback: str = ""
@@ -106,33 +120,34 @@ class _Case:
 
 @dataclass
 class _Evidence:
-    """All cases with what was said of them."""
+    """All cases, each with the evaluator's verdict on it."""
 
-    cases: list[_Case]
-    judged: list[_Judged]
+    tried: list[tuple[_Case, _Judged]]
     checks: list[Check] = field(default_factory=list)
 
     def of(self, family: str) -> Iterator[tuple[_Case, _Judged]]:
-        return (
-            (case, one) for case, one in zip(self.cases, self.judged, strict=True) if case.family == family
-        )
+        return ((case, judged) for case, judged in self.tried if case.family == family)
 
     @property
     def originals(self) -> dict[int, _Judged]:
-        return {case.row: one for case, one in self.of("original")}
+        return {case.row: judged for case, judged in self.of("original")}
 
     @property
     def tolerance(self) -> float:
-        """What counts as the same score: a thousandth of the range seen."""
-        seen = [one.score for one in self.judged if one.score is not None]
-        return max(1e-9, 1e-3 * (max(seen) - min(seen))) if seen else 1e-9
+        """Scores that differ by less are the same: a thousandth of the range seen."""
+        scores = _scores(judged for _, judged in self.tried)
+        return max(1e-9, 1e-3 * (max(scores) - min(scores))) if scores else 1e-9
+
+
+def _scores(judged: Iterable[_Judged]) -> list[float]:
+    return [verdict.score for verdict in judged if verdict.score is not None]
 
 
 async def prove(
     evaluator: Evaluator,
     *,
     program: str = "",
-    rows: Sequence[Row] = (),
+    rows: Sequence[Task] = (),
     invariant: Collection[str] = (),
     sandbox: Sandbox | None = None,
 ) -> Proof:
@@ -162,25 +177,29 @@ async def prove(
 
 
 async def _of_answers(
-    evaluator: Evaluator, rows: Sequence[Row], invariant: Collection[str], pool: Pool
+    evaluator: Evaluator, rows: Sequence[Task], invariant: Collection[str], pool: Pool
 ) -> Proof:
-    name, given = ("", rows) if rows else await _fitting(evaluator, pool)
-    known = {canonical((row.input, row.good)): row for row in given if row.good is not UNSET}
-    good = _unlike_first(list(known.values()))[:MOST_ROWS]
+    name, known_rows = ("", rows) if rows else await _fitting(evaluator, pool)
+    by_answer = {
+        canonical((row.initial_state["input"], answer)): row
+        for row in known_rows
+        if (answer := good_answer(row)) is not UNSET
+    }
+    good = _unlike_first(list(by_answer.values()))[:MOST_ROWS]
     if not good:
         raise InputError(
             "there is no good answer to begin from; give rows with output and expected, or a good label"
         )
     cases = list(_answer_cases(evaluator, good, invariant))
     forward = await _judge_all(evaluator, cases, pool)
-    evidence = _Evidence(cases, forward)
+    evidence = _Evidence(list(zip(cases, forward, strict=True)))
     notes: tuple[str, ...] = () if rows else (f"judged on built-in {name}; give --target with your own",)
     if not _scores_the_original(evidence):
         return _concluded(evaluator, evidence, notes=notes)
-    if len({canonical(row.good) for row in good}) < 2:
+    if len({canonical(good_answer(row)) for row in good}) < 2:
         detail = "all known answers are the same, so a constant would do as well; give rows that differ"
         evidence.checks.append(Check("told apart", False, detail))
-    _ranks(evidence, _NEEDED)
+    _ranks(evidence)
     backward = await _judge_all(evaluator, cases[::-1], pool)
     _same(evidence, "order", forward, backward[::-1], "the same answer scored differently in another order")
     sample = [number for number, case in enumerate(cases) if case.row == 0]
@@ -190,50 +209,52 @@ async def _of_answers(
     )
     for change in invariant:
         originals = evidence.originals
-        changed = {case.row: one for case, one in evidence.of(f"invariant {change}")}
+        changed = {case.row: judged for case, judged in evidence.of(f"invariant {change}")}
         rows_changed = sorted(changed)
         before, after = [originals[row] for row in rows_changed], [changed[row] for row in rows_changed]
         complaint = f"scored differently after a change of {change}"
         _same(evidence, f"invariant to {change}", before, after, complaint)
     _keeps_the_answer(evidence, good)
-    agreement = await _agreement(evaluator, given, evidence, pool)
+    agreement = await _agreement(evaluator, known_rows, evidence, pool)
     return _concluded(evaluator, evidence, agreement=agreement, notes=notes)
 
 
-def _unlike_first(rows: Sequence[Row]) -> list[Row]:
+def _unlike_first(rows: Sequence[Task]) -> list[Task]:
     """One row of each answer before the others, so that a rare answer is among those that are tried."""
-    seen: set[bytes] = set()
-    first: list[Row] = []
-    others: list[Row] = []
+    answers: set[bytes] = set()
+    first: list[Task] = []
+    others: list[Task] = []
     for row in rows:
-        answer = canonical(row.good)
-        (others if answer in seen else first).append(row)
-        seen.add(answer)
+        answer = canonical(good_answer(row))
+        (others if answer in answers else first).append(row)
+        answers.add(answer)
     return [*first, *others]
 
 
-async def _fitting(evaluator: Evaluator, pool: Pool) -> tuple[str, Sequence[Row]]:
+async def _fitting(evaluator: Evaluator, pool: Pool) -> tuple[str, Sequence[Task]]:
     """The built-in answers that the evaluator tells best from mutated ones."""
-    found: dict[str, float] = {}
+    separations: dict[str, float] = {}
     for name, rows in BUILT_IN.items():
-        cases = [one for one in _answer_cases(evaluator, rows, ()) if one.family in ("original", "mutated")]
-        judged = await _judge_all(evaluator, cases, pool)
+        cases = [
+            case for case in _answer_cases(evaluator, rows, ()) if case.family in ("original", "mutated")
+        ]
         scores: dict[str, list[float]] = {"original": [], "mutated": []}
-        for case, one in zip(cases, judged, strict=True):
-            # What it cannot score counts as nothing here; the proof itself looks at why.
-            scores[case.family].append(one.score or 0.0)
-        found[name] = fmean(scores["original"]) - fmean(scores["mutated"])
-    best = max(found, key=lambda name: found[name])
+        for case, judged in zip(cases, await _judge_all(evaluator, cases, pool), strict=True):
+            # A case without a score counts as 0 here; the proof itself looks at why.
+            scores[case.family].append(judged.score or 0.0)
+        separations[name] = fmean(scores["original"]) - fmean(scores["mutated"])
+    best = max(separations, key=lambda name: separations[name])
     return best, BUILT_IN[best]
 
 
-def _answer_cases(evaluator: Evaluator, good: Sequence[Row], invariant: Collection[str]) -> Iterator[_Case]:
+def _answer_cases(evaluator: Evaluator, good: Sequence[Task], invariant: Collection[str]) -> Iterator[_Case]:
     for number, row in enumerate(good):
-        output = row.good
-        others = [other for other in good if other.good != row.good]
+        output = good_answer(row)
+        others = [other_row for other_row in good if good_answer(other_row) != output]
 
-        def case(family: str, value: Json, row: Row = row, number: int = number) -> _Case:
-            return _Case(family, number, evaluator.arguments(row.input, value, row.reference), value)
+        def case(family: str, value: Json, row: Task = row, number: int = number) -> _Case:
+            arguments = evaluator.arguments(row.initial_state["input"], value, reference_answer(row))
+            return _Case(family, number, arguments, value)
 
         yield case("original", output)
         for family, worse in variants.answers(row, others):
@@ -246,23 +267,23 @@ def _answer_cases(evaluator: Evaluator, good: Sequence[Row], invariant: Collecti
 
 async def _judge_all(evaluator: Evaluator, cases: Sequence[_Case], pool: Pool) -> list[_Judged]:
     """Judge in this order in one process, and go on in another one where an evaluation ended it."""
-    found: list[_Judged] = []
-    while len(found) < len(cases):
+    verdicts: list[_Judged] = []
+    while len(verdicts) < len(cases):
         async with pool.open(evaluator.staged, "adapter:judge") as session:
-            for case in cases[len(found) :]:
+            for case in cases[len(verdicts) :]:
                 result = await session.call([case.given])
-                found.append(_judged(result))
+                verdicts.append(_verdict_of(result))
                 if result.killed_by is not None or result.exit_code is not None:
                     break
-    return found
+    return verdicts
 
 
-def _judged(result: Result) -> _Judged:
+def _verdict_of(result: Result) -> _Judged:
     if result.failure is not None:
         return _Judged(None, "", f"{result.failure.type}: {result.failure.message}"[:300])
     try:
-        said = msgspec.convert(result.value, dict[str, Any])
-        score, feedback = said["score"], str(said["feedback"])
+        reply = msgspec.convert(result.value, dict[str, Any])
+        score, feedback = reply["score"], str(reply["feedback"])
     except (msgspec.ValidationError, KeyError) as error:
         return _Judged(None, "", f"it answered {result.value!r:.80}: {error}")
     return _Judged(float(score) if isinstance(score, int | float) else None, feedback)
@@ -279,7 +300,7 @@ async def _of_programs(evaluator: Evaluator, program: str, pool: Pool) -> Proof:
     texts = [("original", program), *((family, text) for family, text in worse if text != same)]
     cases = [_Case(family, 0, text) for family, text in texts]
     judged = [await _judge_program(evaluator, case, pool) for case in cases]
-    evidence = _Evidence(cases, judged)
+    evidence = _Evidence(list(zip(cases, judged, strict=True)))
     notes: tuple[str, ...] = (
         "program and evaluator share a process: its scores may steer a search, and promote nothing",
     )
@@ -287,7 +308,7 @@ async def _of_programs(evaluator: Evaluator, program: str, pool: Pool) -> Proof:
         return _concluded(evaluator, evidence, notes=notes, co_resident=True)
     await _degrade(evaluator, program, evidence, pool)
     notes += await _leave_out_equals(evaluator, evidence, pool)
-    _ranks(evidence, _NEEDED)
+    _ranks(evidence)
     again = await _judge_program(evaluator, cases[0], pool)
     written = await _judge_program(evaluator, _Case("same", 0, same), pool)
     complaint = "the same program scored differently the second time"
@@ -314,8 +335,7 @@ async def _degrade(evaluator: Evaluator, program: str, evidence: _Evidence, pool
     for name in reached:
         for text in variants.degraded(program, name):
             case = _Case("mutated", 0, text)
-            evidence.cases.append(case)
-            evidence.judged.append(await _judge_program(evaluator, case, pool))
+            evidence.tried.append((case, await _judge_program(evaluator, case, pool)))
 
 
 async def _leave_out_equals(evaluator: Evaluator, evidence: _Evidence, pool: Pool) -> tuple[str, ...]:
@@ -326,7 +346,8 @@ async def _leave_out_equals(evaluator: Evaluator, evidence: _Evidence, pool: Poo
     """
     original = next(evidence.of("original"))
     least = (original[1].score or 0.0) - evidence.tolerance
-    tied = [case for case, one in evidence.of("constant") if one.score is not None and one.score >= least]
+    constants = list(evidence.of("constant"))
+    tied = [case for case, judged in constants if judged.score is not None and judged.score >= least]
     does = await _behaviour(evaluator, original[0], pool) if tied else ""
     if does is None:
         return (
@@ -334,19 +355,16 @@ async def _leave_out_equals(evaluator: Evaluator, evidence: _Evidence, pool: Poo
             "behaviour(path), beside evaluate(path); those that do the same are left out",
         )
     equal = [case for case in tied if await _behaviour(evaluator, case, pool) == does]
-    if not equal or len(equal) == len(list(evidence.of("constant"))):
+    if not equal or len(equal) == len(constants):
         return ()
-    left = [
-        (case, one) for case, one in zip(evidence.cases, evidence.judged, strict=True) if case not in equal
-    ]
-    evidence.cases, evidence.judged = [case for case, _ in left], [one for _, one in left]
+    evidence.tried = [(case, judged) for case, judged in evidence.tried if case not in equal]
     return (
         f"{len(equal)} constants are left out: by the evaluator's behaviour() they do what the original does",
     )
 
 
 async def _behaviour(evaluator: Evaluator, case: _Case, pool: Pool) -> Json:
-    """What the evaluator's own `behaviour(path)` says of a program; None where it has none to tell."""
+    """Behaviour of a program by the evaluator's own `behaviour(path)`; None where it has none."""
     files = {**evaluator.files, "program.py": str(case.given)}
     result = await pool.call(files, "inside.door:handle", ["behaviour", ["evaluator.py", "program.py"]])
     return result.value
@@ -357,7 +375,7 @@ async def _judge_program(evaluator: Evaluator, case: _Case, pool: Pool) -> _Judg
     if result.failure is not None:
         return _Judged(None, "", f"{result.failure.type}: {result.failure.message}"[:300])
     metrics: dict[str, Any] = result.value["metrics"]
-    numbers = [one for one in metrics.values() if isinstance(one, int | float)]
+    numbers = [number for number in metrics.values() if isinstance(number, int | float)]
     combined = metrics.get("combined_score", metrics.get("score"))
     if not isinstance(combined, int | float):
         # As OpenEvolve does: without a combined score, the mean of what there is.
@@ -366,104 +384,112 @@ async def _judge_program(evaluator: Evaluator, case: _Case, pool: Pool) -> _Judg
 
 
 def _scores_the_original(evidence: _Evidence) -> bool:
-    missing = [one for one in evidence.originals.values() if one.score is None]
+    missing = [judged for judged in evidence.originals.values() if judged.score is None]
     total = len(evidence.originals)
-    mean = fmean([one.score for one in evidence.originals.values() if one.score is not None] or [0.0])
-    why = next((one.failure for one in missing if one.failure), "it said None")
+    mean = fmean(_scores(evidence.originals.values()) or [0.0])
+    why = next((judged.failure for judged in missing if judged.failure), "it said None")
     detail = f"no score for {len(missing)} of {total}: {why}" if missing else f"{total} scored"
     evidence.checks.append(Check("original", not missing, detail, None if missing else mean))
     return not missing
 
 
-def _ranks(evidence: _Evidence, needed: Mapping[str, float]) -> None:
+def _ranks(evidence: _Evidence) -> None:
     """One check for each family: how often the original is above what was made of it."""
     originals, tolerance = evidence.originals, evidence.tolerance
-    families = dict.fromkeys(case.family for case in evidence.cases)
+    families = dict.fromkeys(case.family for case, _ in evidence.tried)
     for family in families:
         if family == "original" or family.startswith("invariant"):
             continue
         tried = list(evidence.of(family))
-        scores = [one.score for _, one in tried if one.score is not None]
+        scores = _scores(judged for _, judged in tried)
         above = sum(
-            one.score is None or (originals[case.row].score or 0.0) > one.score + tolerance
-            for case, one in tried
+            judged.score is None or (originals[case.row].score or 0.0) > judged.score + tolerance
+            for case, judged in tried
         )
-        won, wanted = above / len(tried), needed.get(family, _NEEDED_ELSE)
+        won, needed_share = above / len(tried), _NEEDED.get(family, _NEEDED_ELSE)
         detail = f"the original is above {above} of {len(tried)}"
-        if won < wanted:
-            detail += f", {wanted:.0%} are needed"
-        evidence.checks.append(Check(family, won >= wanted, detail, fmean(scores) if scores else None, won))
+        if won < needed_share:
+            detail += f", {needed_share:.0%} are needed"
+        evidence.checks.append(
+            Check(family, won >= needed_share, detail, fmean(scores) if scores else None, won)
+        )
 
 
 def _same(
-    evidence: _Evidence, name: str, one: Sequence[_Judged], other: Sequence[_Judged], complaint: str
+    evidence: _Evidence, name: str, first: Sequence[_Judged], second: Sequence[_Judged], complaint: str
 ) -> None:
     def differs(a: float | None, b: float | None) -> bool:
         return (a is None) != (b is None) or (
             a is not None and b is not None and abs(a - b) > evidence.tolerance
         )
 
-    changed = [(a.score, b.score) for a, b in zip(one, other, strict=True) if differs(a.score, b.score)]
-    detail = f"{len(one)} looked at twice"
+    changed = [(a.score, b.score) for a, b in zip(first, second, strict=True) if differs(a.score, b.score)]
+    detail = f"{len(first)} looked at twice"
     if changed:
         detail = (
-            f"{complaint}: {len(changed)} of {len(one)}, for instance {changed[0][0]} and {changed[0][1]}"
+            f"{complaint}: {len(changed)} of {len(first)}, for instance {changed[0][0]} and {changed[0][1]}"
         )
     evidence.checks.append(Check(name, not changed, detail))
 
 
-def _keeps_the_answer(evidence: _Evidence, good: Sequence[Row]) -> None:
-    """What it says of a wrong answer goes back to whoever is learning: it must not hold the right one."""
-    told, looked = 0, 0
-    for case, one in zip(evidence.cases, evidence.judged, strict=True):
-        wanted = good[case.row].reference
-        if case.family in ("original", "stuffed") or case.family.startswith("invariant") or wanted is None:
+def _keeps_the_answer(evidence: _Evidence, good: Sequence[Task]) -> None:
+    """Feedback on a wrong answer reaches the learner, so it must not hold the right answer."""
+    leaked, looked = 0, 0
+    for case, judged in evidence.tried:
+        right = reference_answer(good[case.row])
+        if case.family in ("original", "stuffed") or case.family.startswith("invariant") or right is None:
             continue
-        text = wanted if isinstance(wanted, str) else str(wanted)
-        seen = f"{case.output} {good[case.row].input}".lower()
-        if len(text) < 3 or text.lower() in seen:
+        text = right if isinstance(right, str) else str(right)
+        shown = f"{case.output} {good[case.row].initial_state['input']}".lower()
+        if len(text) < 3 or text.lower() in shown:
             continue
         looked += 1
         # As a word: "another label" does not tell that "other" was wanted.
-        told += re.search(rf"(?<!\w){re.escape(text.lower())}(?!\w)", one.feedback.lower()) is not None
+        leaked += re.search(rf"(?<!\w){re.escape(text.lower())}(?!\w)", judged.feedback.lower()) is not None
     if looked:
-        detail = f"the feedback to {told} of {looked} wrong answers holds the expected one"
+        detail = f"the feedback to {leaked} of {looked} wrong answers holds the expected one"
         evidence.checks.append(
-            Check("leaking", told == 0, detail if told else f"{looked} wrong answers, none told")
+            Check("leaking", leaked == 0, detail if leaked else f"{looked} wrong answers, none told")
         )
 
 
 async def _agreement(
-    evaluator: Evaluator, rows: Sequence[Row], evidence: _Evidence, pool: Pool
+    evaluator: Evaluator, rows: Sequence[Task], evidence: _Evidence, pool: Pool
 ) -> Agreement | None:
-    labelled = [row for row in rows if row.label is not None and row.output is not UNSET]
+    labelled = [row for row in rows if "label" in row.meta and "output" in row.meta]
     if "expected" in evaluator.roles or evaluator.kind == "trajectory":
         # Where a liked answer is all that is known, comparing it with itself would agree with anybody.
-        labelled = [row for row in labelled if row.expected is not UNSET]
-    said = [row.label is not None and row.label > 0 for row in labelled]
-    if min(sum(said), len(said) - sum(said)) < 2:
+        labelled = [row for row in labelled if expected_answer(row) is not UNSET]
+    liked = [row.meta["label"] > 0 for row in labelled]
+    if min(sum(liked), len(liked) - sum(liked)) < 2:
         return None
-    cases = [
-        _Case("labelled", 0, evaluator.arguments(r.input, r.output, r.expected), r.output) for r in labelled
-    ]
+    cases = []
+    for row in labelled:
+        output = row.meta["output"]
+        arguments = evaluator.arguments(row.initial_state["input"], output, expected_answer(row))
+        cases.append(_Case("labelled", 0, arguments, output))
     judged = await _judge_all(evaluator, cases, pool)
-    known = [(one.score, good) for one, good in zip(judged, said, strict=True) if one.score is not None]
-    lost = len(judged) - len(known)
-    if min(sum(good for _, good in known), sum(not good for _, good in known)) < 2:
+    scored = [
+        (verdict.score, good)
+        for verdict, good in zip(judged, liked, strict=True)
+        if verdict.score is not None
+    ]
+    lost = len(judged) - len(scored)
+    if min(sum(good for _, good in scored), sum(not good for _, good in scored)) < 2:
         evidence.checks.append(
             Check("agreement", False, f"no score for {lost} of {len(judged)} labelled answers")
         )
         return None
-    found = agreement(known)
-    passed = found.auc >= _SMALLEST_AUC and found.auc_interval[0] > 0.5 and not lost
+    people = _measured(scored)
+    passed = people.auc >= _SMALLEST_AUC and people.auc_interval[0] > 0.5 and not lost
     detail = (
-        f"AUC {found.auc:.2f} [{found.auc_interval[0]:.2f}, {found.auc_interval[1]:.2f}], "
-        f"kappa {found.kappa:.2f} [{found.kappa_interval[0]:.2f}, {found.kappa_interval[1]:.2f}], n={found.n}"
+        f"AUC {people.auc:.2f} [{people.auc_interval[0]:.2f}, {people.auc_interval[1]:.2f}], "
+        f"kappa {people.kappa:.2f} [{people.kappa_interval[0]:.2f}, {people.kappa_interval[1]:.2f}], n={people.n}"
     )
     if not passed:
         detail += f"; needed is an AUC of {_SMALLEST_AUC} and an interval above 0.5"
     evidence.checks.append(Check("agreement", passed, detail))
-    return found
+    return people
 
 
 def _concluded(
@@ -474,12 +500,12 @@ def _concluded(
     notes: tuple[str, ...] = (),
     co_resident: bool = False,
 ) -> Proof:
-    good = [one.score for one in evidence.originals.values() if one.score is not None]
-    worse = [
-        one.score
-        for case, one in zip(evidence.cases, evidence.judged, strict=True)
-        if one.score is not None and case.family != "original" and not case.family.startswith("invariant")
-    ]
+    good = _scores(evidence.originals.values())
+    worse = _scores(
+        judged
+        for case, judged in evidence.tried
+        if case.family != "original" and not case.family.startswith("invariant")
+    )
     return Proof(
         evaluator=evaluator.name,
         version=evaluator.version,
@@ -492,3 +518,41 @@ def _concluded(
         co_resident=co_resident,
         notes=notes,
     )
+
+
+def _measured(scored: Sequence[tuple[float, bool]]) -> Agreement:
+    """Area under the ROC curve and Cohen's kappa at the best threshold, with 95 % bootstrap intervals.
+
+    Args:
+        scored: (score, whether people called it good); both kinds occur.
+    """
+    threshold = max(sorted({score for score, _ in scored}), key=lambda at: _kappa(scored, at))
+    # A fixed seed: the same evaluator and labels give the same verdict each time.
+    rng = random.Random(0)
+    aucs: list[float] = []
+    kappas: list[float] = []
+    while len(aucs) < _DRAWS:
+        drawn = rng.choices(scored, k=len(scored))
+        if len({good for _, good in drawn}) == 2:
+            aucs.append(_auc(drawn))
+            kappas.append(_kappa(drawn, threshold))
+    return Agreement(len(scored), _auc(scored), _middle(aucs), _kappa(scored, threshold), _middle(kappas))
+
+
+def _middle(values: list[float]) -> Interval:
+    values.sort()
+    edge = len(values) // 40
+    return values[edge], values[-1 - edge]
+
+
+def _auc(scored: Sequence[tuple[float, bool]]) -> float:
+    return auc([score for score, _ in scored], [is_good for _, is_good in scored])
+
+
+def _kappa(scored: Sequence[tuple[float, bool]], threshold: float) -> float:
+    n = len(scored)
+    says = sum(score >= threshold for score, _ in scored) / n
+    good = sum(is_good for _, is_good in scored) / n
+    agreed = sum((score >= threshold) == is_good for score, is_good in scored) / n
+    chance = says * good + (1 - says) * (1 - good)
+    return 0.0 if chance == 1.0 else (agreed - chance) / (1 - chance)

@@ -53,19 +53,6 @@ _NO_DOLLARS = (
 _NUMBER = re.compile(r"(?<![\w.])[-+]?(?:\d{1,3}(?:,\d{3})+|\d+)?(?:\.\d+|(?<=\d))(?:[eE][-+]?\d+)?(?!\w)")
 
 
-def output_text(trajectory: Trajectory) -> str:
-    """What the agent answered, as text: a string as it is, None as "", anything else as JSON.
-
-    A list of nothing but strings is what a generator yielded: the pieces of one text.
-    """
-    output = trajectory.output
-    if output is None or isinstance(output, str):
-        return output or ""
-    if isinstance(output, list | tuple) and output and all(isinstance(piece, str) for piece in output):
-        return "".join(output)
-    return canonical(output).decode()
-
-
 def _answers(trajectory: Trajectory) -> list[Json]:
     """The answers that count as right; none where the task does not say."""
     answer = trajectory.task.answer
@@ -88,8 +75,11 @@ def exact(trajectory: Trajectory) -> float | None:
     answers = _answers(trajectory)
     if not answers:
         return None
-    said = {_normal("" if trajectory.output is None else trajectory.output), _normal(output_text(trajectory))}
-    return float(any(_normal(answer) in said for answer in answers))
+    answered = {
+        _normal("" if trajectory.output is None else trajectory.output),
+        _normal(trajectory.output_text),
+    }
+    return float(any(_normal(answer) in answered for answer in answers))
 
 
 @reward(version="2", unjudged=_NO_ANSWER)
@@ -101,8 +91,8 @@ def contains(trajectory: Trajectory) -> float | None:
     words = [text for answer in _answers(trajectory) if (text := _normal(answer))]
     if not words:
         return None
-    said = _normal(output_text(trajectory))
-    return float(any(word in said for word in words))
+    answered = _normal(trajectory.output_text)
+    return float(any(word in answered for word in words))
 
 
 def matches(pattern: str) -> Reward:
@@ -121,7 +111,7 @@ def matches(pattern: str) -> Reward:
 
     @reward(name="matches", version=f"1:{pattern}")
     def judge(trajectory: Trajectory) -> float:
-        return float(compiled.search(output_text(trajectory)) is not None)
+        return float(compiled.search(trajectory.output_text) is not None)
 
     return judge
 
@@ -138,13 +128,16 @@ def number(tolerance: float = 0.0, *, relative: float = 1e-9) -> Reward:
 
     @reward(name="number", version=f"1:{tolerance:g}:{relative:g}", unjudged=_NO_NUMBER)
     def judge(trajectory: Trajectory) -> float | None:
-        wanted = [found for answer in _answers(trajectory) if (found := last_number(answer)) is not None]
-        if not wanted:
+        numbers = [last_number(answer) for answer in _answers(trajectory)]
+        right_numbers = [number for number in numbers if number is not None]
+        if not right_numbers:
             return None
-        said = last_number(trajectory.output)
-        if said is None:
+        answered = last_number(trajectory.output)
+        if answered is None:
             return 0.0
-        return float(any(abs(said - right) <= max(tolerance, relative * abs(right)) for right in wanted))
+        return float(
+            any(abs(answered - right) <= max(tolerance, relative * abs(right)) for right in right_numbers)
+        )
 
     return judge
 
@@ -156,8 +149,8 @@ def last_number(value: Json) -> float | None:
     if isinstance(value, int | float):
         return float(value)
     text = value if isinstance(value, str) else canonical(value).decode()
-    found = [match for match in _NUMBER.findall(text) if any(character.isdigit() for character in match)]
-    return float(found[-1].replace(",", "")) if found else None
+    numbers = [match for match in _NUMBER.findall(text) if any(character.isdigit() for character in match)]
+    return float(numbers[-1].replace(",", "")) if numbers else None
 
 
 def fields(wanted: Mapping[str, Any]) -> Reward:
@@ -179,7 +172,7 @@ def fields(wanted: Mapping[str, Any]) -> Reward:
         output = trajectory.output
         if not isinstance(output, Mapping):
             try:
-                output = msgspec.json.decode(output_text(trajectory))
+                output = msgspec.json.decode(trajectory.output_text)
             except msgspec.DecodeError:
                 return 0.0
         if not isinstance(output, Mapping):
@@ -216,11 +209,8 @@ def thumbs(trajectory: Trajectory) -> float | None:
 
     A thumb of 0 takes the ones before it back.
     """
-    given = [said for said in trajectory.feedback if said.kind == "thumb" and said.value is not None]
-    last = max(given, key=lambda said: said.at, default=None)
-    if last is None or not last.value:
-        return None
-    return float(last.value > 0)
+    last = _last([note for note in trajectory.feedback if note.kind == "thumb" and note.value is not None])
+    return float(last > 0) if last else None
 
 
 @reward(version="2", unjudged=_NO_VALUE)
@@ -229,7 +219,7 @@ def rated(trajectory: Trajectory) -> float | None:
 
     Where nobody said anything it is what the user let show in the session (`implied`).
     """
-    return _last(telling(said for said in trajectory.feedback if said.step is None))
+    return _last(telling(note for note in trajectory.feedback if note.step is None))
 
 
 @reward(version="1", unjudged=_NO_SIGNAL)
@@ -239,11 +229,11 @@ def implied(trajectory: Trajectory) -> float | None:
     They asked again in other words, left an apology, praised, blamed, or went on to something else.  None where
     nothing showed, or the run is of no session.
     """
-    return _last([said for said in trajectory.feedback if said.kind.startswith(IMPLICIT)])
+    return _last([note for note in trajectory.feedback if note.kind.startswith(IMPLICIT)])
 
 
-def _last(given: Sequence[Feedback]) -> float | None:
-    last = max(given, key=lambda said: said.at, default=None)
+def _last(notes: Sequence[Feedback]) -> float | None:
+    last = max(notes, key=lambda note: note.at, default=None)
     return None if last is None else last.value
 
 

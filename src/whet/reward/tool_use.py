@@ -45,7 +45,7 @@ class Required:
 
 @dataclass(frozen=True, kw_only=True)
 class ToolUseOptions:
-    """What counts how much."""
+    """Weights of the terms."""
 
     coverage: float = 1.0
     """Weight of the share of required calls that were made."""
@@ -88,48 +88,53 @@ class ToolUse:
         needed = self._required(trajectory)
         if not needed:
             return Score(self.__name__, None, _UNKNOWN)
-        made = list(self._calls(trajectory))
-        if not made and trajectory.steps and all(map(_text_alone, trajectory.steps)):
+        calls = list(self._calls(trajectory))
+        if not calls and trajectory.steps and all(map(_text_alone, trajectory.steps)):
             return Score(self.__name__, None, _UNTOLD)
-        covered, redundant = matched(needed, made)
+        covered, redundant = matched(needed, calls)
         options = self.options
-        failed = sum(call.failed for call in made)
-        malformed = any(call.name is None for call in made)
+        failed = sum(call.failed for call in calls)
+        malformed = any(call.name is None for call in calls)
         value = (
             options.coverage * len(covered) / len(needed)
-            - options.redundancy * redundant / max(1, len(made))
+            - options.redundancy * redundant / max(1, len(calls))
             - options.errors * failed
             - options.malformed * malformed
         )
         reason = (
-            f"{len(covered)} of {len(needed)} required calls, {redundant} of {len(made)} redundant, "
+            f"{len(covered)} of {len(needed)} required calls, {redundant} of {len(calls)} redundant, "
             f"{failed} failed{', malformed' if malformed else ''}"
         )
         return Score(self.__name__, value, reason)
 
 
-def matched(needed: Sequence[Required], made: Sequence[Invocation]) -> tuple[set[int], int]:
+def matched(needed: Sequence[Required], calls: Sequence[Invocation]) -> tuple[set[int], int]:
     """Places of the requirements that are covered, and how many calls were redundant."""
     covered: set[int] = set()
-    seen: set[bytes] = set()
+    keys: set[bytes] = set()
     redundant = 0
-    for call in made:
+    for call in calls:
         key = canonical([call.name, call.arguments])
-        repeated, place = key in seen, None
-        seen.add(key)
+        repeated, index = key in keys, None
+        keys.add(key)
         if call.name is not None and not call.failed and not repeated:
-            place = next(
-                (n for n, one in enumerate(needed) if n not in covered and _covers(call, one, covered)), None
+            index = next(
+                (
+                    n
+                    for n, required in enumerate(needed)
+                    if n not in covered and _covers(call, required, covered)
+                ),
+                None,
             )
-        if place is not None:
-            covered.add(place)
+        if index is not None:
+            covered.add(index)
         elif call.name is not None and not call.failed:
             redundant += 1
     return covered, redundant
 
 
-def _covers(call: Invocation, one: Required, covered: set[int]) -> bool:
-    return call.name == one.name and call.has(one.arguments) and set(one.after) <= covered
+def _covers(call: Invocation, required: Required, covered: set[int]) -> bool:
+    return call.name == required.name and call.has(required.arguments) and set(required.after) <= covered
 
 
 def required_of(trajectory: Trajectory) -> list[Required] | None:
@@ -138,17 +143,17 @@ def required_of(trajectory: Trajectory) -> list[Required] | None:
     Raises:
         InputError: it is something else.
     """
-    given: Any = trajectory.task.meta.get("required_calls")
-    if given is None:
+    listed: Any = trajectory.task.meta.get("required_calls")
+    if listed is None:
         return None
     try:
         return [
-            Required(str(one["name"]), dict(one.get("arguments") or {}), tuple(one.get("after") or ()))
-            for one in given
+            Required(str(call["name"]), dict(call.get("arguments") or {}), tuple(call.get("after") or ()))
+            for call in listed
         ]
     except (TypeError, KeyError, ValueError, AttributeError) as error:
         raise InputError(
-            f"required_calls of task {trajectory.task.id} is no list of calls: {error!r}"
+            f"required_calls of task {trajectory.task.id} is not a list of calls: {error!r}"
         ) from error
 
 

@@ -103,7 +103,7 @@ def read_bundle(path: str | os.PathLike[str]) -> Written:
         content = msgspec.json.decode(file.read_bytes(), type=_File)
     except FileNotFoundError:
         raise NotFoundError(
-            f"there is no {file}; it is what a learner writes into its output folder"
+            f"no Bundle at {file}: give the output folder of a learner, which holds a {BUNDLE_FILE}"
         ) from None
     except OSError as error:
         raise InputError(f"cannot read {file}: {error.strerror or error}") from error

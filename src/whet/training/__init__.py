@@ -1,4 +1,4 @@
-"""What weight methods share: token units, batches, losses, samplers and small local models.
+"""The shared parts of weight methods: token units, batches, losses, samplers and small local models.
 
 torch lives here and nowhere above; importing this package without it names the
 extra that brings it.  Read `model.py`, then `sampler.py` (how a policy acts),

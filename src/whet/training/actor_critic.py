@@ -1,4 +1,4 @@
-"""What methods with a value head share: options, the head, and advantages over every token that was chosen.
+"""The shared parts of methods with a value head: options, the head, and advantages over every token that was chosen.
 
 A trajectory is one episode of token decisions, in the order in which they were
 made, whatever sequences they ended up in.  A step's reward comes at the last
@@ -20,10 +20,10 @@ from torch import Tensor, nn
 
 from ..types import Outcome, Trajectory
 from .batch import Merged, Part, marked, parts
-from .learner import Learner, Updated, chosen_logprobs
+from .learner import Learner, chosen_logprobs
 from .losses import gae, value_loss, whiten
-from .network import Head, Network, predict, target_states, width
-from .options.rounds import ActorCriticOptions as ActorCriticOptions
+from .network import Head, Network, predict, target_states
+from .options import ActorCriticOptions as ActorCriticOptions
 from .policy_gradient import PolicyLoss
 from .rounds import Rounds
 
@@ -73,14 +73,14 @@ def estimate(
             reward - options.kl_coefficient * float(divergence[row])
             for reward, row in zip(rewards, rows, strict=True)
         ]
-        found, wanted = gae(
+        gains, targets = gae(
             penalised,
             values[rows].tolist(),
             gamma=options.gamma,
             lam=options.lam,
             last_value=last.get(number, 0.0),
         )
-        advantages[rows], returns[rows] = torch.tensor(found), torch.tensor(wanted)
+        advantages[rows], returns[rows] = torch.tensor(gains), torch.tensor(targets)
     explained = _explained(values, returns)
     if options.whiten:
         advantages = whiten(advantages)
@@ -104,12 +104,12 @@ def _numbered(sequences: Sequence[Merged]) -> tuple[dict[int, int], int]:
 
 def _in_order(episode: Episode, places: dict[int, int]) -> list[tuple[int, int]]:
     """(row, step) of each chosen token, in the order in which they were chosen."""
-    found = [
+    decisions = [
         (call, position, places[id(sequence)] + index)
         for sequence in episode.sequences
         for index, (call, position) in enumerate(zip(sequence.calls, sequence.targets, strict=True))
     ]
-    return [(row, call) for call, _, row in sorted(found)]
+    return [(row, call) for call, _, row in sorted(decisions)]
 
 
 def _token_rewards(episode: Episode, order: Sequence[tuple[int, int]]) -> list[float]:
@@ -124,17 +124,17 @@ def _token_rewards(episode: Episode, order: Sequence[tuple[int, int]]) -> list[f
 
 
 def _after(episodes: Sequence[Episode], network: Network, head: Head, part_tokens: int) -> dict[int, float]:
-    """What was still to be expected where an episode was cut off by a limit; one that ended has nothing."""
+    """Episode number → the value still expected where a limit cut it off; an episode that ended is not in it."""
     cut = []
     for number, episode in enumerate(episodes):
         if episode.trajectory.outcome in (Outcome.TRUNCATED, Outcome.TIMEOUT) and episode.sequences:
             newest = max(episode.sequences, key=lambda sequence: sequence.calls[-1] if sequence.calls else -1)
             cut.append(marked(newest, [len(newest.ids) - 1], episode=[float(number)]))
-    found: dict[int, float] = {}
+    expected: dict[int, float] = {}
     for part in parts(cut, part_tokens):
         values = head(target_states(network, part))
-        found |= {int(n): float(v) for n, v in zip(part.extra["episode"], values, strict=True)}
-    return found
+        expected |= {int(n): float(v) for n, v in zip(part.extra["episode"], values, strict=True)}
+    return expected
 
 
 def _explained(values: Tensor, returns: Tensor) -> float:
@@ -167,9 +167,9 @@ class ActorCriticLoss(ValueLoss):
         predictions = predict(network, part, self.temperature)
         states = predictions.output.states.float().to(predictions.device)
         values = self.head(states if self.trains_trunk else states.detach())
-        each = value_loss(values, part.extra["values"], part.extra["returns"], clip=self.value_clip)
-        self._add("value_loss", each)
-        return self(predictions, part) + self.value_coefficient * each.sum() / len(self._units)
+        losses = value_loss(values, part.extra["values"], part.extra["returns"], clip=self.value_clip)
+        self._add("value_loss", losses)
+        return self(predictions, part) + self.value_coefficient * losses.sum() / len(self._units)
 
 
 Valued = TypeVar("Valued", bound=ActorCriticOptions)
@@ -182,7 +182,7 @@ class ActorCritic(Rounds[Valued]):
     penalises_loss = False
 
     def _heads(self, network: Network) -> Mapping[str, nn.Module]:
-        return {"value": Head(width(network), self.options.value_width, seed=self.options.seed)}
+        return {"value": Head(network.hidden, self.options.value_width, seed=self.options.seed)}
 
     @property
     def _head(self) -> Head:
@@ -192,15 +192,16 @@ class ActorCritic(Rounds[Valued]):
         return head
 
     def _with_value(self, loss: PolicyLoss) -> dict[str, Any]:
-        """What a ValueLoss is made of: the policy's loss, and what the options say of the head's."""
+        """The arguments of a ValueLoss: those of the policy's loss, and the options of the head's."""
         return {
-            **{one.name: getattr(loss, one.name) for one in fields(loss)},
+            **{setting.name: getattr(loss, setting.name) for setting in fields(loss)},
             "head": self._head,
             "value_coefficient": self.options.value_coefficient,
             "value_clip": self.options.value_clip,
         }
 
-    def _update(self, learner: Learner, cut: Sequence[Part], loss: PolicyLoss, rate: float) -> Updated:
+    def _update(
+        self, learner: Learner, cut: Sequence[Part], loss: PolicyLoss, rate: float
+    ) -> tuple[float, float]:
         assert isinstance(loss, ValueLoss)
-        total, norm = learner.descend(cut, lambda part: loss.joint(learner.decoder, part), rate=rate)
-        return Updated(total, norm, rate, sum(part.tokens for part in cut))
+        return learner.descend(cut, lambda part: loss.joint(learner.decoder, part), rate=rate)

@@ -14,20 +14,20 @@ from typing import NamedTuple
 
 @dataclass(frozen=True, kw_only=True)
 class AlarmOptions:
-    """Where the alarms lie; None switches one off."""
+    """Thresholds of the alarms; none switches one off."""
 
     unknown_rise: float | None = 0.25
-    """How far the rate of giving up may rise above that of the first step."""
+    """How far the rate of giving up may rise above that of the first round."""
     success_drop: float | None = 0.2
-    """How far success may fall below that of the first step."""
+    """How far success may fall below that of the first round."""
     min_entropy: float | None = 0.005
-    """Lowest mean entropy in nats per token that the policy chose."""
+    """Lowest mean entropy, in nats per sampled token."""
     max_no_signal: float | None = 0.98
-    """Highest share of groups whose rewards are all the same."""
+    """Highest share of groups whose rewards are all equal."""
     max_kl: float | None = None
-    """Highest mean divergence from the first weights in nats per token."""
+    """Highest mean divergence from the initial weights, in nats per token."""
     patience: int = 3
-    """Steps in a row that a sign must hold."""
+    """Consecutive rounds for which a sign must hold."""
 
 
 class Stop(NamedTuple):
@@ -75,8 +75,8 @@ def check(
     if not reasons:
         return counts, None
     collapsed = set(reasons) != {"no_signal"}
-    what = "collapse" if collapsed else "nothing left to learn from"
-    return counts, Stop(f"{what}: {'; '.join(reasons.values())}", collapsed)
+    finding = "collapse" if collapsed else "nothing left to learn from"
+    return counts, Stop(f"{finding}: {'; '.join(reasons.values())}", collapsed)
 
 
 def _moved(first: float | None, by: float | None, *, down: bool = False) -> float | None:

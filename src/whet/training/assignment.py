@@ -23,7 +23,10 @@ import numpy as np
 
 from ..types import Group, Step, Trajectory, canonical
 from .losses import discounted
-from .options.variants import Assignment
+from .options import Assignment
+
+RIDGE = 1.0
+"""Sightings of an action that count for as much as the belief that it makes no difference."""
 
 
 def step_rewards(trajectory: Trajectory, total: float, *, given: bool) -> list[float]:
@@ -41,7 +44,7 @@ def step_rewards(trajectory: Trajectory, total: float, *, given: bool) -> list[f
 def step_credits(
     trajectory: Trajectory, rewards: Sequence[float], assignment: Assignment, gamma: float = 1.0
 ) -> list[float]:
-    """What each step is credited with, baseline not yet taken off."""
+    """The credit of each step, before a baseline is subtracted."""
     if assignment == "broadcast":
         return [sum(rewards)] * len(rewards)
     if assignment == "agent":
@@ -66,48 +69,47 @@ def centred_credits(
         for index, (trajectory, own) in enumerate(zip(trajectories, credits, strict=True)):
             for step, credit in zip(trajectory.steps, own, strict=True):
                 by_agent.setdefault(step.agent, {})[index] = credit
-        mean = {agent: sum(found.values()) / len(found) for agent, found in by_agent.items()}
+        mean = {agent: sum(by_run.values()) / len(by_run) for agent, by_run in by_agent.items()}
         return [
             [credit - mean[step.agent] for step, credit in zip(t.steps, own, strict=True)]
             for t, own in zip(trajectories, credits, strict=True)
         ]
     count = len(credits)
     longest = max((len(own) for own in credits), default=0)
-    means = [sum(own[place] for own in credits if place < len(own)) / count for place in range(longest)]
-    return [[credit - means[place] for place, credit in enumerate(own)] for own in credits]
+    means = [
+        sum(own[step_number] for own in credits if step_number < len(own)) / count
+        for step_number in range(longest)
+    ]
+    return [[credit - means[step_number] for step_number, credit in enumerate(own)] for own in credits]
 
 
-def decompose(
-    groups: Sequence[Group], totals: Mapping[str, float], *, ridge: float = 1.0
-) -> dict[str, list[float]]:
+def decompose(groups: Sequence[Group], totals: Mapping[str, float]) -> dict[str, list[float]]:
     """Trajectory id → a reward for each step, from returns that only the end brings.
 
     Args:
         totals: trajectory id → return; trajectories that are not there are left out.
-        ridge: weight of the squared coefficients; how many sightings of an action count for as much
-            as the belief that it makes no difference.
     """
-    kept = [t for group in groups for t in group.trajectories if t.id in totals]
-    keys = {key: place for place, key in enumerate(sorted({_key(s) for t in kept for s in t.steps}))}
+    returned = [t for group in groups for t in group.trajectories if t.id in totals]
+    keys = {key: column for column, key in enumerate(sorted({_key(s) for t in returned for s in t.steps}))}
     if not keys:
         return {}
-    counts = np.zeros((len(kept), len(keys)))
-    for row, trajectory in enumerate(kept):
+    counts = np.zeros((len(returned), len(keys)))
+    for row, trajectory in enumerate(returned):
         for step in trajectory.steps:
             counts[row, keys[_key(step)]] += 1.0
-    returns = np.array([totals[trajectory.id] for trajectory in kept])
+    returns = np.array([totals[trajectory.id] for trajectory in returned])
     mean = returns.mean()
-    gram = counts.T @ counts + ridge * np.eye(len(keys))
+    gram = counts.T @ counts + RIDGE * np.eye(len(keys))
     worth = np.linalg.solve(gram, counts.T @ (returns - mean))
-    found: dict[str, list[float]] = {}
-    for row, trajectory in enumerate(kept):
+    divided: dict[str, list[float]] = {}
+    for row, trajectory in enumerate(returned):
         shares = [float(worth[keys[_key(step)]]) for step in trajectory.steps]
         if shares:  # what the regression leaves unexplained is everyone's alike
             rest = (float(returns[row]) - sum(shares)) / len(shares)
-            found[trajectory.id] = [share + rest for share in shares]
-    return found
+            divided[trajectory.id] = [share + rest for share in shares]
+    return divided
 
 
 def _key(step: Step) -> bytes:
-    """What makes two steps the same deed: agent, kind, name and action."""
+    """Equal for steps that do the same: agent, kind, name and action."""
     return canonical([step.agent, step.kind, step.name, step.action])

@@ -47,7 +47,7 @@ class Merged:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What merging has done."""
+    """Counts of merging calls into sequences."""
 
     calls: int = 0
     sequences: int = 0
@@ -57,7 +57,7 @@ class Counts:
     """To be computed, prompts included."""
     targets: int = 0
     unmerged_tokens: int = 0
-    """What would have to be computed if every call were a sequence of its own."""
+    """Tokens to compute if every call were a sequence of its own."""
 
     @property
     def merged(self) -> int:
@@ -122,23 +122,23 @@ def _check(tokens: Tokens, trajectory: Trajectory) -> None:
         raise InputError(f"trajectory {trajectory.id}: a model call without a prompt; give at least <bos>")
     if not are_ids(tokens):
         raise InputError(f"trajectory {trajectory.id}: a token id lies outside 0…{LARGEST_ID}")
-    for name, given in (("mask", tokens.mask), ("logprobs", tokens.logprobs or None)):
-        if given is not None and len(given) != len(tokens.output_ids):
+    for name, values in (("mask", tokens.mask), ("logprobs", tokens.logprobs or None)):
+        if values is not None and len(values) != len(tokens.output_ids):
             raise InputError(
-                f"trajectory {trajectory.id}: {len(given)} entries in {name} "
+                f"trajectory {trajectory.id}: {len(values)} entries in {name} "
                 f"for {len(tokens.output_ids)} output ids"
             )
 
 
 def are_ids(tokens: Tokens) -> bool:
-    """Whether a call's prompt and output could be ids of some vocabulary."""
+    """True if a call's prompt and output could be ids of some vocabulary."""
     return all(
         min(ids) >= 0 and max(ids) <= LARGEST_ID for ids in (tokens.prompt_ids, tokens.output_ids) if ids
     )
 
 
 def is_logprob(value: float) -> bool:
-    """Whether it could be the log of a probability, rounding allowed for."""
+    """True if it could be the log of a probability, rounding allowed for."""
     return -math.inf < value <= 1e-3
 
 
@@ -156,7 +156,7 @@ class Part:
     """Sequences that are computed at once, with their N targets packed."""
 
     layout: Layout
-    """What is computed; `layout.index` finds each target's prediction."""
+    """The tokens to compute; `layout.index` finds each target's prediction."""
     targets: Tensor
     """(N,) token ids"""
     logprobs: Tensor
@@ -195,21 +195,28 @@ def parts(
         share: False computes what sequences have in common once for each of them.
     """
     blocks: dict[int, list[Merged]] = {}
-    for number, sequence in enumerate(one for one in sequences if one.targets):
+    for number, sequence in enumerate(sequence for sequence in sequences if sequence.targets):
         blocks.setdefault(number if block is None else block(sequence), []).append(sequence)
     every = list(blocks.values())
-    found: list[Part] = []
+    complete: list[Part] = []
     open_: list[int] = []
     room = part_tokens
     for number, alone, beside in _in_order(every, share=share):
         if open_ and beside > room:
-            found.append(_part([sequence for one in sorted(open_) for sequence in every[one]], share=share))
+            complete.append(
+                _part(
+                    [sequence for block in sorted(open_) for sequence in every[block]],
+                    share=share,
+                )
+            )
             open_, room = [], part_tokens
         room -= beside if open_ else alone
         open_.append(number)
     if open_:
-        found.append(_part([sequence for one in sorted(open_) for sequence in every[one]], share=share))
-    return found
+        complete.append(
+            _part([sequence for block in sorted(open_) for sequence in every[block]], share=share)
+        )
+    return complete
 
 
 def by_unit(sequence: Merged) -> int:
@@ -224,11 +231,11 @@ def _in_order(blocks: Sequence[list[Merged]], *, share: bool) -> Iterator[tuple[
             size = sum(len(sequence.ids) for sequence in blocks[number])
             yield number, size, size
         return
-    ids = [[np.asarray(sequence.ids, dtype=np.int64) for sequence in one] for one in blocks]
+    ids = [[np.asarray(sequence.ids, dtype=np.int64) for sequence in block] for block in blocks]
     runs: list[list[tuple[int, int]]] = []
-    order = lexicographic([one[0] for one in ids])
-    for place, number in enumerate(order):
-        before = ids[order[place - 1]][0] if place else ids[number][0][:0]
+    order = lexicographic([block[0] for block in ids])
+    for position, number in enumerate(order):
+        before = ids[order[position - 1]][0] if position else ids[number][0][:0]
         same = common(before, ids[number][0])
         if same >= max(WORTH, min(len(before), len(ids[number][0])) // 16):
             runs[-1].append((number, same))
@@ -237,8 +244,8 @@ def _in_order(blocks: Sequence[list[Merged]], *, share: bool) -> Iterator[tuple[
     for run in sorted(runs, key=lambda run: max(_longest(blocks[number]) for number, _ in run)):
         for number, same in run:
             own = ids[number]
-            inside = [common(one, other) for one, other in pairwise(own)]
-            alone = sum(map(len, own)) - sum(one for one in inside if one >= WORTH)
+            inside = [common(previous, following) for previous, following in pairwise(own)]
+            alone = sum(map(len, own)) - sum(shared for shared in inside if shared >= WORTH)
             yield number, alone, alone - same
 
 
@@ -255,7 +262,7 @@ def marked(sequence: Merged, positions: Sequence[int], **extra: list[float]) -> 
     """
     return Merged(
         sequence.unit,
-        [*sequence.ids, 0],
+        [*sequence.ids, 0],  # any id: nothing attends to it
         [position + 1 for position in positions],
         [0.0] * len(positions),
         extra=extra,
@@ -264,14 +271,14 @@ def marked(sequence: Merged, positions: Sequence[int], **extra: list[float]) -> 
 
 def _part(sequences: Sequence[Merged], *, share: bool) -> Part:
     counts = [len(sequence.targets) for sequence in sequences]
-    wanted = [[target - 1 for target in sequence.targets] for sequence in sequences]
+    predicted_from = [[target - 1 for target in sequence.targets] for sequence in sequences]
     targets = [sequence.ids[target] for sequence in sequences for target in sequence.targets]
     advantages = np.concatenate([s.advantages or [0.0] * len(s.targets) for s in sequences])
     logprobs = np.concatenate([sequence.logprobs for sequence in sequences])
     names = sorted({name for sequence in sequences for name in sequence.extra})
     extra = {name: np.concatenate([s.extra[name] for s in sequences]) for name in names}
     return Part(
-        layout=plan([sequence.ids for sequence in sequences], wanted, share=share),
+        layout=plan([sequence.ids for sequence in sequences], predicted_from, share=share),
         targets=torch.tensor(targets),
         logprobs=torch.from_numpy(logprobs.astype(np.float32)),
         advantages=torch.from_numpy(advantages.astype(np.float32)),

@@ -22,12 +22,7 @@ from ..errors import InputError
 from ..models.sampling import Sampled, TokenSession
 from ..types import Group, Task, Tokens, Trajectory, Version
 from .credit import reward_of
-
-
-class Models(Protocol):
-    """What samplers come from: `LocalModels`, for instance."""
-
-    def sampler(self, version: Version, *, greedy: bool = False, temperature: float = 1.0) -> Any: ...
+from .local import LocalModels
 
 
 class Recalling:
@@ -37,13 +32,13 @@ class Recalling:
         models: where what is new is sampled.
     """
 
-    def __init__(self, models: Models) -> None:
+    def __init__(self, models: LocalModels) -> None:
         self.models = models
         self._said: dict[int, tuple[Tokens, ...]] = {}
 
-    def begin(self, seed: int, said: Sequence[Tokens]) -> None:
+    def begin(self, seed: int, answers: Sequence[Tokens]) -> None:
         """Let the next session of this seed say these first."""
-        self._said[seed] = tuple(said)
+        self._said[seed] = tuple(answers)
 
     def sampler(self, version: Version, *, greedy: bool = False, temperature: float = 1.0) -> Any:
         """As `LocalModels.sampler`."""
@@ -51,20 +46,20 @@ class Recalling:
 
 
 class _Sampler:
-    def __init__(self, inner: Any, said: dict[int, tuple[Tokens, ...]]) -> None:
-        self.inner, self._said = inner, said
+    def __init__(self, inner: Any, recalled: dict[int, tuple[Tokens, ...]]) -> None:
+        self.inner, self._said = inner, recalled
 
     def session(self, seed: int) -> TokenSession:
         inner: TokenSession = self.inner.session(seed)
-        said = self._said.pop(seed, ())
-        return RecalledSession(inner, said) if said else inner
+        answers = self._said.pop(seed, ())
+        return RecalledSession(inner, answers) if answers else inner
 
 
 class RecalledSession:
     """A session that says again what was said, then goes on by itself."""
 
-    def __init__(self, inner: TokenSession, said: Sequence[Tokens]) -> None:
-        self.inner, self._left = inner, list(said)
+    def __init__(self, inner: TokenSession, answers: Sequence[Tokens]) -> None:
+        self.inner, self._left = inner, list(answers)
         self.context: list[int] = []
         """All ids so far, prompts and outputs."""
         self._waiting: list[int] = []
@@ -146,18 +141,18 @@ async def searched(task: Task, play: Play, options: SearchOptions, *, seed: int)
     Args:
         seed: rollout i is played with `seed + i`.
     """
-    root, found = _Node(), list[Trajectory]()
+    root, trajectories = _Node(), list[Trajectory]()
     low, high = math.inf, -math.inf
     for number in range(options.rollouts):
         path = _chosen(root, options, low, high)
-        said = [node.tokens for node in path if node.tokens is not None]
-        trajectory = await play(task, said, seed + number)
-        found.append(trajectory)
+        recalled = [node.tokens for node in path if node.tokens is not None]
+        trajectory = await play(task, recalled, seed + number)
+        trajectories.append(trajectory)
         reward = reward_of(trajectory, options.score)
         if reward is not None:
             low, high = min(low, reward), max(high, reward)
-            _credit(root, trajectory, len(said), reward)
-    return Group(task, tuple(found))
+            _credit(root, trajectory, len(recalled), reward)
+    return Group(task, tuple(trajectories))
 
 
 def _chosen(root: _Node, options: SearchOptions, low: float, high: float) -> list[_Node]:
@@ -170,8 +165,8 @@ def _chosen(root: _Node, options: SearchOptions, low: float, high: float) -> lis
             break
 
         def bound(child: _Node, visits: int = node.visits) -> float:
-            known = (child.total / child.visits - low) / scale
-            return known + options.exploration * math.sqrt(math.log(visits) / child.visits)
+            mean = (child.total / child.visits - low) / scale
+            return mean + options.exploration * math.sqrt(math.log(visits) / child.visits)
 
         path.append(max(open_answers, key=bound))
     return path

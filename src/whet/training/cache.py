@@ -23,6 +23,34 @@ _PREFILL_CELLS = 1 << 21
 """Attention scores held at once, batch × heads × new × context; more does not stay in the cache."""
 
 
+class Slot:
+    """One conversation's row of a cache, freed with the last reference to it.
+
+    Args:
+        held: whoever made it keeps it from answer to answer; else it is given up with the answer.
+    """
+
+    __slots__ = ("cache", "cached", "held", "row", "weights")
+
+    def __init__(self, *, held: bool) -> None:
+        self.held = held
+        self.cache: Cache | None = None
+        self.row = -1
+        self.cached = 0
+        """Ids whose keys and values are in the row."""
+        self.weights: Fused | None = None
+        """The weights that they were computed with."""
+
+    def free(self) -> None:
+        """Return the row."""
+        if self.cache is not None:
+            self.cache.release(self.row)
+            self.cache = None
+
+    def __del__(self) -> None:
+        self.free()
+
+
 class Cache:
     """Keys and values, per layer (rows, kv heads, length, width)."""
 
@@ -35,7 +63,7 @@ class Cache:
 
     @property
     def used(self) -> int:
-        """Rows that sessions hold."""
+        """Rows that slots hold."""
         return self.rows - len(self._free)
 
     def acquire(self) -> int:
@@ -80,17 +108,18 @@ class Cache:
         """
         first: dict[tuple[int, ...], int] = {}
         source = np.array([i if past[i] else first.setdefault(tuple(ids), i) for i, ids in enumerate(new)])
-        kept, place = np.unique(source, return_inverse=True)
-        if len(kept) == len(new):
+        unique, inverse = np.unique(source, return_inverse=True)
+        if len(unique) == len(new):
             return self._in_parts(fused, rows, past, new)
         # the rollouts of one task begin alike: compute the beginning once and copy it
-        states = self._in_parts(fused, rows[kept], past[kept], [new[i] for i in kept.tolist()])
+        states = self._in_parts(fused, rows[unique], past[unique], [new[i] for i in unique.tolist()])
+        # Copied after the forward: it may have grown the cache, which makes new tensors.
         copies = np.flatnonzero(source != np.arange(len(new)))
         length = max(len(new[i]) for i in copies.tolist())
         into, out_of = torch.from_numpy(rows[copies]), torch.from_numpy(rows[source[copies]])
         for tensor in (*self.keys, *self.values):
             tensor[into, :, :length] = tensor[out_of, :, :length]
-        return states[torch.from_numpy(place)]
+        return states[torch.from_numpy(inverse)]
 
     def _in_parts(
         self, fused: Fused, rows: np.ndarray, past: np.ndarray, new: Sequence[Sequence[int]]
@@ -133,15 +162,15 @@ class Cache:
                 qkv = F.linear(normal, layer.qkv, layer.qkv_bias).view(len(ids), -1, width)
                 qk = rotate(qkv[:, : heads + kv], rotation)
                 view.write(number, qk[:, heads:], qkv[:, heads + kv :])
-                seen = view.attend(number, qk[:, :heads])
-                x = x + F.linear(seen, layer.out)
+                attended = view.attend(number, qk[:, :heads])
+                x = x + F.linear(attended, layer.out)
             else:  # only the last position of each context is read from here on
                 cut = heads * width
                 both = F.linear(normal, layer.qkv[cut:], layer.qkv_bias[cut:]).view(len(ids), -1, width)
                 view.write(number, rotate(both[:, :kv], rotation), both[:, kv:])
                 q = F.linear(normal[last], layer.qkv[:cut], layer.qkv_bias[:cut]).view(-1, heads, width)
-                seen = view.attend_last(number, rotate(q, rotation[last]))
-                x = x[last] + F.linear(seen, layer.out)
+                attended = view.attend_last(number, rotate(q, rotation[last]))
+                x = x[last] + F.linear(attended, layer.out)
             x = feed_forward(layer, x, epsilon)
         return normalise(x, epsilon)
 

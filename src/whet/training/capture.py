@@ -1,4 +1,4 @@
-"""Whether a captured trajectory can be trained on, and why not.
+"""A check that a captured trajectory can be trained on, and the reasons if not.
 
 An agent's run becomes training data only if its model calls were seen, with the
 token ids they read and wrote, and something judged the run.  `check` says so per
@@ -34,12 +34,12 @@ REASONS = {
 BLOCKING = frozenset(
     {"no calls", "no token ids", "bad ids", "bad mask", "nothing chosen", "machine failed", "not finite"}
 )
-"""What no method can learn from."""
+"""Reasons that stop every method."""
 
 
 @dataclass(frozen=True, slots=True)
 class Capture:
-    """What is there of one trajectory."""
+    """What was captured of one trajectory."""
 
     id: str
     calls: int
@@ -47,7 +47,7 @@ class Capture:
     unread: int
     """Model calls without."""
     sequences: int
-    """What the calls merge into; one where each prompt extends the last exactly."""
+    """Sequences that the calls merge into; one where each prompt extends the last exactly."""
     forked: int
     """Calls whose prompt does not extend an earlier one."""
     targets: int
@@ -58,23 +58,23 @@ class Capture:
 
     @property
     def continuous(self) -> bool:
-        """Whether all calls are one sequence."""
+        """True if all calls are one sequence."""
         return self.sequences == 1
 
     @property
     def clonable(self) -> bool:
-        """Whether supervised methods can use it."""
+        """True if supervised methods can use it."""
         return not BLOCKING & set(self.reasons)
 
     @property
     def trainable(self) -> bool:
-        """Whether reinforcement learning can use it."""
+        """True if reinforcement learning can use it."""
         return not self.reasons
 
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """What is there of many trajectories."""
+    """Counts over many trajectories."""
 
     trajectories: int
     trainable: int
@@ -86,15 +86,18 @@ class Survey:
     def lines(self) -> list[str]:
         """For reading, one finding a line."""
         noun = "trajectory" if self.trajectories == 1 else "trajectories"
-        found = [
+        summary = [
             f"{self.trajectories} {noun}: {self.trainable} can be trained on by RL, "
             f"{self.clonable} by cloning, {self.continuous} are one sequence"
         ]
-        return [*found, *(f"{count} × {reason}: {REASONS[reason]}" for reason, count in self.reasons.items())]
+        return [
+            *summary,
+            *(f"{count} × {reason}: {REASONS[reason]}" for reason, count in self.reasons.items()),
+        ]
 
 
 def check(trajectory: Trajectory, *, score: str | None = None) -> Capture:
-    """What can be learned from one trajectory.
+    """Check what can be learned from one trajectory.
 
     Args:
         score: name of the Score that is the reward; None for step rewards, or else the outcome.
@@ -112,14 +115,14 @@ def check(trajectory: Trajectory, *, score: str | None = None) -> Capture:
         sequences, forked, targets = counts.sequences, counts.forked, counts.targets
         if calls and not targets:
             reasons.append("nothing chosen")
-        logprobs = [value for one in merged for value in one.logprobs]
+        logprobs = [value for sequence in merged for value in sequence.logprobs]
         if any(map(math.isnan, logprobs)):
             reasons.append("no log-probabilities")
         elif not all(map(is_logprob, logprobs)):
             reasons.append("bad log-probabilities")
     except InputError:
-        whole = all(are_ids(step.tokens) for step in calls if step.tokens is not None)
-        reasons.append("bad mask" if whole else "bad ids")
+        ids_valid = all(are_ids(step.tokens) for step in calls if step.tokens is not None)
+        reasons.append("bad mask" if ids_valid else "bad ids")
     reward = _reward(trajectory, score)
     if trajectory.outcome is Outcome.INFRASTRUCTURE_ERROR:
         reasons.append("machine failed")
@@ -139,14 +142,14 @@ def _reward(trajectory: Trajectory, score: str | None) -> float | None:
 
 
 def survey(trajectories: Iterable[Trajectory], *, score: str | None = None) -> Survey:
-    """What can be learned from many trajectories."""
-    found = [check(trajectory, score=score) for trajectory in trajectories]
-    reasons = Counter(reason for one in found for reason in one.reasons)
+    """Check what can be learned from many trajectories."""
+    captures = [check(trajectory, score=score) for trajectory in trajectories]
+    reasons = Counter(reason for capture in captures for reason in capture.reasons)
     return Survey(
-        len(found),
-        sum(one.trainable for one in found),
-        sum(one.clonable for one in found),
-        sum(one.continuous for one in found),
+        len(captures),
+        sum(capture.trainable for capture in captures),
+        sum(capture.clonable for capture in captures),
+        sum(capture.continuous for capture in captures),
         dict(sorted(reasons.items())),
     )
 
@@ -162,11 +165,11 @@ def require(trajectories: Sequence[Trajectory], *, score: str | None = None, rl:
     """
     if not trajectories:
         raise TrainingRefused("there are no trajectories; collect some first (whet run, whet serve)")
-    found = survey(trajectories, score=score)
+    usable = survey(trajectories, score=score)
     if not rl:  # what only RL needs is no reason here
-        found = replace(found, reasons={key: n for key, n in found.reasons.items() if key in BLOCKING})
-    if (found.trainable if rl else found.clonable) == 0:
+        usable = replace(usable, reasons={key: n for key, n in usable.reasons.items() if key in BLOCKING})
+    if (usable.trainable if rl else usable.clonable) == 0:
         raise TrainingRefused(
-            f"none of {len(trajectories)} trajectories can be trained on. " + "; ".join(found.lines()[1:])
+            f"none of {len(trajectories)} trajectories can be trained on. " + "; ".join(usable.lines()[1:])
         )
-    return found
+    return usable

@@ -27,12 +27,16 @@ from .batch import Merged, Part, parts
 from .learner import chosen_logprobs
 from .line import Line
 from .losses import unit_sums
-from .network import Network, longest
+from .network import Network
 
 Admissible = Callable[[Json], Sequence[tuple[Json, Sequence[int]]]]
 """An observation → its admissible actions, each with the ids that say it, in a fixed order."""
 Prompt = Callable[[Sequence[Json]], Sequence[int]]
 """All observations so far → the ids that the model reads."""
+
+
+PART_TOKENS = 16_384
+"""Tokens scored at once; without a gradient there is room for more than training has."""
 
 
 @dataclass(slots=True)
@@ -50,10 +54,10 @@ def sequences_of(prompt: Sequence[int], actions: Sequence[Sequence[int]], unit: 
     """
     if not prompt or not actions or not all(actions):
         raise InputError("choosing needs a prompt and admissible actions of at least one id each")
-    begin, found = len(prompt), []
+    begin, sequences = len(prompt), []
     for row, action in enumerate(actions):
         count = len(action)
-        found.append(
+        sequences.append(
             Merged(
                 unit,
                 [*prompt, *action],
@@ -62,7 +66,7 @@ def sequences_of(prompt: Sequence[int], actions: Sequence[Sequence[int]], unit: 
                 extra={"row": [float(row)] * count, "first": [float(row == 0)] + [0.0] * (count - 1)},
             )
         )
-    return found
+    return sequences
 
 
 def choice_logprobs(logprobs: Tensor, part: Part, *, normalised: bool = False) -> tuple[Tensor, Tensor]:
@@ -98,13 +102,11 @@ class Chooser:
         greedy: bool = False,
         normalised: bool = False,
         policy_version: str | None = None,
-        part_tokens: int = 16_384,
     ) -> None:
         self.network = network
         self.greedy = greedy
         self.normalised = normalised
         self.policy_version = policy_version
-        self._part_tokens = part_tokens
         self._line: Line[_Request] = Line(self._score)
 
     def refresh(self, policy_version: str | None = None) -> None:
@@ -118,7 +120,7 @@ class Chooser:
             InputError: no prompt, no action, or more ids than the model takes.
             ModelError: the computation failed.
         """
-        room = longest(self.network)
+        room = self.network.max_length
         if actions and len(prompt) + max(map(len, actions)) > room:
             raise InputError(
                 f"a prompt of {len(prompt)} ids and an action of up to {max(map(len, actions))} do not fit "
@@ -131,7 +133,7 @@ class Chooser:
     @torch.no_grad()
     def _score(self, requests: list[_Request]) -> None:
         every = [s for unit, r in enumerate(requests) for s in sequences_of(r.prompt, r.actions, unit)]
-        for part in parts(every, self._part_tokens, block=lambda sequence: sequence.unit):
+        for part in parts(every, PART_TOKENS, block=lambda sequence: sequence.unit):
             units, logprobs = choice_logprobs(
                 chosen_logprobs(self.network, part), part, normalised=self.normalised
             )
@@ -161,11 +163,11 @@ class ChoicePolicy:
         actions = list(self._admissible(observation))
         scores = await self._chooser.scores(prompt, [ids for _, ids in actions])
         if self._chooser.greedy:
-            place = max(range(len(scores)), key=scores.__getitem__)
+            index = max(range(len(scores)), key=scores.__getitem__)
         else:
             weights = torch.tensor(scores, dtype=torch.float64).exp().tolist()
-            place = self._random.choices(range(len(scores)), weights)[0]
-        value, ids = actions[place]
-        logprobs = [scores[place], *[0.0] * (len(ids) - 1)]
+            index = self._random.choices(range(len(scores)), weights)[0]
+        value, ids = actions[index]
+        logprobs = [scores[index], *[0.0] * (len(ids) - 1)]
         tokens = Tokens(prompt, list(ids), logprobs, None, self._chooser.policy_version)
         return Action(value, tokens, Usage(prompt_tokens=len(prompt), output_tokens=len(ids), calls=1))

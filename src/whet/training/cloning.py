@@ -7,38 +7,38 @@ the weights of the epoch with the lowest loss there are what remains.
 
 from __future__ import annotations
 
-import asyncio
 import os
-import random
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 import msgspec
 
 from ..errors import InputError, TrainingRefused
-from ..loop import Context
+from ..loop import Context, Update
 from ..types import Bundle, Group, Json, Outcome, Trajectory, Version, digest, new_id
-from .batch import Counts, Merged, Part, merge, minibatches, parts
+from .batch import Counts, Merged, Part, merge, parts
+from .epochs import kept_aside, learner_of, passes, starting
 from .guards import Guard
 from .learner import Learner, Loss, cloning_loss
 from .local import LocalModels
-from .optim import OptimOptions
-from .options.records import CloneOptions as CloneOptions
+from .options import CloneOptions as CloneOptions
+from .options import DAggerOptions, STaROptions
 
 
 @dataclass(kw_only=True)
 class Kept:
-    """How far a method is that learns again from what it kept of earlier rounds; saved as Update.state."""
+    """State of a method that learns again from trajectories of earlier rounds; saved as Update.state."""
 
     round: int = 0
     file: str = ""
-    """What earlier rounds kept, in the context's folder (`write_kept`)."""
+    """File of the trajectories of earlier rounds, in the context's folder (`write_kept`)."""
 
 
 @dataclass(kw_only=True)
-class FromBase(Kept):
+class KeptFromBase(Kept):
     """The same of a method that begins every round with the same weights."""
 
     base: dict[str, Json]
@@ -48,16 +48,16 @@ class FromBase(Kept):
 T = TypeVar("T")
 
 
-def resumed(state: Json, begun: T, method: str) -> T:
-    """What a method saved as Update.state; `begun` if it saved nothing yet.
+def resumed(state: Json, fresh: T, method: str) -> T:
+    """The state that a method saved as Update.state; `fresh` if there is none.
 
     Raises:
         InputError: the state is another method's.
     """
     if state is None:
-        return begun
+        return fresh
     try:
-        return msgspec.convert(state, type(begun))
+        return msgspec.convert(state, type(fresh))
     except msgspec.ValidationError as error:
         raise InputError(f"this is no state of {method}: {error}") from error
 
@@ -66,28 +66,8 @@ Chosen = tuple[str, tuple[list[Merged], Counts]]
 """A task's id, and one trajectory of it as sequences."""
 
 
-def starting(bundle: Bundle, resource: str) -> Version:
-    """The weights of a Bundle.
-
-    Raises:
-        InputError: it has none of that name.
-    """
-    if resource not in bundle:
-        raise InputError(
-            f"the bundle has no resource {resource!r}, only {sorted(bundle)}; "
-            "put one there with whet.training.local.fresh(...)"
-        )
-    return bundle[resource]
-
-
-def learner_of(models: LocalModels, version: Version, optim: OptimOptions) -> Learner:
-    """A learner that begins with these weights."""
-    made = int(version.meta.get("policy_version", 0))
-    return models.learn(models.decoder(version), optim, policy_version=made)
-
-
 def succeeded(trajectory: Trajectory, score: str | None = None, threshold: float = 0.5) -> bool | None:
-    """Whether its outcome is success, or its score reaches the threshold; None if nothing has judged it."""
+    """True if its outcome is success, or its score reaches the threshold; None if nothing has judged it."""
     if score is not None:
         value = trajectory.score(score)
         return None if value is None else value >= threshold
@@ -106,31 +86,31 @@ def choose(
         TrainingRefused: none is left.
     """
     chosen: list[Chosen] = []
-    left = {"unjudged": 0, "filtered": 0, "without_tokens": 0, "repeated": 0, "over_cap": 0}
-    seen: set[str] = set()
-    taken: dict[str, int] = {}
+    left_out = {"unjudged": 0, "filtered": 0, "without_tokens": 0, "repeated": 0, "over_cap": 0}
+    digests: set[str] = set()
+    chosen_of: dict[str, int] = {}
     for trajectory in (trajectory for group in groups for trajectory in group.trajectories):
         verdict = passes(trajectory)
         if not verdict:
-            left["unjudged" if verdict is None else "filtered"] += 1
+            left_out["unjudged" if verdict is None else "filtered"] += 1
             continue
         merged = merge(trajectory, len(chosen))
         if not merged[1].targets:
-            left["without_tokens"] += 1
+            left_out["without_tokens"] += 1
             continue
         task = trajectory.task.id
         content = digest([task, [[s.ids, s.targets] for s in merged[0]]])
-        if content in seen:
-            left["repeated"] += 1
-        elif per_task is not None and taken.get(task, 0) >= per_task:
-            left["over_cap"] += 1
+        if content in digests:
+            left_out["repeated"] += 1
+        elif per_task is not None and chosen_of.get(task, 0) >= per_task:
+            left_out["over_cap"] += 1
         else:
-            seen.add(content)
-            taken[task] = taken.get(task, 0) + 1
+            digests.add(content)
+            chosen_of[task] = chosen_of.get(task, 0) + 1
             chosen.append((task, merged))
     if not chosen:
-        raise TrainingRefused(_refusal(left))
-    return chosen, {name: float(count) for name, count in left.items()}
+        raise TrainingRefused(_refusal(left_out))
+    return chosen, {name: float(count) for name, count in left_out.items()}
 
 
 _LEFT = {
@@ -144,9 +124,9 @@ _LEFT = {
 """Why nothing of a trajectory is cloned: in words, and what to do about it."""
 
 
-def _refusal(left: Mapping[str, int]) -> str:
+def _refusal(left_out: Mapping[str, int]) -> str:
     """Why no trajectory is left; one that is repeated or over a cap is not a reason, for another was chosen."""
-    reasons = {name: left[name] for name in _LEFT if left[name]}
+    reasons = {name: left_out[name] for name in _LEFT if left_out[name]}
     if not reasons:
         return (
             "no trajectory to clone: none is recorded for these tasks. Collect on them first (Experiment.collect), or "
@@ -156,35 +136,31 @@ def _refusal(left: Mapping[str, int]) -> str:
     return f"no trajectory to clone: {counts}. To do: {'; '.join(_LEFT[name][1] for name in reasons)}."
 
 
-def divide(chosen: list[Chosen], share: float) -> tuple[list[Chosen], list[Chosen]]:
-    """By the hash of the task, so that no task is on both sides and a resumed run splits alike."""
-    aside = {task for task, _ in chosen if int(digest(["validation", task]), 16) < share * 16**16}
-    held = [item for item in chosen if item[0] in aside]
-    if len(held) == len(chosen):
-        return chosen, []
-    return [item for item in chosen if item[0] not in aside], held
-
-
-def kept(chosen: Sequence[Chosen]) -> Json:
-    """What was chosen as JSON, for a state that must outlive the process."""
+def _as_json(chosen: Sequence[Chosen]) -> Json:
+    """Chosen trajectories as JSON, for a state that must outlive the process."""
     return [[task, [[s.ids, s.targets] for s in sequences]] for task, (sequences, _) in chosen]
 
 
-def recalled(saved: Json) -> list[Chosen]:
-    """What `kept` gave, as it was chosen.
+def _from_json(saved: Json) -> list[Chosen]:
+    """Read what `_as_json` gave.
 
     Raises:
         InputError: it is something else.
     """
     try:
-        found: list[Chosen] = []
+        chosen: list[Chosen] = []
         for unit, (task, sequences) in enumerate(saved):
-            made = [Merged(unit, list(ids), list(t), [float("nan")] * len(t)) for ids, t in sequences]
-            tokens, targets = (sum(len(part) for part in parts) for parts in _columns(made))
-            found.append((task, (made, Counts(len(made), len(made), 0, tokens, targets, tokens))))
+            merged = [Merged(unit, list(ids), list(t), [float("nan")] * len(t)) for ids, t in sequences]
+            tokens, targets = (sum(len(part) for part in parts) for parts in _columns(merged))
+            chosen.append(
+                (
+                    task,
+                    (merged, Counts(len(merged), len(merged), 0, tokens, targets, tokens)),
+                )
+            )
     except (TypeError, ValueError) as error:
         raise InputError(f"this is no set of kept trajectories: {error}") from error
-    return found
+    return chosen
 
 
 def _columns(sequences: Sequence[Merged]) -> tuple[list[list[int]], list[list[int]]]:
@@ -194,7 +170,7 @@ def _columns(sequences: Sequence[Merged]) -> tuple[list[list[int]], list[list[in
 def write_kept(folder: Path, chosen: Sequence[Chosen]) -> str:
     """Keep what was chosen in a file named after its content; the name."""
     folder.mkdir(parents=True, exist_ok=True)
-    saved = kept(chosen)
+    saved = _as_json(chosen)
     name = f"kept-{digest(saved)}.json"
     partial = folder / f".{name}.{new_id()}"
     partial.write_bytes(msgspec.json.encode(saved))
@@ -203,7 +179,7 @@ def write_kept(folder: Path, chosen: Sequence[Chosen]) -> str:
 
 
 def read_kept(folder: Path, name: str) -> list[Chosen]:
-    """What `write_kept` wrote; nothing for no name.
+    """Read what `write_kept` wrote; nothing for an empty name.
 
     Raises:
         InputError: it is gone or was changed.
@@ -215,16 +191,16 @@ def read_kept(folder: Path, name: str) -> list[Chosen]:
     saved = msgspec.json.decode((folder / name).read_bytes())
     if name != f"kept-{digest(saved)}.json":
         raise InputError(f"{folder / name} was changed since it was saved; start again")
-    return recalled(saved)
+    return _from_json(saved)
 
 
 def joined(before: Sequence[Chosen], now: Sequence[Chosen]) -> list[Chosen]:
     """Both, without repetitions, numbered anew."""
-    found = list({digest(kept([one])): one for one in (*before, *now)}.values())
-    for unit, (_, (sequences, _)) in enumerate(found):
+    distinct = list({digest(_as_json([trajectory])): trajectory for trajectory in (*before, *now)}.values())
+    for unit, (_, (sequences, _)) in enumerate(distinct):
         for sequence in sequences:
             sequence.unit = unit
-    return found
+    return distinct
 
 
 async def clone(
@@ -243,10 +219,13 @@ async def clone(
     Raises:
         TrainingRefused: a loss that is not finite, or memory ran out.
     """
-    train, held = divide(chosen, options.validation_share)
+    train, held = (
+        [chosen[number] for number in numbers]
+        for numbers in kept_aside([task for task, _ in chosen], options.validation_share)
+    )
     counts = sum((merged[1] for _, merged in train), Counts())
-    sequences = [sequence for _, (found, _) in train for sequence in found]
-    validation = parts([s for _, (found, _) in held for s in found], options.part_tokens)
+    sequences = [sequence for _, (own, _) in train for sequence in own]
+    validation = parts([sequence for _, (own, _) in held for sequence in own], options.part_tokens)
     if guard is not None:
         guard.protect(learner)
         sequences = guard.mixed(sequences)
@@ -271,40 +250,85 @@ async def fit(
     loss_of: Callable[[Sequence[Part]], Loss] = cloning_loss,
 ) -> dict[str, float]:
     """Epochs over these sequences, until the validation loss rises or the last one is done."""
-    units = len({sequence.unit for sequence in sequences})
-    per_epoch = -(-units // options.batch)
-    total = options.epochs * per_epoch
-    best, best_weights, worse, losses = float("inf"), None, 0, [0.0]
-    epoch = 0
-    for epoch in range(1, options.epochs + 1):
-        losses = []
-        for batch in minibatches(sequences, options.batch, random.Random(f"{options.seed}/{epoch}")):
-            cut = parts(batch, options.part_tokens)
-            rate = options.optim.rate(learner.updates, total)
-            losses.append(learner.update(cut, loss_of(cut), rate=rate).loss)
-            context.progress("cloning", learner.updates, total, loss=losses[-1])
-            await asyncio.sleep(0)  # a long computation in an event loop others live in too
-        if not validation:
-            continue
-        loss = learner.mean_loss(validation)
-        if loss < best:
-            best, worse = loss, 0
-            best_weights = learner.snapshot()
-        else:
-            worse += 1
-            if worse >= options.patience:
-                break
-    if best_weights is not None:
-        learner.revert(best_weights)
-    figures = {
-        "loss": sum(losses) / len(losses),
-        "epochs": float(epoch),
-        "updates": float(learner.updates),
-    }
-    return figures | ({"validation_loss": best} if validation else {})
+    by_unit: dict[int, list[Merged]] = {}
+    for sequence in sequences:
+        by_unit.setdefault(sequence.unit, []).append(sequence)
+
+    def update(batch: list[int], rate: float) -> float:
+        step_parts = parts([sequence for unit in batch for sequence in by_unit[unit]], options.part_tokens)
+        return learner.update(step_parts, loss_of(step_parts), rate=rate)[0]
+
+    return await passes(
+        learner,
+        list(by_unit),
+        update,
+        options=options,
+        context=context,
+        name="cloning",
+        validate=(lambda: learner.mean_loss(validation)) if validation else None,
+    )
 
 
 def weighted_loss(step_parts: Sequence[Part]) -> Loss:
     """Cross-entropy with each target's advantage as its weight, mean over the targets of these parts."""
     count = sum(len(part.targets) for part in step_parts)
     return lambda predictions, part: -(predictions.chosen * part.advantages).sum() / count
+
+
+Recloning = TypeVar("Recloning", STaROptions, DAggerOptions)
+
+
+class FromBase(ABC, Generic[Recloning]):
+    """An Optimizer whose every `step`, one round, clones from the weights that the first round began with.
+
+    Args:
+        models: where weights live; the process's own if None.
+    """
+
+    name: str
+    on_policy = True
+    ordered = False
+    accumulates = True
+    """The trajectories of all rounds are cloned, not those of the last alone."""
+
+    def __init__(self, options: Recloning, *, models: LocalModels | None = None) -> None:
+        self.options: Recloning = options
+        self.models = models or LocalModels.shared()
+        self.group_size = options.group_size
+
+    async def step(self, bundle: Bundle, groups: Sequence[Group], context: Context) -> Update:
+        """Clone, from the base, what these groups and the rounds before have to teach.
+
+        Raises:
+            InputError: the Bundle has no weights, or the state is another method's.
+            TrainingRefused: there is nothing to clone yet.
+        """
+        options = self.options
+        version = starting(bundle, options.resource)
+        run = resumed(context.state, KeptFromBase(base=msgspec.to_builtins(version)), self.name)
+        chosen, figures = self._chosen(groups, read_kept(context.folder, run.file))
+        learner = learner_of(self.models, msgspec.convert(run.base, Version), options.optim)
+        figures |= await clone(learner, chosen, options, context)
+        meta: dict[str, Json] = {"method": self.name, "seed": options.seed, "round": run.round}
+        checkpoint = learner.checkpoint(options.resource, context.folder, version.id, meta)
+        run.round += 1
+        if self.accumulates:
+            run.file = write_kept(context.folder, chosen)
+        done = run.round >= options.steps
+        return Update(
+            bundle=bundle.put(checkpoint),
+            state=msgspec.to_builtins(run),
+            metrics=figures,
+            done=done,
+            reason=f"all {options.steps} rounds done" if done else "",
+        )
+
+    @abstractmethod
+    def _chosen(
+        self, groups: Sequence[Group], before: Sequence[Chosen]
+    ) -> tuple[list[Chosen], dict[str, float]]:
+        """The trajectories to clone, given those of earlier rounds, and what was counted.
+
+        Raises:
+            TrainingRefused: there are none.
+        """

@@ -19,12 +19,12 @@ from ..types import Group, Outcome, Trajectory
 from .assignment import centred_credits, decompose, step_credits, step_rewards
 from .batch import Counts, Merged, is_logprob, merge
 from .losses import advantages
-from .options.variants import Assignment, Baseline, Scale
+from .options import Assignment, Baseline, Scale
 
 
 @dataclass(frozen=True, slots=True)
 class Credited:
-    """What a step learns from."""
+    """Sequences for one optimizer step."""
 
     sequences: list[Merged]
     """Of groups with a signal, with advantages."""
@@ -86,14 +86,18 @@ def credit(
             None if reward is None else reward - off.get(trajectory.id, 0.0)
             for reward, trajectory in zip(rewards, group.trajectories, strict=True)
         ]
-        given = [reward for reward in rewards if reward is not None]
-        if len(given) < 2 and baseline != "none":
+        known_rewards = [reward for reward in rewards if reward is not None]
+        if len(known_rewards) < 2 and baseline != "none":
             small += 1
             continue
-        found = advantages(rewards, baseline=baseline, scale=scale)
-        shares = _by_step(group, rewards, found, plan, baseline)
+        gains = advantages(rewards, baseline=baseline, scale=scale)
+        shares = _by_step(group, rewards, gains, plan, baseline)
         by_step = (share for own in shares if own for share in own)
-        same = _flat(given) if assignment == "broadcast" else all(abs(share) < 1e-12 for share in by_step)
+        same = (
+            _flat(known_rewards)
+            if assignment == "broadcast"
+            else all(abs(share) < 1e-12 for share in by_step)
+        )
         if same and baseline != "none":
             flat += 1
             continue
@@ -121,7 +125,7 @@ def credit(
 
 
 def tokens_of(counts: Counts) -> dict[str, float]:
-    """What merging has done, for the metrics."""
+    """Counts of merging, for the metrics."""
     return {
         "tokens": float(counts.tokens),
         "targets": float(counts.targets),
@@ -174,17 +178,19 @@ def _spread(
 def _by_step(
     group: Group,
     rewards: Sequence[float | None],
-    whole: Sequence[float | None],
+    gains: Sequence[float | None],
     plan: _Plan,
     baseline: Baseline,
 ) -> list[list[float] | None]:
     """An advantage for each step; scaled as the whole trajectories' are."""
     if plan.assignment == "broadcast":
-        pairs = zip(whole, group.trajectories, strict=True)
-        return [None if one is None else [one] * len(t.steps) for one, t in pairs]
-    kept = [(t, reward) for t, reward in zip(group.trajectories, rewards, strict=True) if reward is not None]
+        pairs = zip(gains, group.trajectories, strict=True)
+        return [None if gain is None else [gain] * len(t.steps) for gain, t in pairs]
+    judged = [
+        (t, reward) for t, reward in zip(group.trajectories, rewards, strict=True) if reward is not None
+    ]
     credits = []
-    for trajectory, reward in kept:
+    for trajectory, reward in judged:
         if plan.assignment == "agent" and not plan.from_steps:
             credits.append([reward] * len(trajectory.steps))  # a judgement of the whole is of the team
             continue
@@ -193,17 +199,17 @@ def _by_step(
             own = step_rewards(trajectory, reward, given=plan.from_steps)
         credits.append(step_credits(trajectory, own, plan.assignment, plan.gamma))
     if baseline != "none":
-        credits = centred_credits([t for t, _ in kept], credits, plan.assignment)
-    factor = _factor([reward for _, reward in kept], [one for one in whole if one is not None], baseline)
-    left = iter(credits)
-    return [None if reward is None else [share * factor for share in next(left)] for reward in rewards]
+        credits = centred_credits([t for t, _ in judged], credits, plan.assignment)
+    factor = _factor([reward for _, reward in judged], [gain for gain in gains if gain is not None], baseline)
+    remaining = iter(credits)
+    return [None if reward is None else [share * factor for share in next(remaining)] for reward in rewards]
 
 
-def _factor(rewards: Sequence[float], found: Sequence[float], baseline: Baseline) -> float:
-    """How leave-one-out and scaling stretch what is centred."""
+def _factor(rewards: Sequence[float], gains: Sequence[float], baseline: Baseline) -> float:
+    """The factor by which leave-one-out and scaling stretch centred rewards."""
     mean = fmean(rewards) if baseline != "none" else 0.0
     pairs = [
-        (r - mean, advantage) for r, advantage in zip(rewards, found, strict=True) if abs(r - mean) > 1e-9
+        (r - mean, advantage) for r, advantage in zip(rewards, gains, strict=True) if abs(r - mean) > 1e-9
     ]
     if not pairs:
         return len(rewards) / (len(rewards) - 1) if baseline == "leave_one_out" else 1.0
@@ -216,18 +222,18 @@ def _flat(rewards: Sequence[float]) -> bool:
 
 def _means(trajectories: Iterable[Trajectory], score: str | None, unknown: str | None) -> dict[str, float]:
     """Means over what there is; a mean of nothing is left out, it is not 0."""
-    kept = list(trajectories)
-    judged = [trajectory.outcome is Outcome.SUCCESS for trajectory in kept if trajectory.outcome.counts]
-    found = {
+    counted = list(trajectories)
+    judged = [trajectory.outcome is Outcome.SUCCESS for trajectory in counted if trajectory.outcome.counts]
+    samples = {
         "reward": [
-            value for value in (reward_of(trajectory, score) for trajectory in kept) if value is not None
+            value for value in (reward_of(trajectory, score) for trajectory in counted) if value is not None
         ],
         "success": [float(success) for success in judged],
-        "turns": [float(len(trajectory.steps)) for trajectory in kept],
+        "turns": [float(len(trajectory.steps)) for trajectory in counted],
     }
     if unknown is not None:
-        found["unknown"] = [value for value in (t.score(unknown) for t in kept) if value is not None]
-    return {name: fmean(values) for name, values in found.items() if values}
+        samples["unknown"] = [value for value in (t.score(unknown) for t in counted) if value is not None]
+    return {name: fmean(values) for name, values in samples.items() if values}
 
 
 def staleness(groups: Sequence[Group], policy_version: int) -> float | None:

@@ -12,7 +12,7 @@ def grouped(trajectories: Sequence[Trajectory]) -> list[Group]:
     by_task: dict[str, list[Trajectory]] = {}
     for trajectory in trajectories:
         by_task.setdefault(trajectory.task.id, []).append(trajectory)
-    return [Group(found[0].task, found) for found in by_task.values()]
+    return [Group(runs[0].task, runs) for runs in by_task.values()]
 
 
 def vocabulary_size(trajectories: Iterable[Trajectory]) -> int:

@@ -151,8 +151,8 @@ def hidden_states(fused: Fused, layout: Layout) -> Tensor:
     for layer in fused.layers[:-1]:
         qkv = F.linear(normalise(x, epsilon), layer.qkv, layer.qkv_bias).view(len(x), -1, width)
         qk = rotate(qkv[:, : heads + kv], rotation)
-        seen = attend(layout, qk[:, :heads], qk[:, heads:], qkv[:, heads + kv :])
-        x = x + F.linear(seen.flatten(1), layer.out)
+        attended = attend(layout, qk[:, :heads], qk[:, heads:], qkv[:, heads + kv :])
+        x = x + F.linear(attended.flatten(1), layer.out)
         x = feed_forward(layer, x, epsilon)
     layer = fused.layers[-1]
     cut = heads * width
@@ -160,8 +160,8 @@ def hidden_states(fused: Fused, layout: Layout) -> Tensor:
     both = F.linear(normal, layer.qkv[cut:], layer.qkv_bias[cut:]).view(len(x), 2 * kv, width)
     q = F.linear(normal.index_select(0, layout.wanted), layer.qkv[:cut], layer.qkv_bias[:cut])
     q = rotate(q.view(-1, heads, width), rotation.index_select(0, layout.wanted))
-    seen = attend_wanted(layout, q, rotate(both[:, :kv], rotation), both[:, kv:])
-    x = x.index_select(0, layout.wanted) + F.linear(seen.flatten(1), layer.out)
+    attended = attend_wanted(layout, q, rotate(both[:, :kv], rotation), both[:, kv:])
+    x = x.index_select(0, layout.wanted) + F.linear(attended.flatten(1), layer.out)
     return normalise(feed_forward(layer, x, epsilon), epsilon)
 
 

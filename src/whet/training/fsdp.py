@@ -15,7 +15,7 @@ from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 COMPLETE = hasattr(FSDPModule, "set_force_sum_reduction_for_comms")
-"""Whether this torch has all that is used here: 2.8 does."""
+"""True if this torch has all that is used here: 2.8 does."""
 
 
 def spread(layers: Sequence[nn.Module], device: str, processes: int) -> None:
@@ -23,17 +23,17 @@ def spread(layers: Sequence[nn.Module], device: str, processes: int) -> None:
     mesh = init_device_mesh(device, (processes,))
     again = os.environ.get("FSDP_RESHARD_AFTER_FORWARD", "true").lower() != "false"
     for layer in layers:
-        made = fully_shard(layer, mesh=mesh, reshard_after_forward=again)
-        made.set_gradient_divide_factor(1.0)  # losses are sums over the parts of all processes
-        made.set_force_sum_reduction_for_comms(True)  # gloo knows no other
+        sharded_layer = fully_shard(layer, mesh=mesh, reshard_after_forward=again)
+        sharded_layer.set_gradient_divide_factor(1.0)  # losses are sums over the parts of all processes
+        sharded_layer.set_force_sum_reduction_for_comms(True)  # gloo knows no other
 
 
 def gathered(share: Tensor, cut: Any) -> Tensor:
     """All of a tensor whose shares are cut as the DTensor `cut`.  Every process must ask."""
-    made = DTensor.from_local(share, cut.device_mesh, cut.placements, shape=cut.shape, stride=cut.stride())
-    return made.full_tensor()
+    full = DTensor.from_local(share, cut.device_mesh, cut.placements, shape=cut.shape, stride=cut.stride())
+    return full.full_tensor()
 
 
-def share_of(whole: Tensor, cut: Any) -> Tensor:
+def share_of(tensor: Tensor, cut: Any) -> Tensor:
     """This process's share of a whole tensor, cut as the DTensor `cut`."""
-    return distribute_tensor(whole, cut.device_mesh, cut.placements, src_data_rank=None).to_local()
+    return distribute_tensor(tensor, cut.device_mesh, cut.placements, src_data_rank=None).to_local()

@@ -47,7 +47,7 @@ class GuardOptions:
 
 @dataclass(frozen=True)
 class Guard:
-    """What to hold on to.
+    """Trajectories of old skills, and how they are held on to.
 
     Args:
         groups: trajectories of what the policy can do already; EWC and replay need them.
@@ -79,22 +79,24 @@ class Guard:
         if not share:
             return list(new)
         old = self._sequences()
-        count = min(len(old), round(share * len({one.unit for one in new})))
-        after = max((one.unit for one in new), default=-1) + 1
+        count = min(len(old), round(share * len({sequence.unit for sequence in new})))
+        after = max((sequence.unit for sequence in new), default=-1) + 1
         drawn = random.Random(self.options.seed).sample(old, count)
-        return [*new, *(replace(one, unit=after + place) for place, one in enumerate(drawn))]
+        return [*new, *(replace(sequence, unit=after + offset) for offset, sequence in enumerate(drawn))]
 
     def _sequences(self) -> list[Merged]:
         every = [t for group in self.groups for t in group.trajectories]
-        found = [sequence for unit, one in enumerate(every) for sequence in merge(one, unit)[0]]
-        found = [sequence for sequence in found if sequence.targets]
-        if not found:
+        sequences = [
+            sequence for unit, trajectory in enumerate(every) for sequence in merge(trajectory, unit)[0]
+        ]
+        sequences = [sequence for sequence in sequences if sequence.targets]
+        if not sequences:
             raise TrainingRefused(
                 "EWC and replay hold on to what the policy did before, and there are no trajectories of it "
                 "with tokens; give Guard(groups=...) some, or use l2sp"
             )
-        random.Random(self.options.seed).shuffle(found)
-        return found
+        random.Random(self.options.seed).shuffle(sequences)
+        return sequences
 
 
 def fisher(network: Network, sequences: Sequence[Merged], seed: int) -> dict[str, Tensor]:
@@ -106,8 +108,10 @@ def fisher(network: Network, sequences: Sequence[Merged], seed: int) -> dict[str
         (part,) = parts([sequence])
         scores = logprobs(network, part)
         drawn = torch.multinomial(scores.detach().exp(), 1, generator=generator)
-        found = torch.autograd.grad(scores.gather(1, drawn).sum(), list(weights.values()), allow_unused=True)
-        for name, gradient in zip(weights, found, strict=True):
+        gradients = torch.autograd.grad(
+            scores.gather(1, drawn).sum(), list(weights.values()), allow_unused=True
+        )
+        for name, gradient in zip(weights, gradients, strict=True):
             if gradient is not None:
                 total[name] += gradient.square() / len(sequences)
     return total

@@ -93,14 +93,14 @@ class CausalLM:
 
     @property
     def adapted(self) -> bool:
-        """Whether it trains LoRA factors rather than its own weights."""
+        """True if it trains LoRA factors rather than its own weights."""
         return self.base is not None
 
     @property
     def device(self) -> torch.device:
         """Where its weights are."""
-        found: torch.device = self.model.get_input_embeddings().weight.device
-        return found
+        device: torch.device = self.model.get_input_embeddings().weight.device
+        return device
 
     def weights(self) -> dict[str, nn.Parameter]:
         """Name → parameter of all that is trained, in a fixed order."""
@@ -129,7 +129,7 @@ class CausalLM:
     def layers(self) -> list[nn.Module]:
         """The parts that it repeats, as it names them itself."""
         names = set(getattr(self._whole(), "_no_split_modules", None) or ())
-        return [one for one in self.model.modules() if type(one).__name__ in names]
+        return [module for module in self.model.modules() if type(module).__name__ in names]
 
     def idle(self) -> None:
         """A forward and a backward pass that come to nothing: others compute an item, and need this share."""
@@ -144,18 +144,18 @@ class CausalLM:
         return getattr(inner, inner.base_model_prefix, None)
 
     def _splits(self) -> bool:
-        """Whether backbone and output layer alone give the whole model's logits."""
+        """True if backbone and output layer alone give the whole model's logits."""
         backbone = self._backbone()
         if backbone is None:
             return False
         ids = torch.arange(min(8, self.vocab_size), device=self.device).unsqueeze(0)
         with torch.no_grad():
-            whole = self.model(input_ids=ids, use_cache=False).logits
+            logits = self.model(input_ids=ids, use_cache=False).logits
             states = backbone(input_ids=ids, use_cache=False).last_hidden_state
-            return torch.allclose(self.model.get_output_embeddings()(states), whole, rtol=1e-3, atol=1e-4)
+            return torch.allclose(self.model.get_output_embeddings()(states), logits, rtol=1e-3, atol=1e-4)
 
     def _packs_alike(self) -> bool:
-        """Whether sequences with a common beginning give the same states packed and padded."""
+        """True if sequences with a common beginning give the same states packed and padded."""
         if self.max_length < PROBE + 4:
             return False
         ids = [number % self.vocab_size for number in range(1, PROBE + 4)]
@@ -168,23 +168,24 @@ class CausalLM:
     def _states(self, layout: Layout, *, packed: bool) -> tuple[Tensor, Tensor | None]:
         """(Q, hidden) states of what is wanted, and (Q, vocabulary) logits unless a Linear gives them."""
         if packed:
-            found = self._run(packed_attention.inputs(layout))
-            return found[0][0, layout.wanted], None if found[1] is None else found[1][0, layout.wanted]
-        states, logits = [], []
+            states, logits = self._run(packed_attention.inputs(layout))
+            return states[0, layout.wanted], None if logits is None else logits[0, layout.wanted]
+        rows: list[Tensor] = []
+        logit_rows: list[Tensor] = []
         for band in layout.bands:
             if band.read_first == band.read_last:
                 continue
-            found = self._run({"input_ids": layout.ids[band.path], "use_cache": False})
+            states, logits = self._run({"input_ids": layout.ids[band.path], "use_cache": False})
             row = band.read_slots // band.read_positions.shape[1]
-            place = band.read_positions.flatten()[band.read_slots]
-            states.append(found[0][row, place])
-            logits += [] if found[1] is None else [found[1][row, place]]
-        return torch.cat(states), torch.cat(logits) if logits else None
+            column = band.read_positions.flatten()[band.read_slots]
+            rows.append(states[row, column])
+            logit_rows += [] if logits is None else [logits[row, column]]
+        return torch.cat(rows), torch.cat(logit_rows) if logit_rows else None
 
-    def _run(self, given: dict[str, Any]) -> tuple[Tensor, Tensor | None]:
+    def _run(self, inputs: dict[str, Any]) -> tuple[Tensor, Tensor | None]:
         if self._split:
-            return self._backbone()(**given).last_hidden_state, None
-        out = self.model(**given, output_hidden_states=True)
+            return self._backbone()(**inputs).last_hidden_state, None
+        out = self.model(**inputs, output_hidden_states=True)
         return out.hidden_states[-1], out.logits
 
     def output(self, part: Part) -> Output:
@@ -259,8 +260,8 @@ def load(source: str | Path, *, sha: str | None = None, lora: LoRAOptions | None
     within_reach(source)
     if folder.is_dir():
         _refuse_pickles(folder)
-        if sha is not None and (found := digest_of(folder)) != sha:
-            raise InputError(f"the weights in {folder} were changed: sha256 {found[:12]}, not {sha[:12]}")
+        if sha is not None and (digest := digest_of(folder)) != sha:
+            raise InputError(f"the weights in {folder} were changed: sha256 {digest[:12]}, not {sha[:12]}")
     try:
         from transformers import AutoModelForCausalLM  # seconds to import
     except ImportError as error:
@@ -318,16 +319,16 @@ def load_adapter(
     """
     if not (folder / ADAPTER).is_file():
         raise NotFoundError(f"no {ADAPTER} in {folder}; was the adapter moved, or saved on another machine?")
-    if sha is not None and (found := ours.sha256(folder / ADAPTER)) != sha:
-        raise InputError(f"the adapter in {folder} was changed: sha256 {found[:12]}, not {sha[:12]}")
-    whole = onto or load(str(base["path"]), sha=base["sha256"])
+    if sha is not None and (digest := ours.sha256(folder / ADAPTER)) != sha:
+        raise InputError(f"the adapter in {folder} was changed: sha256 {digest[:12]}, not {sha[:12]}")
+    base_model = onto or load(str(base["path"]), sha=base["sha256"])
     try:
         from peft import PeftModel  # seconds to import
     except ImportError as error:
         raise MissingExtra("peft", "train") from error
     with _peft_in_peace():
-        made = PeftModel.from_pretrained(whole.model, str(folder), is_trainable=True)
-    return CausalLM(made, base=base)
+        adapted = PeftModel.from_pretrained(base_model.model, str(folder), is_trainable=True)
+    return CausalLM(adapted, base=base)
 
 
 @contextmanager
@@ -374,7 +375,7 @@ def _with_factors(model: Any, options: LoRAOptions) -> Any:
 
 
 def _copy_tokenizer(source: str, folder: Path) -> None:
-    """What turns text into ids and back, as it stands beside the weights of a folder or of a cached name."""
+    """Copy the tokenizer that stands beside the weights of a folder or of a cached name."""
     from huggingface_hub import try_to_load_from_cache  # comes with transformers
 
     for name in TOKENIZER:
@@ -426,7 +427,7 @@ def _not_loaded(source: str | Path, error: Exception) -> InputError:
 
 
 def is_ours(folder: Path) -> bool:
-    """Whether a folder holds a decoder of our own."""
+    """True if a folder holds a decoder of our own."""
     try:
         config = msgspec.json.decode((folder / ours.CONFIG).read_bytes())
     except (OSError, msgspec.DecodeError):

@@ -1,4 +1,4 @@
-"""What holds the weights while they are being learned.
+"""The holder of weights under training.
 
 A `Learner` owns a decoder, its optimizer and the count of its updates, the
 policy version.  Weights change at every step and are written only at
@@ -13,7 +13,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn, Protocol, TypeVar, cast
 from weakref import WeakSet
@@ -24,20 +23,20 @@ from torch import Tensor, nn
 from ..errors import InputError, TrainingRefused
 from ..types import Json, Version, new_id
 from . import model, processes, sharding
-from .batch import Part
-from .memory import explained
-from .network import Network, predict, saved
+from .batch import Merged, Part
+from .batch import parts as cut_into_parts
+from .network import Network, explained, predict, saved
 from .optim import MuonAdamW, OptimOptions
 from .predictions import Predictions
 
 T = TypeVar("T")
 
 Loss = Callable[[Predictions, Part], Tensor]
-"""What the network says at a Part's targets → a scalar to be minimised."""
+"""Predictions at a Part's targets → a scalar to be minimised."""
 
 
 class Refreshed(Protocol):
-    """What samples from the weights and must hear of their change."""
+    """A sampler of the weights, which must hear of their change."""
 
     def refresh(self, policy_version: str | None = None) -> None:
         """Take up weights that were changed in place."""
@@ -45,16 +44,6 @@ class Refreshed(Protocol):
 
 
 _FILE_NAME = re.compile(r"[0-9a-z-]+\.safetensors")
-
-
-@dataclass(frozen=True, slots=True)
-class Updated:
-    """What one update did."""
-
-    loss: float
-    gradient_norm: float
-    rate: float
-    tokens: int
 
 
 class Learner:
@@ -80,6 +69,7 @@ class Learner:
         self.optimizer = MuonAdamW(decoder.weights() | self._head_weights(), options)
         self.policy_version = policy_version
         self.handle = new_id()
+        # Weak: a sampler that nobody holds any more must not be kept alive by its learner.
         self.samplers: WeakSet[Refreshed] = WeakSet()
         """Told when the weights change."""
         self.penalty: Callable[[], Tensor] | None = None
@@ -97,8 +87,10 @@ class Learner:
         """Updates that this learner has made."""
         return self.optimizer.steps
 
-    def update(self, parts: Sequence[Part], loss: Loss, *, rate: float, temperature: float = 1.0) -> Updated:
-        """One optimizer step on the sum of the loss over these parts.
+    def update(
+        self, parts: Sequence[Part], loss: Loss, *, rate: float, temperature: float = 1.0
+    ) -> tuple[float, float]:
+        """One optimizer step on the sum of the loss over these parts; its value and the gradient's length.
 
         Args:
             loss: its values are added up, so it holds the weights of the tokens.
@@ -108,13 +100,13 @@ class Learner:
         Raises:
             TrainingRefused: the loss or gradient is not finite; the weights are unchanged.
         """
-        total, norm = self.descend(
+        total_and_norm = self.descend(
             parts, lambda part: loss(predict(self.decoder, part, temperature), part), rate=rate
         )
         sums = getattr(loss, "sums", None)
         if sums is not None:  # measured on this process's share
             processes.add_up_sums(sums)
-        return Updated(total, norm, rate, sum(part.tokens for part in parts))
+        return total_and_norm
 
     def descend(
         self, items: Iterable[T], objective: Callable[[T], Tensor], *, rate: float
@@ -151,7 +143,7 @@ class Learner:
             self.optimizer.clear()
             raise
         total, failed = processes.add_up(self._all_weights().values(), total, failed=failure is not None)
-        if failed:
+        if failed:  # in any process: all of them leave the step together, or the others would wait
             self._give_up(failure)
         norm = self.optimizer.gradient_norm()
         if not (math.isfinite(total) and math.isfinite(norm)):
@@ -162,9 +154,13 @@ class Learner:
             )
         self.optimizer.step(rate, norm)
         self.policy_version += 1
+        self._refresh()
+        return total, norm
+
+    def _refresh(self) -> None:
+        """Tell whoever samples that the weights changed."""
         for sampler in self.samplers:
             sampler.refresh(str(self.policy_version))
-        return total, norm
 
     def _give_up(self, failure: Exception | None) -> NoReturn:
         """Leave the weights as they were and say why."""
@@ -193,8 +189,7 @@ class Learner:
         """Go back to what `snapshot` kept; the optimizer's moments stay as they are."""
         for name, weight in self._all_weights().items():
             weight.copy_(snapshot[name])
-        for sampler in self.samplers:
-            sampler.refresh(str(self.policy_version))
+        self._refresh()
 
     def _all_weights(self) -> dict[str, nn.Parameter]:
         return self.decoder.weights() | self._head_weights()
@@ -258,8 +253,7 @@ class Learner:
                 weight.copy_(heads[name])
         self.optimizer.restore(_under("optimizer/", tensors), int(saved["updates"]))
         self.policy_version = int(saved["policy_version"])
-        for sampler in self.samplers:
-            sampler.refresh(str(self.policy_version))
+        self._refresh()
         return _under("extra/", tensors)
 
 
@@ -267,14 +261,23 @@ def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
 
 
-def logprobs(network: Network, part: Part, temperature: float = 1.0) -> Tensor:
+def logprobs(network: Network, part: Part) -> Tensor:
     """(N, vocabulary) log-probabilities at the targets of a Part; under autograd unless switched off."""
-    return predict(network, part, temperature).logprobs()
+    return predict(network, part).logprobs()
 
 
 def chosen_logprobs(network: Network, part: Part, temperature: float = 1.0) -> Tensor:
     """(N,) log-probability of each target."""
     return predict(network, part, temperature).chosen
+
+
+@torch.no_grad()
+def unit_logprobs(network: Network, sequences: Sequence[Merged], units: int, part_tokens: int) -> Tensor:
+    """(units,) log-probability of all targets of each unit."""
+    sums = torch.zeros(units)
+    for part in cut_into_parts(sequences, part_tokens):
+        sums.index_add_(0, part.units, chosen_logprobs(network, part))
+    return sums
 
 
 def cloning_loss(step_parts: Sequence[Part]) -> Loss:

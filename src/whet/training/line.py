@@ -32,7 +32,6 @@ class Line(Generic[R]):
     Args:
         work: resolves the futures of a batch; if it raises, all of them fail with ModelError, as the
             machine's failure and not the policy's.
-        failed: told of each request of a batch that failed, before its future is.
         max_batch: requests in one batch at most; the rest goes into the next.
     """
 
@@ -40,12 +39,10 @@ class Line(Generic[R]):
         self,
         work: Callable[[list[R]], None],
         *,
-        failed: Callable[[R], None] = lambda request: None,
         max_batch: int = 512,
     ) -> None:
         self.max_batch = max_batch
         self._work = work
-        self._failed = failed
         self._waiting: list[R] = []
         self._seen = 0
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -75,7 +72,6 @@ class Line(Generic[R]):
                 self._work(part)
             except Exception as error:  # out of memory, say
                 for request in part:
-                    self._failed(request)
                     failure = ModelError(f"sampling failed: {error!r}")
                     failure.__cause__ = error
                     request.future.set_exception(failure)

@@ -17,11 +17,10 @@ from torch import nn
 from ..errors import InputError, NotFoundError
 from ..types import Json, Version
 from . import huggingface, model
-from .generation import CausalSampler
-from .huggingface import LoRAOptions
+from .huggingface import CausalLM, LoRAOptions
 from .learner import Learner
-from .model import Decoder, ModelOptions
-from .network import Network, copied, saved
+from .model import ModelOptions
+from .network import Network, saved
 from .optim import OptimOptions
 from .sampler import Sampler
 
@@ -78,7 +77,7 @@ class LocalModels:
 
     def __init__(self, keep: int = 4) -> None:
         self._keep = keep
-        self._samplers: OrderedDict[tuple[str, bool, float], Sampler | CausalSampler] = OrderedDict()
+        self._samplers: OrderedDict[tuple[str, bool, float], Sampler] = OrderedDict()
         self._learners: WeakValueDictionary[str, Learner] = WeakValueDictionary()
 
     @classmethod
@@ -107,9 +106,7 @@ class LocalModels:
         """A learner of this network, which owns it from here on; `Learner` says what the rest is."""
         return Learner(network, options, policy_version=policy_version, heads=heads)
 
-    def sampler(
-        self, version: Version, *, greedy: bool = False, temperature: float = 1.0
-    ) -> Sampler | CausalSampler:
+    def sampler(self, version: Version, *, greedy: bool = False, temperature: float = 1.0) -> Sampler:
         """The sampler of these weights, shared by all who ask for the same.
 
         Raises:
@@ -117,15 +114,12 @@ class LocalModels:
             NotFoundError: its file is gone, or its live weights have moved on.
         """
         live = self._live(version)
-        made = str(version.meta.get("policy_version", version.id))
-        key = (live.handle if live else f"{version.id}/{made}", greedy, temperature)
+        policy_version = str(version.meta.get("policy_version", version.id))
+        key = (live.handle if live else f"{version.id}/{policy_version}", greedy, temperature)
         sampler = self._samplers.get(key)
         if sampler is None:
-            decoder = live.decoder if live else self.decoder(version)
-            if isinstance(decoder, Decoder):
-                sampler = Sampler(decoder, greedy=greedy, temperature=temperature, policy_version=made)
-            else:
-                sampler = CausalSampler(decoder, greedy=greedy, temperature=temperature, policy_version=made)
+            network = live.decoder if live else self.decoder(version)
+            sampler = Sampler(network, greedy=greedy, temperature=temperature, policy_version=policy_version)
             if live:
                 live.samplers.add(sampler)
             self._samplers[key] = sampler
@@ -142,12 +136,12 @@ class LocalModels:
         """
         live = self._live(version)
         if live:
-            return copied(live.decoder)
+            return live.decoder.copy()
         if version.kind == "adapter":  # what the factors stand beside need not be in memory twice
-            made = f"{version.id}/{version.meta.get('policy_version', version.id)}"
+            key_of_version = f"{version.id}/{version.meta.get('policy_version', version.id)}"
             for (key, *_), sampler in self._samplers.items():
-                if key == made and isinstance(sampler, CausalSampler):
-                    return copied(sampler.network)
+                if key == key_of_version and isinstance(sampler.network, CausalLM):
+                    return sampler.network.copy()
         content, folder = version.content, Path(version.content["path"])
         if version.kind == "adapter":
             return huggingface.load_adapter(folder, content["base"], sha=content["sha256"])

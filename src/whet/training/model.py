@@ -89,11 +89,21 @@ class Decoder(nn.Module):
             self.register_parameter(name.replace(".", "/"), nn.Parameter(torch.empty(shape)))
             self.names.append(name)
 
+    @property
+    def hidden(self) -> int:
+        """Width of its states."""
+        return self.options.hidden
+
+    @property
+    def max_length(self) -> int:
+        """The longest context that it takes, in tokens."""
+        return self.options.max_length
+
     def weight(self, name: str) -> nn.Parameter:
         """The parameter of this (dotted) name."""
-        found = self._parameters[name.replace(".", "/")]
-        assert found is not None
-        return found
+        parameter = self._parameters[name.replace(".", "/")]
+        assert parameter is not None
+        return parameter
 
     def weights(self) -> dict[str, nn.Parameter]:
         """Name → parameter, in a fixed order."""
@@ -118,6 +128,12 @@ class Decoder(nn.Module):
                     )
                 parameter.copy_(weights[name])
 
+    def copy(self) -> Decoder:
+        """The same model with weights of its own."""
+        twin = Decoder(self.options, self.vocab_size, self.words)
+        twin.copy_from(self.weights())
+        return twin
+
     def count(self) -> int:
         """Number of parameters."""
         return sum(parameter.numel() for parameter in self.parameters())
@@ -126,10 +142,10 @@ class Decoder(nn.Module):
 def shapes(options: ModelOptions, vocab_size: int) -> dict[str, tuple[int, ...]]:
     """Name → shape of every parameter; matrices are (out, in)."""
     hidden, ffn, kv = options.hidden, options.ffn, options.kv_heads * options.head_width
-    found: dict[str, tuple[int, ...]] = {"model.embed_tokens.weight": (vocab_size, hidden)}
+    shape_of: dict[str, tuple[int, ...]] = {"model.embed_tokens.weight": (vocab_size, hidden)}
     for number in range(options.layers):
         layer = f"model.layers.{number}"
-        found |= {
+        shape_of |= {
             f"{layer}.input_layernorm.weight": (hidden,),
             f"{layer}.self_attn.q_proj.weight": (hidden, hidden),
             f"{layer}.self_attn.q_proj.bias": (hidden,),
@@ -143,8 +159,8 @@ def shapes(options: ModelOptions, vocab_size: int) -> dict[str, tuple[int, ...]]
             f"{layer}.mlp.up_proj.weight": (ffn, hidden),
             f"{layer}.mlp.down_proj.weight": (hidden, ffn),
         }
-    found["model.norm.weight"] = (hidden,)
-    return found
+    shape_of["model.norm.weight"] = (hidden,)
+    return shape_of
 
 
 def build(options: ModelOptions, vocab_size: int, seed: int) -> Decoder:
@@ -167,7 +183,7 @@ def build(options: ModelOptions, vocab_size: int, seed: int) -> Decoder:
 
 
 def configuration(decoder: Decoder) -> dict[str, Json]:
-    """What transformers calls config.json; our own options ride along under `whet`."""
+    """The content of transformers' config.json; our own options ride along under `whet`."""
     options = decoder.options
     return {
         "architectures": ["Qwen2ForCausalLM"],
@@ -286,15 +302,15 @@ def load(folder: Path, *, sha: str | None = None) -> Decoder:
     folder = Path(folder)
     if not (folder / WEIGHTS).is_file():
         raise NotFoundError(f"no {WEIGHTS} in {folder}; were the weights moved, or saved on another machine?")
-    if sha is not None and (found := sha256(folder / WEIGHTS)) != sha:
+    if sha is not None and (digest := sha256(folder / WEIGHTS)) != sha:
         raise InputError(
-            f"{folder / WEIGHTS} was changed since it was saved: sha256 {found[:12]}, not {sha[:12]}"
+            f"{folder / WEIGHTS} was changed since it was saved: sha256 {digest[:12]}, not {sha[:12]}"
         )
     tensors = load_tensors(folder / WEIGHTS)
-    known = {field.name for field in fields(ModelOptions)}
+    option_names = {field.name for field in fields(ModelOptions)}
     try:
         config = msgspec.json.decode((folder / CONFIG).read_bytes())
-        options = ModelOptions(**{key: value for key, value in config["whet"].items() if key in known})
+        options = ModelOptions(**{key: value for key, value in config["whet"].items() if key in option_names})
         vocab_size = int(config["vocab_size"])
     except (OSError, msgspec.DecodeError, KeyError, AttributeError, TypeError) as error:
         raise InputError(f"{folder / CONFIG} does not describe a model of ours: {error!r}") from error
@@ -316,12 +332,12 @@ def weights_version(
     path = folder / WEIGHTS
     if not path.is_file():
         raise NotFoundError(f"no {WEIGHTS} in {folder}; save the model there first")
-    made = sha256(path)
-    same = Version(resource=resource, kind="weights", content={"sha256": made}).id
+    digest = sha256(path)
+    same = Version(resource=resource, kind="weights", content={"sha256": digest}).id
     return Version(
         resource=resource,
         kind="weights",
-        content={"path": str(folder.resolve()), "sha256": made},
+        content={"path": str(folder.resolve()), "sha256": digest},
         parent=parent,
         meta=dict(meta or {}),
         id=same,

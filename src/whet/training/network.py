@@ -1,4 +1,4 @@
-"""What a learner trains, whoever computes it: our decoder, or a causal LM of transformers.
+"""The networks that a learner trains: our decoder, or a causal LM of transformers.
 
 A `Network` has named parameters, gives states and logits at the targets of a
 Part, copies itself and writes itself to a folder.  `Head` is what is put on the
@@ -7,20 +7,20 @@ states where a number is wanted: a value, a score, a step's quality.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..errors import InputError
+from ..errors import InputError, TrainingRefused
 from ..types import Json, Version
 from . import model
 from .batch import Part
 from .forward import fuse, hidden_states
 from .huggingface import CausalLM
-from .memory import explained
 from .model import Decoder
 from .predictions import Output, Predictions
 
@@ -28,7 +28,7 @@ Network = Decoder | CausalLM
 
 
 def predict(network: Network, part: Part, temperature: float = 1.0) -> Predictions:
-    """What a network says at the targets of a Part; under autograd unless switched off."""
+    """Predictions of a network at the targets of a Part; under autograd unless switched off."""
     return Predictions(_output(network, part), part, temperature=temperature)
 
 
@@ -40,13 +40,42 @@ def _output(network: Network, part: Part) -> Output:
             "tokens are another model's; train the model that wrote them, or capture with this one"
         )
     length = int(part.layout.positions.max()) + 1
-    if length > longest(network):
+    if length > network.max_length:
         raise InputError(
-            f"a trajectory is {length} tokens long, and the model takes {longest(network)}: leave out runs as long "
+            f"a trajectory is {length} tokens long, and the model takes {network.max_length}: leave out runs as long "
             "as that, or train a model with a longer context"
         )
     with explained(f"over {part.computed} tokens"):
         return _computed(network, part)
+
+
+@contextmanager
+def explained(activity: str) -> Iterator[None]:
+    """Turn an allocator's failure into a refusal that says what to lower.
+
+    Args:
+        activity: the computation in words, for the message.
+
+    Raises:
+        TrainingRefused: memory ran out.
+    """
+    try:
+        yield
+    except TrainingRefused:
+        raise
+    except (MemoryError, RuntimeError) as error:
+        if not _out_of_memory(error):
+            raise
+        lines = str(error).splitlines() or [type(error).__name__]
+        raise TrainingRefused(
+            f"out of memory {activity}: {lines[0]:.200}. No weights were changed. Lower part_tokens (what is "
+            "computed at once) first, then minibatch or batch, then train LoRA factors instead of full weights."
+        ) from error
+
+
+def _out_of_memory(error: Exception) -> bool:
+    # On the CPU torch raises a plain RuntimeError ("can't allocate memory"), on a GPU OutOfMemoryError.
+    return isinstance(error, MemoryError) or ("memory" in str(error) and "alloc" in str(error).lower())
 
 
 def _computed(network: Network, part: Part) -> Output:
@@ -71,25 +100,6 @@ def target_outputs(network: Network, part: Part) -> tuple[Tensor, Tensor]:
 def target_states(network: Network, part: Part) -> Tensor:
     """(N, hidden) states at the targets of a Part."""
     return _output(network, part).states.float().to(part.targets.device)
-
-
-def width(network: Network) -> int:
-    """Width of its states."""
-    return network.options.hidden if isinstance(network, Decoder) else network.hidden
-
-
-def longest(network: Network) -> int:
-    """The longest context that it takes, in tokens."""
-    return network.options.max_length if isinstance(network, Decoder) else network.max_length
-
-
-def copied(network: Network) -> Network:
-    """The same network with weights of its own."""
-    if isinstance(network, Decoder):
-        made = Decoder(network.options, network.vocab_size, network.words)
-        made.copy_from(network.weights())
-        return made
-    return network.copy()
 
 
 def saved(

@@ -1,4 +1,4 @@
-"""Whether tokens were sampled from the weights that are about to learn from them.
+"""A check that tokens were sampled from the weights that are about to learn from them.
 
 A policy gradient learns from its own tokens; those of other weights pull it to where it never was.  A wrong
 folder after `--model`, a server that did not take up new weights and a temperature that differs all look
@@ -11,14 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from ..errors import TrainingRefused
 from ..types import Group, Trajectory
-from .batch import Merged, Part, is_logprob, merge, parts
+from .batch import Merged, is_logprob, merge, parts
+from .learner import Learner
 
 TOLERANCE = 0.1
 """Mean |Δ log p| in nats a token up to which a difference is taken for rounding and a few updates."""
@@ -26,17 +26,9 @@ TRAJECTORIES = 256
 """Trajectories that are looked at."""
 
 
-class Scored(Protocol):
-    """What gives the log-probabilities of a part's targets."""
-
-    def chosen(self, part: Part, temperature: float) -> Tensor:
-        """(N,) log-probability of each target, without a gradient."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """How far a recording is from a model."""
+    """The distance of a recording from a model."""
 
     nats: float
     """Mean |Δ log p| a token."""
@@ -48,7 +40,7 @@ class Gap:
 
     @property
     def same(self) -> bool:
-        """Whether the recording may be the model's own."""
+        """True if the recording may be the model's own."""
         return self.nats <= TOLERANCE
 
     @property
@@ -65,20 +57,20 @@ def tags(trajectory: Trajectory) -> set[str]:
 
 def sequences(groups: Sequence[Group]) -> list[Merged]:
     """Of the first trajectories whose log-probabilities were recorded."""
-    found: list[Merged] = []
+    compared: list[Merged] = []
     unit = 0
     for trajectory in (trajectory for group in groups for trajectory in group.trajectories):
-        merged = [one for one in merge(trajectory, unit)[0] if one.targets]
-        if merged and all(map(is_logprob, (value for one in merged for value in one.logprobs))):
-            found += merged
+        merged = [sequence for sequence in merge(trajectory, unit)[0] if sequence.targets]
+        if merged and all(map(is_logprob, (value for sequence in merged for value in sequence.logprobs))):
+            compared += merged
             unit += 1
             if unit == TRAJECTORIES:
                 break
-    return found
+    return compared
 
 
 @torch.no_grad()
-def gap(learner: Scored, compared: Sequence[Merged], *, temperature: float, part_tokens: int) -> Gap | None:
+def gap(learner: Learner, compared: Sequence[Merged], *, temperature: float, part_tokens: int) -> Gap | None:
     """The gap of these sequences; None of none."""
     rows = [
         (part.units, learner.chosen(part, temperature) - part.logprobs)
@@ -106,20 +98,20 @@ def of(units: Tensor, differences: Tensor) -> Gap:
     )
 
 
-def require_same(found: Gap, groups: Sequence[Group], policy_version: int) -> None:
+def require_same(gap: Gap, groups: Sequence[Group], policy_version: int) -> None:
     """Refuse tokens of other weights.
 
     Raises:
         TrainingRefused: the gap is beyond TOLERANCE.
     """
-    if found.same:
+    if gap.same:
         return
     every = [trajectory for group in groups for trajectory in group.trajectories]
     recorded = sorted(tag for tag in set().union(*map(tags, every)) if tag)
     under = f" under policy version {', '.join(recorded[:3])}" if recorded else ""
     raise TrainingRefused(
-        f"these tokens were not sampled from these weights: in {found.apart} of {found.trajectories} trajectories "
-        f"the recorded log-probabilities are apart from the model's own, by {found.nats:.3g} nats a token on "
+        f"these tokens were not sampled from these weights: in {gap.apart} of {gap.trajectories} trajectories "
+        f"the recorded log-probabilities are apart from the model's own, by {gap.nats:.3g} nats a token on "
         f"average; {TOLERANCE:g} is taken for rounding. They were recorded{under}, and the model is at policy "
         f"version {policy_version}. Give the weights that sampled them as the model, or the temperature that they "
         "were sampled at; or sample again; or clone the good ones (SFT). With off_policy=True (--off-policy) they "

@@ -18,19 +18,19 @@ from torch import Tensor, nn
 
 from ..errors import InputError
 from . import sharding
-from .options.optim import OptimOptions as OptimOptions
+from .options import OptimOptions as OptimOptions
 
 
-def orthogonalise(matrices: Tensor, steps: int = 5) -> Tensor:
+def orthogonalise(matrices: Tensor) -> Tensor:
     """The orthogonal factor of each (…, out, in) matrix, roughly: singular values end up in about [0.7, 1.2].
 
     Quintic Newton–Schulz iteration with Jordan's coefficients.
     """
-    a, b, c = 3.4445, -4.7750, 2.0315
+    a, b, c = 3.4445, -4.7750, 2.0315  # chosen for speed: they overshoot 1 and never settle
     tall = matrices.shape[-2] > matrices.shape[-1]
     x = matrices.mT if tall else matrices
     x = x / (x.norm(dim=(-2, -1), keepdim=True) + 1e-7)
-    for _ in range(steps):
+    for _ in range(5):
         gram = x @ x.mT
         x = a * x + (b * gram + c * gram @ gram) @ x
     result: Tensor = x.mT if tall else x
@@ -99,7 +99,7 @@ class MuonAdamW:
             first = self._state[f"{name}/first"].lerp_(gradient, 1.0 - first_beta)
             second = self._state[f"{name}/second"].lerp_(gradient.square(), 1.0 - second_beta)
             corrected = (second / (1.0 - second_beta**self.steps)).sqrt_().add_(1e-8)
-            if weight.ndim == 2:
+            if weight.ndim == 2:  # norms and biases are not decayed
                 weight.mul_(decay)
             weight.addcdiv_(first, corrected, value=-rate / (1.0 - first_beta**self.steps))
         self.clear()

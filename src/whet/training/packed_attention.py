@@ -30,17 +30,17 @@ def _forward(
     *,
     whet_layout: Layout | None = None,
     scaling: float | None = None,
-    **given: Any,
+    **settings: Any,
 ) -> tuple[Tensor, None]:
     """(1, heads, T, width) → (1, T, heads, width) along a Layout; without one, what `sdpa` does."""
     if whet_layout is None:
         from transformers.integrations.sdpa_attention import sdpa_attention_forward  # loaded already
 
         out: tuple[Tensor, None] = sdpa_attention_forward(
-            module, query, key, value, attention_mask, scaling=scaling, **given
+            module, query, key, value, attention_mask, scaling=scaling, **settings
         )
         return out
-    odd = [name for name in _ONLY_SDPA if given.get(name) is not None]
+    odd = [name for name in _ONLY_SDPA if settings.get(name) is not None]
     if odd:
         raise ValueError(f"packed attention does not know {', '.join(odd)}")
     q, k, v = (tensor[0].transpose(0, 1) for tensor in (query, key, value))
@@ -48,7 +48,7 @@ def _forward(
 
 
 def inputs(layout: Layout) -> dict[str, Any]:
-    """What the forward of an enabled model wants for a Layout.
+    """The arguments with which an enabled model computes a Layout.
 
     The mask is a placeholder of four dimensions, which transformers passes on instead of building one
     of T × T.

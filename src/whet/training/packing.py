@@ -26,9 +26,9 @@ from torch import Tensor
 WORTH = 16
 """Tokens that two sequences must begin with in common before sharing them saves more than it costs."""
 _BAND = 16_000
-"""What one more band costs, in pairs of a query and a key: a few calls of the kernel in each layer."""
+"""The cost of one more band, in pairs of a query and a key: a few calls of the kernel in each layer."""
 _GROUPED = Version(torch.__version__) >= Version("2.5")
-"""Whether attention shares keys and values between heads by itself."""
+"""True if torch's attention shares keys and values between heads by itself."""
 _BLOCK = 64
 """Queries attended to at once; by itself torch computes the upper triangle of short sequences too."""
 
@@ -51,7 +51,7 @@ class Band:
     full: bool
     """Own tokens fill R × (L − start) without a gap, in order."""
     read_first: int
-    """What is wanted of it lies at [read_first, read_last) of `Layout.wanted`."""
+    """Its wanted tokens lie at [read_first, read_last) of `Layout.wanted`."""
     read_last: int
     read_slots: Tensor
     """(q,) where in R × most each wanted token stands."""
@@ -72,13 +72,13 @@ class Band:
         return own.reshape(shape) if self.full else _placed(own, self.slots, shape)
 
     def packed(self, values: Tensor) -> Tensor:
-        """What `padded` gave, back again."""
+        """The inverse of `padded`."""
         flat = values.flatten(0, 1)
         return flat if self.full else flat.index_select(0, self.slots)
 
-    def to_read(self, wanted: Tensor) -> Tensor:
+    def to_read(self, values: Tensor) -> Tensor:
         """(q, ...) of its wanted tokens → (R, most, ...)."""
-        return _placed(wanted, self.read_slots, (*self.read_positions.shape, *wanted.shape[1:]))
+        return _placed(values, self.read_slots, (*self.read_positions.shape, *values.shape[1:]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,10 +119,10 @@ def _placed(values: Tensor, slots: Tensor, shape: tuple[int, ...]) -> Tensor:
     return flat.index_copy(0, slots, values).view(shape)
 
 
-def common(one: np.ndarray, other: np.ndarray) -> int:
-    """How many ids two sequences begin with in common."""
-    length = min(len(one), len(other))
-    differ = np.flatnonzero(one[:length] != other[:length])
+def common(first: np.ndarray, second: np.ndarray) -> int:
+    """Length of the common beginning of two sequences."""
+    length = min(len(first), len(second))
+    differ = np.flatnonzero(first[:length] != second[:length])
     return int(differ[0]) if len(differ) else length
 
 
@@ -135,7 +135,7 @@ def lexicographic(sequences: Sequence[np.ndarray]) -> list[int]:
 def plan(
     sequences: Sequence[Sequence[int]], wanted: Sequence[Sequence[int]], *, share: bool = True
 ) -> Layout:
-    """How to compute these sequences together.
+    """A Layout that computes these sequences together.
 
     Args:
         sequences: token ids, at least one each.
@@ -184,20 +184,20 @@ def _shared(ids: Sequence[np.ndarray]) -> tuple[list[int], list[int]]:
 
 def _bands(rows: Sequence[int], own: Sequence[int], lengths: Sequence[int]) -> list[list[int]]:
     """Rows that are attended to together: roots with roots, and no more padding than a band costs."""
-    found: list[list[int]] = []
+    bands: list[list[int]] = []
     longest = start = 0
     for row in sorted(rows, key=lambda row: (own[row] > 0, own[row], lengths[row])):
         begins, ends = own[row], lengths[row]
-        if found and bool(own[found[-1][0]]) == bool(begins):
-            size = len(found[-1])
+        if bands and bool(own[bands[-1][0]]) == bool(begins):
+            size = len(bands[-1])
             together = (size + 1) * _pairs(start, max(longest, ends))
             if together <= size * _pairs(start, longest) + _pairs(begins, ends) + _BAND:
-                found[-1].append(row)
+                bands[-1].append(row)
                 longest = max(longest, ends)
                 continue
-        found.append([row])
+        bands.append([row])
         start, longest = begins, ends
-    return found
+    return bands
 
 
 def _pairs(start: int, end: int) -> int:
@@ -256,25 +256,25 @@ def attend(layout: Layout, q: Tensor, k: Tensor, v: Tensor, *, scale: float | No
     Returns:
         (T, heads, width)
     """
-    found = []
+    outputs = []
     for band in layout.bands:
         own = band.padded(q[band.first : band.last])
-        seen = _causal(own, band.context(k), band.context(v), band.start, scale)
-        found.append(band.packed(seen))
-    return torch.cat(found) if len(found) > 1 else found[0]
+        attended = _causal(own, band.context(k), band.context(v), band.start, scale)
+        outputs.append(band.packed(attended))
+    return torch.cat(outputs) if len(outputs) > 1 else outputs[0]
 
 
 def attend_wanted(layout: Layout, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """The same for the wanted tokens alone: (Q, heads, width) queries in and out."""
-    found = []
+    outputs = []
     for band in layout.bands:
         if band.read_first == band.read_last:
             continue
         own = band.to_read(q[band.read_first : band.read_last])
         visible = torch.arange(band.path.shape[1], device=q.device) <= band.read_positions.unsqueeze(-1)
-        seen = _attention(own, band.context(k), band.context(v), visible.unsqueeze(1), None)
-        found.append(seen.flatten(0, 1).index_select(0, band.read_slots))
-    return torch.cat(found)
+        attended = _attention(own, band.context(k), band.context(v), visible.unsqueeze(1), None)
+        outputs.append(attended.flatten(0, 1).index_select(0, band.read_slots))
+    return torch.cat(outputs)
 
 
 @lru_cache(maxsize=256)
@@ -294,14 +294,14 @@ def _causal(q: Tensor, k: Tensor, v: Tensor, start: int, scale: float | None) ->
     queries = torch.split(q, widths, dim=1)
     widths[0] += start
     keys, values = torch.split(k, widths, dim=1), torch.split(v, widths, dim=1)
-    found = []
+    outputs = []
     for number, (begin, end) in enumerate(blocks):
         # Joined anew from pieces: the gradient of a slice would be as long as all keys, zeros and all.
         before = keys[: number + 1], values[: number + 1]
-        k, v = (torch.cat(one, dim=1) if number else one[0] for one in before)
+        k, v = (torch.cat(pieces, dim=1) if number else pieces[0] for pieces in before)
         mask = _mask(begin, end, q.device).to(q.dtype)
-        found.append(_attention(queries[number], k, v, mask, scale))
-    return torch.cat(found, dim=1) if len(found) > 1 else found[0]
+        outputs.append(_attention(queries[number], k, v, mask, scale))
+    return torch.cat(outputs, dim=1) if len(outputs) > 1 else outputs[0]
 
 
 def _attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, scale: float | None) -> Tensor:
@@ -315,6 +315,6 @@ def scaled_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, scale: float
     if heads == groups:
         return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale)
     if not _GROUPED:
-        k, v = (one.repeat_interleave(heads // groups, dim=1) for one in (k, v))
+        k, v = (shared.repeat_interleave(heads // groups, dim=1) for shared in (k, v))
         return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale)
     return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale, enable_gqa=True)

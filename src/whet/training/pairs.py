@@ -40,7 +40,7 @@ class Pair:
     rejected: list[Merged]
     task: str
     margin: float = 0.0
-    """How much better, where that is known."""
+    """Difference of the rewards, where that is known."""
 
 
 def trajectory_pairs(
@@ -58,32 +58,33 @@ def trajectory_pairs(
         margin: the reward must differ by more than this.
         per_task: pairs of one task at most, drawn by `seed`.
     """
-    found: list[Pair] = []
-    left = {"ties": 0, "identical": 0, "over_cap": 0, "masked": 0}
+    pairs: list[Pair] = []
+    left_out = {"ties": 0, "identical": 0, "over_cap": 0, "masked": 0}
     for group in groups:
         judged = [(trajectory, reward_of(trajectory, score)) for trajectory in group.trajectories]
-        left["masked"] += sum(reward is None for _, reward in judged)
-        kept = [(merge(t)[0], reward) for t, reward in judged if reward is not None and _wrote(t)]
-        made = []
-        for (one, first), (other, second) in itertools.combinations(kept, 2):
+        left_out["masked"] += sum(reward is None for _, reward in judged)
+        answers = [(merge(t)[0], reward) for t, reward in judged if reward is not None and _wrote(t)]
+        of_task = []
+        for (left_answer, first), (right_answer, second) in itertools.combinations(answers, 2):
             if abs(first - second) <= margin:
-                left["ties"] += 1
-            elif _same(one, other):
-                left["identical"] += 1
+                left_out["ties"] += 1
+            elif _same(left_answer, right_answer):
+                left_out["identical"] += 1
             else:
                 better = first > second
-                made.append(
+                of_task.append(
                     Pair(
-                        one if better else other,
-                        other if better else one,
+                        left_answer if better else right_answer,
+                        right_answer if better else left_answer,
                         group.task.id,
                         abs(first - second),
                     )
                 )
-        random.Random(f"{seed}/{group.task.id}").shuffle(made)
-        left["over_cap"] += max(0, len(made) - per_task)
-        found.extend(made[:per_task])
-    return found, {name: float(count) for name, count in left.items()}
+        # A stream for each task: which pairs are drawn of one does not depend on the others.
+        random.Random(f"{seed}/{group.task.id}").shuffle(of_task)
+        left_out["over_cap"] += max(0, len(of_task) - per_task)
+        pairs.extend(of_task[:per_task])
+    return pairs, {name: float(count) for name, count in left_out.items()}
 
 
 def step_pairs(
@@ -94,38 +95,38 @@ def step_pairs(
     An answer's worth is the mean reward of the trajectories that gave it there; loss falls on the
     answer's tokens alone.  Of a task's pairs, those that differ most come first.
     """
-    found: list[Pair] = []
-    left = {"ties": 0, "over_cap": 0, "masked": 0, "nodes": 0}
+    pairs: list[Pair] = []
+    left_out = {"ties": 0, "over_cap": 0, "masked": 0, "nodes": 0}
     for group in groups:
         nodes: dict[tuple[int, ...], dict[tuple[int, ...], list[float]]] = {}
-        said: dict[tuple[tuple[int, ...], tuple[int, ...]], Tokens] = {}
+        call_of: dict[tuple[tuple[int, ...], tuple[int, ...]], Tokens] = {}
         for trajectory in group.trajectories:
             reward = reward_of(trajectory, score)
             if reward is None:
-                left["masked"] += 1
+                left_out["masked"] += 1
                 continue
             for tokens in (step.tokens for step in trajectory.steps):
                 if tokens is not None and tokens.output_ids:
                     prompt, output = tuple(tokens.prompt_ids), tuple(tokens.output_ids)
                     nodes.setdefault(prompt, {}).setdefault(output, []).append(reward)
-                    said[prompt, output] = tokens
-        made = []
+                    call_of[prompt, output] = tokens
+        of_task = []
         for prompt, answers in nodes.items():
             if len(answers) < 2:
                 continue
-            left["nodes"] += 1
+            left_out["nodes"] += 1
             worth = sorted((fmean(rewards), output) for output, rewards in answers.items())
             high, best = worth[-1]
             for low, worse in worth[:-1]:
                 if high - low <= margin:
-                    left["ties"] += 1
+                    left_out["ties"] += 1
                     continue
-                sides = _one_call(said[prompt, best]), _one_call(said[prompt, worse])
-                made.append(Pair([sides[0]], [sides[1]], group.task.id, high - low))
-        made.sort(key=lambda pair: -pair.margin)
-        left["over_cap"] += max(0, len(made) - per_task)
-        found.extend(made[:per_task])
-    return found, {name: float(count) for name, count in left.items()}
+                sides = _one_call(call_of[prompt, best]), _one_call(call_of[prompt, worse])
+                of_task.append(Pair([sides[0]], [sides[1]], group.task.id, high - low))
+        of_task.sort(key=lambda pair: -pair.margin)
+        left_out["over_cap"] += max(0, len(of_task) - per_task)
+        pairs.extend(of_task[:per_task])
+    return pairs, {name: float(count) for name, count in left_out.items()}
 
 
 def imported(
@@ -139,30 +140,30 @@ def imported(
     Raises:
         InputError: text without an `encode`.
     """
-    found: list[Pair] = []
-    left = {"ties": 0, "identical": 0}
+    pairs: list[Pair] = []
+    left_out = {"ties": 0, "identical": 0}
     for number, preference in enumerate(preferences):
         prompt, chosen, rejected = (
             _ids(value, encode) for value in (preference.prompt, preference.chosen, preference.rejected)
         )
         if preference.tie:
-            left["ties"] += 1
+            left_out["ties"] += 1
         elif chosen == rejected:
-            left["identical"] += 1
+            left_out["identical"] += 1
         else:
             sides = [_one_call(Tokens(prompt, answer, ())) for answer in (chosen, rejected)]
-            found.append(Pair([sides[0]], [sides[1]], f"{prompt}/{number}"))
-    return found, {name: float(count) for name, count in left.items()}
+            pairs.append(Pair([sides[0]], [sides[1]], f"{prompt}/{number}"))
+    return pairs, {name: float(count) for name, count in left_out.items()}
 
 
 def of_ids(preference: Preference) -> bool:
-    """Whether its prompt and answers are token ids, which no tokenizer has to read."""
+    """True if its prompt and answers are token ids, which no tokenizer has to read."""
     sides = (preference.prompt, preference.chosen, preference.rejected)
     return all(isinstance(side, list | tuple) and all(isinstance(id, int) for id in side) for side in sides)
 
 
 def _ids(value: Json, encode: Encode | None) -> list[int]:
-    if isinstance(value, list | tuple) and all(isinstance(one, int) for one in value):
+    if isinstance(value, list | tuple) and all(isinstance(id, int) for id in value):
         return list(value)
     if encode is None:
         raise InputError(
@@ -174,9 +175,9 @@ def _ids(value: Json, encode: Encode | None) -> list[int]:
 
 def _one_call(tokens: Tokens) -> Merged:
     start = len(tokens.prompt_ids)
-    kept = [i for i in range(len(tokens.output_ids)) if tokens.mask is None or tokens.mask[i]]
+    chosen = [i for i in range(len(tokens.output_ids)) if tokens.mask is None or tokens.mask[i]]
     return Merged(
-        0, [*tokens.prompt_ids, *tokens.output_ids], [start + i for i in kept], [float("nan")] * len(kept)
+        0, [*tokens.prompt_ids, *tokens.output_ids], [start + i for i in chosen], [float("nan")] * len(chosen)
     )
 
 
@@ -184,18 +185,37 @@ def _wrote(trajectory: Trajectory) -> bool:
     return any(step.tokens is not None and step.tokens.output_ids for step in trajectory.steps)
 
 
-def _same(one: Sequence[Merged], other: Sequence[Merged]) -> bool:
-    return [(s.ids, s.targets) for s in one] == [(s.ids, s.targets) for s in other]
+def _same(first: Sequence[Merged], second: Sequence[Merged]) -> bool:
+    return [(s.ids, s.targets) for s in first] == [(s.ids, s.targets) for s in second]
 
 
-def refuse_none(pairs: Sequence[Pair], left: dict[str, float], groups: int) -> None:
-    """Raise TrainingRefused where there is nothing to compare."""
+def with_preferences(
+    compared: tuple[list[Pair], dict[str, float]],
+    preferences: Sequence[Preference],
+    encode: Encode | None,
+    groups: int,
+) -> tuple[list[Pair], dict[str, float]]:
+    """Pairs of trajectories and of people's preferences; how many there are, and what was left out.
+
+    Args:
+        compared: what `trajectory_pairs` or `step_pairs` gave.
+        groups: how many groups that was made of.
+
+    Raises:
+        InputError: as `imported`.
+        TrainingRefused: there is nothing to compare.
+    """
+    of_people, skipped = imported(preferences, encode)
+    pairs, left_out = [*compared[0], *of_people], compared[1]
+    for name, count in skipped.items():
+        left_out[name] = left_out.get(name, 0.0) + count
     if not pairs:
-        why = ", ".join(f"{count:g} {name}" for name, count in left.items() if count) or "no trajectories"
+        why = ", ".join(f"{count:g} {name}" for name, count in left_out.items() if count) or "no trajectories"
         raise TrainingRefused(
             f"no pair of a better and a worse answer in {groups} groups ({why}). Collect several "
             "trajectories of each task, with rewards that differ, or give preferences."
         )
+    return pairs, {**dict(sorted(left_out.items())), "pairs": float(len(pairs))}
 
 
 def cut_pairs(
@@ -208,8 +228,8 @@ def cut_pairs(
             pairs, in which case `i` is the pair's own number.
     """
     sequences = []
-    for place, number in enumerate(numbers):
-        unit = 2 * (place if length is None else number)
+    for position, number in enumerate(numbers):
+        unit = 2 * (position if length is None else number)
         for side, own in enumerate((pairs[number].chosen, pairs[number].rejected)):
             sequences += [_as_unit(sequence, unit + side) for sequence in own]
     return parts(sequences, part_tokens, block=lambda sequence: sequence.unit // 2)
@@ -232,6 +252,6 @@ def reference_sums(network: Network, pairs: Sequence[Pair], part_tokens: int) ->
     chosen, rejected = torch.zeros(len(pairs)), torch.zeros(len(pairs))
     every = range(len(pairs))
     for part in cut_pairs(pairs, every, part_tokens, len(pairs)):
-        numbers, one, other = side_sums(chosen_logprobs(network, part), part)
-        chosen[numbers], rejected[numbers] = one, other
+        numbers, winners, losers = side_sums(chosen_logprobs(network, part), part)
+        chosen[numbers], rejected[numbers] = winners, losers
     return chosen, rejected

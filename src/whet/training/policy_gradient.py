@@ -16,7 +16,7 @@ from torch import Tensor
 from .batch import Part
 from .losses import clipped, k1, k3, log_ratios, token_weights
 from .network import Network, predict
-from .options.variants import Aggregation, Ratio
+from .options import Aggregation, Ratio
 from .predictions import Predictions
 
 EXACT_VOCABULARY = 32_768
@@ -35,23 +35,23 @@ class PolicyLoss:
     entropy_bonus: float = 0.0
     kl_coefficient: float = 0.0
     reference: Network | None = None
-    """What the KL is to; None neither penalises nor measures it."""
+    """The network that the KL is to; None neither penalises nor measures it."""
     temperature: float = 1.0
     completion_length: int | None = None
     ratio: Ratio = "token"
-    """What the importance ratio is taken of; anything but `token` needs each trajectory in one part."""
+    """The unit of the importance ratio; anything but `token` needs each trajectory in one part."""
     sums: dict[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._units = torch.cat([part.units for part in self.parts])
 
     def __call__(self, predictions: Predictions, part: Part) -> Tensor:
-        """What the policy says now → the part's share of the loss."""
+        """The part's share of the loss, from the policy's predictions as it is now."""
         chosen, spread = predictions.chosen, predictions.entropy
         before = part.logprobs
         if self.ratio != "token":
             before = chosen - log_ratios(chosen, part.logprobs, part.units, self.ratio)
-        each, held_back = clipped(chosen, before, part.advantages, low=self.clip_low, high=self.clip_high)
+        losses, held_back = clipped(chosen, before, part.advantages, low=self.clip_low, high=self.clip_high)
         weights = token_weights(
             part.units, self.aggregation, all_units=self._units, completion_length=self.completion_length
         )
@@ -66,11 +66,11 @@ class PolicyLoss:
             self._add("kl_k1", k1(chosen, reference))
             self._add("kl_k3", k3(chosen, reference))
             if self.kl_coefficient:
-                each = each + self.kl_coefficient * k3(chosen, reference)
+                losses = losses + self.kl_coefficient * k3(chosen, reference)
         self._add("entropy", spread)
         self._add("clip_share", held_back.float())
         self._add("off_policy", (chosen - part.logprobs).abs())
-        return (each * weights).sum() - self.entropy_bonus * spread.sum() / len(self._units)
+        return (losses * weights).sum() - self.entropy_bonus * spread.sum() / len(self._units)
 
     def _add(self, name: str, values: Tensor) -> None:
         self.sums[name] = self.sums.get(name, 0.0) + float(values.detach().sum())

@@ -1,4 +1,4 @@
-"""What a network says at the targets of a Part: log-probabilities and entropies, in pieces.
+"""Predictions at the targets of a Part: log-probabilities and entropies, in pieces.
 
 A row of logits is as long as the vocabulary, and training needs two numbers of it.  So the logits
 of a few targets at a time are made, read and thrown away, and made again for the gradient: memory
@@ -26,7 +26,7 @@ PIECE = 1 << 24
 
 @dataclass(slots=True)
 class Output:
-    """How states become logits: by a Linear's weights, or already done."""
+    """States, and the weights of the Linear that makes logits of them, or the logits themselves."""
 
     states: Tensor
     """(N, hidden)"""
@@ -40,21 +40,23 @@ class Output:
         """(n, vocabulary) in float32."""
         if self.weight is None:
             assert self.logits is not None
-            made = self.logits[rows]
+            logits = self.logits[rows]
         else:
-            made = F.linear(self.states[rows], self.weight, self.bias)
-        return torch.log_softmax(made.float() / temperature if temperature != 1.0 else made.float(), dim=-1)
+            logits = F.linear(self.states[rows], self.weight, self.bias)
+        return torch.log_softmax(
+            logits.float() / temperature if temperature != 1.0 else logits.float(), dim=-1
+        )
 
     @property
     def vocabulary(self) -> int:
         """Ids that can be predicted."""
-        made = self.weight if self.weight is not None else self.logits
-        assert made is not None
-        return made.shape[0] if self.weight is not None else made.shape[1]
+        logits = self.weight if self.weight is not None else self.logits
+        assert logits is not None
+        return logits.shape[0] if self.weight is not None else logits.shape[1]
 
 
 class Predictions:
-    """What a network predicts at the N targets of a Part; differentiable in the network's weights.
+    """Predictions at the N targets of a Part; differentiable in the network's weights.
 
     Args:
         temperature: divides the logits.
@@ -86,14 +88,14 @@ class Predictions:
     @torch.no_grad()
     def divergence(self, reference: Predictions) -> Tensor:
         """(N,) exact KL from a reference's predictions to these, without a gradient."""
-        found = [
+        divergences = [
             exact_kl(
                 self.output.logprobs(rows, self.temperature),
                 reference.output.logprobs(rows, reference.temperature),
             )
             for rows in _pieces(len(self._targets), self._rows)
         ]
-        return torch.cat(found).to(self.device)
+        return torch.cat(divergences).to(self.device)
 
     def _numbers(self) -> tuple[Tensor, Tensor]:
         if self._both is None:
@@ -129,36 +131,36 @@ class _Read(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         output = Output(states, weight, bias)
         chosen, entropies = [], []
-        kept = None
+        whole_scores = None
         for some in _pieces(len(states), rows):
             scores = output.logprobs(some, temperature)
             chosen.append(scores.gather(1, targets[some].unsqueeze(1)).squeeze(1))
             entropies.append(-torch.linalg.vecdot(scores.exp(), scores))
-            kept = scores if len(states) <= rows else None
+            whole_scores = scores if len(states) <= rows else None
         entropy = torch.cat(entropies)
-        ctx.save_for_backward(states, weight, bias, targets, entropy, kept)
+        ctx.save_for_backward(states, weight, bias, targets, entropy, whole_scores)
         ctx.temperature, ctx.rows = temperature, rows
         return torch.cat(chosen), entropy
 
     @staticmethod
     def backward(ctx: Any, of_chosen: Tensor, of_entropy: Tensor) -> Any:
-        states, weight, bias, targets, entropy, kept = ctx.saved_tensors
+        states, weight, bias, targets, entropy, whole_scores = ctx.saved_tensors
         output = Output(states, weight, bias)
         to_states = torch.empty_like(states) if ctx.needs_input_grad[0] else None
         to_weight = torch.zeros_like(weight) if ctx.needs_input_grad[1] else None
         to_bias = torch.zeros_like(bias) if bias is not None and ctx.needs_input_grad[2] else None
         for some in _pieces(len(states), ctx.rows):
-            scores = output.logprobs(some, ctx.temperature) if kept is None else kept
+            scores = output.logprobs(some, ctx.temperature) if whole_scores is None else whole_scores
             # d chosen = 1[target] − p and d entropy = −p (log p + entropy), of the scaled logits
             by_chosen, by_entropy = of_chosen[some].unsqueeze(1), of_entropy[some].unsqueeze(1)
-            made = scores + entropy[some].unsqueeze(1)
-            made.mul_(-by_entropy).sub_(by_chosen).mul_(scores.exp())
-            made.scatter_add_(1, targets[some].unsqueeze(1), by_chosen)
-            made = (made / ctx.temperature if ctx.temperature != 1.0 else made).to(states.dtype)
+            gradient = scores + entropy[some].unsqueeze(1)
+            gradient.mul_(-by_entropy).sub_(by_chosen).mul_(scores.exp())
+            gradient.scatter_add_(1, targets[some].unsqueeze(1), by_chosen)
+            gradient = (gradient / ctx.temperature if ctx.temperature != 1.0 else gradient).to(states.dtype)
             if to_states is not None:
-                torch.mm(made, weight, out=to_states[some])
+                torch.mm(gradient, weight, out=to_states[some])
             if to_weight is not None:
-                to_weight.addmm_(made.T, states[some])
+                to_weight.addmm_(gradient.T, states[some])
             if to_bias is not None:
-                to_bias += made.sum(dim=0)
+                to_bias += gradient.sum(dim=0)
         return to_states, to_weight, to_bias, None, None, None

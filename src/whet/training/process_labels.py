@@ -1,4 +1,4 @@
-"""How good each step was: labels for a process reward model.
+"""Labels for a process reward model: how good each step was.
 
 - `monte_carlo` (Math-Shepherd, Wang et al. 2024): from every prefix of a trajectory the
   policy goes on N times; a step's label is the share of completions that succeed.  The
@@ -20,6 +20,7 @@ import msgspec
 from ..errors import InputError
 from ..loop import Context
 from ..types import Bundle, Group, Json, Outcome, Step, Task, Tokens, Trajectory, digest
+from .cloning import succeeded
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,6 @@ async def monte_carlo(
     *,
     completions: int = 8,
     seed: int = 0,
-    good: Callable[[Trajectory], bool | None] | None = None,
 ) -> list[Labelled]:
     """Label the steps of trajectories by how often the policy of `bundle` still succeeds after them.
 
@@ -46,17 +46,15 @@ async def monte_carlo(
 
     Args:
         completions: rollouts from each prefix.
-        good: whether a completion counts as a success; its outcome if None.
 
     Raises:
         BudgetExceeded: the completions of a step would overshoot the budget; none of them was run.
     """
-    judge = good or _succeeded
-    found = []
+    labelled = []
     for number, trajectory in enumerate(trajectories):
         actions = _actions(trajectory)
         labels: dict[int, float] = {}
-        own = judge(trajectory)
+        own = succeeded(trajectory)
         if own is not None and actions:
             labels[len(actions) - 1] = float(own)
         for length in range(1, len(actions)):
@@ -67,12 +65,12 @@ async def monte_carlo(
                 seed=seed + 1000 * number + length,
                 prefix=actions[:length],
             )
-            verdicts = [judge(one) for one in groups[0].trajectories]
-            known = [float(verdict) for verdict in verdicts if verdict is not None]
-            if known:
-                labels[length - 1] = sum(known) / len(known)
-        found.append(Labelled(trajectory, labels))
-    return found
+            verdicts = [succeeded(completion) for completion in groups[0].trajectories]
+            judged = [float(verdict) for verdict in verdicts if verdict is not None]
+            if judged:
+                labels[length - 1] = sum(judged) / len(judged)
+        labelled.append(Labelled(trajectory, labels))
+    return labelled
 
 
 def recorded(
@@ -88,25 +86,27 @@ def recorded(
         completions: runs looked at for each prefix, the first ones.
     """
     runs = {
-        group.task.id: [(_actions(one), one) for one in group.trajectories if one.outcome.counts]
+        group.task.id: [(_actions(run), run) for run in group.trajectories if run.outcome.counts]
         for group in groups
     }
-    found = []
+    labelled = []
     for trajectory in trajectories:
         actions = _actions(trajectory)
         labels: dict[int, float] = {}
-        own = _succeeded(trajectory)
+        own = succeeded(trajectory)
         if own is not None and actions:
             labels[len(actions) - 1] = float(own)
         for length in range(1, len(actions)):
             alike = [
-                one for begun, one in runs.get(trajectory.task.id, []) if begun[:length] == actions[:length]
+                run
+                for run_actions, run in runs.get(trajectory.task.id, [])
+                if run_actions[:length] == actions[:length]
             ]
-            known = [float(one.outcome is Outcome.SUCCESS) for one in alike[:completions]]
-            if known:
-                labels[length - 1] = sum(known) / len(known)
-        found.append(Labelled(trajectory, labels))
-    return found
+            successes = [float(run.outcome is Outcome.SUCCESS) for run in alike[:completions]]
+            if successes:
+                labels[length - 1] = sum(successes) / len(successes)
+        labelled.append(Labelled(trajectory, labels))
+    return labelled
 
 
 def _actions(trajectory: Trajectory) -> list[Json]:
@@ -116,13 +116,12 @@ def _actions(trajectory: Trajectory) -> list[Json]:
 def hardened(labelled: Sequence[Labelled]) -> list[Labelled]:
     """Labels of 1 where any completion succeeded: the worse kind, for comparison."""
     return [
-        Labelled(one.trajectory, {step: float(label > 0) for step, label in one.labels.items()})
-        for one in labelled
+        Labelled(
+            rated.trajectory,
+            {step: float(label > 0) for step, label in rated.labels.items()},
+        )
+        for rated in labelled
     ]
-
-
-def _succeeded(trajectory: Trajectory) -> bool | None:
-    return trajectory.outcome is Outcome.SUCCESS if trajectory.outcome.counts else None
 
 
 def prm800k(lines: Iterable[str | bytes], encode: Callable[[str], Sequence[int]]) -> list[Labelled]:
@@ -136,17 +135,17 @@ def prm800k(lines: Iterable[str | bytes], encode: Callable[[str], Sequence[int]]
     Raises:
         InputError: a line is not PRM800K's JSON.
     """
-    found: list[Labelled] = []
+    solutions: list[Labelled] = []
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
         try:
             record = msgspec.json.decode(line)
             problem, steps = record["question"]["problem"], record["label"]["steps"]
-            found.extend(_solutions(str(problem), steps, encode))
+            solutions.extend(_solutions(str(problem), steps, encode))
         except (msgspec.DecodeError, KeyError, TypeError, IndexError, AttributeError) as error:
             raise InputError(f"line {number} is not a PRM800K record: {error!r}") from error
-    return found
+    return solutions
 
 
 def _solutions(
@@ -154,38 +153,40 @@ def _solutions(
 ) -> list[Labelled]:
     task = Task(instruction=problem)
     context = list(encode(problem))
-    taken: list[Step] = []
+    steps_so_far: list[Step] = []
     labels: dict[int, float] = {}
-    found: list[Labelled] = []
-    for place, step in enumerate(steps):
+    solutions: list[Labelled] = []
+    for number, step in enumerate(steps):
         chosen = step.get("chosen_completion")
         for index, completion in enumerate(step.get("completions") or ()):
             rating = completion.get("rating")
             if rating is None or index == chosen:
                 continue
-            written = _written(completion["text"], context, encode, place)
-            found.append(_solution(task, (*taken, written), {**labels, place: float(rating >= 0)}))
+            written = _written(completion["text"], context, encode, number)
+            solutions.append(
+                _solution(task, (*steps_so_far, written), {**labels, number: float(rating >= 0)})
+            )
         human = step.get("human_completion")
         if chosen is None and human is None:
             break
         rating = 1 if chosen is None else step["completions"][chosen].get("rating")
         text = human["text"] if human is not None and chosen is None else step["completions"][chosen]["text"]
-        written = _written(text, context, encode, place)
-        taken.append(written)
+        written = _written(text, context, encode, number)
+        steps_so_far.append(written)
         if rating is not None:
-            labels[place] = float(rating >= 0)
+            labels[number] = float(rating >= 0)
         assert written.tokens is not None
         context = [*written.tokens.prompt_ids, *written.tokens.output_ids]
-    if taken:
-        found.append(_solution(task, tuple(taken), dict(labels)))
-    return found
+    if steps_so_far:
+        solutions.append(_solution(task, tuple(steps_so_far), dict(labels)))
+    return solutions
 
 
 def _solution(task: Task, steps: tuple[Step, ...], labels: Mapping[int, float]) -> Labelled:
     # The same file read again gives the same ids, by which a run that goes on knows its data.
-    made = digest([task.id, [step.action for step in steps]])
-    return Labelled(Trajectory(task=task, steps=steps, id=made), labels)
+    trajectory_id = digest([task.id, [step.action for step in steps]])
+    return Labelled(Trajectory(task=task, steps=steps, id=trajectory_id), labels)
 
 
-def _written(text: str, context: list[int], encode: Callable[[str], Sequence[int]], place: int) -> Step:
-    return Step(action=text, id=str(place), tokens=Tokens(tuple(context), tuple(encode(text)), ()))
+def _written(text: str, context: list[int], encode: Callable[[str], Sequence[int]], number: int) -> Step:
+    return Step(action=text, id=str(number), tokens=Tokens(tuple(context), tuple(encode(text)), ()))

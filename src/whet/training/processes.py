@@ -29,7 +29,7 @@ from ..errors import InputError, MissingExtra
 
 T = TypeVar("T")
 _sharded = False
-"""Whether this process was launched to hold a share of the model, and has joined the others."""
+"""True once this process, launched to hold a share of the model, has joined the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +39,11 @@ class Place:
     rank: int = 0
     size: int = 1
     sharded: bool = False
-    """Whether each holds a share of the model."""
+    """True if each holds a share of the model."""
 
     @property
     def first(self) -> bool:
-        """Whether it is the one that writes and speaks."""
+        """True for the one that writes and logs."""
         return self.rank == 0
 
 
@@ -102,7 +102,7 @@ def _asked(name: str) -> bool:
 
 
 def sharded(tensor: Tensor) -> bool:
-    """Whether this process holds only a share of a tensor (a DTensor)."""
+    """True if this process holds only a share of a tensor (a DTensor)."""
     return hasattr(tensor, "placements")
 
 
@@ -121,20 +121,20 @@ def add_up(weights: Iterable[nn.Parameter], value: float, *, failed: bool) -> tu
     """
     if place().size == 1:
         return value, failed
-    told = torch.tensor([value, float(failed)], dtype=torch.float64)
-    dist.all_reduce(told)
-    if told[1] > 0:
-        return float(told[0]), True
+    sums = torch.tensor([value, float(failed)], dtype=torch.float64)
+    dist.all_reduce(sums)
+    if sums[1] > 0:
+        return float(sums[0]), True
     # What is sharded has been added up where it was computed.
     trained = [weight for weight in weights if not sharded(weight)]
     if not trained:
-        return float(told[0]), False
+        return float(sums[0]), False
     gradients = [torch.zeros_like(w) if w.grad is None else w.grad for w in trained]
     flat = torch.cat([gradient.reshape(-1) for gradient in gradients])
     dist.all_reduce(flat)
     for weight, part in zip(trained, torch.split(flat, [w.numel() for w in trained]), strict=True):
         weight.grad = part.view_as(weight).clone()
-    return float(told[0]), False
+    return float(sums[0]), False
 
 
 def add_up_sums(sums: dict[str, float]) -> None:
@@ -143,5 +143,5 @@ def add_up_sums(sums: dict[str, float]) -> None:
         return
     every: list[dict[str, float]] = [{}] * place().size
     dist.all_gather_object(every, dict(sums))
-    for name in sorted({name for one in every for name in one}):
-        sums[name] = sum(one.get(name, 0.0) for one in every)
+    for name in sorted({name for shares in every for name in shares}):
+        sums[name] = sum(shares.get(name, 0.0) for shares in every)

@@ -18,7 +18,7 @@ from ..models.sampling import Sampled
 from ..models.vllm import VLLM, RemoteSampler, RemoteSession
 from ..types import Version, new_id
 from .local import LocalModels
-from .network import copied, saved
+from .network import saved
 from .serving.loading import tag
 
 KEPT = 2
@@ -63,24 +63,24 @@ class RemoteModels(LocalModels):
             ModelError: the server did not take it.
             InputError, NotFoundError: as `LocalModels.decoder`.
         """
-        made, key = str(version.meta.get("policy_version", version.id)), _key(version)
+        policy_version, key = str(version.meta.get("policy_version", version.id)), _key(version)
         async with self._locked():
             if key in self._known:  # under way under an older one, which cannot be handed over again
                 return self._known[key]
-            folder = self.folder / f"policy-{made}-{new_id()}"
+            folder = self.folder / f"policy-{policy_version}-{new_id()}"
             live = self._live(version)
-            network = copied(live.decoder) if live else self.decoder(version)
-            kept = saved(network, version.resource, folder, None, version.meta)
+            network = live.decoder.copy() if live else self.decoder(version)
+            written = saved(network, version.resource, folder, None, version.meta)
             await asyncio.to_thread(tag, folder, version)
-            name = folder.name if kept.kind == "adapter" else None
+            name = folder.name if written.kind == "adapter" else None
             if name is not None:
-                await self.server.load_adapter(name, folder, policy_version=made)
+                await self.server.load_adapter(name, folder, policy_version=policy_version)
             else:
-                await self.server.load_weights(folder, policy_version=made)
-            self._known[key] = made, name
+                await self.server.load_weights(folder, policy_version=policy_version)
+            self._known[key] = policy_version, name
             self.handed_over += 1
             await self._forget(folder, name)
-            return made, name
+            return policy_version, name
 
     async def _forget(self, folder: Path, name: str | None) -> None:
         self._names.append((folder, name))

@@ -32,11 +32,13 @@ from ..types import Bundle, Group, Json, Version
 from . import off_policy
 from .alarms import Stop, check
 from .batch import Part, by_unit, merge, minibatches, parts
+from .cloning import resumed
 from .credit import Credited, staleness
-from .learner import Learner, Updated, chosen_logprobs
+from .epochs import starting
+from .learner import Learner, chosen_logprobs
 from .local import LocalModels
-from .network import Network, copied
-from .options.rounds import RoundOptions as RoundOptions
+from .network import Network
+from .options import RoundOptions as RoundOptions
 from .policy_gradient import PolicyLoss
 
 Validate = Callable[[Bundle], Awaitable[float]]
@@ -48,7 +50,7 @@ Options = TypeVar("Options", bound=RoundOptions)
 
 @dataclass(kw_only=True)
 class Run:
-    """What goes from step to step; saved as Update.state."""
+    """State from step to step; saved as Update.state."""
 
     start: dict[str, Json]
     """The Version that training began with."""
@@ -56,7 +58,7 @@ class Run:
     policy_version: int = 0
     round: int = 0
     saved: Json = None
-    """What Learner.save returned last."""
+    """The last return of Learner.save."""
     older: list[str] = field(default_factory=list)
     """Files of earlier saves that are still there."""
     sampled: list[str] = field(default_factory=list)
@@ -84,11 +86,11 @@ class Rounds(Generic[Options]):
     ordered = False
     needs_baseline = True
     needs_groups = True
-    """Whether a group of one has no baseline."""
+    """True if a group of one has no baseline."""
     whole_units = False
-    """Whether a unit's sequences must be computed together, whatever the ratio is of."""
+    """True if a unit's sequences must be computed together, whatever the ratio is of."""
     penalises_loss = True
-    """Whether the divergence is a term of the loss; else it is taken off the reward."""
+    """True if the divergence is a term of the loss; else it is subtracted from the reward."""
 
     def __init__(
         self,
@@ -145,11 +147,7 @@ class Rounds(Generic[Options]):
 
     def _refuse(self, bundle: Bundle, context: Context) -> None:
         options = self.options
-        if options.resource not in bundle:
-            raise InputError(
-                f"the bundle has no resource {options.resource!r}, only {sorted(bundle)}; "
-                "put one there with whet.training.local.fresh(...)"
-            )
+        starting(bundle, options.resource)
         if context.baseline is None:
             raise TrainingRefused(
                 "no baseline is recorded, so nobody could tell whether training helped. Measure the bundle before "
@@ -170,8 +168,10 @@ class Rounds(Generic[Options]):
 
     def _refuse_groups(self, credited: Credited, groups: Sequence[Group]) -> None:
         if "reward" not in credited.metrics:
-            what = f"the score {self.options.score!r}" if self.options.score else "a step reward"
-            raise TrainingRefused(f"none of the {len(groups)} groups has {what}; nothing to learn from")
+            reward_name = f"the score {self.options.score!r}" if self.options.score else "a step reward"
+            raise TrainingRefused(
+                f"none of the {len(groups)} groups has {reward_name}; nothing to learn from"
+            )
         if self.needs_groups and all(len(group.trajectories) < 2 for group in groups):
             raise TrainingRefused(
                 f"all {len(groups)} groups are of one trajectory, which has no baseline; "
@@ -181,7 +181,7 @@ class Rounds(Generic[Options]):
     def _compare(
         self, learner: Learner, credited: Credited, groups: Sequence[Group], run: Run
     ) -> dict[str, float]:
-        """Whether these weights sampled these tokens, before the first update in a process.
+        """Compare these weights with those that sampled the tokens, before the first update in a process.
 
         Tokens of a policy version that was looked at before have been found good: those of a recording are as
         old as the pass over it.
@@ -196,13 +196,13 @@ class Rounds(Generic[Options]):
         run.sampled = sorted(
             {*run.sampled, *(tag for g in new for t in g.trajectories for tag in off_policy.tags(t))}
         )
-        found = self._gap(learner, credited, new) if any(group.trajectories for group in new) else None
-        if found is None:
+        gap = self._gap(learner, credited, new) if any(group.trajectories for group in new) else None
+        if gap is None:
             return {}
         if not self.options.off_policy:
-            off_policy.require_same(found, new, learner.policy_version)
-        # A run that goes on looks too, and its rounds measure what they would have measured in one go.
-        return found.metrics if run.round == 0 else {}
+            off_policy.require_same(gap, new, learner.policy_version)
+        # A resumed run looks too, and its rounds measure what they would have measured in one go.
+        return gap.metrics if run.round == 0 else {}
 
     def _gap(self, learner: Learner, credited: Credited, groups: Sequence[Group]) -> off_policy.Gap | None:
         options = self.options
@@ -218,7 +218,7 @@ class Rounds(Generic[Options]):
         version = bundle[self.options.resource]
         if context.state is None:
             start = self.models.decoder(version)
-            self._reference = copied(start)
+            self._reference = start.copy()
             self._learner = self.models.learn(
                 start,
                 self.options.optim,
@@ -227,10 +227,7 @@ class Rounds(Generic[Options]):
             )
             self.models.add(self._learner)
             return Run(start=msgspec.to_builtins(version))
-        try:
-            run = msgspec.convert(context.state, Run)
-        except msgspec.ValidationError as error:
-            raise InputError(f"this is no state of {self.name}: {error}") from error
+        run = resumed(context.state, Run(start={}), self.name)
         live = self._learner
         if live and live.handle == run.handle and live.policy_version == run.policy_version:
             return run
@@ -240,14 +237,14 @@ class Rounds(Generic[Options]):
                 'Resume from the last Update whose state["resumable"] is true.'
             )
         start = self.models.decoder(version)
-        self._reference = copied(start)
+        self._reference = start.copy()
         self._learner = self.models.learn(start, self.options.optim, heads=self._heads(start))
         self._reference.copy_from(self._learner.restore(context.folder, run.saved))
         self.models.add(self._learner)
         return run
 
     def _heads(self, network: Network) -> Mapping[str, nn.Module]:
-        """What is trained beside the policy; nothing unless a method says so."""
+        """Modules trained beside the policy; none unless a method has some."""
         return {}
 
     def _credit(self, groups: Sequence[Group]) -> Credited:
@@ -271,7 +268,9 @@ class Rounds(Generic[Options]):
             ratio=options.ratio,
         )
 
-    def _update(self, learner: Learner, cut: Sequence[Part], loss: PolicyLoss, rate: float) -> Updated:
+    def _update(
+        self, learner: Learner, cut: Sequence[Part], loss: PolicyLoss, rate: float
+    ) -> tuple[float, float]:
         """One optimizer step."""
         return learner.update(cut, loss, rate=rate, temperature=self.options.temperature)
 
@@ -291,8 +290,8 @@ class Rounds(Generic[Options]):
                 if not cut:
                     continue
                 loss = self._loss(cut, run, updates == 0 and run.round % options.kl_every == 0)
-                updated = self._update(learner, cut, loss, rate)
-                measured |= loss.metrics | {"loss": updated.loss, "gradient_norm": updated.gradient_norm}
+                value, norm = self._update(learner, cut, loss, rate)
+                measured |= loss.metrics | {"loss": value, "gradient_norm": norm}
                 updates += 1
                 shared += sum(part.tokens - part.computed for part in cut)
                 await asyncio.sleep(0)  # a long computation in an event loop others live in too
@@ -358,12 +357,12 @@ def divergences(
 ) -> dict[str, float]:
     """Trajectory id → Σ log π − log π_ref over its tokens, as they were sampled."""
     every = [trajectory for group in groups for trajectory in group.trajectories]
-    sequences = [sequence for unit, one in enumerate(every) for sequence in merge(one, unit)[0]]
+    sequences = [sequence for unit, run in enumerate(every) for sequence in merge(run, unit)[0]]
     sums = torch.zeros(len(every))
     for part in parts(sequences, part_tokens):
         there = chosen_logprobs(reference, part, temperature)
         sums.index_add_(0, part.units, part.logprobs - there)
-    return {one.id: float(value) for one, value in zip(every, sums, strict=True)}
+    return {run.id: float(value) for run, value in zip(every, sums, strict=True)}
 
 
 def fresh_enough(
@@ -375,15 +374,19 @@ def fresh_enough(
     """
     if limit is None:
         return groups, 0
-    kept = []
+    young_groups = []
     for group in groups:
-        ages = [staleness([Group(group.task, [one])], policy_version) for one in group.trajectories]
-        young = [
-            one for one, age in zip(group.trajectories, ages, strict=True) if age is None or age <= limit
+        ages = [
+            staleness([Group(group.task, [trajectory])], policy_version) for trajectory in group.trajectories
         ]
-        kept.append(Group(group.task, young))
-    before, after = (sum(len(group.trajectories) for group in some) for some in (groups, kept))
-    return [group for group in kept if group.trajectories], before - after
+        young = [
+            trajectory
+            for trajectory, age in zip(group.trajectories, ages, strict=True)
+            if age is None or age <= limit
+        ]
+        young_groups.append(Group(group.task, young))
+    before, after = (sum(len(group.trajectories) for group in some) for some in (groups, young_groups))
+    return [group for group in young_groups if group.trajectories], before - after
 
 
 def _shown(metrics: dict[str, float]) -> dict[str, float]:

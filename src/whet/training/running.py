@@ -72,7 +72,7 @@ class World:
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """What to train on what."""
+    """A method, its model and its data."""
 
     name: str
     trajectories: Sequence[Trajectory]
@@ -84,18 +84,18 @@ class Job:
     lora: LoRAOptions | None = None
     score: str | None = None
     rl: bool = True
-    """Whether the method needs rewards and log-probabilities."""
+    """True if the method needs rewards and log-probabilities."""
     preferences: Sequence[Preference] = ()
     world: World | None = None
-    """What samples; None where the trajectories are all there is."""
+    """Where fresh rollouts are sampled; None where the trajectories are all there is."""
     tasks: int | None = None
     """Tasks of a round, for a method that learns from its own trajectories; all if None."""
     budget: Budget | None = None
     """Of fresh rollouts."""
     ids_only: bool = False
-    """Whether the agent sends token ids, so that no text comes between one call and the next."""
+    """True if the agent sends token ids, so that no text comes between one call and the next."""
     settings: Json = None
-    """What the run must have in common with the one that it resumes."""
+    """Settings that must equal those of the run that it resumes."""
     seed: int = 0
     resource: str = "policy"
     progress: Progress = field(default=quiet)
@@ -103,7 +103,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Trained:
-    """How it ended."""
+    """The end of a run."""
 
     bundle: Bundle
     metrics: Mapping[str, float]
@@ -124,11 +124,11 @@ async def run(job: Job, make: Callable[[], Optimizer], *, resume: bool = False) 
             change what was sampled, or training came to nothing.
         InputError: the folder belongs to another run, or holds one and `resume` is False.
     """
-    found = None
+    surveyed = None
     if not job.trajectories and (job.preferences or job.world):
         pass  # it learns from something else
     elif job.model or not job.trajectories:
-        found = require(job.trajectories, score=job.score, rl=job.rl)
+        surveyed = require(job.trajectories, score=job.score, rl=job.rl)
     if job.model not in ("tiny", "") and _output_of(job.model) is None:
         within_reach(job.model)
         if not job.ids_only:
@@ -150,7 +150,7 @@ async def run(job: Job, make: Callable[[], Optimizer], *, resume: bool = False) 
     write_bundle(job.output / BUNDLE_FILE, done.bundle, baseline=parent)
     status = "collapsed" if "collapse: " in done.reason else "finished"
     _replace(job.output / RECORD, {**record, **_ended(status, done.reason)})
-    return Trained(done.bundle, done.metrics[-1] if done.metrics else {}, done.rounds, done.reason, found)
+    return Trained(done.bundle, done.metrics[-1] if done.metrics else {}, done.rounds, done.reason, surveyed)
 
 
 async def _improved(job: Job, store: Store, optimizer: Optimizer, parent: Bundle, view: _View) -> Improvement:
@@ -260,7 +260,7 @@ def _rounds(store: Store, optimizer: Optimizer) -> int:
 
 
 def checkpointed(output: Path) -> bool:
-    """Whether an output folder holds a run with a checkpoint to go on from."""
+    """True if an output folder holds a run with a checkpoint to resume from."""
     if not (output / STORE).is_file():
         return False
     with Store(output / STORE) as store:
@@ -289,9 +289,9 @@ def _parent(job: Job, store: Store, optimizer: Optimizer) -> Bundle:
     if not optimizer.on_policy:  # one that is goes on with what is new in the record
         about["trajectories"] = digest([trajectory.id for trajectory in job.trajectories])
     about = {"method": job.name, **msgspec.json.decode(msgspec.json.encode(about))}
-    begun = store.state(BEGUN)
-    if begun is not None:
-        then = begun["about"]
+    saved = store.state(BEGUN)
+    if saved is not None:
+        then = saved["about"]
         differing = [name for name in {**then, **about} if then.get(name) != about.get(name)]
         if differing:
             shown = [name if name == "trajectories" else f"{name} ({then.get(name)})" for name in differing]
@@ -299,7 +299,7 @@ def _parent(job: Job, store: Store, optimizer: Optimizer) -> Bundle:
                 f"{job.output} was written by a run with other {', '.join(shown)}; give the same, or choose another "
                 "folder"
             )
-        return Bundle(msgspec.convert(begun["bundle"], list[Version]))
+        return Bundle(msgspec.convert(saved["bundle"], list[Version]))
     parent = _start(job)
     store.put_state(BEGUN, {"about": about, "bundle": _versions(parent)})
     return parent
@@ -364,7 +364,7 @@ def _continued(job: Job, path: Path) -> Bundle:
 
 
 def _recorded(job: Job) -> dict[str, Json]:
-    """What the run is, written before it begins; one that goes on keeps its id and its beginning."""
+    """The record of the run, written before it begins; a resumed run keeps its id and its start time."""
     path = job.output / RECORD
     record: dict[str, Json] = {
         "id": new_id(),
@@ -392,13 +392,13 @@ def _ended(status: str, reason: str) -> dict[str, Json]:
 
 def _flat(settings: Json, above: str = "") -> dict[str, Json]:
     """Settings by the names of their options; lists as JSON gives them back."""
-    found: dict[str, Json] = {}
+    flat: dict[str, Json] = {}
     for name, value in settings.items() if isinstance(settings, dict) else ():
         if isinstance(value, dict):
-            found |= _flat(value, f"{above}{name}.")
+            flat |= _flat(value, f"{above}{name}.")
         else:
-            found[f"{above}{name}"] = list(value) if isinstance(value, tuple) else value
-    return found
+            flat[f"{above}{name}"] = list(value) if isinstance(value, tuple) else value
+    return flat
 
 
 def _versions(bundle: Bundle) -> list[Any]:
@@ -407,10 +407,10 @@ def _versions(bundle: Bundle) -> list[Any]:
 
 
 def _baseline(groups: Sequence[Group]) -> dict[str, float]:
-    """What the recorded policy was worth: what training is measured against."""
-    recorded = [one.outcome for group in groups for one in group.trajectories]
-    known = [outcome is Outcome.SUCCESS for outcome in recorded if outcome.counts]
-    return means(groups) | ({"success": sum(known) / len(known)} if known else {})
+    """The scores of the recorded policy, against which training is measured."""
+    recorded = [trajectory.outcome for group in groups for trajectory in group.trajectories]
+    scores = [outcome is Outcome.SUCCESS for outcome in recorded if outcome.counts]
+    return means(groups) | ({"success": sum(scores) / len(scores)} if scores else {})
 
 
 def _forget_after(path: Path, rounds: int) -> None:

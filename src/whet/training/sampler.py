@@ -1,65 +1,56 @@
-"""Batched sampling for policies that act one rollout at a time.
+"""Sampling in this process, for policies that act one rollout at a time.
 
-Each rollout holds a `Session`: its context so far, its rows of the key-value
-cache, and its own random stream.  `await session.generate(...)` puts a request
-in line; when every task that can run has run, all waiting requests go through
-the network as one batch.  What a session samples depends on its seed and its
+Each rollout holds a `Session`: its context so far and its own random stream.
+`await session.generate(...)` puts a request in line; when every task that can run
+has run, all waiting requests go through the serving engine (`serving/`) as one batch,
+in the event loop's own thread.  What a session samples depends on its seed and its
 context, not on who else is in the batch (up to the last bit of a float).
 
-It does not batch across threads or processes, and it does not start one request
-while another batch is under way; with hundreds of rollouts in one event loop,
-neither would be faster.  The cache is in `cache.py`.
+A decoder of ours keeps each session's keys and values until the session ends; a
+model of transformers reads a session's context again at every call.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
+import sys
 from collections.abc import Sequence
 
-import numpy as np
 import torch
-import torch.nn.functional as F
-from torch import Tensor
 
-from ..errors import InputError
+from ..errors import InputError, ModelError
 from ..models.sampling import Sampled
-from .cache import Cache
-from .forward import Fused, fuse
+from .cache import Slot
 from .line import Line
 from .model import Decoder
+from .network import Network
+from .serving.engine import Engine, EngineOptions
+from .serving.networks import steps_of
+from .serving.sampling import Generation, Sampling
 
 
 class _Request:
-    __slots__ = ("future", "limit", "logprobs", "output", "prompt_length", "session", "stop_id")
+    __slots__ = ("future", "generation", "session")
 
-    def __init__(
-        self, session: Session, stop_id: int | None, limit: int, future: asyncio.Future[Sampled]
-    ) -> None:
+    def __init__(self, session: Session, generation: Generation, future: asyncio.Future[Sampled]) -> None:
         self.session = session
-        self.stop_id = -1 if stop_id is None else stop_id
-        self.limit = limit
+        self.generation = generation
         self.future = future
-        self.prompt_length = len(session.context)
-        self.output: list[int] = []
-        self.logprobs: list[float] = []
 
 
 class Session:
     """The model's side of one rollout; made by `Sampler.session`."""
 
-    __slots__ = ("_sampler", "busy", "cached", "context", "generation", "random", "row")
+    __slots__ = ("_busy", "_random", "_sampler", "_slot", "context")
 
     def __init__(self, sampler: Sampler, seed: int) -> None:
         self._sampler = sampler
-        self.generation = sampler.generation
-        self.random = random.Random(seed)
+        self._random = random.Random(seed)
+        self._slot = Slot(held=True)
+        self._busy = False
         self.context: list[int] = []
         """All ids so far, prompts and outputs."""
-        self.cached = 0
-        """How many of them have their keys and values in the cache."""
-        self.row = -1
-        self.busy = False
 
     async def generate(
         self, prompt_ids: Sequence[int], *, stop_id: int | None, max_new_tokens: int = 32
@@ -74,51 +65,52 @@ class Session:
         Raises:
             InputError: nothing to read, an id out of range, a context that is too long, or a second
                 call while one is under way.
-            ModelError: the computation failed.
+            ModelError: the computation failed; the context is as it was.
         """
-        sampler = self._sampler
-        if self.busy:
+        sampler, steps = self._sampler, self._sampler.engine.steps
+        if self._busy:
             raise InputError("this session is generating already; one rollout makes one call at a time")
-        room = sampler.max_length - len(self.context) - len(prompt_ids)
+        room = steps.max_length - len(self.context) - len(prompt_ids)
         if room < 1 or max_new_tokens < 1:
             raise InputError(
                 f"{len(prompt_ids)} new ids after {len(self.context)} and at least 1 output do not fit: "
-                f"max_length is {sampler.max_length}, max_new_tokens {max_new_tokens}"
+                f"max_length is {steps.max_length}, max_new_tokens {max_new_tokens}"
             )
         if not prompt_ids and not self.context:
             raise InputError("the first call of a session needs a prompt; give at least <bos>")
-        if prompt_ids and not (min(prompt_ids) >= 0 and max(prompt_ids) < sampler.vocab_size):
+        if prompt_ids and not (min(prompt_ids) >= 0 and max(prompt_ids) < steps.vocab_size):
             raise InputError(
-                f"a prompt id lies outside 0…{sampler.vocab_size - 1}; is it another vocabulary's?"
+                f"a prompt id lies outside 0…{steps.vocab_size - 1}; is it another vocabulary's?"
             )
-        self.context.extend(prompt_ids)
+        generation = Generation(
+            (*self.context, *prompt_ids),
+            sampler.sampling(stop_id, min(max_new_tokens, room)),
+            stream=self._random,
+            slot=self._slot,
+        )
         future: asyncio.Future[Sampled] = asyncio.get_running_loop().create_future()
-        self.busy = True
+        self._busy = True
         try:
-            sampler.enqueue(_Request(self, stop_id, min(max_new_tokens, room), future))
+            sampler.line.enqueue(_Request(self, generation, future))
             return await future
         finally:
-            self.busy = False
+            self._busy = False
 
     def close(self) -> None:
         """Give the cache row back; also happens when the session is garbage collected."""
-        if self.row >= 0:
-            self._sampler.cache.release(self.row)
-            self.row, self.cached = -1, 0
-
-    def __del__(self) -> None:
-        self.close()
+        self._slot.free()
 
 
 class Sampler:
     """Samples from one model for many concurrent rollouts.
 
     Args:
-        decoder: the weights; after changing them in place, call `refresh`.
+        network: the weights; after changing them in place, call `refresh`.
         greedy: take the likeliest token instead of sampling.
         temperature: divides the logits before sampling.
         policy_version: recorded with what is sampled.
-        max_batch: requests in one batch at most; the rest goes into the next.
+        max_batch: requests in one batch at most, the rest goes into the next; None for 512 with a
+            decoder of ours and 64 with a model of transformers.
 
     Raises:
         InputError: a temperature that is not above 0.
@@ -126,31 +118,29 @@ class Sampler:
 
     def __init__(
         self,
-        decoder: Decoder,
+        network: Network,
         *,
         greedy: bool = False,
         temperature: float = 1.0,
         policy_version: str | None = None,
-        max_batch: int = 512,
+        max_batch: int | None = None,
     ) -> None:
         if not temperature > 0:
             raise InputError(
                 f"temperature must be above 0, got {temperature}; for the likeliest token set greedy=True"
             )
+        if max_batch is None:
+            max_batch = 512 if isinstance(network, Decoder) else 64
         if max_batch < 1:
             raise InputError(f"max_batch must be at least 1, got {max_batch}")
-        self.decoder = decoder
-        self.greedy = greedy
-        self.temperature = temperature
+        self.network = network
         self.policy_version = policy_version
-        self.max_length = decoder.options.max_length
-        self.vocab_size = decoder.vocab_size
-        self.generation = 0
-        """Counts `refresh` calls."""
-        self.prompt_tokens = self.output_tokens = self.batches = 0
-        self.cache = Cache(decoder.options)
-        self._fused: Fused | None = None
-        self._line: Line[_Request] = Line(self._generate, failed=self._undo, max_batch=max_batch)
+        self.line: Line[_Request] = Line(self._generate, max_batch=max_batch)
+        # The line bounds a batch; memory is not bounded beside it.
+        options = EngineOptions(batch=max_batch, tokens=sys.maxsize, waiting=max_batch)
+        self.engine = Engine(steps_of(network), options)
+        self._temperature = 0.0 if greedy else temperature
+        self._samplings: dict[tuple[int | None, int], Sampling] = {}
 
     def session(self, seed: int) -> Session:
         """A fresh session that draws from `seed` alone."""
@@ -158,77 +148,40 @@ class Sampler:
 
     def refresh(self, policy_version: str | None = None) -> None:
         """Take up weights that were changed in place; open sessions read their context again."""
-        self._fused = None
-        self.generation += 1
+        self.engine.steps.refresh()
         self.policy_version = policy_version
 
-    def enqueue(self, request: _Request) -> None:
-        """Put a request in line; called by sessions."""
-        self._line.enqueue(request)
+    def sampling(self, stop_id: int | None, limit: int) -> Sampling:
+        """The settings of a session's call; the few that rollouts use are made once."""
+        sampling = self._samplings.get((stop_id, limit))
+        if sampling is None:
+            stop_ids = frozenset[int]() if stop_id is None else frozenset((stop_id,))
+            sampling = Sampling(max_tokens=limit, temperature=self._temperature, stop_ids=stop_ids)
+            self._samplings[stop_id, limit] = sampling
+        return sampling
 
-    def _undo(self, request: _Request) -> None:
-        request.session.cached = 0
-        del request.session.context[request.prompt_length :]
-
-    @torch.inference_mode()
+    @torch.inference_mode()  # once for a batch: entering it at every token costs 2 %
     def _generate(self, requests: list[_Request]) -> None:
-        if self._fused is None:
-            self._fused = fuse(self.decoder)
         for request in requests:
-            session = request.session
-            if session.row < 0:
-                session.row, session.cached = self.cache.acquire(), 0
-            if session.generation != self.generation:  # the weights moved on: what is cached is stale
-                session.generation, session.cached = self.generation, 0
-        # rows in order: neighbours in the cache are neighbours in the batch
-        live = sorted(requests, key=lambda request: request.session.row)
-        self.batches += 1
-        while live:
-            states = self._read([request.session for request in live])
-            for request, token, logprob in zip(live, *self._draw(states, live), strict=True):
-                request.output.append(token)
-                request.logprobs.append(logprob)
-                request.session.context.append(token)
-            live = [
-                request
-                for request in live
-                if request.output[-1] != request.stop_id and len(request.output) < request.limit
-            ]
+            self.engine.submit(request.generation)
+        try:
+            while self.engine.busy:
+                self.engine.step()
+        except BaseException:  # an interrupt; the next batch is not to go on with this one
+            self.engine.fail(ModelError("sampling was interrupted"))
+            raise
         for request in requests:
-            self.output_tokens += len(request.output)
-            context = request.session.context
+            generation = request.generation
+            if generation.error is not None:
+                request.future.set_exception(generation.error)
+                continue
+            # Now and not once the session resumes: one that is cancelled meanwhile has this much in its cache row.
+            request.session.context = generation.context
             request.future.set_result(
                 Sampled(
-                    tuple(context[: request.prompt_length]),
-                    tuple(request.output),
-                    tuple(request.logprobs),
+                    tuple(generation.prompt),
+                    tuple(generation.output),
+                    tuple(generation.logprobs),
                     self.policy_version,
                 )
             )
-
-    def _read(self, sessions: list[Session]) -> Tensor:
-        """Compute whatever of the contexts is not cached; the last hidden state of each, (B, hidden)."""
-        assert self._fused is not None
-        new = [session.context[session.cached :] for session in sessions]
-        past = np.array([session.cached for session in sessions])
-        rows = np.array([session.row for session in sessions])
-        states = self.cache.forward(self._fused, rows, past, new)
-        for session, ids in zip(sessions, new, strict=True):
-            session.cached += len(ids)
-            self.prompt_tokens += len(ids)
-        return states
-
-    def _draw(self, states: Tensor, requests: list[_Request]) -> tuple[list[int], list[float]]:
-        """One token per request by the inverse of the cumulative distribution, and its log-probability."""
-        assert self._fused is not None
-        logits = F.linear(states, self._fused.head)
-        if self.greedy:
-            logprobs = torch.log_softmax(logits, dim=-1)
-            chosen = logprobs.argmax(dim=-1, keepdim=True)
-        else:
-            logprobs = torch.log_softmax(logits / self.temperature, dim=-1)
-            below = logprobs.double().exp_().cumsum_(dim=-1)
-            draws = [request.session.random.random() for request in requests]
-            level = torch.tensor(draws, dtype=torch.float64).unsqueeze(1) * below[:, -1:]
-            chosen = torch.searchsorted(below, level, right=True).clamp_(max=self.vocab_size - 1)
-        return chosen.squeeze(1).tolist(), logprobs.gather(1, chosen).squeeze(1).tolist()

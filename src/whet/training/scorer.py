@@ -24,7 +24,7 @@ from ..types import Json, Score, Trajectory, Version, digest, new_id
 from . import model
 from .batch import Merged, marked, merge, parts
 from .local import LocalModels
-from .network import Head, Network, saved, target_states, width
+from .network import Head, Network, saved, target_states
 
 Reads = Literal["end", "steps"]
 HEAD = "head.safetensors"
@@ -42,40 +42,38 @@ class Scorer:
         sequences, counts = merge(trajectory, unit)
         if not counts.targets:
             return []
-        newest = max(sequences, key=lambda one: one.calls[-1] if one.calls else -1)
+        newest = max(sequences, key=lambda sequence: sequence.calls[-1] if sequence.calls else -1)
         return [marked(newest, [newest.targets[-1]])]
 
     def steps(self, trajectory: Trajectory, unit: int) -> list[Merged]:
         """The places where its steps are read: the last token of each call, numbered by `step`."""
-        found = []
+        marks = []
         for sequence in merge(trajectory, unit)[0]:
             last = dict(zip(sequence.calls, sequence.targets, strict=True))
             if last:
-                found.append(marked(sequence, list(last.values()), step=[float(call) for call in last]))
-        return found
+                marks.append(marked(sequence, list(last.values()), step=[float(call) for call in last]))
+        return marks
 
     @torch.no_grad()
     def score(self, trajectories: Sequence[Trajectory], part_tokens: int = 4096) -> list[float | None]:
         """A score for each whole trajectory; None where the policy wrote nothing."""
-        places = [one for unit, t in enumerate(trajectories) for one in self.ends(t, unit)]
-        found: list[float | None] = [None] * len(trajectories)
+        places = [mark for unit, t in enumerate(trajectories) for mark in self.ends(t, unit)]
+        scores: list[float | None] = [None] * len(trajectories)
         for part in parts(places, part_tokens):
             for unit, value in zip(part.units, self.head(target_states(self.network, part)), strict=True):
-                found[int(unit)] = float(value)
-        return found
+                scores[int(unit)] = float(value)
+        return scores
 
     @torch.no_grad()
-    def score_steps(
-        self, trajectories: Sequence[Trajectory], part_tokens: int = 4096
-    ) -> list[dict[int, float]]:
+    def score_steps(self, trajectories: Sequence[Trajectory]) -> list[dict[int, float]]:
         """For each trajectory, step number → probability that the step is good."""
-        places = [one for unit, t in enumerate(trajectories) for one in self.steps(t, unit)]
-        found: list[dict[int, float]] = [{} for _ in trajectories]
-        for part in parts(places, part_tokens):
+        places = [mark for unit, t in enumerate(trajectories) for mark in self.steps(t, unit)]
+        scores: list[dict[int, float]] = [{} for _ in trajectories]
+        for part in parts(places):
             values = torch.sigmoid(self.head(target_states(self.network, part)))
             for unit, step, value in zip(part.units, part.extra["step"], values, strict=True):
-                found[int(unit)][int(step)] = float(value)
-        return found
+                scores[int(unit)][int(step)] = float(value)
+        return scores
 
     def save(
         self, resource: str, folder: Path, parent: str | None, meta: Mapping[str, Json], reads: Reads
@@ -115,7 +113,7 @@ def load_scorer(version: Version, models: LocalModels | None = None) -> Scorer:
         raise InputError(f"{path} was changed since it was saved")
     tensors = model.load_tensors(path)
     inside = tensors["inner.weight"].shape[0] if "inner.weight" in tensors else None
-    head = Head(width(network), inside)
+    head = Head(network.hidden, inside)
     head.load_state_dict(tensors)
     return Scorer(network, head)
 
@@ -153,8 +151,8 @@ class LearnedReward:
     def many(self, trajectories: Sequence[Trajectory]) -> list[Score]:
         """The scores of several, computed together."""
         if self._reads == "steps":
-            each = [list(steps.values()) for steps in self._scorer.score_steps(trajectories)]
-            values = [self._combine(steps) if steps else None for steps in each]
+            step_scores = [list(steps.values()) for steps in self._scorer.score_steps(trajectories)]
+            values = [self._combine(steps) if steps else None for steps in step_scores]
         else:
             values = self._scorer.score(trajectories)
             if self._squash:
@@ -172,7 +170,7 @@ class LearnedReward:
 
 def new_scorer(network: Network) -> Scorer:
     """A scorer that gives everything 0."""
-    return Scorer(network, Head(width(network)))
+    return Scorer(network, Head(network.hidden))
 
 
 def agreement(chosen: Tensor, rejected: Tensor) -> float:

@@ -36,7 +36,7 @@ class Shardable(Protocol):
     """A network whose layers can be held in shares."""
 
     packs: bool
-    """Whether an item is one forward pass, whatever is in it."""
+    """True if an item is one forward pass, whatever is in it."""
 
     @property
     def device(self) -> torch.device:
@@ -44,7 +44,7 @@ class Shardable(Protocol):
         ...
 
     def layers(self) -> list[nn.Module]:
-        """What is gathered and let go one by one."""
+        """The layers that are gathered and released one by one."""
         ...
 
     def idle(self) -> None:
@@ -90,14 +90,14 @@ def _spread(layers: list[nn.Module], device: str) -> None:
 
 def own(tensor: Tensor) -> Tensor:
     """This process's share, by reference; all of what is not sharded."""
-    found: Tensor = _laid_out(tensor).to_local() if sharded(tensor) else tensor
-    return found
+    local: Tensor = _laid_out(tensor).to_local() if sharded(tensor) else tensor
+    return local
 
 
 def whole(tensor: Tensor) -> Tensor:
     """All of it.  Every process must ask."""
-    found: Tensor = _laid_out(tensor.detach()).full_tensor() if sharded(tensor) else tensor
-    return found
+    full: Tensor = _laid_out(tensor.detach()).full_tensor() if sharded(tensor) else tensor
+    return full
 
 
 def gathered(share: Tensor, weight: Tensor) -> Tensor:
@@ -128,10 +128,10 @@ def length(gradients: Mapping[str, Tensor]) -> float:
     norms = [own(gradient).norm() for gradient in gradients.values()]
     if not norms:
         return 0.0
-    parts = [norm for norm, one in zip(norms, gradients.values(), strict=True) if sharded(one)]
+    parts = [norm for norm, gradient in zip(norms, gradients.values(), strict=True) if sharded(gradient)]
     if not parts:
         return float(torch.stack(norms).norm())
     squares = torch.stack(parts).square().sum()
     dist.all_reduce(squares)
-    rest = [norm for norm, one in zip(norms, gradients.values(), strict=True) if not sharded(one)]
+    rest = [norm for norm, gradient in zip(norms, gradients.values(), strict=True) if not sharded(gradient)]
     return float((squares + sum(norm.square() for norm in rest)).sqrt())

@@ -1,4 +1,4 @@
-"""Whether what a policy wrote survives being sent as text: tokenizers and chat templates.
+"""A check that answers survive being sent as text: tokenizers and chat templates.
 
 A policy that is trained on token ids and called with messages reads its own earlier answers through its
 tokenizer and its chat template.  Where those change an answer (lower case, a dropped thought, trimmed
@@ -27,7 +27,7 @@ FILES = ("tokenizer.json", "tokenizer_config.json")
 
 @dataclass(frozen=True, slots=True)
 class RoundTrip:
-    """Whether generated tokens survive a chat template."""
+    """Whether generated tokens survive a chat template, and where they do not."""
 
     survives: bool
     first: int | None = None
@@ -38,7 +38,7 @@ class RoundTrip:
 def round_trip(
     tokenizer: Any, messages: Sequence[Mapping[str, Json]], output_ids: Sequence[int]
 ) -> RoundTrip:
-    """Whether an answer that was generated as `output_ids` is still those ids when the template renders it.
+    """Check that an answer generated as `output_ids` is still those ids when the template renders it.
 
     Agents send messages, not tokens: if the next turn's prompt holds other ids for the answer than were
     sampled, its calls fork instead of merging, and training on text would train on what was never said.
@@ -56,29 +56,33 @@ def round_trip(
             "this tokenizer has no chat template, so messages cannot become tokens; set tokenizer.chat_template"
         )
     ends = {tokenizer.eos_token_id}
-    kept = [number for number in output_ids if number not in ends]
-    text = tokenizer.decode(kept, skip_special_tokens=False)
+    answer = [number for number in output_ids if number not in ends]
+    text = tokenizer.decode(answer, skip_special_tokens=False)
 
-    def rendered(given: Sequence[Mapping[str, Json]], *, open_: bool) -> list[int]:
-        made = tokenizer.apply_chat_template(list(given), tokenize=False, add_generation_prompt=open_)
-        ids: list[int] = tokenizer(made, add_special_tokens=False)["input_ids"]
+    def rendered(conversation: Sequence[Mapping[str, Json]], *, open_: bool) -> list[int]:
+        prompt_text = tokenizer.apply_chat_template(
+            list(conversation), tokenize=False, add_generation_prompt=open_
+        )
+        ids: list[int] = tokenizer(prompt_text, add_special_tokens=False)["input_ids"]
         return ids
 
     try:
         prompt = rendered(messages, open_=True)
-        whole = rendered([*messages, {"role": "assistant", "content": text}], open_=False)
+        rendered_ids = rendered([*messages, {"role": "assistant", "content": text}], open_=False)
     except Exception as error:  # templates raise whatever jinja raises
         raise InputError(f"the chat template cannot render these messages: {error}") from error
-    expected = [*prompt, *kept]
-    for index, wanted in enumerate(expected):
-        if index >= len(whole) or whole[index] != wanted:
+    expected = [*prompt, *answer]
+    for index, id in enumerate(expected):
+        if index >= len(rendered_ids) or rendered_ids[index] != id:
             where = "prompt" if index < len(prompt) else "answer"
-            seen = tokenizer.decode(whole[index : index + 3]) if index < len(whole) else "nothing"
+            instead = (
+                tokenizer.decode(rendered_ids[index : index + 3]) if index < len(rendered_ids) else "nothing"
+            )
             return RoundTrip(
                 False,
                 index,
-                f"the {where} differs from id {index} on: {tokenizer.decode([wanted])!r} was sampled or "
-                f"prompted, the template gives {seen!r}. Send token ids, or mend the template.",
+                f"the {where} differs from id {index} on: {tokenizer.decode([id])!r} was sampled or "
+                f"prompted, the template gives {instead!r}. Send token ids, or mend the template.",
             )
     return RoundTrip(True)
 
@@ -120,7 +124,10 @@ def require(source: str | Path, trajectories: Iterable[Trajectory]) -> None:
     """
     tokenizer = tokenizer_of(source)
     answers = [
-        step.tokens.output_ids for one in trajectories for step in one.steps if step.tokens is not None
+        step.tokens.output_ids
+        for trajectory in trajectories
+        for step in trajectory.steps
+        if step.tokens is not None
     ]
     if tokenizer is None or not answers:
         return
@@ -136,10 +143,10 @@ def require(source: str | Path, trajectories: Iterable[Trajectory]) -> None:
 
 
 def _lost(tokenizer: Any, ids: Sequence[int]) -> str:
-    """What of an answer is lost, empty if nothing is."""
+    """The loss in words of an answer's way through text; empty if there is none."""
     special = set(tokenizer.all_special_ids)
     text = tokenizer.decode(
-        [one for one in ids if one not in special and 0 <= one < len(tokenizer)],
+        [id for id in ids if id not in special and 0 <= id < len(tokenizer)],
         skip_special_tokens=False,
         clean_up_tokenization_spaces=False,
     )

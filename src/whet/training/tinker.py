@@ -15,7 +15,7 @@ are refused.  The protocol is spoken by the official SDK (`pip install tinker`),
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib import import_module
@@ -29,7 +29,7 @@ from ..errors import InputError, MissingExtra, ModelError, TrainingRefused
 from ..models.sampling import Sampled
 from ..types import Json, Version, digest, new_id
 from .batch import Part
-from .learner import Learner, Loss, Updated
+from .learner import Learner, Loss
 from .local import LocalModels
 from .network import Network
 from .optim import OptimOptions
@@ -68,19 +68,19 @@ def data_of(part: Part) -> list[Datum]:
     owners: dict[int, tuple[int, int, int]] = {}
     for number, band in enumerate(layout.bands):
         width = band.path.shape[1] - band.start
-        for place, slot in enumerate(band.slots.tolist()):
-            owners[band.first + place] = (number, slot // width, band.start + slot % width)
-    found: dict[tuple[int, int], list[dict[int, int]]] = {}
+        for offset, slot in enumerate(band.slots.tolist()):
+            owners[band.first + offset] = (number, slot // width, band.start + slot % width)
+    targets_of: dict[tuple[int, int], list[dict[int, int]]] = {}
     for target, flat in enumerate(layout.wanted[layout.index].tolist()):
         number, row, position = owners[flat]
-        rounds = found.setdefault((number, row), [])
-        free = next((one for one in rounds if position not in one), None)
+        rounds = targets_of.setdefault((number, row), [])
+        free = next((targets for targets in rounds if position not in targets), None)
         if free is None:
             free = {}
             rounds.append(free)
         free[position] = target
     data = []
-    for (number, row), rounds in found.items():
+    for (number, row), rounds in targets_of.items():
         path = layout.ids[layout.bands[number].path[row]].tolist()
         data += [Datum(path[: max(at) + 1], at) for at in rounds]
     return data
@@ -141,7 +141,9 @@ class TinkerLearner(Learner):
         """Updates that this learner has made."""
         return self._updates
 
-    def update(self, parts: Sequence[Part], loss: Loss, *, rate: float, temperature: float = 1.0) -> Updated:
+    def update(
+        self, parts: Sequence[Part], loss: Loss, *, rate: float, temperature: float = 1.0
+    ) -> tuple[float, float]:
         """One step on the server on the sum of the loss over these parts.
 
         Raises:
@@ -151,41 +153,32 @@ class TinkerLearner(Learner):
         """
         _refuse(loss, temperature)
         types = _sdk().types
-        each = [(part, datum) for part in parts for datum in data_of(part)]
-        before = [_datum(types, datum, part, None) for part, datum in each]
-        answers = _waited(self.client.forward(before, "cross_entropy")).loss_fn_outputs
+        data = [data_of(part) for part in parts]
         total, weights = 0.0, []
-        for part in parts:
-            mine = [
-                (datum, answer["logprobs"].tolist())
-                for (owner, datum), answer in zip(each, answers, strict=True)
-                if owner is part
-            ]
-            chosen = torch.zeros(len(part.targets))
-            for datum, logprobs in mine:
-                for position, target in datum.at.items():
-                    chosen[target] = logprobs[position]
+        for part, chosen in zip(parts, self._forward(parts, data), strict=True):
             chosen.requires_grad_(True)
             value = loss(_Told(chosen, part), part)
             value.backward()  # type: ignore[no-untyped-call]
             total += value.item()
             weights.append(torch.zeros_like(chosen) if chosen.grad is None else -chosen.grad)
-        if not all(bool(one.isfinite().all()) for one in (*weights, torch.tensor(total))):
+        if not all(bool(tensor.isfinite().all()) for tensor in (*weights, torch.tensor(total))):
             raise TrainingRefused(
                 f"loss {total} at update {self.updates} or its gradient is not finite; nothing was changed. "
                 "Look at rewards and log-probabilities, or lower the learning rate."
             )
-        by_part = {id(part): weight for part, weight in zip(parts, weights, strict=True)}
-        after = [_datum(types, datum, part, by_part[id(part)]) for part, datum in each]
-        back = self.client.forward_backward(after, "cross_entropy")
+        weighted = [
+            _datum(types, datum, part, weight)
+            for part, own, weight in zip(parts, data, weights, strict=True)
+            for datum in own
+        ]
+        back = self.client.forward_backward(weighted, "cross_entropy")
         step = self.client.optim_step(_adam(types, self.options, rate))
         _waited(back)
         norm = (_waited(step).metrics or {}).get("grad_norm", float("nan"))
         self._updates += 1
         self.policy_version += 1
-        for sampler in self.samplers:
-            sampler.refresh(str(self.policy_version))
-        return Updated(total, norm, rate, sum(part.tokens for part in parts))
+        self._refresh()
+        return total, norm
 
     def chosen(self, part: Part, temperature: float = 1.0) -> torch.Tensor:
         """(N,) log-probability of each target of a part, as the server computes it.
@@ -193,14 +186,7 @@ class TinkerLearner(Learner):
         Raises:
             ModelError: the server failed.
         """
-        types, each = _sdk().types, list(data_of(part))
-        asked = [_datum(types, datum, part, None) for datum in each]
-        found = torch.zeros(len(part.targets))
-        answers = _waited(self.client.forward(asked, "cross_entropy")).loss_fn_outputs
-        for datum, answer in zip(each, answers, strict=True):
-            for position, target in datum.at.items():
-                found[target] = answer["logprobs"].tolist()[position]
-        return found
+        return self._forward([part], [data_of(part)])[0]
 
     def mean_loss(self, parts: Sequence[Part]) -> float:
         """Cross-entropy per target, in nats, as the server computes it.
@@ -208,16 +194,27 @@ class TinkerLearner(Learner):
         Raises:
             ModelError: the server failed.
         """
-        types = _sdk().types
-        each = [(part, datum) for part in parts for datum in data_of(part)]
-        asked = [_datum(types, datum, part, None) for part, datum in each]
-        answers = _waited(self.client.forward(asked, "cross_entropy")).loss_fn_outputs
-        found: list[float] = [
-            answer["logprobs"].tolist()[position]
-            for (_, datum), answer in zip(each, answers, strict=True)
-            for position in datum.at
+        logprobs: list[float] = [
+            value for chosen in self._forward(parts, map(data_of, parts)) for value in chosen.tolist()
         ]
-        return -sum(found) / max(1, len(found))
+        return -sum(logprobs) / max(1, len(logprobs))
+
+    def _forward(self, parts: Sequence[Part], data: Iterable[Sequence[Datum]]) -> list[Tensor]:
+        """(N,) log-probability of the targets of each part, in one request."""
+        types = _sdk().types
+        owned = [
+            (part, number, datum)
+            for number, (part, own) in enumerate(zip(parts, data, strict=True))
+            for datum in own
+        ]
+        request = [_datum(types, datum, part, None) for part, _, datum in owned]
+        answers = _waited(self.client.forward(request, "cross_entropy")).loss_fn_outputs
+        chosen = [torch.zeros(len(part.targets)) for part in parts]
+        for (_, number, datum), answer in zip(owned, answers, strict=True):
+            logprobs = answer["logprobs"].tolist()
+            for position, target in datum.at.items():
+                chosen[number][target] = logprobs[position]
+        return chosen
 
     def snapshot(self) -> str:
         """Have the server keep the weights; where."""
@@ -228,16 +225,15 @@ class TinkerLearner(Learner):
         """Go on from weights that the server kept, with fresh moments."""
         service = cast(TinkerNetwork, self.decoder).models.service
         self.client = _waited(service.create_training_client_from_state(snapshot))
-        for sampler in self.samplers:
-            sampler.refresh(str(self.policy_version))
+        self._refresh()
 
     def checkpoint(self, resource: str, folder: Path, parent: str | None, meta: dict[str, Json]) -> Version:
         """Have the server keep the weights, for sampling and for going on; their Version."""
         name = f"whet-{new_id()}"
         sampled = _waited(self.client.save_weights_for_sampler(name)).path
         content = {KIND: sampled, "state": _waited(self.client.save_state(name)).path}
-        made = {**meta, "policy_version": self.policy_version}
-        return Version(resource=resource, kind="weights", content=content, parent=parent, meta=made)
+        tags = {**meta, "policy_version": self.policy_version}
+        return Version(resource=resource, kind="weights", content=content, parent=parent, meta=tags)
 
     def save(self, folder: Path, extra: dict[str, Tensor] | None = None) -> Json:
         """Have the server keep weights and moments; what is returned finds them again."""
@@ -253,7 +249,7 @@ class TinkerLearner(Learner):
 
 
 class _Told(Predictions):
-    """What a server has said of the targets; differentiable in the log-probabilities themselves."""
+    """A server's log-probabilities of the targets, and differentiable in them."""
 
     def __init__(self, chosen: Tensor, part: Part) -> None:
         super().__init__(Output(chosen.detach().unsqueeze(1), logits=chosen.detach().unsqueeze(1)), part)
@@ -323,7 +319,7 @@ class TinkerModels(LocalModels):
         return Version(resource=resource, kind="weights", content=content, meta={"policy_version": 0})
 
     def decoder(self, version: Version) -> Network:
-        """What stands for these weights here.
+        """The local stand-in for these weights.
 
         Raises:
             InputError: they are not on a Tinker server.
@@ -370,16 +366,20 @@ class TinkerModels(LocalModels):
             NotFoundError: its live weights have moved on.
         """
         live = self._live(version) if "live" in version.content else None
-        made = str(version.meta.get("policy_version", version.id))
-        return TinkerSampler(self, version, cast("TinkerLearner | None", live), greedy, temperature, made)
+        policy_version = str(version.meta.get("policy_version", version.id))
+        return TinkerSampler(
+            self, version, cast("TinkerLearner | None", live), greedy, temperature, policy_version
+        )
 
     async def client_of(self, version: Version, learner: TinkerLearner | None) -> Any:
         """The SDK's SamplingClient of a Version, made once."""
         key = f"{version.id}/{version.meta.get('policy_version')}"
         if key not in self._clients:
             if learner is not None:
-                made = asyncio.to_thread(_waited, learner.client.save_weights_for_sampler(f"whet-{new_id()}"))
-                path = (await made).path
+                saving = asyncio.to_thread(
+                    _waited, learner.client.save_weights_for_sampler(f"whet-{new_id()}")
+                )
+                path = (await saving).path
                 source = {"model_path": path}
             else:
                 path = version.content[KIND]
@@ -441,7 +441,7 @@ class TinkerSession:
         if not prompt:
             raise InputError("the first call of a session needs a prompt; give at least one id")
         tinker, sampler = _sdk(), self._sampler
-        wanted = tinker.types.SamplingParams(
+        params = tinker.types.SamplingParams(
             max_tokens=max_new_tokens,
             seed=int(digest([self._seed, self._calls], 7), 16),
             temperature=sampler.temperature,
@@ -449,14 +449,16 @@ class TinkerSession:
         )
         client = await sampler.client()
         try:
-            asked = client.sample(tinker.types.ModelInput.from_ints(prompt), 1, wanted)
-            found = (await asked).sequences[0]
+            request = client.sample(tinker.types.ModelInput.from_ints(prompt), 1, params)
+            sequence = (await request).sequences[0]
         except tinker.TinkerError as error:
             raise ModelError(f"the Tinker server failed: {error}") from error
-        if found.logprobs is None or len(found.logprobs) != len(found.tokens):
+        if sequence.logprobs is None or len(sequence.logprobs) != len(sequence.tokens):
             raise ModelError(
                 "the Tinker server gave no log-probabilities, without which nothing can be trained"
             )
         self._calls += 1
-        self.context = [*prompt, *found.tokens]
-        return Sampled(tuple(prompt), tuple(found.tokens), tuple(found.logprobs), sampler.policy_version)
+        self.context = [*prompt, *sequence.tokens]
+        return Sampled(
+            tuple(prompt), tuple(sequence.tokens), tuple(sequence.logprobs), sampler.policy_version
+        )

@@ -18,7 +18,7 @@ from ..types import digest
 PAD, BOS, ACT, EOS = "<pad>", "<bos>", "<act>", "<eos>"
 SPECIAL = (PAD, BOS, ACT, EOS)
 WORDS = "vocabulary.json"
-"""What the file is called in a folder of weights."""
+"""Name of its file in a folder of weights."""
 
 
 class Vocabulary:
@@ -42,8 +42,8 @@ class Vocabulary:
         if "" in self._ids:
             raise InputError("a vocabulary was given an empty token; every token needs a name")
         if len(self._ids) != len(self.tokens):
-            seen: set[str] = set()
-            twice = sorted({token for token in self.tokens if token in seen or seen.add(token)})  # type: ignore[func-returns-value]
+            earlier: set[str] = set()
+            twice = sorted({token for token in self.tokens if token in earlier or earlier.add(token)})  # type: ignore[func-returns-value]
             raise InputError(f"tokens given twice, or special ones given again: {', '.join(twice[:5])}")
 
     def __len__(self) -> int:

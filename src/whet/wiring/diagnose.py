@@ -1,6 +1,6 @@
-"""What stands between an agent and its record: missing packages, broken instrumentors, prompts out of reach.
+"""Obstacles between an agent and its record: missing packages, broken instrumentors, prompts out of reach.
 
-Versions are read from the metadata of what is installed beside whet; nothing is imported.  An instrumentor
+Versions are read from the metadata of the packages installed beside whet; nothing is imported.  An instrumentor
 is called broken when the package that it says it can instrument is installed in a version that it excludes.
 """
 
@@ -21,7 +21,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from .propose import CONFIGURATION, PATCH, STORE
-from .scan import Repository
+from .scan import Scan
 
 LOW_DISK = 1_000_000_000
 """Bytes of free disk under which a record is warned about."""
@@ -35,7 +35,7 @@ _SERVER = ("granian", "aiohttp")
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was looked at."""
+    """The state of one thing, with a fix where it needs one."""
 
     level: Literal["ok", "warning", "error"]
     what: str
@@ -43,7 +43,7 @@ class Finding:
 
 
 def diagnose(
-    repository: Repository,
+    scan: Scan,
     *,
     installed: Iterable[metadata.Distribution] | None = None,
     environment: Mapping[str, str] | None = None,
@@ -54,25 +54,19 @@ def diagnose(
         installed: the distributions to look at; those of this Python if None.
         environment: its variables; this process's if None.
     """
-    found: dict[str, metadata.Distribution] = {
-        canonicalize_name(one.metadata["Name"]): one
-        for one in (metadata.distributions() if installed is None else installed)
-        if one.metadata["Name"]
+    distributions: dict[str, metadata.Distribution] = {
+        canonicalize_name(distribution.metadata["Name"]): distribution
+        for distribution in (metadata.distributions() if installed is None else installed)
+        if distribution.metadata["Name"]
     }
     return [
-        *_python(),
-        *_store(repository.root),
-        *_wired(repository),
-        *_prompts(repository),
-        *_instrumentors(found),
-        *_content(found, os.environ if environment is None else environment),
-        *_server(found),
+        Finding("ok", f"Python {'.'.join(map(str, sys.version_info[:3]))} at {sys.executable}"),
+        *_store(scan.root),
+        *_wired(scan),
+        *_instrumentors(distributions),
+        *_content(distributions, os.environ if environment is None else environment),
+        _server(distributions),
     ]
-
-
-def _python() -> Iterator[Finding]:
-    version = ".".join(map(str, sys.version_info[:3]))
-    yield Finding("ok", f"Python {version} at {sys.executable}")
 
 
 def _store(root: Path) -> Iterator[Finding]:
@@ -88,55 +82,50 @@ def _store(root: Path) -> Iterator[Finding]:
                 "error", f"{CONFIGURATION} cannot be read: {error}", "mend it, or delete it and: whet init"
             )
             return
-    folder = (root / str(name)).parent
-    place = next(one for one in (folder, *folder.parents) if one.exists())
-    if not place.is_dir():
+    parent = (root / str(name)).parent
+    folder = next(path for path in (parent, *parent.parents) if path.exists())
+    if not folder.is_dir():
         yield Finding(
-            "error", f"{place} is a file where the folder of the record {name} should be", "move it away"
+            "error", f"{folder} is a file where the folder of the record {name} should be", "move it away"
         )
         return
-    if not os.access(place, os.W_OK):
+    if not os.access(folder, os.W_OK):
         yield Finding(
-            "error", f"no permission to write {place}, where the record {name} goes", "choose another store"
+            "error", f"no permission to write {folder}, where the record {name} goes", "choose another store"
         )
         return
-    free = shutil.disk_usage(place).free
+    free = shutil.disk_usage(folder).free
     level: Literal["ok", "warning"] = "warning" if free < LOW_DISK else "ok"
     yield Finding(
         level, f"the record {name} can be written; {free / 1e9:.1f} GB free", "free space" * (level != "ok")
     )
 
 
-def _wired(repository: Repository) -> Iterator[Finding]:
-    if repository.framework is None and not repository.entry_points:
+def _wired(scan: Scan) -> Iterator[Finding]:
+    if scan.framework is None and not scan.entry_points:
         yield Finding("warning", "no agent was found here", "run this at the root of the agent's repository")
-    elif repository.wired:
-        yield Finding(
-            "ok", f"{repository.framework or 'the agent'} is wired: {repository.wired} records with whet"
-        )
+    elif scan.wired:
+        yield Finding("ok", f"{scan.framework or 'the agent'} is wired: {scan.wired} records with whet")
     else:
-        name = repository.framework or "an agent that calls a model"
-        wire = f"git apply {PATCH}" if (repository.root / PATCH).is_file() else "whet init"
+        name = scan.framework or "an agent that calls a model"
+        wire = f"git apply {PATCH}" if (scan.root / PATCH).is_file() else "whet init"
         yield Finding("warning", f"{name} is not recorded", f"{wire}, or: whet run -- COMMAND")
-    for one in repository.unread:
-        yield Finding("warning", f"not read: {one}")
-
-
-def _prompts(repository: Repository) -> Iterator[Finding]:
-    for one in repository.prompts:
-        if one.at_import:
+    for unread in scan.unread:
+        yield Finding("warning", f"not read: {unread}")
+    for prompt in scan.prompts:
+        if prompt.at_import:
             yield Finding(
                 "warning",
-                f"{one.path}:{one.line}: prompt {one.name} is read when its module is imported",
+                f"{prompt.path}:{prompt.line}: prompt {prompt.name} is read when its module is imported",
                 "build the agent inside a function and read whet.resource(...) there, or use the gateway",
             )
 
 
-def _instrumentors(found: Mapping[str, metadata.Distribution]) -> Iterator[Finding]:
-    for name, distribution in sorted(found.items()):
+def _instrumentors(distributions: Mapping[str, metadata.Distribution]) -> Iterator[Finding]:
+    for name, distribution in sorted(distributions.items()):
         if not name.startswith(_INSTRUMENTORS):
             continue
-        broken = list(_conflicts(distribution, found))
+        broken = list(_conflicts(distribution, distributions))
         for requirement, version in broken:
             yield Finding(
                 "error",
@@ -150,35 +139,39 @@ def _instrumentors(found: Mapping[str, metadata.Distribution]) -> Iterator[Findi
 
 
 def _conflicts(
-    distribution: metadata.Distribution, found: Mapping[str, metadata.Distribution]
+    distribution: metadata.Distribution, distributions: Mapping[str, metadata.Distribution]
 ) -> Iterator[tuple[Requirement, str]]:
     for text in distribution.requires or ():
         try:
             requirement = Requirement(text)
         except InvalidRequirement:
             continue
-        # What it instruments is no requirement of it, but stands under this extra by convention.
+        # An instrumentor does not require the package that it instruments; by convention an extra names it.
         if requirement.marker and not any(
             requirement.marker.evaluate({"extra": extra}) for extra in ("", "instruments", "instruments-any")
         ):
             continue
-        other = found.get(canonicalize_name(requirement.name))
-        if other is not None and not requirement.specifier.contains(other.version, prereleases=True):
-            yield requirement, other.version
+        instrumented = distributions.get(canonicalize_name(requirement.name))
+        if instrumented is not None and not requirement.specifier.contains(
+            instrumented.version, prereleases=True
+        ):
+            yield requirement, instrumented.version
 
 
-def _content(found: Mapping[str, metadata.Distribution], environment: Mapping[str, str]) -> Iterator[Finding]:
+def _content(
+    distributions: Mapping[str, metadata.Distribution], environment: Mapping[str, str]
+) -> Iterator[Finding]:
     variable = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
     without = not environment.get(variable) or environment[variable].lower() in ("false", "no_content")
-    if "opentelemetry-instrumentation-openai-v2" in found and without:
+    if "opentelemetry-instrumentation-openai-v2" in distributions and without:
         yield Finding(
             "warning", "opentelemetry-instrumentation-openai-v2 records no messages", f"set {variable}=true"
         )
     endpoint = environment.get("OTEL_EXPORTER_OTLP_ENDPOINT") or environment.get(
         "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"
     )
-    exporters = [name for name in found if name.startswith("opentelemetry-exporter-otlp-proto")]
-    if any(name.startswith(_INSTRUMENTORS) for name in found):
+    exporters = [name for name in distributions if name.startswith("opentelemetry-exporter-otlp-proto")]
+    if any(name.startswith(_INSTRUMENTORS) for name in distributions):
         if not exporters:
             yield Finding(
                 "error",
@@ -195,11 +188,10 @@ def _content(found: Mapping[str, metadata.Distribution], environment: Mapping[st
             )
 
 
-def _server(found: Mapping[str, metadata.Distribution]) -> Iterator[Finding]:
-    missing = [name for name in _SERVER if name not in found and find_spec(name) is None]
+def _server(distributions: Mapping[str, metadata.Distribution]) -> Finding:
+    missing = [name for name in _SERVER if name not in distributions and find_spec(name) is None]
     if missing:
-        yield Finding(
+        return Finding(
             "warning", f"`whet serve` and `whet run` lack {', '.join(missing)}", "pip install 'whet[server]'"
         )
-    else:
-        yield Finding("ok", "`whet serve` and `whet run` can start")
+    return Finding("ok", "`whet serve` and `whet run` can start")

@@ -8,7 +8,6 @@ a patch for `git apply`.
 from __future__ import annotations
 
 import ast
-import difflib
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +15,9 @@ from dataclasses import dataclass
 import msgspec
 
 from ..errors import InputError
-from .scan import FRAMEWORKS, EntryPoint, Repository
+from ..repository.modules import Repository
+from ..repository.text import SourceText, Span, as_written, diff, plain
+from .scan import FRAMEWORKS, EntryPoint, Scan
 
 CONFIGURATION = "whet.json"
 FOLDER = ".whet"
@@ -32,15 +33,15 @@ LINES = 3
 class Proposal:
     """How a repository could be wired."""
 
-    repository: Repository
+    scan: Scan
     traced: tuple[EntryPoint, ...]
-    """Functions that get `@whet.trace`; none where the gateway does it all."""
+    """Functions that get `@whet.trace`; none where the gateway records alone."""
     diff: str
     """Unified diff for `git apply`, empty where no line changes."""
     files: Mapping[str, str]
     """Relative path → content of new files."""
     command: str
-    """What to run to record the agent."""
+    """The command that runs and records the agent."""
     notes: tuple[str, ...] = ()
 
     @property
@@ -50,113 +51,97 @@ class Proposal:
 
     def write(self) -> list[str]:
         """Make the new files; returns those made. One that exists is left as it is."""
-        made = []
+        written = []
         for name, content in self.files.items():
-            path = self.repository.root / name
+            path = self.scan.root / name
             path.parent.mkdir(parents=True, exist_ok=True)
             try:
                 with path.open("x", encoding="utf-8") as file:
                     file.write(content)
             except FileExistsError:
                 continue
-            made.append(name)
-        return made
+            written.append(name)
+        return written
 
 
-def propose(repository: Repository) -> Proposal:
-    """Say how to record and improve what `scan` found.
+def propose(scan: Scan) -> Proposal:
+    """How to record and improve the agent of a repository.
 
     Raises:
-        InputError: there is no agent here; says what was looked for and what to do.
+        InputError: there is no agent here; names what was looked for and what to do.
     """
-    if not repository.files:
+    if not scan.files:
         raise InputError(
-            f"{repository.root} holds no Python file. Run this at the root of an agent's repository; an agent in "
+            f"{scan.root} holds no Python file. Run this at the root of an agent's repository; an agent in "
             "another language is recorded with `whet run -- COMMAND`, and `whet demo` needs nothing at all."
         )
-    if not repository.frameworks and not repository.entry_points:
-        known = ", ".join(dict.fromkeys(FRAMEWORKS.values()))
+    if not scan.frameworks and not scan.entry_points:
+        frameworks = ", ".join(dict.fromkeys(FRAMEWORKS.values()))
         raise InputError(
-            f"none of the {repository.files} Python files in {repository.root} calls a model or uses a framework "
-            f"that is known here ({known}). Mark the function that answers with @whet.trace, or run the program "
+            f"none of the {scan.files} Python files in {scan.root} calls a model or uses a framework "
+            f"that is known here ({frameworks}). Mark the function that answers with @whet.trace, or run the program "
             "behind the gateway: `whet run -- COMMAND`."
         )
-    traced = _chosen(repository)
-    diff = _diff(repository, traced) if not repository.wired else ""
+    traced = _chosen(scan)
+    patch = _patch(scan, traced) if traced and not scan.wired else ""
     notes = [
-        f"{one.path}:{one.line}: {one.name} is handed over when its module is imported; a candidate would not reach "
-        "it. Build the agent in a function, or run it behind the gateway."
-        for one in repository.prompts
-        if one.at_import
+        f"{prompt.path}:{prompt.line}: {prompt.name} is handed over when its module is imported; a candidate would "
+        "not reach it. Build the agent in a function, or run it behind the gateway."
+        for prompt in scan.prompts
+        if prompt.at_import
     ]
-    if repository.wired:
-        notes.insert(0, f"{repository.wired} records with whet already: no line is proposed.")
-    script = traced[0].path if traced else _script(repository)
+    if scan.wired:
+        notes.insert(0, f"{scan.wired} records with whet already: no line is proposed.")
+    paths = [entry.path for entry in (*traced, *scan.entry_points)] + [prompt.path for prompt in scan.prompts]
+    script = paths[0] if paths else "YOUR_AGENT.py"
     # Behind the gateway even where a line is added: the mark gives the run its bounds, the gateway its model calls.
     command = f"whet run --store {STORE} -- python {script}"
-    return Proposal(
-        repository, traced if diff else (), diff, _files(repository, traced), command, tuple(notes)
-    )
+    return Proposal(scan, traced if patch else (), patch, _files(scan, traced), command, tuple(notes))
 
 
-def _chosen(repository: Repository) -> tuple[EntryPoint, ...]:
-    """The entry points of one file that take something: two lines each file, one more for a second function."""
-    able = [one for one in repository.entry_points if one.parameters]
-    if not able:
-        return ()
-    path = able[0].path
-    return tuple(one for one in able if one.path == path)[: LINES - 1]
+def _chosen(scan: Scan) -> tuple[EntryPoint, ...]:
+    """The entry points of one file that have parameters: two lines each file, one more for a second function."""
+    able = [entry for entry in scan.entry_points if entry.parameters]
+    return tuple(entry for entry in able if entry.path == able[0].path)[: LINES - 1]
 
 
-def _script(repository: Repository) -> str:
-    named = [one.path for one in repository.entry_points] + [one.path for one in repository.prompts]
-    return named[0] if named else "YOUR_AGENT.py"
-
-
-def _diff(repository: Repository, traced: tuple[EntryPoint, ...]) -> str:
-    if not traced:
-        return ""
+def _patch(scan: Scan, traced: tuple[EntryPoint, ...]) -> str:
     path = traced[0].path
-    with (repository.root / path).open(encoding="utf-8", newline="") as file:
-        text = file.read()
-    lines = text.splitlines(keepends=True)
-    ending = "\r\n" if lines and lines[0].endswith("\r\n") else "\n"
-    added = {one.line - 1: f'@whet.trace("{STORE}"){ending}' for one in traced}
-    place = _import_line(ast.parse(text))
-    changed: list[str] = []
-    for number, line in enumerate([*lines, ""]):
-        if number == place:
-            changed.append(f"import whet{ending}")
-        if number in added:
-            changed.append(added[number])
-        changed.append(line)
-    made = difflib.unified_diff(lines, [line for line in changed if line], f"a/{path}", f"b/{path}")
-    return "".join(
-        line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in made
-    )
+    written = Repository(scan.root).written(path)
+    source = SourceText(plain(written))
+    changes: list[tuple[Span, str]] = [
+        (source.lines(entry.line, entry.line - 1), f'@whet.trace("{STORE}")\n') for entry in traced
+    ]
+    line = _import_line(source)
+    changes.append((source.lines(line, line - 1), "import whet\n"))
+    return diff(path, written, as_written(written, source.spliced(changes)))
 
 
-def _import_line(tree: ast.Module) -> int:
-    """Index of the line before which an import may stand: after the imports at the top, or the docstring."""
+def _import_line(source: SourceText) -> int:
+    """The line before which an import may stand: after the imports at the top, the docstring, or the header."""
     after = 0
-    for number, node in enumerate(tree.body):
+    for number, node in enumerate(source.tree.body):
         docstring = number == 0 and isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
         if not (docstring or isinstance(node, ast.Import | ast.ImportFrom)):
             break
         after = node.end_lineno or node.lineno
-    return after
+    if not after:
+        # `#!` counts in the first line only, and `# -*- coding` in the first two.
+        while source.at(source.lines(after + 1, after + 1)).startswith("#"):
+            after += 1
+    return after + 1
 
 
-def _files(repository: Repository, traced: tuple[EntryPoint, ...]) -> dict[str, str]:
+def _files(scan: Scan, traced: tuple[EntryPoint, ...]) -> dict[str, str]:
     configuration = {
         "store": STORE,
-        "framework": repository.framework,
-        "entry_points": [f"{_module(one.path)}:{one.name}" for one in traced or repository.entry_points],
-        "prompts": [f"{one.path}:{one.line}:{one.name}" for one in repository.prompts],
-        "tools": [f"{one.path}:{one.line}:{one.name}" for one in repository.tools],
+        "framework": scan.framework,
+        "entry_points": [f"{_module(entry.path)}:{entry.name}" for entry in traced or scan.entry_points],
+        "prompts": [f"{prompt.path}:{prompt.line}:{prompt.name}" for prompt in scan.prompts],
+        "tools": [f"{tool.path}:{tool.line}:{tool.name}" for tool in scan.tools],
     }
     text = msgspec.json.format(msgspec.json.encode(configuration), indent=2).decode() + "\n"
-    workflows = ".github/workflows" if (repository.root / ".github").is_dir() else FOLDER
+    workflows = ".github/workflows" if (scan.root / ".github").is_dir() else FOLDER
     return {
         CONFIGURATION: text,
         f"{FOLDER}/.gitignore": "# The record holds what users wrote: it stays on this machine.\n*\n",
@@ -181,48 +166,45 @@ jobs:
 """
 
 
-def source(path: Sequence[str] | None = None) -> str | None:
-    """Where whet was installed from (PEP 610): None for an index, else a URL for pip; a repository's with its commit.
-
-    Args:
-        path: folders to look in; those of this Python if None.
-    """
-    from importlib.metadata import distributions  # slow to import, and seldom asked for
-
-    for found in distributions(name="whet", path=list(sys.path if path is None else path)):
-        body = found.read_text("direct_url.json")
-        return None if body is None else _address(body)
-    return None
-
-
-def _address(body: str) -> str:
-    told = msgspec.json.decode(body, type=_Source)
-    if told.vcs_info is None:
-        return told.url
-    return f"{told.vcs_info.vcs}+{told.url}@{told.vcs_info.commit_id}"
-
-
-class _Repository(msgspec.Struct):
+class _Commit(msgspec.Struct):
     vcs: str
     commit_id: str
 
 
-class _Source(msgspec.Struct):
+class _DirectUrl(msgspec.Struct):
     url: str
-    vcs_info: _Repository | None = None
+    vcs_info: _Commit | None = None
+
+
+def source(path: Sequence[str] | None = None) -> str | None:
+    """The place whet was installed from (PEP 610): None for an index, else a URL for pip; git's with its commit.
+
+    Args:
+        path: folders to look in; those of this Python if None.
+    """
+    from importlib.metadata import distributions  # slow to import, and seldom needed
+
+    for distribution in distributions(name="whet", path=list(sys.path if path is None else path)):
+        body = distribution.read_text("direct_url.json")
+        if body is None:
+            return None
+        direct = msgspec.json.decode(body, type=_DirectUrl)
+        commit = direct.vcs_info
+        return f"{commit.vcs}+{direct.url}@{commit.commit_id}" if commit else direct.url
+    return None
 
 
 def installation(source: str | None) -> str:
     """The command that installs whet on a machine that has this repository and nothing else of ours.
 
-    A folder or a file of this machine is none that another has: the variable that it asks for has to be set there.
+    Another machine does not have a folder or a file of this one, so the step asks for a variable to be set there.
     """
     if source is None:
         return "pip install whet"
     if not source.startswith("file:"):
         return f"pip install 'whet @ {source}'"
-    asked = f"set the repository variable {VARIABLE} to where pip finds whet, such as git+https://HOST/PATH"
-    return f'pip install "${{WHET_SOURCE:?{asked}}}"\n        env:\n          WHET_SOURCE: ${{{{ vars.{VARIABLE} }}}}'
+    request = f"set the repository variable {VARIABLE} to where pip finds whet, such as git+https://HOST/PATH"
+    return f'pip install "${{WHET_SOURCE:?{request}}}"\n        env:\n          WHET_SOURCE: ${{{{ vars.{VARIABLE} }}}}'
 
 
 def _module(path: str) -> str:

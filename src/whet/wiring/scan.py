@@ -1,25 +1,27 @@
-"""What a repository of somebody's agent holds: framework, entry points, prompts, tools.
+"""The framework, entry points, prompts and tools of an agent's repository.
 
-Everything is read from the syntax trees; nothing of the repository is imported or run.  It finds what is
-written down, and does not follow values: an agent that is put together from strings is not seen.
+Everything is read from the syntax trees; nothing of the repository is imported or run.  Values are not followed:
+an agent that is put together from strings is not seen.
 """
 
 from __future__ import annotations
 
 import ast
-import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePath
 
-from ..errors import InputError
-
-SKIPPED = frozenset(
-    ("node_modules", "site-packages", "__pycache__", "build", "dist", "venv", "env", "tests", "test")
+from ..repository.modules import Module, Repository
+from ..repository.syntax import (
+    FunctionNode,
+    defines,
+    dotted,
+    first_line,
+    last_name,
+    literal_keys,
+    parameters,
+    string,
 )
-"""Folders that hold nobody's agent; hidden ones are skipped as well."""
-LARGEST = 2_000_000
-"""Bytes of a source file that is still read: what is larger was generated."""
 
 FRAMEWORKS: Mapping[str, str] = {
     "langgraph": "LangGraph",
@@ -40,18 +42,18 @@ _RUNS = frozenset(("invoke", "ainvoke", "stream", "astream", "run", "run_sync", 
 _RUNS |= {"kickoff", "kickoff_async", "akickoff", "initiate_chat", "create", "parse", "generate_reply"}
 """Methods by which frameworks run an agent or call a model."""
 _MODEL_CALLS = frozenset(("completions", "responses", "messages"))
-"""What stands before `.create` in a call of a model."""
+"""The attribute before `.create` in a call of a model."""
 _TOOL_MARKS = frozenset(("tool", "function_tool", "tool_plain", "ai_function", "kernel_function"))
 _AGENTS = frozenset(
     ("Agent", "AssistantAgent", "CodeAgent", "ToolCallingAgent", "ConversableAgent", "ChatAgent")
 )
 _AGENTS |= {"Task", "Crew", "create_agent", "create_react_agent", "ChatPromptTemplate", "SystemMessage"}
-"""Constructors to which prompts are given."""
+"""Constructors that take prompts."""
 _RECORDS = frozenset(("trace", "run", "attach"))
-"""What a program takes from whet to be recorded."""
+"""Names of whet by which a program is recorded."""
 _PROMPT_WORDS = ("prompt", "instruction", "system_message", "backstory", "goal", "persona", "template")
 _SHORTEST = 20
-"""Characters from which a text can be a prompt."""
+"""Characters; a shorter text is not taken for a prompt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +90,8 @@ class Tool:
 
 
 @dataclass(slots=True)
-class Repository:
-    """What was found; paths are relative to `root`, with forward slashes."""
+class Scan:
+    """An agent's repository as far as it can be read; paths are relative to `root`, with forward slashes."""
 
     root: Path
     files: int = 0
@@ -99,59 +101,44 @@ class Repository:
     prompts: list[Prompt] = field(default_factory=list)
     tools: list[Tool] = field(default_factory=list)
     unread: list[str] = field(default_factory=list)
-    """Files that are no Python, with the reason."""
+    """Files that could not be read as Python, with the reason."""
     wired: str = ""
-    """The first file that records with whet already; one that imports something else of it, a fake or a type,
-    does not."""
+    """The first file that records with whet already; a file that imports a fake or a type of it does not."""
 
     @property
     def framework(self) -> str | None:
         """The most specific framework, None where none is used."""
-        for package, name in FRAMEWORKS.items():
-            if package in self.frameworks:
-                return name
-        return None
+        return next((name for package, name in FRAMEWORKS.items() if package in self.frameworks), None)
 
 
-def scan(root: Path | str) -> Repository:
-    """Read every Python file under `root`.
+def scan(root: Path | str) -> Scan:
+    """Read every Python file of the repository's own, apart from its tests.
 
     Raises:
         InputError: there is no such folder.
     """
-    folder = Path(root)
-    if not folder.is_dir():
-        raise InputError(f"{folder} is no folder. Name the root of the repository.")
-    found = Repository(folder)
-    for path in _sources(folder):
-        found.files += 1
-        name = path.relative_to(folder).as_posix()
-        try:
-            if path.stat().st_size > LARGEST:
-                raise ValueError(f"larger than {LARGEST:,} bytes")
-            tree = ast.parse(path.read_bytes())
-        except (SyntaxError, ValueError, OSError, RecursionError) as error:
-            found.unread.append(f"{name}: {error}")
-            continue
-        _Module(found, name, tree).read()
-    return found
+    repository = Repository(Path(root))
+    result = Scan(repository.root)
+    for path in repository.paths:
+        if path.suffix == ".py" and not _is_test(path.relative_to(repository.root)):
+            result.files += 1
+            # Read and dropped one by one: the trees of a large repository together slow every later parse down.
+            module = repository.read(path)
+            if module is not None:
+                _Reader(result, module).read()
+    result.unread = [f"{path}: {reason}" for path, reason in repository.problems.items()]
+    return result
 
 
-def _sources(folder: Path) -> Iterator[Path]:
-    for parent, folders, files in os.walk(folder):
-        folders[:] = sorted(
-            one
-            for one in folders
-            if not one.startswith(".")
-            and one not in SKIPPED
-            and not os.path.exists(os.path.join(parent, one, "pyvenv.cfg"))
-        )
-        for name in sorted(files):
-            if name.endswith(".py") and not name.startswith("test_") and name != "conftest.py":
-                yield Path(parent, name)
+def _is_test(path: PurePath) -> bool:
+    """Tests call the agent as its users do, and are not entry points of it."""
+    folders = path.parts[:-1]
+    return (
+        "tests" in folders or "test" in folders or path.name.startswith("test_") or path.name == "conftest.py"
+    )
 
 
-_Function = ast.FunctionDef | ast.AsyncFunctionDef
+_DEFERRED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _READ = (
     ast.FunctionDef,
     ast.AsyncFunctionDef,
@@ -161,92 +148,98 @@ _READ = (
     ast.Import,
     ast.ImportFrom,
 )
-"""Nodes that say something.  They are gathered once: a walk over a tree is most of what reading a file costs."""
 
 
-class _Module:
-    """One file on its way into the Repository."""
+class _Reader:
+    """Adds one module to a Scan."""
 
-    def __init__(self, found: Repository, path: str, tree: ast.Module) -> None:
-        self._found, self._path, self._tree = found, path, tree
-        self._nodes = [node for node in ast.walk(tree) if isinstance(node, _READ)]
-        self._functions = {node.name: node for node in tree.body if isinstance(node, _Function)}
+    def __init__(self, result: Scan, module: Module) -> None:
+        self._scan, self._path = result, module.path.as_posix()
+        # One node in five: the loops below save more than the filter costs.
+        self._nodes = [node for node in module.nodes if isinstance(node, _READ)]
+        self._module, self._body = module, module.tree.body
+        self._functions = {node.name: node for node in self._body if isinstance(node, FunctionNode)}
         self._texts: dict[str, ast.Constant] = {}
 
     def read(self) -> None:
         packages = set(_imported(self._nodes))
-        if "whet" in packages and not self._found.wired and _records(self._tree):
-            self._found.wired = self._path
+        if "whet" in packages and not self._scan.wired and self._records():
+            self._scan.wired = self._path
         used = {name: FRAMEWORKS[name] for name in FRAMEWORKS if name in packages}
-        self._found.frameworks |= used
+        self._scan.frameworks |= used
         self._tools()
         self._prompts()
-        if used or self._calls_a_model(self._nodes):
+        if used or _calls_a_model(self._nodes):
             self._entries()
 
+    def _records(self) -> bool:
+        """True if the module marks a function or opens a run: `whet.trace`, or `from whet import trace`."""
+        names = {name for record in _RECORDS for name in self._module.names_of_whet(record)}
+        return any("." not in name for name in names) or any(
+            isinstance(node, ast.Attribute) and dotted(node) in names for node in self._module.nodes
+        )
+
     def _tools(self) -> None:
-        listed = {
-            element.id
-            for node in self._nodes
-            if isinstance(node, ast.keyword)
-            and node.arg in ("tools", "functions")
-            and isinstance(node.value, ast.List | ast.Tuple)
-            for element in node.value.elts
-            if isinstance(element, ast.Name)
-        }
-        # `{"type": "function", "function": {"name": "lookup", ...}}`: a description, and the function beside it.
-        listed |= {name for node in self._nodes if (name := _described(node)) is not None}
+        listed: set[str | None] = set()
         for node in self._nodes:
-            if isinstance(node, _Function) and (
-                node.name in listed or any(_last(mark) in _TOOL_MARKS for mark in node.decorator_list)
+            if isinstance(node, ast.keyword) and node.arg in ("tools", "functions"):
+                if isinstance(node.value, ast.List | ast.Tuple):
+                    listed |= {member.id for member in node.value.elts if isinstance(member, ast.Name)}
+            elif isinstance(node, ast.Dict):
+                # `{"name": "lookup", "parameters": ...}`: a description, and the function beside it.
+                schema = literal_keys(node)
+                if {"parameters", "input_schema"} & schema.keys():
+                    listed.add(string(schema.get("name")))
+        for node in self._nodes:
+            if isinstance(node, FunctionNode) and (
+                node.name in listed or any(last_name(mark) in _TOOL_MARKS for mark in node.decorator_list)
             ):
-                self._found.tools.append(Tool(self._path, node.name, node.lineno))
-        for one in self._tree.body:
-            if isinstance(one, ast.ClassDef) and any(
-                _last(base) in ("Tool", "BaseTool") for base in one.bases
+                self._scan.tools.append(Tool(self._path, node.name, node.lineno))
+        for statement in self._body:
+            if isinstance(statement, ast.ClassDef) and any(
+                last_name(base) in ("Tool", "BaseTool") for base in statement.bases
             ):
-                self._found.tools.append(Tool(self._path, one.name, one.lineno))
+                self._scan.tools.append(Tool(self._path, statement.name, statement.lineno))
 
     def _prompts(self) -> None:
-        for one in self._tree.body:
-            if isinstance(one, ast.Assign | ast.AnnAssign) and isinstance(one.value, ast.Constant):
-                targets = one.targets if isinstance(one, ast.Assign) else [one.target]
-                for target in targets:
-                    if isinstance(target, ast.Name) and isinstance(one.value.value, str):
-                        self._texts[target.id] = one.value
+        for statement in self._body:
+            if isinstance(statement, ast.Assign | ast.AnnAssign):
+                value = statement.value
+                if isinstance(value, ast.Constant) and string(value) is not None:
+                    self._texts |= dict.fromkeys(defines(statement), value)
         at_import = {
-            id(inner) for top in self._tree.body if not isinstance(top, _Function) for inner in _executed(top)
+            id(inner) for top in self._body if not isinstance(top, FunctionNode) for inner in _executed(top)
         }
-        handed: set[str] = set()
+        used: set[str] = set()
         for node in self._nodes:
-            if isinstance(node, ast.Call) and _last(node.func) in _AGENTS:
+            if isinstance(node, ast.Call) and last_name(node.func) in _AGENTS:
                 early = id(node) in at_import
-                for name, value in _arguments(node):
-                    handed |= self._prompt(name, value, early)
+                for name, argument in _arguments(node):
+                    used |= self._prompt(name, argument, early)
             elif isinstance(node, ast.Dict):
-                handed |= self._message(node)
+                used |= self._message(node)
         for name, constant in self._texts.items():
-            if name not in handed and _is_prompt(name, str(constant.value)):
+            if name not in used and _is_prompt(name, str(constant.value)):
                 self._add(name, constant, False)
 
-    def _prompt(self, name: str, value: ast.expr, early: bool) -> set[str]:
-        """A text or the name of one, given to an agent; returns the names that are dealt with."""
-        if isinstance(value, ast.Name) and value.id in self._texts:
-            constant = self._texts[value.id]
-            if _is_prompt(name, str(constant.value)) or _is_prompt(value.id, str(constant.value)):
-                self._add(value.id, constant, early)
-                return {value.id}
-        if isinstance(value, ast.Constant) and isinstance(value.value, str) and _is_prompt(name, value.value):
-            self._add(name, value, early)
+    def _prompt(self, name: str, argument: ast.expr, early: bool) -> set[str]:
+        """Add a text, or the constant that holds it, that an agent is made with; returns the constant's name."""
+        if isinstance(argument, ast.Name) and argument.id in self._texts:
+            constant = self._texts[argument.id]
+            if _is_prompt(name, str(constant.value)) or _is_prompt(argument.id, str(constant.value)):
+                self._add(argument.id, constant, early)
+                return {argument.id}
+        if isinstance(argument, ast.Constant) and _is_prompt(name, string(argument) or ""):
+            self._add(name, argument, early)
         return set()
 
     def _message(self, node: ast.Dict) -> set[str]:
-        """`{"role": "system", "content": ...}` as the model APIs take it; returns the names that are dealt with."""
-        pairs = _entries_of(node)
-        role, content = pairs.get("role"), pairs.get("content")
-        if not (isinstance(role, ast.Constant) and role.value in ("system", "developer")):
+        """Add the text of `{"role": "system", "content": ...}`; returns the name of the constant that holds it."""
+        message = literal_keys(node)
+        content = message.get("content")
+        if string(message.get("role")) not in ("system", "developer"):
             return set()
-        if isinstance(content, ast.Constant) and isinstance(content.value, str):
+        if isinstance(content, ast.Constant) and string(content) is not None:
             self._add("system", content, False)
         elif isinstance(content, ast.Name) and content.id in self._texts:
             self._add(content.id, self._texts[content.id], False)
@@ -254,61 +247,51 @@ class _Module:
         return set()
 
     def _add(self, name: str, constant: ast.Constant, early: bool) -> None:
+        prompts = self._scan.prompts
         prompt = Prompt(self._path, name, constant.lineno, str(constant.value), early)
-        known = [
-            one
-            for one in self._found.prompts
-            if (one.path, one.line, one.text) == (prompt.path, prompt.line, prompt.text)
-        ]
-        if not known:
-            self._found.prompts.append(prompt)
-        elif early and not known[0].at_import:
-            self._found.prompts[self._found.prompts.index(known[0])] = prompt
+        for index, earlier in enumerate(prompts):
+            if (earlier.path, earlier.line, earlier.text) == (prompt.path, prompt.line, prompt.text):
+                if early and not earlier.at_import:
+                    prompts[index] = prompt
+                return
+        prompts.append(prompt)
 
     def _entries(self) -> None:
         """Functions that run the agent, directly or through others of this module, and that no such one calls."""
-        tools = {one.name for one in self._found.tools if one.path == self._path}
+        tools = {tool.name for tool in self._scan.tools if tool.path == self._path}
         calls = {name: _called(node) for name, node in self._functions.items()}
-        runs = {name for name, node in self._functions.items() if self._calls_a_model(ast.walk(node))}
-        while more := {name for name, inner in calls.items() if inner & runs} - runs:
+        runs = {name for name, node in self._functions.items() if _calls_a_model(ast.walk(node))}
+        # Calls go through several functions: until no further one is known to run the agent.
+        while more := {name for name, callees in calls.items() if callees & runs} - runs:
             runs |= more
         runs -= tools
-        # `main()` reads the command line and prints: the run is what it calls, if that takes something.
-        tops = {name for name in runs if not any(name in calls[other] for other in runs - {name})}
-        for name in sorted(tops, key=lambda name: self._functions[name].lineno):
-            for chosen in self._below(name, calls, runs):
-                node = self._functions[chosen]
-                line = min([node.lineno, *(mark.lineno for mark in node.decorator_list)])
-                entry = EntryPoint(
-                    self._path, chosen, line, tuple(_parameters(node)), isinstance(node, ast.AsyncFunctionDef)
-                )
-                if entry not in self._found.entry_points:
-                    self._found.entry_points.append(entry)
+        # `main()` reads the command line and prints: the run is the function that it calls, if that has parameters.
+        tops = {name for name in runs if not any(name in calls[caller] for caller in runs - {name})}
+        for top in sorted(tops, key=lambda name: self._functions[name].lineno):
+            below = [] if self._parameters(top) else sorted(calls[top] & runs - {top})
+            for name in [name for name in below if self._parameters(name)] or [top]:
+                node = self._functions[name]
+                is_async = isinstance(node, ast.AsyncFunctionDef)
+                entry = EntryPoint(self._path, name, first_line(node), self._parameters(name), is_async)
+                if entry not in self._scan.entry_points:
+                    self._scan.entry_points.append(entry)
 
-    def _below(self, name: str, calls: Mapping[str, set[str]], runs: set[str]) -> Sequence[str]:
-        if _parameters(self._functions[name]):
-            return [name]
-        inside = [
-            inner for inner in sorted(calls[name] & runs - {name}) if _parameters(self._functions[inner])
-        ]
-        return inside or [name]
+    def _parameters(self, name: str) -> tuple[str, ...]:
+        names = (parameter.name for parameter in parameters(self._functions[name].args))
+        return tuple(name for name in names if name not in ("self", "cls"))
 
-    def _calls_a_model(self, nodes: Iterable[ast.AST]) -> bool:
-        for node in nodes:
-            if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
-                continue
-            if node.func.attr in ("create", "parse", "stream"):
-                above = node.func.value
-                if isinstance(above, ast.Attribute) and above.attr in _MODEL_CALLS:
-                    return True
-            elif node.func.attr in _RUNS and _last(node.func.value) not in (
-                "asyncio",
-                "subprocess",
-                "uvicorn",
-                "app",
-            ):
+
+def _calls_a_model(nodes: Iterable[ast.AST]) -> bool:
+    for node in nodes:
+        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
+            continue
+        owner = node.func.value
+        if node.func.attr in ("create", "parse", "stream"):
+            if isinstance(owner, ast.Attribute) and owner.attr in _MODEL_CALLS:
                 return True
-        return False
+        elif node.func.attr in _RUNS and last_name(owner) not in ("asyncio", "subprocess", "uvicorn", "app"):
+            return True
+    return False
 
 
 def _imported(nodes: Iterable[ast.AST]) -> Iterator[str]:
@@ -319,81 +302,26 @@ def _imported(nodes: Iterable[ast.AST]) -> Iterator[str]:
             yield node.module.partition(".")[0]
 
 
-def _records(tree: ast.Module) -> bool:
-    """Whether a module marks a function or opens a run: `whet.trace`, or `from whet import trace`."""
-    whet, taken = {"whet"}, set[str]()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            whet |= {one.asname for one in node.names if one.name == "whet" and one.asname}
-        elif isinstance(node, ast.ImportFrom) and node.module == "whet" and not node.level:
-            taken |= {one.name for one in node.names}
-    if taken & _RECORDS:
-        return True
-    return any(
-        isinstance(node, ast.Attribute) and node.attr in _RECORDS and _last(node.value) in whet
-        for node in ast.walk(tree)
-    )
-
-
-def _entries_of(node: ast.Dict) -> dict[object, ast.expr]:
-    """What a dictionary display says of its literal keys."""
-    return {
-        key.value: value
-        for key, value in zip(node.keys, node.values, strict=True)
-        if isinstance(key, ast.Constant)
-    }
-
-
-def _described(node: ast.AST) -> str | None:
-    """The function that a dictionary describes to a model as a tool, in any of the APIs' forms."""
-    if not isinstance(node, ast.Dict):
-        return None
-    pairs = _entries_of(node)
-    name = pairs.get("name")
-    if isinstance(name, ast.Constant) and {"parameters", "input_schema"} & pairs.keys():
-        return str(name.value)
-    return None
-
-
 def _executed(node: ast.AST) -> Iterator[ast.AST]:
-    """What runs when the module is imported: not the bodies of functions, nor of the `__main__` block."""
+    """The nodes that run when the module is imported: not in functions, nor in the `__main__` block."""
     if isinstance(node, ast.If) and "__name__" in ast.unparse(node.test):
         return
     yield node
     for inner in ast.iter_child_nodes(node):
-        if not isinstance(inner, _Function | ast.Lambda):
+        if not isinstance(inner, _DEFERRED):
             yield from _executed(inner)
 
 
 def _called(node: ast.AST) -> set[str]:
-    return {
-        inner.func.id
-        for inner in ast.walk(node)
-        if isinstance(inner, ast.Call) and isinstance(inner.func, ast.Name)
-    }
-
-
-def _parameters(node: _Function) -> list[str]:
-    names = [one.arg for one in [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]]
-    return [name for name in names if name not in ("self", "cls")]
+    calls = (inner.func for inner in ast.walk(node) if isinstance(inner, ast.Call))
+    return {function.id for function in calls if isinstance(function, ast.Name)}
 
 
 def _arguments(call: ast.Call) -> Iterator[tuple[str, ast.expr]]:
-    for one in call.args:
-        yield "", one
-    for keyword in call.keywords:
-        if keyword.arg:
-            yield keyword.arg, keyword.value
+    """Name → argument; the positional ones have no name."""
+    yield from (("", argument) for argument in call.args)
+    yield from ((keyword.arg, keyword.value) for keyword in call.keywords if keyword.arg)
 
 
 def _is_prompt(name: str, text: str) -> bool:
     return len(text) >= _SHORTEST and any(word in name.lower() for word in _PROMPT_WORDS)
-
-
-def _last(node: ast.expr) -> str:
-    """The last part of a dotted name, whether it is called or not."""
-    if isinstance(node, ast.Call):
-        return _last(node.func)
-    if isinstance(node, ast.Attribute):
-        return node.attr
-    return node.id if isinstance(node, ast.Name) else ""

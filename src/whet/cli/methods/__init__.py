@@ -1,1 +1,1 @@
-"""What `whet train` needs of methods that are put together from others; imported with torch, when asked for."""
+"""Methods of `whet train` that are composed of others; imported with torch, on use."""

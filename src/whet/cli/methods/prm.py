@@ -13,7 +13,7 @@ import msgspec
 
 from ...errors import InputError
 from ...optimizers.prm import PRM as PRM
-from ...training.options.records import PRMOptions
+from ...training.options import PRMOptions
 from ...training.process_labels import Labelled, prm800k, recorded
 from ...training.templates import tokenizer_of
 from ...types import Group
@@ -22,7 +22,7 @@ from ...types import Group
 def of_record(options: PRMOptions, groups: Sequence[Group]) -> list[Labelled]:
     """Recorded runs, each step labelled by the runs that begin with the same steps; none if none was judged."""
     judged = [t for group in groups for t in group.trajectories if t.outcome.counts]
-    chosen = sorted(judged, key=lambda one: one.id)[: options.trajectories]
+    chosen = sorted(judged, key=lambda trajectory: trajectory.id)[: options.trajectories]
     return recorded(chosen, groups, completions=options.completions)
 
 

@@ -16,7 +16,7 @@ from ...optimizers.reward_model import RewardModel
 from ...optimizers.rlhf import RLHF, RLHFOptions
 from ...optimizers.sft import SFT
 from ...training.local import LocalModels
-from ...training.options.stages import StageOptions
+from ...training.options import StageOptions
 from ...training.prompts import Prompts
 from ...training.scorer import LearnedReward
 from ...types import Group

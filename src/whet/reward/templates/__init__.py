@@ -15,29 +15,30 @@ from typing import Literal, get_args
 
 from msgspec import UNSET
 
-from ..rows import Row
+from ...types import Task
+from ..rows import reference_answer
 from ..variants import fields
 
-Task = Literal["classification", "extraction", "text", "code", "ranking", "routing"]
-"""What the answers are: one of a few labels, a record, prose, a program, an order, or a tool with arguments."""
+TaskKind = Literal["classification", "extraction", "text", "code", "ranking", "routing"]
+"""Kind of the answers: one of a few labels, a record, prose, a program, an order, or a tool with arguments."""
 
-TASKS: tuple[Task, ...] = get_args(Task)
+TASKS: tuple[TaskKind, ...] = get_args(TaskKind)
 
 _FILLED = re.compile(r"^LABELS: .*$", re.MULTILINE)
 
 
-def source(task: Task, rows: Sequence[Row]) -> str:
+def source(task: TaskKind, rows: Sequence[Task]) -> str:
     """The evaluator of one kind of task as text, filled with what the known answers say."""
     labels = sorted({label for row in rows for label in [_label(row, task)] if label})
     text = (Path(__file__).parent / f"{task}.py").read_text(encoding="utf-8")
     return _FILLED.sub(lambda _: f"LABELS: list[str] = {labels!r}", text)
 
 
-def _label(row: Row, task: Task) -> str:
-    wanted = row.reference
-    if task == "routing" and isinstance(wanted, dict):
-        wanted = wanted.get("tool", wanted.get("name"))
-    return wanted.strip() if isinstance(wanted, str) else ""
+def _label(row: Task, task: TaskKind) -> str:
+    label = reference_answer(row)
+    if task == "routing" and isinstance(label, dict):
+        label = label.get("tool", label.get("name"))
+    return label.strip() if isinstance(label, str) else ""
 
 
 def _is_code(text: str) -> bool:
@@ -48,26 +49,28 @@ def _is_code(text: str) -> bool:
     return any(isinstance(node, ast.FunctionDef | ast.ClassDef | ast.Import | ast.For) for node in tree.body)
 
 
-def likely(rows: Sequence[Row]) -> list[Task]:
+def likely(rows: Sequence[Task]) -> list[TaskKind]:
     """Kinds of task that the known answers could be, the likeliest first."""
-    wanted = [one for row in rows if (one := row.reference) is not None and one is not UNSET]
-    if not wanted:
+    right_answers = [
+        answer for row in rows if (answer := reference_answer(row)) is not None and answer is not UNSET
+    ]
+    if not right_answers:
         return ["extraction"]
-    if all(isinstance(one, dict) for one in wanted):
-        if all({"function", "cases"} <= set(one) for one in wanted):
+    if all(isinstance(answer, dict) for answer in right_answers):
+        if all({"function", "cases"} <= set(answer) for answer in right_answers):
             return ["code"]
-        routed = all("tool" in one or {"name", "arguments"} <= set(one) for one in wanted)
+        routed = all("tool" in answer or {"name", "arguments"} <= set(answer) for answer in right_answers)
         return ["routing", "extraction"] if routed else ["extraction"]
-    if all(isinstance(one, list) for one in wanted):
-        # Fields have their places: that is no order of preference.
-        unlike = any(fields(one) for one in wanted if isinstance(one, list))
+    if all(isinstance(answer, list) for answer in right_answers):
+        # Fields have their places: that is not an order of preference.
+        unlike = any(fields(answer) for answer in right_answers if isinstance(answer, list))
         return ["extraction"] if unlike else ["ranking", "extraction"]
-    if not all(isinstance(one, str) for one in wanted):
+    if not all(isinstance(answer, str) for answer in right_answers):
         return ["extraction"]
-    if all(_is_code(one) for one in wanted):
+    if all(_is_code(answer) for answer in right_answers):
         return ["code", "text"]
-    few = len(set(wanted)) <= max(2, len(wanted) // 2)
-    if few and all(len(one.split()) <= 3 for one in wanted):
-        named = all("_" in one or "." in one for one in wanted)
+    few = len(set(right_answers)) <= max(2, len(right_answers) // 2)
+    if few and all(len(answer.split()) <= 3 for answer in right_answers):
+        named = all("_" in answer or "." in answer for answer in right_answers)
         return ["routing", "classification", "text"] if named else ["classification", "text"]
     return ["text", "extraction"]

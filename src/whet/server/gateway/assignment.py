@@ -1,4 +1,4 @@
-"""Which Bundle a run is served: decided at its first call, and kept.
+"""The Bundle that a run is served: assigned at its first call, and never changed.
 
 A rollout of the queue gets the Bundle that it runs under, another new run what is live; a swap changes what is
 live and nothing that has begun.  A run that is not remembered here (the server was started again, or very many came
@@ -26,7 +26,7 @@ class Reassigned(InputError):
 
 @dataclass(frozen=True, slots=True)
 class Live:
-    """What new runs get."""
+    """The Bundle of new runs."""
 
     bundle: Bundle
     served: Served
@@ -62,7 +62,7 @@ class Assignments:
 
     @property
     def live(self) -> Live:
-        """What new runs get."""
+        """The Bundle of new runs."""
         return self._live
 
     def swap(self, bundle: Bundle) -> bool:
@@ -79,22 +79,22 @@ class Assignments:
         return True
 
     def known(self, key: str) -> Served | None:
-        """What the run was assigned, None if it is not remembered."""
+        """The run's assignment, None if it is not remembered."""
         with self._lock:
-            found = self._runs.get(key)
-            if found is not None:
+            assigned = self._runs.get(key)
+            if assigned is not None:
                 self._runs.move_to_end(key)
-            return found
+            return assigned
 
     def of(self, key: str, recorded: Bundle | None = None) -> Served:
-        """What the run is served from now on; the first call decides.
+        """The run's assignment, made now if it has none.
 
         Args:
-            recorded: what the record says that it was served before, or that its rollout runs under.
+            recorded: the Bundle that it was served before or that its rollout runs under, as the record has it.
         """
-        found = self.known(key)
-        if found is not None:
-            return found
+        assigned = self.known(key)
+        if assigned is not None:
+            return assigned
         chosen = recorded
         if chosen is None and self._choose is not None:
             chosen = self._choose(key)
@@ -107,26 +107,27 @@ class Assignments:
             InputError: it says something that the gateway cannot serve.
             Reassigned: the run was assigned another one before.
         """
-        wanted = self._served(bundle)
-        kept = self._keep(key, wanted)
-        if kept.versions != wanted.versions:
+        requested = self._served(bundle)
+        assigned = self._keep(key, requested)
+        if assigned.versions != requested.versions:
             raise Reassigned(
-                f"run {key!r} is served {dict(kept.versions)} already. Start another run for {bundle!r}."
+                f"run {key!r} is served {dict(assigned.versions)} already. Start another run for {bundle!r}."
             )
-        return kept
+        return assigned
 
-    def _keep(self, key: str, wanted: Served) -> Served:
+    def _keep(self, key: str, candidate: Served) -> Served:
         with self._lock:
-            kept = self._runs.setdefault(key, wanted)
+            # Two first calls of one run may both come this far, with another release live in between.
+            assigned = self._runs.setdefault(key, candidate)
             self._runs.move_to_end(key)
             while len(self._runs) > self._remembered:
                 self._runs.popitem(last=False)
-            return kept
+            return assigned
 
     def _served(self, bundle: Bundle) -> Served:
-        found = self._compiled.get(bundle.id)
-        if found is None:
-            found = self._compiled[bundle.id] = served(bundle, self._upstreams)
+        compiled = self._compiled.get(bundle.id)
+        if compiled is None:
+            compiled = self._compiled[bundle.id] = served(bundle, self._upstreams)
             while len(self._compiled) > 1_000:
                 self._compiled.popitem(last=False)
-        return found
+        return compiled

@@ -1,112 +1,126 @@
-"""The three APIs side by side: what the gateway needs of each, and how one is told as another.
+"""The three APIs as the gateway uses them: told apart, translated, and asked for token ids and usage.
 
-Chat is what every translation goes through: an agent's Responses call to a Messages upstream is put as
-chat, and that as Messages.
+Chat is the pivot of requests: an agent's Responses call to a Messages upstream is read as chat, and that is
+written as Messages.  Answers are read as Pieces and written in the API of the agent.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Mapping
 from typing import Any, Protocol
 
-from ...types import Json
-from . import messages, responses
-from .chat import Chat, ChatReader
-from .messages import Messages, MessagesReader
-from .messages_stream import MessagesStream
-from .responses import Responses, ResponsesReader
-from .responses_stream import ResponsesStream
-from .to_messages import ChatStream, to_chat_answer, to_messages
+import msgspec
 
-Reader = ChatReader | MessagesReader | ResponsesReader
-"""Puts a streamed answer together: `read(event)`, `finished`, `failure`, `response()`."""
+from ...models.wire import chat, messages, responses
+from ...models.wire.neutral import AnswerReader, AnswerWriter, Counts, Piece, Untranslatable
+from ...types import Fault, Json
+from .failures import CallFailed
 
-
-class StreamTranslator(Protocol):
-    """The stream of one API as that of another."""
-
-    def feed(self, chunk: Mapping[str, Any]) -> list[Json]: ...
-
-    def end(self) -> list[Json]: ...
+encode = msgspec.json.Encoder().encode
+_MARKS = re.compile(rb'"(?:usage|(?:prompt_)?token_ids|token_mask|logprobs|policy_version)"')
+"""Names in every answer that has something to be taken out: searching costs a fraction of taking out."""
 
 
 class Dialect(Protocol):
-    """One API: how its answers are recognised and read, and how it words an error."""
+    """One API, as the gateway uses it; each is a module of `models.wire`."""
 
-    api: str
-    path: str
+    @property
+    def api(self) -> str: ...
 
-    def error(self, status: int, kind: str, message: str) -> Json: ...
+    @property
+    def path(self) -> str: ...
 
-    def error_events(self, kind: str, message: str, reader: Any) -> bytes: ...
+    def error(self, status: int, kind: str, message: str) -> dict[str, Json]: ...
 
-    def reader(self) -> Reader: ...
+    def error_events(self, kind: str, message: str, sequence: int) -> bytes: ...
+
+    def frame(self, value: Json) -> bytes: ...
 
     def accepts(self, answer: Json) -> bool: ...
 
-    def usage(self, answer: Mapping[str, Any]) -> dict[str, int] | None: ...
+    def usage(self, answer: Mapping[str, Any]) -> Counts | None: ...
+
+    def Reader(self) -> AnswerReader: ...
+
+    def Writer(self, request: Mapping[str, Any]) -> AnswerWriter: ...
+
+    def write_answer(self, piece: Piece, request: Mapping[str, Any]) -> dict[str, Any]: ...
 
 
-CHAT = Chat()
-RESPONSES = Responses()
-MESSAGES = Messages()
-
-TO_CHAT: Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
-    "responses": responses.to_chat,
-    "messages": messages.to_chat,
-}
-FROM_CHAT: Mapping[str, Callable[[Mapping[str, Any], Mapping[str, Any]], dict[str, Json]]] = {
-    "responses": responses.from_chat,
-    "messages": messages.from_chat,
-}
-STREAM_FROM_CHAT: Mapping[str, Callable[[Mapping[str, Any]], StreamTranslator]] = {
-    "responses": ResponsesStream,
-    "messages": MessagesStream,
-}
-DIALECTS: Mapping[str, Dialect] = {each.api: each for each in (CHAT, RESPONSES, MESSAGES)}
+DIALECTS: Mapping[str, Dialect] = {"chat": chat, "responses": responses, "messages": messages}
 
 
 def request_as(body: dict[str, Any], api: str, spoken: str) -> dict[str, Any]:
-    """A request of the API `api` as one of the API that the upstream speaks.
+    """A request of `api` as one of `spoken`, which the upstream speaks.
 
     Raises:
         CallFailed: it uses what the upstream's API does not have.
     """
-    if api == spoken:
-        return body
-    chat = body if api == "chat" else TO_CHAT[api](body)
-    return chat if spoken == "chat" else to_messages(chat)
+    try:
+        if api != "chat" and api != spoken:
+            body = (messages if api == "messages" else responses).read_request(body)
+            api = "chat"
+        return body if api == spoken else messages.write_request(body)
+    except Untranslatable as error:
+        raise CallFailed(
+            Fault.AGENT,
+            "not_translatable",
+            f"{error.feature} cannot be put to this gateway's upstream, which speaks the {error.api} API only. "
+            "Leave it out, or give the gateway an upstream that speaks the API of the request.",
+            status=400,
+        ) from error
 
 
 def answer_as(answer: Mapping[str, Any], api: str, spoken: str, request: Mapping[str, Any]) -> dict[str, Any]:
-    """An upstream's answer in the API that the agent asked in.
+    """An upstream's whole answer in the agent's API.
 
     Args:
         request: the agent's.
     """
-    chat = answer if spoken == "chat" else to_chat_answer(answer, request)
-    return dict(chat) if api == "chat" else FROM_CHAT[api](chat, request)
+    piece = (chat if spoken == "chat" else messages).read_answer(answer)
+    return DIALECTS[api].write_answer(piece, request)
 
 
-class _Through:
-    """Two translations of a stream, one after the other."""
+class Asked:
+    """The extras that the agent asked for itself; those that only the gateway asked for are taken out again."""
 
-    def __init__(self, first: StreamTranslator, second: StreamTranslator) -> None:
-        self._first, self._second = first, second
+    __slots__ = ("ids", "logprobs", "usage")
 
-    def feed(self, chunk: Mapping[str, Any]) -> list[Json]:
-        return [event for each in self._first.feed(chunk) for event in self._second.feed(each)]
+    def __init__(self, request: Mapping[str, Any]) -> None:
+        options = request.get("stream_options")
+        self.ids = bool(request.get("return_token_ids"))
+        self.logprobs = bool(request.get("logprobs"))
+        self.usage = isinstance(options, dict) and bool(options.get("include_usage"))
 
-    def end(self) -> list[Json]:
-        last = [event for each in self._first.end() for event in self._second.feed(each)]
-        return [*last, *self._second.end()]
+    def stripped(self, raw: bytes, answer: dict[str, Any], *, streamed: bool) -> bytes | None:
+        """An answer or a chunk without the extras that the agent did not ask for; None if nothing is left.
+
+        Args:
+            raw: the answer as it came, given back where there is nothing to take out.
+        """
+        if _MARKS.search(raw) is None:
+            return raw
+        removed = self.take_out(answer, streamed=streamed)
+        return None if removed is None else encode(answer) if removed else raw
+
+    def take_out(self, answer: dict[str, Any], *, streamed: bool) -> bool | None:
+        """Take such extras out of `answer`; True if there were any, None if nothing is left of a chunk."""
+        unasked = () if self.ids else ("token_ids", "prompt_token_ids", "token_mask")
+        removed = [_removed(answer, name) for name in ("policy_version", *unasked)]
+        choices = answer.get("choices") or ()
+        for choice in choices:
+            removed += [_removed(choice, name) for name in unasked]
+            if not self.logprobs:
+                removed.append(_removed(choice, "logprobs"))
+        if streamed and not self.usage and "usage" in answer:
+            used = answer.pop("usage")
+            removed.append(True)
+            if used is not None and not choices:
+                return None
+        return any(removed)
 
 
-def stream_as(api: str, spoken: str, request: Mapping[str, Any]) -> StreamTranslator | None:
-    """What tells the upstream's stream in the API that the agent asked in; None where they are one."""
-    if api == spoken:
-        return None
-    if spoken == "chat":
-        return STREAM_FROM_CHAT[api](request)
-    told = ChatStream(request)
-    return told if api == "chat" else _Through(told, STREAM_FROM_CHAT[api](request))
+def _removed(fields: dict[str, Any], name: str) -> bool:
+    """Take a field out; False if it was not there, or said nothing."""
+    return fields.get(name) is not None and fields.pop(name) is not None

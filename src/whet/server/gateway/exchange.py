@@ -14,23 +14,19 @@ from typing import Any
 
 import msgspec
 
-from ...escapes import read_json
+from ...models.wire import chat, messages
+from ...models.wire.neutral import MISSHAPEN, AnswerReader, AnswerWriter, decode
+from ...models.wire.sse import DONE, Splitter, data_of
 from ...types import Fault, Json
 from ..asgi import Request, Response, Stream, deeper
-from .chat import Asked, ask, samples, version_of
-from .dialects import Dialect, Reader, StreamTranslator, answer_as, request_as, stream_as
+from .dialects import Asked, Dialect, answer_as, encode, request_as
 from .failures import CallFailed, ClientGone, fault_of
 from .record import Call
 from .serving import Served
-from .sse import DONE, Splitter, data_event, data_of, named_event
 from .upstream import Opened, Upstream, Upstreams, forwarded, returned
 
-encode = msgspec.json.Encoder().encode
-_read = msgspec.json.Decoder().decode
 NESTING = 200
 """Levels of lists and objects in a request."""
-MISSHAPEN = (KeyError, TypeError, AttributeError, IndexError, ValueError)
-"""What reading JSON of an unexpected shape raises; told from a bug by where it is caught."""
 _EXCERPT = 500
 """Characters of an upstream's own words that an error repeats."""
 _POLICY = "x-whet-policy-version"
@@ -42,9 +38,9 @@ class Exchange:
     """One call that has been let in.
 
     Args:
-        call: what is known of it; filled in for the record.
-        served: what the run's Bundle says.
-        upstream: who is asked.
+        call: its record, which is filled in here.
+        served: the run's Bundle.
+        upstream: the endpoint that answers.
         spoken: the API that the upstream is asked in, where it is not the agent's own.
     """
 
@@ -66,12 +62,16 @@ class Exchange:
         self._asked: Asked | None = None
         self.stream: Stream | None = None
         """Set once a streamed answer was begun; then an error must be an event in it."""
-        self.told = False
+        self.error_sent = False
         """The upstream's own error was passed on in the stream already."""
         self.complete = False
         """All of a streamed answer was sent; many agents hang up then, without waiting for its end."""
-        self.reader: Reader = dialect.reader()
-        """What the agent has been told so far."""
+        self.reader: AnswerReader = dialect.Reader()
+        """Of what was sent to the agent so far."""
+        self._upstream_reader = self.reader
+        """Of what the upstream has sent; another one than `reader` where a stream is translated."""
+        self._writer: AnswerWriter | None = None
+        """Of a translated stream."""
 
     async def run(self, raw: bytes, headers: Mapping[str, str], client: Upstreams) -> Response | None:
         """Ask the upstream and answer the agent; None where the answer was streamed.
@@ -84,21 +84,17 @@ class Exchange:
             CallFailed: there is no whole answer.
         """
         body = self._prepare(raw)
-        opened = await client.open(
+        forwarded_headers = forwarded(
+            self._request.headers,
             self._upstream,
-            "POST",
-            self._spoken.path + query_of(self._request),
-            headers=forwarded(
-                self._request.headers,
-                self._upstream,
-                api=self._spoken.api,
-                credential=self._request.credential,
-                translated=self._translated,
-            ),
-            body=body,
+            api=self._spoken.api,
+            credential=self._request.credential,
+            translated=self._translated,
         )
-        whole = False
-        try:
+        path = self._spoken.path + query_of(self._request)
+        async with await client.open(
+            self._upstream, "POST", path, headers=forwarded_headers, body=body
+        ) as opened:
             self._headers = {**returned(opened.headers), **headers}
             self._call.status = opened.status
             if opened.status != 200:
@@ -106,13 +102,8 @@ class Exchange:
             self._call.policy_version = opened.headers.get(_POLICY)
             if self._body.get("stream"):
                 await self._relay(opened)
-                whole = True
                 return None
-            answer = self._answer(await opened.body())
-            whole = True
-            return answer
-        finally:
-            opened.close(whole=whole)
+            return self._answer(await opened.body())
 
     # -- the request --------------------------------------------------------------------------
 
@@ -131,10 +122,10 @@ class Exchange:
             if self._spoken.api != "chat":
                 return encode(sent) if self._translated else call.request
             self._asked = Asked(sent)
-            wanted = ask(sent, tokens=self._upstream.tokens, usage=self._upstream.usage)
+            asking = chat.asking(sent, tokens=self._upstream.tokens, usage=self._upstream.usage)
         except MISSHAPEN as exception:
-            raise _invalid(f"it is no {self._dialect.api} request ({exception!r})") from exception
-        return call.request if wanted == body else encode(wanted)
+            raise _invalid(f"it is not a {self._dialect.api} request ({exception!r})") from exception
+        return call.request if asking == body else encode(asking)
 
     # -- a refusal ----------------------------------------------------------------------------
 
@@ -142,12 +133,8 @@ class Exchange:
         """The upstream's error, in the agent's dialect."""
         self._call.bulk = len(body)
         fault = fault_of(opened.status, own_key=self._upstream.key is not None)
-        try:
-            found = decode(body)
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            found = None
-        message, kind = _words(found)
-        # A redirect or a 204 is no answer to a model call; sent on, it would confuse the agent's client.
+        message, kind = _error_words(_json(body))
+        # A redirect or a 204 does not answer a model call; sent on, it would confuse the agent's client.
         status = opened.status if opened.status >= 400 else 502
         text = message or body[:_EXCERPT].decode(errors="replace") or "nothing"
         own = body if message is not None and not self._translated and status == opened.status else None
@@ -170,10 +157,10 @@ class Exchange:
         except (msgspec.DecodeError, UnicodeDecodeError) as exception:
             raise _malformed(f"is not JSON ({exception})", raw) from exception
         if not self._spoken.accepts(answer):
-            message, _ = _words(answer)
-            raise _malformed(f"is no {self._spoken.api} answer" + (f": {message}" if message else ""), raw)
+            message, _ = _error_words(answer)
+            raise _malformed(f"is not a {self._spoken.api} answer" + (f": {message}" if message else ""), raw)
         try:
-            body = self._noted(raw, answer)
+            body = self._noted(raw, answer)  # before the translation, in which token ids are lost
             if self._translated:
                 answer = answer_as(answer, self._dialect.api, self._spoken.api, self._body)
                 body = encode(answer)
@@ -185,12 +172,12 @@ class Exchange:
     def _noted(self, raw: bytes, answer: dict[str, Any]) -> bytes:
         """Note token ids and the policy's version, and take out what was not asked for."""
         call = self._call
-        call.policy_version = version_of(answer) or call.policy_version
+        call.policy_version = chat.version_of(answer) or call.policy_version
         self._check_version()
         if self._asked is None:
             return raw
-        call.samples = samples(answer)
-        return self._asked.stripped(raw, answer, whole=True) or raw
+        call.samples = chat.samples(answer)
+        return self._asked.stripped(raw, answer, streamed=False) or raw
 
     def _check_version(self) -> None:
         """The policy that answered is the one that the run was assigned.
@@ -198,13 +185,13 @@ class Exchange:
         Raises:
             CallFailed: it is another, or does not say.
         """
-        wanted, found = self._served.policy_version, self._call.policy_version
-        if wanted is not None and found != wanted:
-            said = "no policy version" if found is None else f"policy version {found!r}"
+        assigned, answering = self._served.policy_version, self._call.policy_version
+        if assigned is not None and answering != assigned:
+            version = "no policy version" if answering is None else f"policy version {answering!r}"
             raise CallFailed(
                 Fault.MODEL,
                 "version_mismatch",
-                f"the run was assigned policy version {wanted!r}, and the upstream answered with {said}. "
+                f"the run was assigned policy version {assigned!r}, and the upstream answered with {version}. "
                 "Load the assigned weights, or release a Bundle that names those which are loaded.",
             )
 
@@ -213,92 +200,94 @@ class Exchange:
     async def _relay(self, opened: Opened) -> None:
         if "event-stream" not in opened.content_type:
             raw = await opened.body()
-            message, _ = _words(_json(raw))
-            raise _malformed(f"is no event stream{f': {message}' if message else ''}", raw)
-        spoken = self._spoken.reader() if self._translated else self.reader
-        translator = stream_as(self._dialect.api, self._spoken.api, self._body)
+            message, _ = _error_words(_json(raw))
+            raise _malformed(f"is not an event stream{f': {message}' if message else ''}", raw)
+        if self._translated:
+            self._upstream_reader, self._writer = self._spoken.Reader(), self._dialect.Writer(self._body)
+        reader, writer = self._upstream_reader, self._writer
         splitter, done = Splitter(), False
         try:
             async for chunk in opened.chunks():
                 self._call.bulk += len(chunk)
-                done = await self._pass(splitter.feed(chunk), spoken, translator) or done
-            if splitter.rest.strip():
-                done = await self._pass(splitter.feed(b"\n\n"), spoken, translator) or done
-            if not spoken.finished and not (done and spoken.response() is not None):
+                done = await self._pass(splitter.feed(chunk)) or done
+            done = await self._pass(splitter.end()) or done
+            if not reader.finished and not (done and reader.response() is not None):
                 raise CallFailed(
                     Fault.MODEL, "upstream_cut", "the upstream's stream ended before its answer was complete"
                 )
-            if translator is not None:
-                last = self._told(translator.end())
+            if writer is not None:
+                last = self._written(writer.end())
                 last += [DONE] if self._dialect.api == "chat" else []
                 self.complete = True
                 await self._write(last)
         finally:
-            self._note_stream(spoken)
+            self._note_stream()
         if self.stream is not None:
             await self.stream.close()
 
-    async def _pass(self, events: list[bytes], spoken: Reader, translator: StreamTranslator | None) -> bool:
+    async def _pass(self, events: list[bytes]) -> bool:
         """Pass whole events on; True if the last of the stream is among them."""
-        out: list[bytes] = []
+        outgoing: list[bytes] = []
         done = False
         try:
             for event in events:
                 data = data_of(event)
                 if data and data != b"[DONE]":
-                    self._pass_one(event, data, spoken, translator, out)
+                    self._pass_one(event, data, outgoing)
                 else:
                     done = done or bool(data)
-                    out += [event] if translator is None else []
+                    outgoing += [event] if self._writer is None else []
         finally:  # what came before a broken event is the agent's all the same
             # Before it is sent: the agent may be gone when that returns.
-            self.complete = translator is None and spoken.finished
-            await self._write(out)
+            self.complete = self._writer is None and self.reader.finished
+            await self._write(outgoing)
         return done
 
-    def _pass_one(
-        self,
-        event: bytes,
-        data: bytes,
-        spoken: Reader,
-        translator: StreamTranslator | None,
-        out: list[bytes],
-    ) -> None:
-        """Read one event and add to `out` what the agent is told of it."""
+    def _pass_one(self, event: bytes, data: bytes, outgoing: list[bytes]) -> None:
+        """Read one event and add the agent's form of it to `outgoing`."""
         value = _json(data)
         if not isinstance(value, dict):
             raise _malformed("has an event that is not JSON", data)
-        begun = self._call.first is None
+        reader, first_event = self._upstream_reader, self._call.first is None
         self._call.begun()
         try:
-            spoken.read(value)
-            if translator is None:
-                kept = event if self._asked is None else self._asked.stripped(event, value, whole=False)
-                out += [] if kept is None else [kept if kept is event else b"data: " + kept + b"\n\n"]
-            elif spoken.failure is None:
-                out += self._told(translator.feed(value))
+            reader.read(value)
+            if reader.failure is None or self._writer is None:
+                outgoing += self._translated_event(event, value)
         except MISSHAPEN as exception:
             raise _malformed(f"has an event that cannot be read ({exception!r})", data) from exception
-        if spoken.failure is not None:
-            self.told = translator is None
-            message, kind = _words({"error": spoken.failure})
+        if reader.failure is not None:
+            self.error_sent = self._writer is None
+            message, kind = _error_words({"error": reader.failure})
             raise CallFailed(Fault.MODEL, kind or "upstream_error", message or "the upstream failed")
-        self._call.policy_version = spoken.policy_version or self._call.policy_version
-        if begun:
+        self._call.policy_version = reader.policy_version or self._call.policy_version
+        if first_event:
             try:
                 self._check_version()
             except CallFailed:
-                out.clear()  # nothing of another policy's answer is passed on
+                outgoing.clear()  # nothing of another policy's answer is passed on
                 raise
 
-    def _told(self, events: list[Json]) -> list[bytes]:
-        """Events of a translated stream, as they are sent."""
+    def _translated_event(self, event: bytes, value: dict[str, Any]) -> list[bytes]:
+        """An event as the agent gets it: its own bytes, unless it is translated or something is taken out."""
+        if self._writer is not None:
+            assert isinstance(self._upstream_reader, chat.Reader | messages.Reader)
+            pieces = self._upstream_reader.pieces(value)
+            return [line for piece in pieces for line in self._written(self._writer.write(piece))]
+        if self._asked is None:
+            return [event]
+        stripped = self._asked.stripped(event, value, streamed=True)
+        if stripped is None or stripped is event:
+            return [] if stripped is None else [event]
+        return [b"data: " + stripped + b"\n\n"]
+
+    def _written(self, events: list[Json]) -> list[bytes]:
+        """Events of a translated stream as bytes, noted as told to the agent."""
         for event in events:
             self.reader.read(event)
-        if self._dialect.api != "chat":
-            return [named_event(event) for event in events]
-        usage = Asked(self._body).usage
-        return [data_event(event) for event in events if event["choices"] or usage]
+        if self._dialect.api == "chat" and not Asked(self._body).usage:
+            events = [event for event in events if event["choices"]]
+        return [self._dialect.frame(event) for event in events]
 
     async def _write(self, events: list[bytes]) -> None:
         if not events:
@@ -308,30 +297,25 @@ class Exchange:
             self.stream = await self._request.stream(200, headers=headers)
         await self.stream.write(b"".join(events))
 
-    def _note_stream(self, spoken: Reader) -> None:
+    def _note_stream(self) -> None:
         """Put the answer together, whole or cut, for the record."""
         call = self._call
         try:
-            answer = spoken.response()
+            answer = self._upstream_reader.response()
             if self._asked is not None and answer is not None:
-                call.samples = samples(answer)
-                self._asked.take_out(answer, whole=True)
+                call.samples = chat.samples(answer)  # first: the next line takes the ids out
+                self._asked.take_out(answer, streamed=False)
             call.response = self.reader.response() if self._translated else answer
             call.usage = self._dialect.usage(call.response) if isinstance(call.response, dict) else None
         except MISSHAPEN as exception:
             raise _malformed(f"cannot be put together ({exception!r})", b"") from exception
 
 
-def decode(raw: bytes) -> Any:
-    """JSON of an agent or an upstream; what is passed on of it stays as they wrote it."""
-    return read_json(_read, raw)
-
-
 def read_request(raw: bytes) -> dict[str, Any]:
     """The agent's body as JSON.
 
     Raises:
-        CallFailed: it is no JSON object, or is nested too deeply.
+        CallFailed: it is not a JSON object, or is nested too deeply.
     """
     try:
         body = decode(raw)
@@ -349,8 +333,8 @@ def _invalid(why: str) -> CallFailed:
 
 
 def _malformed(why: str, raw: bytes) -> CallFailed:
-    said = raw[:_EXCERPT].decode(errors="replace")
-    return CallFailed(Fault.MODEL, "malformed_answer", f"the upstream's answer {why}. It began: {said}")
+    excerpt = raw[:_EXCERPT].decode(errors="replace")
+    return CallFailed(Fault.MODEL, "malformed_answer", f"the upstream's answer {why}. It began: {excerpt}")
 
 
 def _json(raw: bytes) -> Json:
@@ -360,9 +344,9 @@ def _json(raw: bytes) -> Json:
         return None
 
 
-def _words(found: Json) -> tuple[str | None, str | None]:
-    """Message and kind of an error object, whoever wrote it; (None, None) if it is none."""
-    error = found.get("error") if isinstance(found, dict) else None
+def _error_words(answer: Json) -> tuple[str | None, str | None]:
+    """Message and kind of an error object, whoever wrote it; (None, None) of anything else."""
+    error = answer.get("error") if isinstance(answer, dict) else None
     if isinstance(error, str):
         return error, None
     if not isinstance(error, dict):
@@ -373,7 +357,7 @@ def _words(found: Json) -> tuple[str | None, str | None]:
 
 
 def query_of(request: Request) -> str:
-    """What stands after the path, `?` included; empty where nothing does."""
+    """The query string, `?` included; empty if there is none."""
     query: bytes = request.scope.get("query_string") or b""
     return f"?{query.decode('latin-1')}" if query else ""
 

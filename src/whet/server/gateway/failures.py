@@ -1,4 +1,4 @@
-"""What goes wrong with a call, and in which words the agent hears of it.
+"""The ways in which a call fails, and the words in which the agent hears of them.
 
 A failure is attributed once, where it happens, and carried as `CallFailed` to the one place that
 answers the agent and writes the record.  Nothing here retries: an agent's client does that, and
@@ -41,7 +41,7 @@ class CallFailed(Exception):
 
     @property
     def failure(self) -> Failure:
-        """What is recorded."""
+        """The failure as it is recorded."""
         return Failure(self.fault, self.kind, str(self))
 
 
@@ -50,7 +50,7 @@ class ClientGone(Exception):
 
 
 def fault_of(status: int, *, own_key: bool) -> Fault:
-    """Whose failure an upstream's HTTP error is.
+    """The party at fault for an upstream's HTTP error.
 
     Args:
         own_key: the key was the gateway's, so that a refused one is not the agent's doing.

@@ -21,15 +21,16 @@ from urllib.parse import quote
 import msgspec
 
 from ...errors import InputError, NotFoundError, StoreError, WhetError
+from ...store import Store
 from ...store.group_commit import releases_written
 from ...types import Bundle, Failure, Fault, Span, Version
-from ..asgi import Handler, Refused, Request, Response, Role, Route, answer
+from ..asgi import Handler, Refused, Request, Response, Role, Route, answer, reads, writes
 from .assignment import Assignments, Reassigned
-from .dialects import CHAT, DIALECTS, MESSAGES, RESPONSES, Dialect
+from .dialects import DIALECTS, Dialect
 from .exchange import Exchange, query_of, watched
 from .failures import CLIENT_GONE, CallFailed, ClientGone
 from .identity import Identity, identify, readable
-from .record import ENCODING, Call, Record, Recorder
+from .record import ENCODING, Call, Recorder
 from .serving import Served
 from .traffic import Traffic
 from .upstream import Upstream, Upstreams, choose, forwarded, returned
@@ -37,7 +38,7 @@ from .upstream import Upstream, Upstreams, choose, forwarded, returned
 BODY = 64 * 1024 * 1024
 """Bytes of a request: pictures are sent inside it."""
 WATCH_SECONDS = 1.0
-"""How often the record is asked whether another release is live."""
+"""Interval of looking in the record for another live release."""
 _PREFIXES = (("", None), ("/run/{run}", None), ("/run/{run}/{token}", "token"))
 
 
@@ -49,13 +50,13 @@ class Assign(msgspec.Struct):
 
 
 class Drain(msgspec.Struct):
-    """How long to wait for calls under way."""
+    """The wait for calls under way."""
 
     seconds: Annotated[float, msgspec.Meta(ge=0, le=3_600)] = 60.0
 
 
 class Status(msgspec.Struct):
-    """What the gateway is doing."""
+    """The gateway's state."""
 
     paused: bool
     in_flight: int
@@ -70,7 +71,7 @@ class Status(msgspec.Struct):
     lost: int
     """Calls whose record could not be written."""
     error: str | None
-    """Why the record could not be written, or the live release not be served; None if all is well."""
+    """The reason that the record cannot be written or the live release cannot be served."""
     upstreams: dict[str, list[str]]
     """Name → the APIs that it speaks."""
 
@@ -92,7 +93,7 @@ class Gateway:
 
     def __init__(
         self,
-        store: Record,
+        store: Store,
         upstreams: Mapping[str, Upstream],
         *,
         live: str = "live",
@@ -149,7 +150,7 @@ class Gateway:
                     body_limit=BODY,
                 )
 
-            routes += [route("POST", dialect.path, self._handler(dialect)) for dialect in _DIALECTS]
+            routes += [route("POST", dialect.path, self._handler(dialect)) for dialect in DIALECTS.values()]
             for method, path, api in _UNRECORDED:
                 routes.append(route(method, path, self._pass_on(path, api)))
         return routes
@@ -217,8 +218,10 @@ class Gateway:
             call.status = failed.status
             failed.headers.update(_own_headers(call))
             return _error(dialect, failed)
-        if not exchange.told:
-            await exchange.stream.write(dialect.error_events(failed.kind, str(failed), exchange.reader))
+        if not exchange.error_sent:
+            await exchange.stream.write(
+                dialect.error_events(failed.kind, str(failed), exchange.reader.sequence)
+            )
         await exchange.stream.close()
         return None
 
@@ -236,18 +239,18 @@ class Gateway:
         """A handler for what is not a model's answer: passed on as it is and not recorded."""
 
         async def handle(request: Request) -> Response:
-            asked = "messages" if request.header("anthropic-version") else api
+            caller_api = "messages" if request.header("anthropic-version") else api
             model = request.params.get("model", "")
             if model in (".", ".."):
                 raise NotFoundError(f"no model is called {model!r}")
             # The name is quoted again: one that holds `../` must not become another path of the upstream.
-            wanted = path.replace("{model}", quote(model, safe="")) + query_of(request)
+            target = path.replace("{model}", quote(model, safe="")) + query_of(request)
             try:
                 body = await request.body() if request.method == "POST" else None
                 async with watched(request):
-                    return await self._passed(request, asked, wanted, body)
+                    return await self._passed(request, caller_api, target, body)
             except CallFailed as failed:
-                return _error(MESSAGES if asked == "messages" else CHAT, failed)
+                return _error(DIALECTS["messages" if caller_api == "messages" else "chat"], failed)
             except ClientGone:
                 raise Refused(408, "client_gone", "the client went away") from None
 
@@ -264,22 +267,19 @@ class Gateway:
             credential=request.credential,
             translated=spoken != api,
         )
-        opened = await self._client.open(upstream, request.method, path, headers=headers, body=body)
-        whole = False
-        try:
-            found = await opened.body()
-            whole = True
-        finally:
-            opened.close(whole=whole)
+        async with await self._client.open(
+            upstream, request.method, path, headers=headers, body=body
+        ) as opened:
+            content = await opened.body()
         kind = opened.content_type or "application/json"
-        return Response(opened.status, found, content_type=kind, headers=returned(opened.headers))
+        return Response(opened.status, content, content_type=kind, headers=returned(opened.headers))
 
     # -- Bundles ------------------------------------------------------------------------------
 
     async def _assigned(self, identity: Identity) -> Served:
-        found = self.assignments.known(identity.key)
-        if found is not None:
-            return found
+        served = self.assignments.known(identity.key)
+        if served is not None:
+            return served
         if releases_written() != self._written:
             await self._catch_up()  # this process has released or rolled back: new runs have it at once
         recorded = None
@@ -293,10 +293,10 @@ class Gateway:
             raise CallFailed(Fault.ENVIRONMENT, "bad_bundle", str(error), status=500) from error
 
     def _recorded(self, identity: Identity) -> Bundle | None:
-        """What the record says that this run was served before, or its rollout runs under; None if neither."""
+        """The Bundle that this run was served before or that its rollout runs under; None if neither is recorded."""
         spans = self._store.spans
-        found = spans.trace(identity.trace) if identity.run is None else spans.run(identity.run)
-        calls = [span for span in found if span.encoding == ENCODING]
+        run_spans = spans.trace(identity.trace) if identity.run is None else spans.run(identity.run)
+        calls = [span for span in run_spans if span.encoding == ENCODING]
         if not calls:
             named = None if identity.run is None else self._store.rollouts.bundle(identity.run)
             return None if named is None else self._store.bundle(named)
@@ -331,43 +331,17 @@ class Gateway:
 
     def _admin_routes(self) -> Sequence[Route]:
         base = "/api/gateway"
+        changes = (
+            ("pause", self._pause, "Hold calls that arrive", None),
+            ("resume", self._resume, "Release held calls", None),
+            ("drain", self._drain, "Pause, and wait until no call is under way", Drain),
+            ("swap", self._swap, "Serve the live release to new runs at once", None),
+        )
         return (
-            Route(
-                method="GET",
-                path=base,
-                handler=self._status,
-                role=Role.READ,
-                summary="What the gateway is doing",
-                response=Status,
-            ),
-            Route(
-                method="POST",
-                path=f"{base}/pause",
-                handler=self._pause,
-                summary="Hold calls that arrive",
-                response=Status,
-            ),
-            Route(
-                method="POST",
-                path=f"{base}/resume",
-                handler=self._resume,
-                summary="Let go of held calls",
-                response=Status,
-            ),
-            Route(
-                method="POST",
-                path=f"{base}/drain",
-                handler=self._drain,
-                summary="Pause, and wait until no call is under way",
-                request=Drain,
-                response=Status,
-            ),
-            Route(
-                method="POST",
-                path=f"{base}/swap",
-                handler=self._swap,
-                summary="Serve the live release to new runs at once",
-                response=Status,
+            reads(base, self._status, "The state of the gateway", Status),
+            *(
+                writes(f"{base}/{name}", handler, summary, body, Status, role=Role.ADMIN)
+                for name, handler, summary, body in changes
             ),
             Route(
                 method="PUT",
@@ -380,7 +354,7 @@ class Gateway:
         )
 
     def status(self) -> Status:
-        """What the gateway is doing."""
+        """The gateway's state."""
         recorder, live = self.recorder, self.assignments.live
         return Status(
             paused=self.traffic.paused,
@@ -410,17 +384,17 @@ class Gateway:
     async def _drain(self, request: Request) -> Response:
         raw = await request.body()
         seconds = request.parsed(raw, Drain).seconds if raw else Drain().seconds
-        left = await self.traffic.drain(seconds)
-        return answer(self.status(), 200 if not left else 504)
+        in_flight = await self.traffic.drain(seconds)
+        return answer(self.status(), 200 if not in_flight else 504)
 
     async def _swap(self, request: Request) -> Response:
         await self.reload()
         return answer(self.status())
 
     async def _assign(self, request: Request) -> Response:
-        wanted = await request.json(Assign)
+        assignment = await request.json(Assign)
         run = readable("run", request.params["run"])
-        bundle = Bundle(await asyncio.to_thread(self._versions, wanted.versions))
+        bundle = Bundle(await asyncio.to_thread(self._versions, assignment.versions))
         try:
             served = self.assignments.assign(run, bundle)
         except Reassigned as error:
@@ -431,8 +405,7 @@ class Gateway:
         return [self._store.version(id) for id in ids]
 
 
-_DIALECTS: Sequence[Dialect] = (CHAT, RESPONSES, MESSAGES)
-_RECORDED = {dialect.path for dialect in _DIALECTS}
+_RECORDED = {dialect.path for dialect in DIALECTS.values()}
 _UNRECORDED = (
     ("POST", "/embeddings", "chat"),
     ("POST", "/messages/count_tokens", "messages"),
@@ -443,11 +416,11 @@ _UNRECORDED = (
 
 
 def _own_headers(call: Call) -> dict[str, str]:
-    """What the agent is told of the record: the run that feedback can refer to, and the call."""
-    found = {"x-whet-call": call.id.hex(), "x-whet-trace": call.identity.trace.hex()}
+    """Headers by which the agent can name the record: the run that feedback refers to, and the call."""
+    headers = {"x-whet-call": call.id.hex(), "x-whet-trace": call.identity.trace.hex()}
     if call.identity.run is not None:
-        found["x-whet-run"] = call.identity.run
-    return found
+        headers["x-whet-run"] = call.identity.run
+    return headers
 
 
 def _error(dialect: Dialect, failed: CallFailed) -> Response:

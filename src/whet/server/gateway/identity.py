@@ -1,4 +1,4 @@
-"""Whose call it is: the run, the trace, the session and the person, as the request says them.
+"""The identity of a call: the run, the trace, the session and the person, as the request says them.
 
 A call belongs to the run that its `x-whet-run` header or else its path (`/run/ID/v1/...`) names,
 and to the span that its `traceparent` names.  The path is one for a whole program, the header is of
@@ -28,7 +28,7 @@ AGENT = "gen_ai.agent.name"
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Where a call belongs."""
+    """The run, trace and people that a call belongs to."""
 
     run: str | None
     """As given; None where a traceparent alone says where the call belongs."""
@@ -45,7 +45,7 @@ class Identity:
 
     @property
     def key(self) -> str:
-        """What an assignment sticks to."""
+        """The key of the run's assignment."""
         return self.run or self.trace.hex()
 
 
@@ -56,17 +56,17 @@ def identify(request: Request) -> Identity:
         InputError: an id is empty, too long or has control characters.
     """
     run, session, subject, agent = (
-        None if given is None else readable(what, given)
-        for what, given in (
+        None if id is None else readable(kind, id)
+        for kind, id in (
             ("run", request.header("x-whet-run") or request.params.get("run")),
             ("session", request.header("x-whet-session")),
             ("subject", request.header("x-whet-subject")),
             ("agent", request.header("x-whet-agent") or _agent_in(request.header("baggage"))),
         )
     )
-    found = _TRACEPARENT.fullmatch((request.header("traceparent") or "").strip().lower())
-    if found is not None:
-        trace, parent = bytes.fromhex(found[1]), bytes.fromhex(found[2])
+    traceparent = _TRACEPARENT.fullmatch((request.header("traceparent") or "").strip().lower())
+    if traceparent is not None:
+        trace, parent = bytes.fromhex(traceparent[1]), bytes.fromhex(traceparent[2])
         if trace != _NONE[0] and parent != _NONE[1]:
             return Identity(run, trace, parent, session, subject, agent)
     fresh = run is None
@@ -94,15 +94,15 @@ def new_span_id() -> bytes:
     return os.urandom(8)
 
 
-def readable(what: str, given: str) -> str:
+def readable(kind: str, id: str) -> str:
     """An id as it was given.
 
     Raises:
         InputError: it is empty, too long or has control characters.
     """
-    if not given.strip() or len(given) > LONGEST or not given.isprintable():
+    if not id.strip() or len(id) > LONGEST or not id.isprintable():
         raise InputError(
-            f"the {what} id is {given[:40]!r}: it must be 1 to {LONGEST} printable characters. "
-            f"Send another in x-whet-{what}."
+            f"the {kind} id is {id[:40]!r}: it must be 1 to {LONGEST} printable characters. "
+            f"Send another in x-whet-{kind}."
         )
-    return given
+    return id

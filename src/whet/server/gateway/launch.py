@@ -18,11 +18,9 @@ from urllib.parse import quote
 
 from ...errors import InputError
 from .identity import LONGEST
-from .upstream import Upstream
+from .upstream import KEY, Upstream
 
 OPENAI, ANTHROPIC = "https://api.openai.com/v1", "https://api.anthropic.com/v1"
-KEY = "WHET_UPSTREAM_KEY"
-"""Variable that holds the upstream's key, if the program has none of its own."""
 _FORWARDED = ("SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2")
 
 
@@ -100,11 +98,13 @@ def child_environment(
     }
     if store is not None:
         changed["WHET_STORE"] = store
-    kept = {name: text for name, text in environ.items() if name != KEY and not name.startswith(_SIGNALS)}
+    inherited = {
+        name: text for name, text in environ.items() if name != KEY and not name.startswith(_SIGNALS)
+    }
     if own_key:
         for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY"):
-            kept.setdefault(name, "none-needed")
-    return {**kept, **changed}
+            inherited.setdefault(name, "none-needed")
+    return {**inherited, **changed}
 
 
 _SIGNALS = ("OTEL_EXPORTER_OTLP_TRACES_", "OTEL_EXPORTER_OTLP_LOGS_")
@@ -151,15 +151,15 @@ def _ended(child: subprocess.Popen[bytes]) -> int:
     One that comes just before a call that blocks is heeded after it.  So this waits for a byte, which the
     interpreter sends for each signal, and a thread for the program's end.
     """
-    awaited, told = socket.socketpair()
-    with awaited, told:
-        told.setblocking(False)
-        before = signal.set_wakeup_fd(told.fileno(), warn_on_full_buffer=False)
+    awaited, waker = socket.socketpair()
+    with awaited, waker:
+        waker.setblocking(False)
+        before = signal.set_wakeup_fd(waker.fileno(), warn_on_full_buffer=False)
 
         def wait() -> None:
             child.wait()
             with contextlib.suppress(OSError):  # it is full, and wakes who waits, or nobody waits any more
-                told.send(b"\0")
+                waker.send(b"\0")
 
         thread = threading.Thread(target=wait, name="whet-run", daemon=True)
         thread.start()
@@ -174,7 +174,7 @@ def _ended(child: subprocess.Popen[bytes]) -> int:
 
 
 def _in_foreground() -> bool:
-    """Whether the terminal's Ctrl-C was sent to the program too."""
+    """True if the terminal's Ctrl-C reaches the program too."""
     try:
         terminal = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY | os.O_CLOEXEC)
     except OSError:

@@ -11,16 +11,16 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
 from ...errors import StoreError, WhetError
 from ...escapes import whole
-from ...types import Bundle, Failure, Json, Span, Version
+from ...store.spans import Spans
+from ...types import Failure, Json, Span
 from .identity import Identity, new_span_id
 
 ENCODING = "call+json"
@@ -34,45 +34,9 @@ _encode = msgspec.json.Encoder().encode
 _NULL = msgspec.Raw(b"null")
 
 
-class Spans(Protocol):
-    """Where records go: `store.spans`."""
-
-    def put(self, spans: Sequence[Span]) -> Future[None]: ...
-
-    def run(self, run: str) -> list[Span]: ...
-
-    def trace(self, trace: bytes) -> list[Span]: ...
-
-
-class Rollouts(Protocol):
-    """What the queue handed out: `store.rollouts`."""
-
-    def bundle(self, run: str) -> str | None: ...
-
-
-class Record(Protocol):
-    """What the gateway needs of a Store."""
-
-    @property
-    def rollouts(self) -> Rollouts: ...
-
-    def bundle(self, id: str) -> Bundle: ...
-
-    @property
-    def spans(self) -> Spans: ...
-
-    def live(self, name: str = "live") -> Bundle | None: ...
-
-    def version(self, id: str) -> Version: ...
-
-    def versions(
-        self, resource: str | None = None, *, ids: Sequence[str] | None = None
-    ) -> Iterator[Version]: ...
-
-
 @dataclass(slots=True)
 class Call:
-    """What is known of one call; filled in as it goes on."""
+    """One call; filled in as it goes on."""
 
     api: str
     identity: Identity
@@ -84,7 +48,7 @@ class Call:
     request: bytes | None = None
     """As it was answered: the agent's own bytes, or what the Bundle made of them, in its dialect."""
     original: bytes | None = None
-    """What the agent sent, where the Bundle changed it."""
+    """The agent's own bytes, where the Bundle changed them."""
     response: bytes | Json = None
     status: int = 0
     failure: Failure | None = None
@@ -175,7 +139,7 @@ class Recorder:
         self.recorded = 0
         self.lost = 0
         self.error: str | None = None
-        """Why the last attempt to write failed; None once one has succeeded."""
+        """The reason that the last attempt to write failed; None once one has succeeded."""
         self._thread = threading.Thread(target=self._run, name="whet-gateway-recorder", daemon=True)
         self._thread.start()
 
@@ -193,7 +157,7 @@ class Recorder:
                 return
             self._waiting.append(call)
             self._size += call.size
-            if len(self._waiting) == 1:
+            if len(self._waiting) == 1:  # the thread waits for the first one only; a wake-up for each costs
                 self._changed.notify_all()
 
     def close(self) -> None:
@@ -224,10 +188,10 @@ class Recorder:
         if self._deadline is None:
             time.sleep(GATHER)  # what comes meanwhile shares the commit
         with self._changed:
-            taken = list(self._waiting)
+            batch = list(self._waiting)
             self._waiting.clear()
-            self._writing = len(taken)
-            return taken
+            self._writing = len(batch)
+            return batch
 
     def _run(self) -> None:
         while calls := self._take():

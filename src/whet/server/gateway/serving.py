@@ -1,4 +1,4 @@
-"""What a Bundle says about model calls, and how a request is made to say it.
+"""A Bundle's model, parameters, prompt and route, and their application to a request.
 
 Four resources of a Bundle speak to the gateway; one that is absent changes nothing:
 
@@ -47,7 +47,7 @@ DECODING = frozenset(
         "parallel_tool_calls",
     }
 )
-"""What `gateway.parameters` may set: how an answer is sampled, never what is asked."""
+"""The fields that `gateway.parameters` may set: how an answer is sampled, never the question."""
 _WORDS: Mapping[str, Mapping[str, str]] = {
     "responses": {
         "temperature": "temperature",
@@ -86,13 +86,14 @@ class Served:
 
     @property
     def changes(self) -> bool:
-        """Whether a request is altered at all."""
+        """True if requests are altered at all."""
         return bool(self.model or self.parameters or self.prompt is not None or self.rewrites)
 
     def upstream(self, key: str) -> str | None:
         """The upstream of the run with this key: the same one each time; None where any will do."""
         if not self.shares:
             return None
+        # Not hash(), which differs between processes: a run must stay where it is after a restart.
         point = int.from_bytes(hashlib.sha256(key.encode()).digest()[:8]) / 2**64
         total = sum(self.shares.values())
         for name, share in self.shares.items():
@@ -164,8 +165,8 @@ def _chat_prompt(body: dict[str, Any], change: Any) -> None:
 
 
 def _responses_prompt(body: dict[str, Any], change: Any) -> None:
-    given = body.get("input")
-    items = given if isinstance(given, list) else []
+    conversation = body.get("input")
+    items = conversation if isinstance(conversation, list) else []
     first = items[0] if items and isinstance(items[0], dict) else {}
     if body.get("instructions") is None and first.get("role") in ("system", "developer"):
         old = _text(first.get("content"))
@@ -179,8 +180,8 @@ def _responses_prompt(body: dict[str, Any], change: Any) -> None:
 
 
 def _messages_prompt(body: dict[str, Any], change: Any) -> None:
-    given = body.get("system")
-    old = None if given is None else _text(given)
+    system = body.get("system")
+    old = None if system is None else _text(system)
     new = change(old)
     if new is not None and new != old:  # an unchanged one keeps its blocks and their cache marks
         body["system"] = new
@@ -190,7 +191,7 @@ _PROMPTS = {"chat": _chat_prompt, "responses": _responses_prompt, "messages": _m
 
 
 def served(bundle: Bundle, upstreams: Mapping[str, object]) -> Served:
-    """What a Bundle says about model calls.
+    """A Bundle, compiled for the gateway.
 
     Args:
         upstreams: the names that its route may use.
@@ -198,12 +199,12 @@ def served(bundle: Bundle, upstreams: Mapping[str, object]) -> Served:
     Raises:
         InputError: one of the gateway's resources is not as the module's text describes it.
     """
-    found = {name: bundle[name] for name in GATEWAY if name in bundle}
-    content = {name: version.content for name, version in found.items()}
+    versions = {name: bundle[name] for name in GATEWAY if name in bundle}
+    content = {name: version.content for name, version in versions.items()}
     model, policy = _model(content.get(MODEL))
     prompt, mode, rewrites = _system_prompt(content.get(SYSTEM_PROMPT))
     return Served(
-        versions={name: version.id for name, version in found.items()},
+        versions={name: version.id for name, version in versions.items()},
         model=model,
         policy_version=policy,
         parameters=_parameters(content.get(PARAMETERS)),

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 from ...errors import InputError, MissingExtra
+from ...models.endpoint import check_address
 from ...types import Fault
 from .failures import CallFailed
 
@@ -21,6 +22,8 @@ try:
 except ImportError as exception:
     raise MissingExtra("aiohttp", "server") from exception
 
+KEY = "WHET_UPSTREAM_KEY"
+"""Environment variable with the upstream's key, if the program has none of its own."""
 APIS = ("chat", "responses", "messages")
 TRANSLATED = ("chat", "messages")
 """APIs that a call in another can be translated to, in the order of preference."""
@@ -68,7 +71,7 @@ class Upstream:
     """An endpoint that speaks one or more of the model APIs.
 
     Raises:
-        InputError: the url is no plain http(s) address, or it speaks an API that nobody knows.
+        InputError: the url is not a plain http(s) address, or it speaks an unknown API.
     """
 
     url: str
@@ -89,15 +92,9 @@ class Upstream:
     """Between two pieces of an answer."""
 
     def __post_init__(self) -> None:
-        parts = urlsplit(self.url)
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
-            raise InputError(f"the upstream is {self.url!r}; it must look like http://host:port/v1.")
-        if parts.username or parts.password:
-            raise InputError("the upstream's url carries a password; give the key in the environment.")
-        if self.key is not None and not (self.key.isascii() and self.key.isprintable() and self.key.strip()):
-            raise InputError("the upstream's key is empty or has a character that no key has.")
+        check_address(self.url, self.key, ("the upstream's url", KEY))
         object.__setattr__(self, "url", self.url.rstrip("/"))
-        speaks = frozenset(self.speaks) or _SPOKEN.get(parts.hostname, frozenset({"chat"}))
+        speaks = frozenset(self.speaks) or _SPOKEN.get(urlsplit(self.url).hostname or "", frozenset({"chat"}))
         if not speaks <= set(APIS):
             raise InputError(f"an upstream speaks {sorted(speaks)}; it can be {', '.join(APIS)}.")
         object.__setattr__(self, "speaks", speaks)
@@ -126,12 +123,12 @@ def choose(upstreams: Mapping[str, Upstream], api: str, name: str | None) -> tup
         for candidate, upstream in candidates.items():
             if spoken in upstream.speaks:
                 return candidate, spoken
-    known = {given: sorted(upstream.speaks) for given, upstream in upstreams.items()}
+    apis = {label: sorted(upstream.speaks) for label, upstream in upstreams.items()}
     raise CallFailed(
         Fault.ENVIRONMENT,
         "no_upstream",
         f"no upstream speaks the {api} API, chat or Messages"
-        f"{f' ({name} was assigned)' if name else ''}; there are {known}.",
+        f"{f' ({name} was assigned)' if name else ''}; there are {apis}.",
         status=501,
     )
 
@@ -151,26 +148,26 @@ def forwarded(
         credential: the header that held our own token, which stays here.
         translated: the agent speaks another API than that, and sends its key as that one has it.
     """
-    kept = {
+    outgoing = {
         name: text
         for name, text in headers
         if name not in _DROPPED and not name.startswith("x-whet-") and name != credential
     }
     if upstream.key is not None:
-        kept.pop("x-api-key", None)
-        kept["authorization"] = f"Bearer {upstream.key}"
+        outgoing.pop("x-api-key", None)
+        outgoing["authorization"] = f"Bearer {upstream.key}"
         if api == "messages":
-            kept["x-api-key"] = kept.pop("authorization").removeprefix("Bearer ")
-    elif api == "messages" and translated and "authorization" in kept:
-        kept["x-api-key"] = kept.pop("authorization").removeprefix("Bearer ")
-    elif api != "messages" and "x-api-key" in kept:
-        kept.setdefault("authorization", f"Bearer {kept.pop('x-api-key')}")
-        kept.pop("x-api-key", None)
+            outgoing["x-api-key"] = outgoing.pop("authorization").removeprefix("Bearer ")
+    elif api == "messages" and translated and "authorization" in outgoing:
+        outgoing["x-api-key"] = outgoing.pop("authorization").removeprefix("Bearer ")
+    elif api != "messages" and "x-api-key" in outgoing:
+        outgoing.setdefault("authorization", f"Bearer {outgoing.pop('x-api-key')}")
+        outgoing.pop("x-api-key", None)
     if api == "messages":
-        kept.setdefault("anthropic-version", _ANTHROPIC_VERSION)
-    kept["content-type"] = "application/json"
-    kept["accept-encoding"] = "identity"
-    return kept
+        outgoing.setdefault("anthropic-version", _ANTHROPIC_VERSION)
+    outgoing["content-type"] = "application/json"
+    outgoing["accept-encoding"] = "identity"
+    return outgoing
 
 
 def returned(headers: Mapping[str, str]) -> dict[str, str]:
@@ -190,6 +187,17 @@ class Opened:
         self.status = response.status
         self.headers: Mapping[str, str] = response.headers
         self._response, self._upstream = response, upstream
+        self._ended = False
+
+    async def __aenter__(self) -> Opened:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        # A connection whose answer was not read to its end is closed, which cancels it at the upstream.
+        if self._ended:
+            self._response.release()
+        else:
+            self._response.close()
 
     @property
     def content_type(self) -> str:
@@ -219,6 +227,7 @@ class Opened:
                     Fault.MODEL, "upstream_cut", f"the upstream's answer was cut ({type(exception).__name__})"
                 ) from exception
             if not chunk:
+                self._ended = True
                 return
             size += len(chunk)
             if size > LARGEST:
@@ -230,13 +239,6 @@ class Opened:
     async def body(self) -> bytes:
         """The whole body; raises as `chunks` does."""
         return b"".join([chunk async for chunk in self.chunks()])
-
-    def close(self, *, whole: bool) -> None:
-        """Give the connection back; one whose answer was not read to its end is closed, which cancels it."""
-        if whole:
-            self._response.release()
-        else:
-            self._response.close()
 
 
 class Upstreams:
@@ -259,10 +261,10 @@ class Upstreams:
     async def open(
         self, upstream: Upstream, method: str, path: str, *, headers: Mapping[str, str], body: bytes | None
     ) -> Opened:
-        """Send a request and wait for the head of its answer.
+        """Send a request and wait for the head of its answer; leave the answer's `async with` when it is read.
 
         Raises:
-            CallFailed: there is none.
+            CallFailed: it does not come.
         """
         if upstream.url not in self._proxies:
             self._proxies[upstream.url] = upstream.proxy()
@@ -279,12 +281,12 @@ class Upstreams:
                     timeout=aiohttp.ClientTimeout(total=None, sock_connect=upstream.connect_seconds),
                 )
         except (aiohttp.ConnectionTimeoutError, aiohttp.ClientConnectorError) as exception:
-            what = f"{where} cannot be reached ({type(exception).__name__})"
-            raise CallFailed(Fault.MODEL, "upstream_unreachable", what) from exception
+            problem = f"{where} cannot be reached ({type(exception).__name__})"
+            raise CallFailed(Fault.MODEL, "upstream_unreachable", problem) from exception
         except TimeoutError:
-            what = f"{where} did not answer within {upstream.first_seconds:g} seconds"
-            raise CallFailed(Fault.MODEL, "upstream_timeout", what, status=504) from None
+            problem = f"{where} did not answer within {upstream.first_seconds:g} seconds"
+            raise CallFailed(Fault.MODEL, "upstream_timeout", problem, status=504) from None
         except (aiohttp.ClientError, OSError, ValueError) as exception:
-            what = f"{where} gave no answer ({type(exception).__name__})"
-            raise CallFailed(Fault.MODEL, "upstream_failed", what) from exception
+            problem = f"{where} gave no answer ({type(exception).__name__})"
+            raise CallFailed(Fault.MODEL, "upstream_failed", problem) from exception
         return Opened(response, upstream)

@@ -1,4 +1,4 @@
-"""What came, as the chat and completions APIs write it, with vLLM's token fields where asked for.
+"""Generations as the chat and completions APIs write them, with vLLM's token fields where asked for.
 
 Every answer carries `policy_version` in the body and in the header `x-whet-policy-version`.
 Where budget forcing put tokens in, `token_mask` says which of the others the policy chose.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 
+from ...models.wire import chat
 from ...training.serving.host import Served, Ticket
 from ...training.serving.sampling import Generation
 from ...training.serving.text import Text, Writer
@@ -34,25 +35,26 @@ class Words:
     def push(self, token: int) -> bool:
         """Add a token; True once a stop text is there."""
         before = len(self.text)
-        found = self.text + self._writer.push(token)
+        text = self.text + self._writer.push(token)
         for stop in self._stops:
-            place = found.find(stop, max(0, before - len(stop) + 1))
-            if place >= 0:
-                self.text, self.stop = found[:place], stop
+            # A stop text may have begun in earlier tokens; searching all of the text would be quadratic.
+            offset = text.find(stop, max(0, before - len(stop) + 1))
+            if offset >= 0:
+                self.text, self.stop = text[:offset], stop
                 return True
-        self.text = found
+        self.text = text
         return False
 
     def shown(self, *, done: bool) -> str:
-        """What a stream may show by now."""
+        """The text that a stream may show by now."""
         text = self.text
         if not done and self._hold and self.stop is None:
             text = text[: max(0, len(text) - self._hold)]
         if not self._call:
             return text
-        place = text.find(self._call)
-        if place >= 0:
-            return text[:place]
+        offset = text.find(self._call)
+        if offset >= 0:
+            return text[:offset]
         if not done:  # a marker may have begun
             for length in range(min(len(self._call), len(text)), 0, -1):
                 if self._call.startswith(text[-length:]):
@@ -61,105 +63,100 @@ class Words:
 
 
 class Choice:
-    """One choice of an answer: the ticket, its words, and what a stream has shown of it."""
+    """One choice of an answer: the ticket, its words, and the part that a stream has shown."""
 
-    def __init__(self, index: int, ticket: Ticket, words: Words, asked: Asked) -> None:
-        self.index, self.ticket, self.words, self._asked = index, ticket, words, asked
+    def __init__(self, index: int, ticket: Ticket, words: Words, query: Asked) -> None:
+        self.index, self.ticket, self.words, self._query = index, ticket, words, query
         self._text = ticket.served.text
         self._shown = 0
         self._tokens = 0
 
     @property
     def generation(self) -> Generation:
-        """What was generated."""
+        """The tokens so far."""
         return self.ticket.generation
 
     def settle(self) -> tuple[str, list[Json], str]:
         """Content, tool calls and finish reason of the whole answer, remembered for the next turn."""
-        generation, asked = self.generation, self._asked
-        content, calls = self._text.read(self.words.text, asked.tools)
-        made: list[Json] = [
-            {
-                "id": f"call_{new_id()}",
-                "type": "function",
-                "function": {"name": call["name"], "arguments": call["arguments"]},
-            }
-            for call in calls
+        generation, query = self.generation, self._query
+        content, calls = self._text.read(self.words.text, query.tools)
+        tool_calls: list[Json] = [
+            chat.tool_call(f"call_{new_id()}", call["name"], call["arguments"]) for call in calls
         ]
-        if asked.prompt is not None and self.words.stop is None:
-            self._text.remember(asked.prompt, generation.output, content, made)
-        return content, made, "tool_calls" if made else (generation.finish or "stop")
+        if query.prompt is not None and self.words.stop is None:
+            self._text.remember(query.prompt, generation.output, content, tool_calls)
+        return content, tool_calls, "tool_calls" if tool_calls else (generation.finish or "stop")
 
     def whole(self) -> dict[str, Json]:
         """The choice of a plain answer."""
         content, calls, finish = self.settle()
-        found: dict[str, Json] = {
+        choice: dict[str, Json] = {
             "index": self.index,
             "finish_reason": finish,
             "stop_reason": self.words.stop,
         }
-        if self._asked.chat:
+        if self._query.chat:
             message: dict[str, Json] = {"role": "assistant", "content": content}
             if calls:
                 message |= {"content": content or None, "tool_calls": calls}
-            found["message"] = message
+            choice["message"] = message
         else:
-            found["text"] = content
-        found["logprobs"] = None
-        return found | self._fields(0, len(self.generation.output))
+            choice["text"] = content
+        choice["logprobs"] = None
+        return choice | self._fields(0, len(self.generation.output))
 
     def opening(self) -> dict[str, Json]:
         """The first event of a chat's stream."""
         return {"index": self.index, "delta": {"role": "assistant", "content": ""}, "finish_reason": None}
 
     def piece(self) -> dict[str, Json] | None:
-        """What is new since the last event, None if nothing is to be shown yet."""
+        """The event for the text since the last one, None if nothing is to be shown yet."""
         text, tokens = self.words.shown(done=False), len(self.generation.output)
         new, first = text[self._shown :], self._tokens
         if not new:
             return None
         self._shown, self._tokens = len(text), tokens
-        said: dict[str, Json] = {"delta": {"content": new}} if self._asked.chat else {"text": new}
-        return {"index": self.index, **said, "finish_reason": None, **self._fields(first, tokens)}
+        addition: dict[str, Json] = {"delta": {"content": new}} if self._query.chat else {"text": new}
+        return {"index": self.index, **addition, "finish_reason": None, **self._fields(first, tokens)}
 
     def ending(self) -> list[dict[str, Json]]:
         """The last events: what was held back, the calls, and why it stopped."""
         content, calls, finish = self.settle()
         first, tokens = self._tokens, len(self.generation.output)
         rest = (content if calls else self.words.text)[self._shown :]
-        if not self._asked.chat:
+        if not self._query.chat:
             last: dict[str, Json] = {"index": self.index, "text": rest, "finish_reason": finish}
             return [last | {"stop_reason": self.words.stop} | self._fields(first, tokens)]
         events: list[dict[str, Json]] = []
         delta: dict[str, Json] = {"content": rest} if rest else {}
         if calls:
-            delta["tool_calls"] = [{"index": place, **call} for place, call in enumerate(calls)]
+            delta["tool_calls"] = [{"index": index, **call} for index, call in enumerate(calls)]
         if delta or tokens > first:
-            said = {"index": self.index, "delta": delta, "finish_reason": None}
-            events.append(said | self._fields(first, tokens))
+            chunk = {"index": self.index, "delta": delta, "finish_reason": None}
+            events.append(chunk | self._fields(first, tokens))
         end = {"index": self.index, "delta": {}, "finish_reason": finish, "stop_reason": self.words.stop}
         return [*events, end]
 
     def _fields(self, first: int, last: int) -> dict[str, Json]:
         """The token fields that were asked for, of the tokens from `first` to `last`."""
-        asked, generation = self._asked, self.generation
-        found: dict[str, Json] = {}
-        if asked.token_ids:
-            found["token_ids"] = generation.output[first:last]
-            if not asked.chat and first == 0:
-                found["prompt_token_ids"] = list(generation.prompt)
+        query, generation = self._query, self.generation
+        fields: dict[str, Json] = {}
+        if query.request.return_token_ids:
+            fields["token_ids"] = generation.output[first:last]
+            if not query.chat and first == 0:
+                fields["prompt_token_ids"] = list(generation.prompt)
             if generation.sampling.forcing is not None:
-                found["token_mask"] = generation.mask[first:last]
-        if asked.logprobs:
-            entries = [self._logprob(place) for place in range(first, last)]
-            found["logprobs"] = {"content": entries} if asked.chat else _legacy(entries)
-        return found
+                fields["token_mask"] = generation.mask[first:last]
+        if query.logprobs:
+            entries = [self._logprob(offset) for offset in range(first, last)]
+            fields["logprobs"] = {"content": entries} if query.chat else _legacy(entries)
+        return fields
 
-    def _logprob(self, place: int) -> dict[str, Json]:
+    def _logprob(self, offset: int) -> dict[str, Json]:
         generation = self.generation
-        top = generation.top[place] if generation.sampling.top_logprobs else []
+        top = generation.top[offset] if generation.sampling.top_logprobs else []
         return {
-            **self._entry(generation.output[place], generation.logprobs[place]),
+            **self._entry(generation.output[offset], generation.logprobs[offset]),
             "top_logprobs": [self._entry(id, logprob) for id, logprob in top],
         }
 
@@ -170,7 +167,10 @@ class Choice:
 
 def _legacy(entries: Sequence[Mapping[str, Json]]) -> Json:
     """Log-probabilities as the completions API writes them."""
-    top = [{one["token"]: one["logprob"] for one in entry["top_logprobs"]} for entry in entries]
+    top = [
+        {alternative["token"]: alternative["logprob"] for alternative in entry["top_logprobs"]}
+        for entry in entries
+    ]
     return {
         "tokens": [entry["token"] for entry in entries],
         "token_logprobs": [entry["logprob"] for entry in entries],
@@ -179,22 +179,21 @@ def _legacy(entries: Sequence[Mapping[str, Json]]) -> Json:
     }
 
 
-def head(asked: Asked, served: Served, *, chunk: bool) -> dict[str, Json]:
-    """What every answer or event of one request begins with."""
-    kind = ("chat.completion.chunk" if chunk else "chat.completion") if asked.chat else "text_completion"
-    prefix = "chatcmpl" if asked.chat else "cmpl"
+def head(query: Asked, served: Served, *, chunk: bool) -> dict[str, Json]:
+    """The fields that every answer or event of one request begins with."""
+    kind = ("chat.completion.chunk" if chunk else "chat.completion") if query.chat else "text_completion"
+    prefix = "chatcmpl" if query.chat else "cmpl"
     return {
         "id": f"{prefix}-{new_id()}",
         "object": kind,
         "created": int(time.time()),
-        "model": asked.model,
+        "model": query.request.model,
         "system_fingerprint": served.version or served.policy_version,
         "policy_version": served.policy_version,
     }
 
 
 def used(choices: Sequence[Choice]) -> dict[str, Json]:
-    """What a request has used."""
-    read = len(choices[0].generation.prompt)
-    written = sum(len(choice.generation.output) for choice in choices)
-    return {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written}
+    """The tokens that a request has used."""
+    output = sum(len(choice.generation.output) for choice in choices)
+    return chat.usage_of({"input": len(choices[0].generation.prompt), "output": output})

@@ -8,17 +8,16 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
-import msgspec
-
 from ...errors import InputError, ModelError
+from ...models.wire import chat
+from ...models.wire.sse import DONE
 from ...training.serving.host import Host, Served
 from ...types import Json
-from ..asgi import Refused, Request, Response, Role, Route, Stream, answer
+from ..asgi import Refused, Request, Response, Role, Route, answer, reads, writes
 from .answers import Choice, Words, head, used
 from .requests import Asked, ChatRequest, CompletionRequest, read_chat, read_completion
 from .weights import LoRA, Reload, Unload, Weights
 
-_encode = msgspec.json.Encoder().encode
 _TAG = "x-whet-policy-version"
 Reads = Callable[[dict[str, Any], Any, int], Asked]
 
@@ -27,7 +26,7 @@ class PolicyPart:
     """Answers for the policies of a host.
 
     Args:
-        weights: how versions come in by request; None takes none.
+        weights: takes up the versions that a request names; None refuses such requests.
     """
 
     def __init__(self, host: Host, weights: Weights | None = None) -> None:
@@ -35,60 +34,31 @@ class PolicyPart:
 
     @property
     def routes(self) -> Sequence[Route]:
-        asks: dict[str, Any] = {"role": Role.WRITE, "response": dict[str, Any]}
+        answer_type = dict[str, Any]
+        status = "Versions that are served, old ones that still finish included, and what they do"
         own = [
-            Route(
-                method="POST",
-                path="/v1/chat/completions",
-                handler=self._chat,
-                summary="Answer a chat",
-                request=ChatRequest,
-                **asks,
+            writes("/v1/chat/completions", self._chat, "Answer a chat", ChatRequest, answer_type),
+            writes(
+                "/v1/completions",
+                self._complete,
+                "Continue a text or token ids",
+                CompletionRequest,
+                answer_type,
             ),
-            Route(
-                method="POST",
-                path="/v1/completions",
-                handler=self._complete,
-                summary="Go on from a text or token ids",
-                request=CompletionRequest,
-                **asks,
-            ),
-            Route(
-                method="GET",
-                path="/v1/models",
-                handler=self._models,
-                role=Role.READ,
-                summary="What can be asked for",
-                response=dict[str, Any],
-            ),
-            Route(
-                method="GET",
-                path="/v1/policy",
-                handler=self._status,
-                role=Role.READ,
-                summary="Versions that are served, old ones that still finish included, and what they do",
-                response=dict[str, Any],
-            ),
+            reads("/v1/models", self._models, "The models that can be asked", answer_type),
+            reads("/v1/policy", self._status, status, answer_type),
         ]
         if self.weights is None:
             return own
-        changes = {
-            "/v1/load_lora_adapter": (self._load_adapter, LoRA, "Serve LoRA factors under a name"),
-            "/v1/unload_lora_adapter": (self._unload_adapter, Unload, "Serve a name no longer"),
-            "/collective_rpc": (self._reload, Reload, "Take up other weights: reload_weights alone"),
-            "/reset_prefix_cache": (self._nothing, None, "Does nothing: no cache outlives its weights"),
-        }
+        changes = (
+            ("/v1/load_lora_adapter", self._load_adapter, "Serve LoRA factors under a name", LoRA),
+            ("/v1/unload_lora_adapter", self._unload_adapter, "Stop serving a name", Unload),
+            ("/collective_rpc", self._reload, "Load other weights: reload_weights alone", Reload),
+            ("/reset_prefix_cache", self._nothing, "Does nothing: no cache outlives its weights", None),
+        )
         return own + [
-            Route(
-                method="POST",
-                path=path,
-                handler=handler,
-                role=Role.ADMIN,
-                summary=about,
-                request=kind,
-                response=dict[str, Any],
-            )
-            for path, (handler, kind, about) in changes.items()
+            writes(path, handler, summary, body, answer_type, role=Role.ADMIN)
+            for path, handler, summary, body in changes
         ]
 
     def lifespan(self) -> AbstractAsyncContextManager[None]:
@@ -102,20 +72,21 @@ class PolicyPart:
     async def _complete(self, request: Request) -> Response | None:
         return await self._answer(request, read_completion)
 
-    async def _answer(self, request: Request, reads: Reads) -> Response | None:
+    async def _answer(self, request: Request, read: Reads) -> Response | None:
         body = await request.json(dict[str, Any])
         name = body.get("model")
         if not isinstance(name, str):
             raise InputError(f"model must name what is served here: {', '.join(self.host.names)}")
         served = self.host.served(name)
-        asked = reads(body, served.text, served.max_length)
-        choices = self._begin(asked, served)
+        query = read(body, served.text, served.max_length)
+        choices = self._begin(query, served)
         try:
+            # Watched from the start: an answer that nobody waits for must free its place in the batch.
             gone = asyncio.ensure_future(request.disconnected())
             work = asyncio.ensure_future(
-                self._stream(request, asked, served, choices)
-                if asked.stream
-                else self._whole(asked, served, choices)
+                self._stream(request, query, served, choices)
+                if query.request.stream
+                else self._whole(query, served, choices)
             )
             try:
                 await asyncio.wait({gone, work}, return_when=asyncio.FIRST_COMPLETED)
@@ -129,50 +100,52 @@ class PolicyPart:
             for choice in choices:
                 choice.ticket.cancel()
 
-    def _begin(self, asked: Asked, served: Served) -> list[Choice]:
+    def _begin(self, query: Asked, served: Served) -> list[Choice]:
         choices: list[Choice] = []
         try:
-            for index, sampling in enumerate(asked.samplings):
-                words = Words(served.text, asked.stops, bool(asked.tools))
+            for index, sampling in enumerate(query.samplings):
+                words = Words(served.text, query.stops, bool(query.tools))
                 ticket = self.host.ask(
-                    asked.model, asked.ids, sampling, form=asked.form, stopped=words.push, on=served
+                    query.request.model, query.ids, sampling, form=query.form, stopped=words.push, on=served
                 )
-                choices.append(Choice(index, ticket, words, asked))
+                choices.append(Choice(index, ticket, words, query))
         except ModelError as error:
             for choice in choices:
                 choice.ticket.cancel()
             raise Refused(503, "overloaded", str(error), headers={"retry-after": "1"}) from error
         return choices
 
-    async def _whole(self, asked: Asked, served: Served, choices: Sequence[Choice]) -> Response:
+    async def _whole(self, query: Asked, served: Served, choices: Sequence[Choice]) -> Response:
         for choice in choices:
             await choice.ticket.whole()
-        found = head(asked, served, chunk=False)
-        found["choices"] = [choice.whole() for choice in choices]
-        found["usage"] = used(choices)
-        if asked.chat and asked.token_ids:
-            found["prompt_token_ids"] = list(asked.ids)
-        return answer(found, x_whet_policy_version=served.policy_version)
+        body = head(query, served, chunk=False)
+        body["choices"] = [choice.whole() for choice in choices]
+        body["usage"] = used(choices)
+        if query.chat and query.request.return_token_ids:
+            body["prompt_token_ids"] = list(query.ids)
+        return answer(body, x_whet_policy_version=served.policy_version)
 
     async def _stream(
-        self, request: Request, asked: Asked, served: Served, choices: Sequence[Choice]
+        self, request: Request, query: Asked, served: Served, choices: Sequence[Choice]
     ) -> None:
         stream = await request.stream(headers={_TAG: served.policy_version})
-        common = head(asked, served, chunk=True)
+        common = head(query, served, chunk=True)
         try:
             first: dict[str, Json] = {}
-            if asked.chat:
-                if asked.token_ids:
-                    first["prompt_token_ids"] = list(asked.ids)
-                await _send(stream, {**common, "choices": [one.opening() for one in choices], **first})
+            if query.chat:
+                if query.request.return_token_ids:
+                    first["prompt_token_ids"] = list(query.ids)
+                await stream.write(
+                    chat.frame({**common, "choices": [choice.opening() for choice in choices], **first})
+                )
             async for events in _merged(choices):
                 for event in events:
-                    await _send(stream, {**common, "choices": [event]})
-            if asked.usage:
-                await _send(stream, {**common, "choices": [], "usage": used(choices)})
+                    await stream.write(chat.frame({**common, "choices": [event]}))
+            if (query.request.stream_options or {}).get("include_usage"):
+                await stream.write(chat.frame({**common, "choices": [], "usage": used(choices)}))
         except ModelError as error:  # the head is out, so the error is an event
-            await _send(stream, {"error": {"type": "model_error", "message": str(error)}})
-        await stream.write(b"data: [DONE]\n\n")
+            await stream.write(chat.frame({"error": {"type": "model_error", "message": str(error)}}))
+        await stream.write(DONE)
         await stream.close()
 
     # -- what is served -----------------------------------------------------------------------
@@ -212,13 +185,9 @@ class PolicyPart:
         return answer({})
 
 
-async def _send(stream: Stream, event: Json) -> None:
-    await stream.write(b"data: %s\n\n" % _encode(event))
-
-
 async def _merged(choices: Sequence[Choice]) -> AsyncIterator[list[dict[str, Json]]]:
     """The events of all choices as they come, each choice's own in order."""
-    waiting = {asyncio.ensure_future(one.ticket.changed()): one for one in choices}
+    waiting = {asyncio.ensure_future(choice.ticket.changed()): choice for choice in choices}
     try:
         while waiting:
             done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)

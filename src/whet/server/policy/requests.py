@@ -1,4 +1,4 @@
-"""What a request asks: chat or completion, in OpenAI's words and vLLM's.
+"""Requests for chats and completions, in OpenAI's words and vLLM's.
 
 A field that would change the answer and is not offered is refused, never passed over in silence.
 """
@@ -51,7 +51,7 @@ class Thinking(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Common(msgspec.Struct):
-    """What both kinds of request have."""
+    """The fields of both kinds of request."""
 
     model: str
     max_tokens: int | None = None
@@ -92,7 +92,7 @@ class CompletionRequest(Common, kw_only=True):
 class Asked:
     """A request that can be served."""
 
-    model: str
+    request: Common
     prompt: Prompt | None
     """Of a chat."""
     ids: Sequence[int]
@@ -101,15 +101,11 @@ class Asked:
     stops: Sequence[str]
     form: Form | None
     tools: Sequence[Json]
-    stream: bool
-    usage: bool
-    """Whether a stream ends with what was used."""
-    token_ids: bool
     logprobs: bool
 
     @property
     def chat(self) -> bool:
-        """Whether it is a chat, no completion."""
+        """True for a chat, False for a completion."""
         return self.prompt is not None
 
 
@@ -119,33 +115,24 @@ def read_chat(body: dict[str, Any], text: Text, max_length: int) -> Asked:
     Raises:
         InputError: it cannot be served; says why.
     """
-    asked = _converted(body, ChatRequest)
-    if not asked.messages:
+    request = _converted(body, ChatRequest)
+    if not request.messages:
         raise InputError("a chat needs at least one message")
-    tools = [] if asked.tool_choice == "none" else asked.tools or []
-    prompt = text.chat(asked.messages, tools)
+    tools = [] if request.tool_choice == "none" else request.tools or []
+    prompt = text.chat(request.messages, tools)
     form = form_of(body)
-    required = functions(asked.tools or [], asked.tool_choice)
+    required = functions(request.tools or [], request.tool_choice)
     if required:
         if form is not None:
             raise InputError("tool_choice asks for a call, and response_format for something else")
         form = call_form(required, text)
-    limit = asked.max_completion_tokens if asked.max_tokens is None else asked.max_tokens
-    top = (asked.top_logprobs or 0) if asked.logprobs else 0
-    samplings = _samplings(asked, text, _limit(limit, max_length, len(prompt.ids)), top)
-    return Asked(
-        asked.model,
-        prompt,
-        prompt.ids,
-        samplings,
-        _stops(asked.stop),
-        form,
-        tools,
-        bool(asked.stream),
-        bool((asked.stream_options or {}).get("include_usage")),
-        bool(asked.return_token_ids),
-        bool(asked.logprobs),
-    )
+    limit = request.max_completion_tokens if request.max_tokens is None else request.max_tokens
+    if limit is None:
+        limit = max(1, min(DEFAULT_TOKENS, max_length - len(prompt.ids)))
+    top = (request.top_logprobs or 0) if request.logprobs else 0
+    samplings = _samplings(request, text, limit, top)
+    stops, logprobs = _stops(request.stop), bool(request.logprobs)
+    return Asked(request, prompt, prompt.ids, samplings, stops, form, tools, logprobs)
 
 
 def read_completion(body: dict[str, Any], text: Text, max_length: int) -> Asked:
@@ -154,22 +141,12 @@ def read_completion(body: dict[str, Any], text: Text, max_length: int) -> Asked:
     Raises:
         InputError: it cannot be served; says why.
     """
-    asked = _converted(body, CompletionRequest)
-    ids = text.encode(asked.prompt) if isinstance(asked.prompt, str) else asked.prompt
-    limit = 16 if asked.max_tokens is None else asked.max_tokens  # the API's own default
-    return Asked(
-        asked.model,
-        None,
-        ids,
-        _samplings(asked, text, limit, asked.logprobs or 0),
-        _stops(asked.stop),
-        form_of(body),
-        (),
-        bool(asked.stream),
-        bool((asked.stream_options or {}).get("include_usage")),
-        bool(asked.return_token_ids),
-        asked.logprobs is not None,
-    )
+    request = _converted(body, CompletionRequest)
+    ids = text.encode(request.prompt) if isinstance(request.prompt, str) else request.prompt
+    limit = 16 if request.max_tokens is None else request.max_tokens  # the API's own default
+    samplings = _samplings(request, text, limit, request.logprobs or 0)
+    stops, logprobs = _stops(request.stop), request.logprobs is not None
+    return Asked(request, None, ids, samplings, stops, form_of(body), (), logprobs)
 
 
 def _converted(body: dict[str, Any], kind: type[Any]) -> Any:
@@ -183,50 +160,46 @@ def _converted(body: dict[str, Any], kind: type[Any]) -> Any:
         raise InputError(f"the request cannot be used: {error}") from error
 
 
-def _limit(given: int | None, max_length: int, prompt: int) -> int:
-    return max(1, min(DEFAULT_TOKENS, max_length - prompt)) if given is None else given
-
-
-def _samplings(asked: Common, text: Text, limit: int, top: int) -> list[Sampling]:
-    count = 1 if asked.n is None else asked.n
+def _samplings(request: Common, text: Text, limit: int, top: int) -> list[Sampling]:
+    count = 1 if request.n is None else request.n
     if not 1 <= count <= MOST_CHOICES:
         raise InputError(f"n must be between 1 and {MOST_CHOICES}; got {count}")
-    seed = int.from_bytes(os.urandom(6)) if asked.seed is None else asked.seed
-    stop = set(asked.stop_token_ids or ()) | (set() if asked.ignore_eos else text.eos)
+    seed = int.from_bytes(os.urandom(6)) if request.seed is None else request.seed
+    stop = set(request.stop_token_ids or ()) | (set() if request.ignore_eos else text.eos)
     first = Sampling(
         max_tokens=limit,
-        min_tokens=asked.min_tokens,
-        temperature=1.0 if asked.temperature is None else asked.temperature,
-        top_p=1.0 if asked.top_p is None else asked.top_p,
-        top_k=max(0, asked.top_k or 0),  # vLLM's way of saying all is -1
+        min_tokens=request.min_tokens,
+        temperature=1.0 if request.temperature is None else request.temperature,
+        top_p=1.0 if request.top_p is None else request.top_p,
+        top_k=max(0, request.top_k or 0),  # vLLM's way of saying all is -1
         seed=seed,
         stop_ids=frozenset(stop),
         top_logprobs=top,
-        forcing=_forcing(asked.budget_forcing, text),
+        forcing=_forcing(request.budget_forcing, text),
     )
     further = [replace(first, seed=int(digest([seed, number], 12), 16)) for number in range(1, count)]
     return [first, *further]
 
 
-def _forcing(given: Thinking | None, text: Text) -> Forcing | None:
-    if given is None:
+def _forcing(thinking: Thinking | None, text: Text) -> Forcing | None:
+    if thinking is None:
         return None
-    end = text.encode(given.end)
+    end = text.encode(thinking.end)
     if len(end) != 1:
         raise InputError(
-            f"budget_forcing.end is {given.end!r}, which is {len(end)} tokens to this policy; it must be one"
+            f"budget_forcing.end is {thinking.end!r}, which is {len(end)} tokens to this policy; it must be one"
         )
     return Forcing(
         end=end[0],
-        more=text.encode(given.more),
-        min_tokens=given.min_tokens,
-        max_tokens=given.max_tokens,
-        times=given.times,
+        more=text.encode(thinking.more),
+        min_tokens=thinking.min_tokens,
+        max_tokens=thinking.max_tokens,
+        times=thinking.times,
     )
 
 
-def _stops(given: str | list[str] | None) -> list[str]:
-    stops = [given] if isinstance(given, str) else given or []
+def _stops(stop: str | list[str] | None) -> list[str]:
+    stops = [stop] if isinstance(stop, str) else stop or []
     if len(stops) > 16 or not all(stops):
         raise InputError("stop must be at most 16 texts, none of them empty")
     return stops

@@ -1,4 +1,4 @@
-"""How versions come in: by vLLM's routes, from folders that were allowed, or from a store.
+"""The ways in which versions come in: by vLLM's routes, from folders that were allowed, or from a store.
 
 A request may name a folder only below those that were allowed when the server was started; with
 none, it may name none.  What comes in is loaded beside what is served and then takes its name over.
@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
 from ...errors import InputError, NotFoundError, WhetError
+from ...store import Store
 from ...training.network import Network
 from ...training.serving.host import Host, Served
 from ...training.serving.loading import Loaded, from_folder, from_version
 from ...training.serving.text import Text
-from ...types import Bundle, Version
+from ...types import Version
 
 
 class LoRA(msgspec.Struct):
@@ -28,7 +29,7 @@ class LoRA(msgspec.Struct):
     lora_name: str
     lora_path: str
     load_inplace: bool = False
-    """Whether a name that is served may be taken over."""
+    """True to replace what is served under that name."""
 
 
 class Unload(msgspec.Struct):
@@ -63,23 +64,23 @@ class Weights:
         self._one = threading.Lock()
         """Loading takes memory; one at a time."""
 
-    def adapter(self, asked: LoRA) -> Served:
+    def adapter(self, adapter: LoRA) -> Served:
         """Serve factors under a name of their own.
 
         Raises:
             InputError, NotFoundError: the folder is not allowed, not there, or holds something else; the
                 name is served and `load_inplace` is not set.
         """
-        if asked.lora_name in self.host.names and not asked.load_inplace:
+        if adapter.lora_name in self.host.names and not adapter.load_inplace:
             raise InputError(
-                f"{asked.lora_name!r} is served already; unload it first, give another name, or set load_inplace"
+                f"{adapter.lora_name!r} is served already; unload it first, give another name, or set load_inplace"
             )
         with self._one:
-            loaded = from_folder(self._folder(asked.lora_path), base=self._base)
-            return self._publish(asked.lora_name, loaded)
+            loaded = from_folder(self._folder(adapter.lora_path), base=self._base)
+            return self._publish(adapter.lora_name, loaded)
 
     def unload(self, name: str) -> None:
-        """Serve an adapter no longer.
+        """Stop serving an adapter.
 
         Raises:
             NotFoundError: it is not served.
@@ -89,17 +90,17 @@ class Weights:
             raise InputError(f"{name} is the policy itself, no adapter; it is served until the server ends")
         self.host.withdraw(name)
 
-    def reload(self, asked: Reload) -> Served:
+    def reload(self, request: Reload) -> Served:
         """Serve the policy with the weights of another folder.
 
         Raises:
             InputError, NotFoundError: another method than `reload_weights`, or as `adapter`.
         """
-        if asked.method != "reload_weights" or asked.args or set(asked.kwargs) - {"weights_path"}:
+        if request.method != "reload_weights" or request.args or set(request.kwargs) - {"weights_path"}:
             raise InputError(
                 "this server offers collective_rpc for reload_weights alone, with kwargs {'weights_path': FOLDER}"
             )
-        path = asked.kwargs.get("weights_path")
+        path = request.kwargs.get("weights_path")
         if not isinstance(path, str):
             raise InputError("reload_weights needs kwargs {'weights_path': FOLDER}")
         with self._one:
@@ -113,28 +114,20 @@ class Weights:
             name, loaded.network, self._text, policy_version=loaded.policy_version, version=loaded.version
         )
 
-    def _folder(self, given: str) -> Path:
-        folder = Path(given).resolve()
+    def _folder(self, path: str) -> Path:
+        folder = Path(path).resolve()
         if not any(folder.is_relative_to(allowed) for allowed in self._allowed):
-            what = ", ".join(map(str, self._allowed)) or "none; start the server with --allow-weights DIR"
+            allowed_folders = (
+                ", ".join(map(str, self._allowed)) or "none; start the server with --allow-weights DIR"
+            )
             raise InputError(
-                f"weights may be taken from below certain folders only: {what}. Asked for: {given}"
+                f"weights may be taken from below certain folders only: {allowed_folders}. Asked for: {path}"
             )
         return folder
 
 
-class Releases(Protocol):
-    """What is watched: a Store."""
-
-    def live(self, name: str = "live") -> Bundle | None: ...
-
-    def versions(
-        self, resource: str | None = None, *, ids: Sequence[str] | None = None
-    ) -> Iterator[Version]: ...
-
-
-def as_it_came(store: Releases, version: Version) -> Loaded | None:
-    """What the weights of a Version were learned from; None where neither it nor the record says.
+def as_it_came(store: Store, version: Version) -> Loaded | None:
+    """The weights that a Version was learned from; None where neither it nor the record names them.
 
     That is the model below its factors, else the first of its ancestors that the record has.
 
@@ -144,9 +137,9 @@ def as_it_came(store: Releases, version: Version) -> Loaded | None:
     base = version.content.get("base") if isinstance(version.content, dict) else None
     if isinstance(base, dict) and base.get("path"):
         return from_folder(base["path"])
-    first, seen = version, {version.id}
-    while first.parent is not None and first.parent not in seen:
-        seen.add(first.parent)
+    first, visited = version, {version.id}
+    while first.parent is not None and first.parent not in visited:
+        visited.add(first.parent)
         above = next(store.versions(ids=[first.parent]), None)
         if above is None:
             break
@@ -155,7 +148,7 @@ def as_it_came(store: Releases, version: Version) -> Loaded | None:
 
 
 def watch(
-    store: Releases,
+    store: Store,
     resource: str,
     host: Host,
     text: Text,
@@ -179,36 +172,36 @@ def watch(
         try:
             live = store.live()
             version = live.get(resource) if live is not None else None
-            wanted = None if version is None else version.id
-            serving = released is None if wanted is None else host.served(resource).version == wanted
+            version_id = None if version is None else version.id
+            serving = released is None if version_id is None else host.served(resource).version == version_id
             if serving:
                 released, refused = version, ""
-            if serving or wanted == refused:
+            if serving or version_id == refused:
                 continue
-            refused = wanted
+            refused = version_id
             loaded = from_version(version) if version is not None else _base(store, released, base)
             host.publish(
                 resource, loaded.network, text, policy_version=loaded.policy_version, version=loaded.version
             )
             released, refused = version, ""
             print(
-                f"{resource}: now {wanted or 'as it came'}, policy version {loaded.policy_version}",
+                f"{resource}: now {version_id or 'as it came'}, policy version {loaded.policy_version}",
                 flush=True,
             )
         except WhetError as error:
             print(f"{resource}: {error}; what was served stays", file=sys.stderr, flush=True)
 
 
-def _base(store: Releases, released: Version | None, base: Callable[[], Loaded] | None) -> Loaded:
+def _base(store: Store, released: Version | None, base: Callable[[], Loaded] | None) -> Loaded:
     """The weights as they came.
 
     Raises:
         InputError, NotFoundError: nothing says what they were, or they are gone.
     """
-    found = base() if base is not None else as_it_came(store, released) if released is not None else None
-    if found is None:
+    loaded = base() if base is not None else as_it_came(store, released) if released is not None else None
+    if loaded is None:
         raise NotFoundError(
             "it was rolled back to the agent as it came, and nothing says what its weights were. "
             "Start whet serve-policy with --model beside --store"
         )
-    return found
+    return loaded

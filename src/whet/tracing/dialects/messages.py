@@ -70,27 +70,27 @@ def plain(value: Json) -> str:
 
 
 def messages(value: Json) -> list[Message]:
-    """A list of messages in any form, as text or as values; what is no message is left out."""
+    """A list of messages in any form, as text or as values; anything else is left out."""
     value = structure(value)
     if isinstance(value, dict):
         value = [value]
-    found: list[Message] = []
+    conversation: list[Message] = []
     items = False  # whether the last message was made of a response item, which the next may belong to
-    for each in value or ():
-        item = isinstance(each, dict) and each.get("type") in (*_CALL, *_THOUGHT, "message")
-        for one in message(each):
-            both = found and found[-1]["role"] == one["role"] == "assistant"
+    for raw in value or ():
+        item = isinstance(raw, dict) and raw.get("type") in (*_CALL, *_THOUGHT, "message")
+        for turn in message(raw):
+            both = conversation and conversation[-1]["role"] == turn["role"] == "assistant"
             if both and item and items:
-                found[-1] = joined([found[-1], one]) or one
+                conversation[-1] = joined([conversation[-1], turn]) or turn
             else:
-                found.append(one)
+                conversation.append(turn)
         items = item
-    return found
+    return conversation
 
 
 def message(value: Json) -> list[Message]:
     """One message in any form; several results in it become several tool messages."""
-    if isinstance(value, list) and len(value) == 2 and all(isinstance(each, str) for each in value):
+    if isinstance(value, list) and len(value) == 2 and all(isinstance(part, str) for part in value):
         return [{"role": _role(value[0]), "text": value[1]}]
     if not isinstance(value, dict):
         return []
@@ -112,7 +112,7 @@ def message(value: Json) -> list[Message]:
         [
             *([{"type": "reasoning", "content": value["reasoning_content"]}] if _said(value) else []),
             *(parts if isinstance(parts, list) else [parts]),
-            *({**each, "type": "tool_call"} for each in _dicts(calls)),
+            *({**part, "type": "tool_call"} for part in _dicts(calls)),
             *([{**single, "type": "tool_call"}] if isinstance(single, dict) else []),
         ],
     )
@@ -120,26 +120,26 @@ def message(value: Json) -> list[Message]:
 
 def joined(several: Iterable[Message]) -> Message | None:
     """Several messages of one speaker as one."""
-    whole: Message | None = None
-    for each in several:
-        if whole is None:
-            whole = dict(each)
+    merged: Message | None = None
+    for message in several:
+        if merged is None:
+            merged = dict(message)
             continue
         for key in ("text", "reasoning"):
-            if each.get(key):
-                whole[key] = f"{whole[key]}\n{each[key]}" if whole.get(key) else each[key]
+            if message.get(key):
+                merged[key] = f"{merged[key]}\n{message[key]}" if merged.get(key) else message[key]
         for key in ("tool_calls", "parts"):
-            if each.get(key):
-                whole[key] = [*whole.get(key, ()), *each[key]]
-    if whole is not None and whole.get("tool_calls") and not whole.get("text"):
-        whole.pop("text", None)
-    return whole
+            if message.get(key):
+                merged[key] = [*merged.get(key, ()), *message[key]]
+    if merged is not None and merged.get("tool_calls") and not merged.get("text"):
+        merged.pop("text", None)
+    return merged
 
 
 def text(content: Json) -> str:
     """The text of a content, given as text or as parts."""
     if isinstance(content, list):
-        pieces = [each if isinstance(each, str) else _part_text(each) for each in content]
+        pieces = [part if isinstance(part, str) else _part_text(part) for part in content]
         if all(piece is not None for piece in pieces):
             return "\n".join(piece for piece in pieces if piece)
     return plain(content)
@@ -151,39 +151,39 @@ def with_wire_ids(several: list[Message]) -> list[Message]:
     One instrumentor writes the id of an item in place of the id of the call; the result tells the
     right one, which is added as `id_wire`.
     """
-    for number, each in enumerate(several):
-        if not each.get("tool_calls"):
+    for number, message in enumerate(several):
+        if not message.get("tool_calls"):
             continue
         answers = []
         for later in several[number + 1 :]:
             if later["role"] != "tool":
                 break
             answers.append(later.get("tool_call_id"))
-        calls = [call for call in each["tool_calls"] if call["id"] not in answers]
-        known = {call["id"] for call in each["tool_calls"]}
-        loose = [answer for answer in answers if answer and answer not in known]
+        calls = [call for call in message["tool_calls"] if call["id"] not in answers]
+        call_ids = {call["id"] for call in message["tool_calls"]}
+        loose = [answer for answer in answers if answer and answer not in call_ids]
         if calls and len(calls) == len(loose):
             for call, answer in zip(calls, loose, strict=True):
                 call["id_wire"] = answer
     return several
 
 
-def finish_reason(said: Json, output: Message | None, *, failed: bool) -> str | None:
+def finish_reason(stated: Json, output: Message | None, *, failed: bool) -> str | None:
     """stop, tool_calls, length, content_filter or error: by what the answer was, then by what is said of it."""
     if output is not None and output.get("tool_calls"):
         return "tool_calls"
     if output is None and failed:
         return "error"
-    said = str(said).lower() if said else ""
-    if "length" in said or "max_tokens" in said or said == "incomplete":
+    stated = str(stated).lower() if stated else ""
+    if "length" in stated or "max_tokens" in stated or stated == "incomplete":
         return "length"
-    if "filter" in said or said in ("refusal", "safety"):
+    if "filter" in stated or stated in ("refusal", "safety"):
         return "content_filter"
     if output is not None:
         return "stop"
-    if "tool" in said or "function" in said:
+    if "tool" in stated or "function" in stated:
         return "tool_calls"
-    return "stop" if said else None
+    return "stop" if stated else None
 
 
 def tool_result(value: Json) -> tuple[str | None, str | None]:
@@ -239,17 +239,17 @@ def _made(role: str, parts: list[Json]) -> list[Message]:
             texts.append(written)
         else:
             others.append(part)
-    whole: Message = {"role": role}
-    written = "\n".join(each for each in texts if each)
+    message: Message = {"role": role}
+    written = "\n".join(text for text in texts if text)
     if written or not (calls or results or others or thoughts):
-        whole["text"] = written
+        message["text"] = written
     if calls:
-        whole["tool_calls"] = calls
+        message["tool_calls"] = calls
     if any(thoughts):
-        whole["reasoning"] = "\n".join(each for each in thoughts if each)
+        message["reasoning"] = "\n".join(text for text in thoughts if text)
     if others:
-        whole["parts"] = others
-    return results if results and len(whole) == 1 else [*results, whole]
+        message["parts"] = others
+    return results if results and len(message) == 1 else [*results, message]
 
 
 def _typed(part: Message) -> Message:
@@ -270,13 +270,13 @@ def _call(part: Message) -> Message:
     """A tool call: nested under `function` (chat), or flat with `arguments`, `input` or `args`."""
     inner = part.get("function")
     held = inner if isinstance(inner, dict) else part
-    given = next((held[key] for key in ("arguments", "input", "args") if held.get(key) is not None), None)
+    arguments = next((held[key] for key in ("arguments", "input", "args") if held.get(key) is not None), None)
     id = part.get("call_id") or part.get("id")
     name = held.get("name")
     return {
         "id": id if isinstance(id, str) else None,
         "name": name if isinstance(name, str) else "",
-        "arguments": {} if given in (None, "") else parsed(given),
+        "arguments": {} if arguments in (None, "") else parsed(arguments),
     }
 
 
@@ -289,13 +289,13 @@ def _result(part: Message) -> Message:
         ),
         None,
     )
-    said = next((part[key] for key in ("response", "result", "output", "content") if key in part), None)
-    return {"role": "tool", "tool_call_id": id, "text": text(said)}
+    content = next((part[key] for key in ("response", "result", "output", "content") if key in part), None)
+    return {"role": "tool", "tool_call_id": id, "text": text(content)}
 
 
 def _thought(part: Message) -> str:
-    said = next((part[key] for key in ("content", "thinking", "text", "summary") if part.get(key)), "")
-    return text(said) if isinstance(said, list | str) else plain(said)
+    content = next((part[key] for key in ("content", "thinking", "text", "summary") if part.get(key)), "")
+    return text(content) if isinstance(content, list | str) else plain(content)
 
 
 def _part_text(part: Json) -> str | None:
@@ -307,8 +307,8 @@ def _part_text(part: Json) -> str | None:
         return None
     for key in ("content", "text", "refusal"):
         if isinstance(part.get(key), str):
-            found: str = part[key]
-            return found
+            written: str = part[key]
+            return written
     return None
 
 
@@ -321,4 +321,4 @@ def _said(value: Message) -> bool:
 
 
 def _dicts(value: Json) -> list[Message]:
-    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+    return [member for member in value if isinstance(member, dict)] if isinstance(value, list) else []

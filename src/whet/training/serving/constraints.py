@@ -27,7 +27,7 @@ _SPACE = r"\n?[ ]{0,16}"
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """What an answer must look like."""
+    """The form that an answer must have."""
 
     kind: Literal["json", "regex", "choice", "lark"]
     value: Any
@@ -62,11 +62,15 @@ def form_of(body: Mapping[str, Any]) -> Form | None:
     return Form("json", described["schema"])
 
 
-def _structured(given: Json) -> Form:
-    kinds = [name for name in ("json", "regex", "choice") if isinstance(given, Mapping) and given.get(name)]
+def _structured(structure: Json) -> Form:
+    kinds = [
+        name for name in ("json", "regex", "choice") if isinstance(structure, Mapping) and structure.get(name)
+    ]
     if len(kinds) != 1:
-        raise InputError(f"structured_outputs must have one of json, regex and choice; got {given!r:.200}")
-    value = given[kinds[0]]
+        raise InputError(
+            f"structured_outputs must have one of json, regex and choice; got {structure!r:.200}"
+        )
+    value = structure[kinds[0]]
     if kinds[0] == "json":
         try:
             return Form("json", msgspec.json.decode(value) if isinstance(value, str) else value)
@@ -81,19 +85,19 @@ def _structured(given: Json) -> Form:
 
 def call_form(functions: Sequence[Mapping[str, Any]], text: Text) -> Form:
     """A call of one of these functions, as this policy writes calls."""
-    each = [
+    branches = [
         {
             "type": "object",
             "properties": {
-                "name": {"const": one["name"]},
-                "arguments": one.get("parameters") or {"type": "object"},
+                "name": {"const": function["name"]},
+                "arguments": function.get("parameters") or {"type": "object"},
             },
             "required": ["name", "arguments"],
             "additionalProperties": False,
         }
-        for one in functions
+        for function in functions
     ]
-    schema = _written(each[0] if len(each) == 1 else {"anyOf": each})
+    schema = _written(branches[0] if len(branches) == 1 else {"anyOf": branches})
     first, last = text.tools.value
     if text.tools is ToolForm.MISTRAL:
         return Form("lark", f'start: {_mark(first, text)} "[" call "]"\ncall: %json {schema}')
@@ -141,7 +145,7 @@ class Constraints:
                     "a policy with a closed vocabulary of words can be held to a choice of texts "
                     f"(structured_outputs.choice) and to no {form.kind}"
                 )
-            ways = [[*self._text.encode(each), self._text.vocabulary.eos] for each in form.value]
+            ways = [[*self._text.encode(wording), self._text.vocabulary.eos] for wording in form.value]
             return OneOf(ways, self._vocab_size)
         try:
             llguidance, hf = import_module("llguidance"), import_module("llguidance.hf")
@@ -163,16 +167,16 @@ def _grammar(matcher: Any, form: Form) -> str:
     """The form as llguidance takes it."""
     try:
         if form.kind == "json":
-            found: str = matcher.grammar_from_json_schema(_written(form.value))
+            grammar: str = matcher.grammar_from_json_schema(_written(form.value))
         elif form.kind == "regex":
-            found = matcher.grammar_from_regex(form.value)
+            grammar = matcher.grammar_from_regex(form.value)
         elif form.kind == "choice":
-            found = matcher.grammar_from_lark("start: " + " | ".join(map(_quoted, form.value)))
+            grammar = matcher.grammar_from_lark("start: " + " | ".join(map(_quoted, form.value)))
         else:
-            found = matcher.grammar_from_lark(form.value)
+            grammar = matcher.grammar_from_lark(form.value)
     except (ValueError, TypeError) as error:
         raise InputError(f"answers cannot be held to this form: {error}") from error
-    return found
+    return grammar
 
 
 class OneOf:
@@ -184,9 +188,9 @@ class OneOf:
         self._place = 0
 
     def allowed(self) -> Tensor:
-        found = torch.zeros(self._vocab_size, dtype=torch.bool)
-        found[[way[self._place] for way in self._ways]] = True
-        return found
+        mask = torch.zeros(self._vocab_size, dtype=torch.bool)
+        mask[[way[self._place] for way in self._ways]] = True
+        return mask
 
     def accept(self, token: int) -> bool:
         self._ways = [way for way in self._ways if way[self._place] == token]

@@ -42,11 +42,11 @@ class Engine:
         self.live: list[Generation] = []
         self.prompt_tokens = self.output_tokens = self.batches = 0
         self._waiting: deque[Generation] = deque()
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # of the line; `live` is the stepping thread's alone
 
     @property
     def busy(self) -> bool:
-        """Whether there is anything to do."""
+        """True while an answer is under way or in line."""
         return bool(self.live or self._waiting)
 
     @property
@@ -63,11 +63,10 @@ class Engine:
             return True
 
     def step(self) -> list[Generation]:
-        """One token for every answer under way; those that changed."""
-        gone = [one for one in self.live if one.cancelled]
-        for one in gone:
-            self._leave(one)
-        self._admit()
+        """One token for every answer under way, under inference mode; those that changed."""
+        self._retire([generation for generation in self.live if generation.cancelled])
+        if self._waiting:
+            self._admit()
         if not self.live:
             return []
         advanced = list(self.live)
@@ -79,40 +78,41 @@ class Engine:
             failure.__cause__ = error
             return self._drop(failure)
         self.output_tokens += len(advanced)
-        for one in advanced:
-            if one.done:
-                self._leave(one)
+        self._retire([generation for generation in advanced if generation.done])
         return advanced
 
     def fail(self, error: ModelError) -> list[Generation]:
-        """Give up on everything, what is in line included; what was given up."""
+        """Drop every answer, those in line included, and return them."""
         with self._lock:
             waiting, self._waiting = list(self._waiting), deque()
-        for one in waiting:
-            one.error = error
+        for generation in waiting:
+            generation.error = error
         return [*self._drop(error), *waiting]
 
     def _drop(self, error: ModelError) -> list[Generation]:
         dropped, self.live = self.live, []
-        for one in dropped:
-            one.error = error
+        for generation in dropped:
+            generation.error = error
         self.steps.clear()
         return dropped
 
-    def _leave(self, generation: Generation) -> None:
-        self.live.remove(generation)
-        self.steps.release(generation)
+    def _retire(self, generations: list[Generation]) -> None:
+        if generations:
+            retired = set(generations)
+            self.live = [generation for generation in self.live if generation not in retired]
+            self.steps.release(generations)
 
     def _admit(self) -> None:
-        held = sum(map(_reserved, self.live))
+        reserved = sum(map(_reserved, self.live))
         with self._lock:
             while self._waiting and len(self.live) < self.options.batch:
                 first = self._waiting[0]
                 if first.cancelled:
                     self._waiting.popleft()
                     continue
-                held += _reserved(first)
-                if self.live and held > self.options.tokens:
+                reserved += _reserved(first)
+                # One alone always enters, however long: it would wait for ever.
+                if self.live and reserved > self.options.tokens:
                     return
                 self.live.append(self._waiting.popleft())
                 self.prompt_tokens += len(first.prompt)

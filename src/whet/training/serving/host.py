@@ -16,6 +16,8 @@ import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+import torch
+
 from ...errors import InputError, ModelError, NotFoundError
 from ..network import Network
 from .constraints import Constraints, Form
@@ -38,7 +40,7 @@ class Served:
 
     name: str
     policy_version: str
-    """What answers are tagged with."""
+    """The tag of its answers."""
     version: str | None
     """Id of the Version, where the weights are one of a store's."""
     text: Text
@@ -111,7 +113,8 @@ class Host:
         self._retiring: list[Served] = []
         self._changed = threading.Condition()
         self._closed = False
-        self._thread = threading.Thread(target=self._run, name="whet-policy", daemon=True)
+        run = torch.inference_mode()(self._run)
+        self._thread = threading.Thread(target=run, name="whet-policy", daemon=True)
         self._thread.start()
 
     def __enter__(self) -> Host:
@@ -129,21 +132,21 @@ class Host:
 
     @property
     def names(self) -> list[str]:
-        """What can be asked for."""
+        """Names of the models that are served."""
         return sorted(self._names)
 
     def served(self, name: str) -> Served:
-        """What a name stands for now.
+        """The version that a name stands for now.
 
         Raises:
             NotFoundError: nothing is served under it.
         """
-        found = self._names.get(name)
-        if found is None:
+        served = self._names.get(name)
+        if served is None:
             raise NotFoundError(
                 f"no model {name!r} is served here; there is {', '.join(self.names) or 'none'}"
             )
-        return found
+        return served
 
     def publish(
         self,
@@ -163,7 +166,7 @@ class Host:
             ModelError: older versions did not finish in time; nothing was changed.
         """
         steps = steps_of(network)
-        made = Served(
+        served = Served(
             name,
             policy_version,
             version,
@@ -179,12 +182,12 @@ class Host:
                     retryable=True,
                 )
             before = self._names.get(name)
-            self._names[name] = made
+            self._names[name] = served
             if before is not None:
                 self._retiring.append(before)
                 self.swaps += 1
             self._changed.notify_all()
-        return made
+        return served
 
     def withdraw(self, name: str) -> None:
         """Serve a name no longer; answers under way finish.
@@ -235,38 +238,38 @@ class Host:
         return ticket
 
     def status(self) -> list[dict[str, object]]:
-        """What is served and what it does, old versions that still finish included."""
+        """Every version that is served and its counts, old versions that still finish included."""
         with self._changed:
-            everyone = [(one, False) for one in self._names.values()] + [
-                (one, True) for one in self._retiring
+            everyone = [(served, False) for served in self._names.values()] + [
+                (served, True) for served in self._retiring
             ]
         return [
             {
-                "name": one.name,
-                "policy_version": one.policy_version,
-                "version": one.version,
-                "since": one.since,
+                "name": served.name,
+                "policy_version": served.policy_version,
+                "version": served.version,
+                "since": served.since,
                 "retiring": old,
-                "live": len(one.engine.live),
-                "waiting": one.engine.waiting,
-                "prompt_tokens": one.engine.prompt_tokens,
-                "output_tokens": one.engine.output_tokens,
-                "steps": one.engine.batches,
+                "live": len(served.engine.live),
+                "waiting": served.engine.waiting,
+                "prompt_tokens": served.engine.prompt_tokens,
+                "output_tokens": served.engine.output_tokens,
+                "steps": served.engine.batches,
             }
-            for one, old in everyone
+            for served, old in everyone
         ]
 
     def _run(self) -> None:
         while True:
             with self._changed:
                 self._retire()
-                while not self._closed and not any(one.engine.busy for one in self._everyone()):
+                while not self._closed and not any(served.engine.busy for served in self._everyone()):
                     self._changed.wait()
                     self._retire()
                 if self._closed:
                     self._fail(ModelError("the policy server was stopped", retryable=True))
                     return
-                busy = [one.engine for one in self._everyone() if one.engine.busy]
+                busy = [served.engine for served in self._everyone() if served.engine.busy]
             for engine in busy:
                 try:
                     changed = engine.step()
@@ -283,14 +286,14 @@ class Host:
         return [*self._names.values(), *self._retiring]
 
     def _retire(self) -> None:
-        left = [one for one in self._retiring if one.engine.busy]
-        if len(left) != len(self._retiring):
-            self._retiring = left
+        busy = [served for served in self._retiring if served.engine.busy]
+        if len(busy) != len(self._retiring):
+            self._retiring = busy
             self._changed.notify_all()
 
     def _fail(self, error: ModelError) -> None:
-        for one in self._everyone():
-            for generation in one.engine.fail(error):
+        for served in self._everyone():
+            for generation in served.engine.fail(error):
                 if generation.told is not None:
                     generation.told()
 

@@ -38,8 +38,8 @@ class Loaded:
 
 def tag(folder: Path, version: Version) -> None:
     """Note beside weights which policy version they are."""
-    found = {"policy_version": _tag_of(version), "version": version.id}
-    (folder / TAG).write_bytes(msgspec.json.encode(found))
+    names = {"policy_version": _tag_of(version), "version": version.id}
+    (folder / TAG).write_bytes(msgspec.json.encode(names))
 
 
 def _tag_of(version: Version) -> str:
@@ -49,8 +49,8 @@ def _tag_of(version: Version) -> str:
 def tag_of(folder: Path) -> tuple[str, str | None]:
     """Policy version and Version id of a folder: as `tag` noted, else a digest of the weights."""
     try:
-        found = msgspec.json.decode((folder / TAG).read_bytes(), type=dict[str, str])
-        return found["policy_version"], found.get("version")
+        names = msgspec.json.decode((folder / TAG).read_bytes(), type=dict[str, str])
+        return names["policy_version"], names.get("version")
     except FileNotFoundError:
         return huggingface.digest_of(folder)[:16], None
     except (OSError, msgspec.MsgspecError, KeyError) as error:
@@ -106,8 +106,8 @@ def _adapter(folder: Path, base: Network | None) -> tuple[CausalLM, Path | None]
     except (OSError, msgspec.DecodeError, KeyError, TypeError) as error:
         raise InputError(f"{folder / ADAPTER_CONFIG} does not name the base model: {error!r}") from error
     under = Path(path)
-    made = huggingface.load_adapter(folder, {"path": path, "sha256": None})
-    return made, under if under.is_dir() else None
+    adapted = huggingface.load_adapter(folder, {"path": path, "sha256": None})
+    return adapted, under if under.is_dir() else None
 
 
 def _shared(base: CausalLM) -> CausalLM:

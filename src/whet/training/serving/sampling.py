@@ -1,4 +1,4 @@
-"""What one request asks of the policy, what it has been given so far, and how a token is drawn.
+"""The settings of a request, its answer so far, and the draw of a token.
 
 Log-probabilities are those of the policy at the request's temperature (at 1 where it is
 greedy), before top-p, top-k or a schema took tokens away: what a learner recomputes from the
@@ -18,12 +18,13 @@ import torch
 from torch import Tensor
 
 from ...errors import InputError, ModelError
+from ..cache import Slot
 
 Finish = Literal["stop", "length"]
 
 
 class Constraint(Protocol):
-    """What may come next, where an answer must have a form."""
+    """The tokens that may come next, where an answer must have a form."""
 
     def allowed(self) -> Tensor:
         """(vocabulary,) bool: the tokens that keep to the form."""
@@ -77,6 +78,15 @@ class Sampling:
     """Likeliest tokens to report beside each chosen one."""
     forcing: Forcing | None = None
 
+    @property
+    def plain(self) -> bool:
+        """True if it asks for nothing but tokens of the policy's own distribution."""
+        return (
+            self.top_p >= 1.0
+            and not (self.top_k or self.min_tokens or self.top_logprobs)
+            and self.forcing is None
+        )
+
     def __post_init__(self) -> None:
         wrong = {
             ("max_tokens", "must be 1 or more"): self.max_tokens < 1,
@@ -95,9 +105,11 @@ class Generation:
     """One answer under way.
 
     Args:
-        prompt: at least one id.
+        prompt: at least one id, the whole context.
         stopped: asked after every token, in the engine's thread; True ends the answer (a stop string).
         told: called in the engine's thread after every step that changed this.
+        stream: where its draws come from; None for a stream of the sampling's seed.
+        slot: the cache's row of a conversation that goes on; None to have the network find one.
     """
 
     __slots__ = (
@@ -106,14 +118,17 @@ class Generation:
         "_thinking",
         "cancelled",
         "constraint",
+        "context",
         "error",
         "finish",
         "logprobs",
         "mask",
         "output",
+        "plain",
         "prompt",
         "random",
         "sampling",
+        "slot",
         "stopped",
         "told",
         "top",
@@ -127,13 +142,20 @@ class Generation:
         constraint: Constraint | None = None,
         stopped: Callable[[int], bool] | None = None,
         told: Callable[[], None] | None = None,
+        stream: random.Random | None = None,
+        slot: Slot | None = None,
     ) -> None:
-        self.prompt = list(prompt)
+        self.prompt = prompt
+        self.context = list(prompt)
+        """Prompt and output."""
+        self.slot = slot
         self.sampling = sampling
+        self.plain = constraint is None and sampling.plain
+        """True if any token may come at any time."""
         self.constraint = constraint
         self.stopped = stopped
         self.told = told
-        self.random = random.Random(sampling.seed)
+        self.random = stream or random.Random(sampling.seed)
         self.output: list[int] = []
         self.logprobs: list[float] = []
         self.mask: list[bool] = []
@@ -149,13 +171,8 @@ class Generation:
 
     @property
     def done(self) -> bool:
-        """Whether nothing more will come."""
+        """True once it finished or failed."""
         return self.finish is not None or self.error is not None
-
-    @property
-    def length(self) -> int:
-        """Tokens of prompt and output."""
-        return len(self.prompt) + len(self.output)
 
     def forced(self) -> int | None:
         """The token that must come next, whatever the policy thinks."""
@@ -167,7 +184,7 @@ class Generation:
         return self._forced[0] if self._forced else None
 
     def instead(self, token: int) -> int | None:
-        """What stands in for a drawn token: the first of `more` where thinking would end too soon."""
+        """The substitute for a drawn token: the first of `more` where thinking would end too soon."""
         forcing = self.sampling.forcing
         if forcing is None or not self._thinking or not forcing.more:
             return None
@@ -179,15 +196,15 @@ class Generation:
         self._forced.extend(forcing.more)
         return self._forced[0]
 
-    def take(self, token: int, logprob: float, top: list[tuple[int, float]], *, chosen: bool) -> None:
+    def take(self, token: int, logprob: float, *, chosen: bool = True) -> None:
         """Add a token, and see whether it is the last."""
+        # The queue is emptied by what was put in; a drawn token never stood in it.
         if not chosen and self._forced:
             self._forced.popleft()
         self.output.append(token)
+        self.context.append(token)
         self.logprobs.append(logprob)
         self.mask.append(chosen)
-        if self.sampling.top_logprobs:
-            self.top.append(top)
         forcing = self.sampling.forcing
         if forcing is not None and token == forcing.end:
             self._thinking = False
@@ -206,56 +223,70 @@ class Generation:
 def draw(logits: Tensor, generations: Sequence[Generation]) -> None:
     """Give each generation its next token from (B, vocabulary) logits.
 
-    By the inverse of the cumulative distribution with each generation's own random stream, exactly as
-    `sampler.Sampler` draws: the same seed, weights and context give the same tokens here and there.
+    By the inverse of the cumulative distribution with each generation's own random stream: the same
+    seed, weights and context give the same tokens, whoever else is in the batch.
     """
-    settings = [generation.sampling for generation in generations]
-    if any(one.temperature not in (0.0, 1.0) for one in settings):
-        logits = logits / torch.tensor([[one.temperature or 1.0] for one in settings])
-    logprobs = torch.log_softmax(logits, dim=-1)
-    weights = logprobs.double().exp_()
+    temperatures = [generation.sampling.temperature for generation in generations]
+    if any(temperature not in (0.0, 1.0) for temperature in temperatures):
+        logits = logits / torch.tensor([[temperature or 1.0] for temperature in temperatures])
+    logprobs_BV = torch.log_softmax(logits, dim=-1)
+    restricted = [row for row, generation in enumerate(generations) if not generation.plain]
+    # The likeliest token needs no distribution, which a large vocabulary makes expensive.
+    weights_BV = logprobs_BV.double().exp_() if restricted or any(temperatures) else logprobs_BV
+    forced: dict[int, int | None] = {}
+    for row in restricted:
+        _restrict(weights_BV[row], generations[row])
+        forced[row] = generations[row].forced()
+    best_B1 = weights_BV.argmax(dim=-1, keepdim=True) if 0.0 in temperatures else None
+    if any(temperatures):
+        below_BV = weights_BV.cumsum_(dim=-1)
+        # A token that is put in or the likeliest takes nothing from the stream.
+        draws = [
+            generation.random.random() if temperature and forced.get(row) is None else 0.0
+            for row, (generation, temperature) in enumerate(zip(generations, temperatures, strict=True))
+        ]
+        level_B1 = torch.tensor(draws, dtype=torch.float64).unsqueeze(1) * below_BV[:, -1:]
+        tokens_B1 = torch.searchsorted(below_BV, level_B1, right=True).clamp_(max=logits.shape[1] - 1)
+        if best_B1 is not None:
+            greedy_B1 = torch.tensor([[temperature == 0.0] for temperature in temperatures])
+            tokens_B1 = torch.where(greedy_B1, best_B1, tokens_B1)
+    else:
+        assert best_B1 is not None
+        tokens_B1 = best_B1
+    inserted = set[int]()
+    for row in restricted:
+        token = forced[row]
+        if token is None:
+            token = generations[row].instead(int(tokens_B1[row]))
+        if token is not None:
+            tokens_B1[row] = token
+            inserted.add(row)
+    tokens, logprobs = tokens_B1.squeeze(1).tolist(), logprobs_BV.gather(1, tokens_B1).squeeze(1).tolist()
     for row, generation in enumerate(generations):
-        _restrict(weights[row], generation)
-    below = weights.cumsum(dim=-1)
-    best = weights.argmax(dim=-1).tolist()
-    for row, generation in enumerate(generations):
-        forced = generation.forced()
-        if forced is not None:
-            token: int = forced
-        elif generation.sampling.temperature == 0:
-            token = best[row]
-        else:
-            level = generation.random.random() * float(below[row, -1])
-            place = torch.searchsorted(below[row], level, right=True)
-            token = int(place.clamp(max=logits.shape[1] - 1))
-        put_in = forced
-        if forced is None:
-            put_in = generation.instead(token)
-            token = token if put_in is None else put_in
-        count = generation.sampling.top_logprobs
-        top: list[tuple[int, float]] = []
-        if count:
-            likeliest = logprobs[row].topk(min(count, logits.shape[1]))
-            top = list(zip(likeliest.indices.tolist(), likeliest.values.tolist(), strict=True))
-        generation.take(token, float(logprobs[row, token]), top, chosen=put_in is None)
+        if generation.sampling.top_logprobs:
+            likeliest = logprobs_BV[row].topk(min(generation.sampling.top_logprobs, logits.shape[1]))
+            generation.top.append(
+                list(zip(likeliest.indices.tolist(), likeliest.values.tolist(), strict=True))
+            )
+        generation.take(tokens[row], logprobs[row], chosen=row not in inserted)
 
 
 def _restrict(weights: Tensor, generation: Generation) -> None:
     """Take away, in place, what may not or should not be drawn."""
     sampling = generation.sampling
     if generation.constraint is not None:
-        kept = weights * generation.constraint.allowed()
+        allowed = weights * generation.constraint.allowed()
         # Where the policy gives all that is allowed no weight at all, each is as good as another.
-        weights.copy_(kept if float(kept.sum()) > 0 else generation.constraint.allowed().double())
+        weights.copy_(allowed if float(allowed.sum()) > 0 else generation.constraint.allowed().double())
     if len(generation.output) < sampling.min_tokens and sampling.stop_ids:
-        held = weights.clone()
-        held[list(sampling.stop_ids)] = 0.0
-        if float(held.sum()) > 0:
-            weights.copy_(held)
+        unended = weights.clone()
+        unended[list(sampling.stop_ids)] = 0.0
+        if float(unended.sum()) > 0:
+            weights.copy_(unended)
     if sampling.top_k and sampling.top_k < len(weights):
-        least = weights.topk(sampling.top_k).values[-1]
-        weights[weights < least] = 0.0
+        threshold = weights.topk(sampling.top_k).values[-1]
+        weights[weights < threshold] = 0.0
     if sampling.top_p < 1.0:
-        ordered, places = weights.sort(descending=True)
+        ordered, ids = weights.sort(descending=True)
         before = ordered.cumsum(0) - ordered
-        weights[places[before >= sampling.top_p * ordered.sum()]] = 0.0
+        weights[ids[before >= sampling.top_p * ordered.sum()]] = 0.0

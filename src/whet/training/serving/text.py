@@ -37,7 +37,7 @@ _LONGEST = 32 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """What a chat becomes."""
+    """A chat as text and ids."""
 
     text: str
     ids: list[int]
@@ -46,7 +46,7 @@ class Prompt:
 
 
 class Text(ABC):
-    """What a policy reads and writes as text."""
+    """A policy's way of reading and writing text."""
 
     eos: frozenset[int]
     """Ids that end an answer unless the request says otherwise."""
@@ -72,7 +72,7 @@ class Text(ABC):
 
     @abstractmethod
     def writer(self) -> Writer:
-        """What makes text of ids as they come."""
+        """A Writer of ids as they come."""
 
     def word(self, id: int) -> str:
         """One token as text."""
@@ -84,20 +84,20 @@ class Text(ABC):
         Raises:
             InputError: it cannot be rendered or encoded.
         """
-        given = [_plain(message) for message in messages]
+        plain = [_plain(message) for message in messages]
         trail = hashlib.blake2b(digest_size=16)
         with self._lock:
-            for place, message in enumerate(given):
+            for number, message in enumerate(plain):
                 _note(trail, message)
                 if message.get("role") == "assistant" and (raw := self._raw.get(trail.digest())) is not None:
-                    kept = {name: value for name, value in message.items() if name != "tool_calls"}
-                    given[place] = {**kept, "content": raw}
-            prompt = self.render(given, tools)
-            known = max((text for text in self._answers if prompt.startswith(text)), key=len, default="")
-            ids = list(self._answers.get(known, ()))
-            if known:
-                self._answers.move_to_end(known)
-        ids += self.encode(prompt[len(known) :])
+                    without_calls = {name: value for name, value in message.items() if name != "tool_calls"}
+                    plain[number] = {**without_calls, "content": raw}
+            prompt = self.render(plain, tools)
+            prefix = max((text for text in self._answers if prompt.startswith(text)), key=len, default="")
+            ids = list(self._answers.get(prefix, ()))
+            if prefix:
+                self._answers.move_to_end(prefix)
+        ids += self.encode(prompt[len(prefix) :])
         if not ids:
             raise InputError("the prompt is empty; give at least one message with content")
         return Prompt(prompt, ids, trail)
@@ -109,15 +109,15 @@ class Text(ABC):
             output: ids of the answer.
             content: what the answer was shown as, beside its calls.
         """
-        whole = self.joined(prompt.text, self.decode(output, special=True))
+        conversation = self.joined(prompt.text, self.decode(output, special=True))
         trail = prompt.trail.copy()
         _note(trail, {"role": "assistant", "content": content, "tool_calls": calls})
-        said = output[:-1] if output and output[-1] in self.eos else output
+        answer = output[:-1] if output and output[-1] in self.eos else output
         with self._lock:
-            self._raw[trail.digest()] = self.decode(said, special=True)
-            self._size += len(whole) - (len(whole) if whole in self._answers else 0)
-            self._answers[whole] = [*prompt.ids, *output]
-            self._answers.move_to_end(whole)
+            self._raw[trail.digest()] = self.decode(answer, special=True)
+            self._size += len(conversation) - (len(conversation) if conversation in self._answers else 0)
+            self._answers[conversation] = [*prompt.ids, *output]
+            self._answers.move_to_end(conversation)
             while len(self._answers) > _REMEMBERED or self._size > _LONGEST:
                 dropped, _ = self._answers.popitem(last=False)
                 self._size -= len(dropped)
@@ -138,7 +138,7 @@ class Writer(ABC):
 
     @abstractmethod
     def push(self, id: int) -> str:
-        """What one more id adds."""
+        """The text that one more id adds."""
 
 
 def _note(trail: Any, message: Mapping[str, Json]) -> None:
@@ -150,25 +150,25 @@ def _note(trail: Any, message: Mapping[str, Json]) -> None:
 
 def _plain(message: Mapping[str, Json]) -> dict[str, Json]:
     """A message whose content is text and whose calls have their arguments as objects."""
-    found = dict(message)
-    content = found.get("content")
+    plain = dict(message)
+    content = plain.get("content")
     if isinstance(content, list):
         kinds = {part.get("type") for part in content if isinstance(part, Mapping)}
         if kinds - {"text"}:
             raise InputError(f"this policy reads text alone; a message has {sorted(map(str, kinds))}")
-        found["content"] = "".join(str(part.get("text", "")) for part in content)
+        plain["content"] = "".join(str(part.get("text", "")) for part in content)
     elif content is None:
-        found["content"] = ""
+        plain["content"] = ""
     elif not isinstance(content, str):
         raise InputError(f"a message's content must be text, not {type(content).__name__}")
-    calls = found.get("tool_calls")
+    calls = plain.get("tool_calls")
     if not calls:
-        found.pop("tool_calls", None)
-        return found
+        plain.pop("tool_calls", None)
+        return plain
     if not isinstance(calls, list) or not all(isinstance(call, Mapping) for call in calls):
         raise InputError("tool_calls must be a list of objects")
-    found["tool_calls"] = [_with_arguments(call) for call in calls]
-    return found
+    plain["tool_calls"] = [_with_arguments(call) for call in calls]
+    return plain
 
 
 def _with_arguments(call: Mapping[str, Any]) -> dict[str, Json]:
@@ -249,8 +249,8 @@ class _Words(Writer):
         word = self._text.decode([id])
         if not word:
             return ""
-        found, self._any = (" " if self._any else "") + word, True
-        return found
+        piece, self._any = (" " if self._any else "") + word, True
+        return piece
 
 
 class TemplateText(Text):
@@ -263,8 +263,8 @@ class TemplateText(Text):
     def __init__(self, tokenizer: Any, *, eos: Sequence[int] = ()) -> None:
         super().__init__()
         self.tokenizer = tokenizer
-        found = {*eos, tokenizer.eos_token_id} - {None}
-        self.eos = frozenset(int(id) for id in found)
+        eos_ids = {*eos, tokenizer.eos_token_id} - {None}
+        self.eos = frozenset(int(id) for id in eos_ids)
         self.tools = form_of(str(getattr(tokenizer, "chat_template", "") or ""))
         special = set(tokenizer.all_special_ids)
         marks = {tokenizer.convert_tokens_to_ids(mark) for mark in self.tools.marks}
@@ -277,20 +277,22 @@ class TemplateText(Text):
                 "/v1/completions, or give the folder a chat_template.jinja"
             )
         try:
-            made: str = self.tokenizer.apply_chat_template(
+            prompt: str = self.tokenizer.apply_chat_template(
                 list(messages), tools=list(tools) or None, tokenize=False, add_generation_prompt=True
             )
         except Exception as error:  # templates raise whatever jinja raises
             raise InputError(f"the chat template cannot render these messages: {error}") from error
-        return made
+        return prompt
 
     def encode(self, text: str) -> list[int]:
         ids: list[int] = self.tokenizer(text, add_special_tokens=False)["input_ids"]
         return ids
 
     def decode(self, ids: Sequence[int], *, special: bool = False) -> str:
-        kept = list(ids) if special else [id for id in ids if id not in self._dropped]
-        text: str = self.tokenizer.decode(kept, skip_special_tokens=False, clean_up_tokenization_spaces=False)
+        visible = list(ids) if special else [id for id in ids if id not in self._dropped]
+        text: str = self.tokenizer.decode(
+            visible, skip_special_tokens=False, clean_up_tokenization_spaces=False
+        )
         return text
 
     def writer(self) -> Writer:
@@ -335,10 +337,10 @@ def text_of(folder: Path, vocabulary: Path | None = None) -> Text:
 
 
 def _eos_of(folder: Path) -> list[int]:
-    """What the model's own generation settings end an answer on."""
+    """The ids on which the model's own generation settings end an answer."""
     try:
-        found = msgspec.json.decode((folder / "generation_config.json").read_bytes())["eos_token_id"]
+        eos = msgspec.json.decode((folder / "generation_config.json").read_bytes())["eos_token_id"]
     except (OSError, msgspec.DecodeError, KeyError, TypeError):
         return []
-    ids = found if isinstance(found, list) else [found]
+    ids = eos if isinstance(eos, list) else [eos]
     return [id for id in ids if isinstance(id, int)]

@@ -32,7 +32,7 @@ class ToolForm(Enum):
 
     @property
     def begins(self) -> str:
-        """What a call begins with; where it is no marker, a brace."""
+        """The beginning of a call: its marker, or a brace."""
         return self.value[0] or "{"
 
 
@@ -51,14 +51,14 @@ def called(text: str, form: ToolForm) -> tuple[str, list[dict[str, str]]]:
     if form is ToolForm.HERMES:
         calls: list[dict[str, str]] = []
         for block in _BLOCK.finditer(text):
-            found = _calls(block.group(1))
-            if not found:
+            calls_read = _calls(block.group(1))
+            if not calls_read:
                 return text, []
-            calls += found
+            calls += calls_read
         return (_BLOCK.sub("", text).strip(), calls) if calls else (text, [])
     before, mark, after = ("", "", text) if form is ToolForm.JSON else text.partition("[TOOL_CALLS]")
-    found = _calls(after.strip()) if form is ToolForm.JSON or mark else []
-    return (before.strip(), found) if found else (text, [])
+    calls_read = _calls(after.strip()) if form is ToolForm.JSON or mark else []
+    return (before.strip(), calls_read) if calls_read else (text, [])
 
 
 def _calls(written: str) -> list[dict[str, str]]:
@@ -69,16 +69,16 @@ def _calls(written: str) -> list[dict[str, str]]:
         value = msgspec.json.decode(written)
     except (msgspec.DecodeError, RecursionError):
         return []
-    each = value if isinstance(value, list) else [value]
+    objects = value if isinstance(value, list) else [value]
     calls = []
-    for one in each:
-        if not isinstance(one, Mapping) or not isinstance(one.get("name"), str):
+    for call in objects:
+        if not isinstance(call, Mapping) or not isinstance(call.get("name"), str):
             return []
-        arguments = one.get("arguments", one.get("parameters"))
+        arguments = call.get("arguments", call.get("parameters"))
         if arguments is None:
             arguments = {}
         text = arguments if isinstance(arguments, str) else msgspec.json.encode(arguments).decode()
-        calls.append({"name": one["name"], "arguments": text})
+        calls.append({"name": call["name"], "arguments": text})
     return calls
 
 
@@ -88,15 +88,15 @@ def functions(tools: Sequence[Json], choice: Json) -> list[dict[str, Any]]:
     Raises:
         InputError: a tool is no function with a name, or the choice names none that was given.
     """
-    known = [_function(tool) for tool in tools]
+    offered = [_function(tool) for tool in tools]
     if choice in (None, "auto", "none"):
         return []
     if choice != "required":
-        wanted = choice.get("function", {}).get("name") if isinstance(choice, Mapping) else choice
-        known = [one for one in known if one["name"] == wanted]
-    if not known:
+        name = choice.get("function", {}).get("name") if isinstance(choice, Mapping) else choice
+        offered = [function for function in offered if function["name"] == name]
+    if not offered:
         raise InputError(f"tool_choice is {choice!r}, and no such function is among the tools")
-    return known
+    return offered
 
 
 def _function(tool: Json) -> dict[str, Any]:

@@ -1,51 +1,14 @@
-"""Scripted answers as vLLM's completions API gives them, and its routes for weights and sleep."""
+"""vLLM's routes for weights and sleep, scripted."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
 from urllib.parse import parse_qs
 
-from ..models.base import Completion, Request
 from ..types import Json
-from .chat import policy
-
-_OWN = ("model", "prompt", "stream", "return_token_ids", "logprobs", "n")
-
-
-def request(body: Mapping[str, Any]) -> Request:
-    """What a script is asked: one user message of the prompt's text, or of its token ids as numbers."""
-    prompt = body["prompt"]
-    text = prompt if isinstance(prompt, str) else " ".join(map(str, prompt))
-    return Request.of(text, {name: value for name, value in body.items() if name not in _OWN})
-
-
-def answer(completions: Sequence[Completion], body: Mapping[str, Any]) -> Json:
-    """A plain answer; one choice for each completion."""
-    whole = {"id": "cmpl-scripted", "object": "text_completion", "model": body["model"]}
-    return {
-        **whole,
-        "choices": [_choice(place, one, body) for place, one in enumerate(completions)],
-    } | policy(completions)
-
-
-def _choice(place: int, completion: Completion, body: Mapping[str, Any]) -> Json:
-    found: dict[str, Json] = {
-        "index": place,
-        "text": completion.text,
-        "finish_reason": completion.finish or "stop",
-        "logprobs": None,
-    }
-    tokens = completion.tokens
-    if tokens is not None and body.get("logprobs") is not None:
-        found["logprobs"] = {"tokens": [""] * len(tokens.output_ids), "token_logprobs": list(tokens.logprobs)}
-    if tokens is not None and body.get("return_token_ids"):
-        found |= {"token_ids": list(tokens.output_ids), "prompt_token_ids": list(tokens.prompt_ids)}
-    return found
 
 
 class Weights:
-    """What a scripted vLLM has loaded, and whether it sleeps."""
+    """The adapters and weights that a scripted vLLM has loaded, and its sleep."""
 
     def __init__(self) -> None:
         self.adapters: dict[str, str] = {}
@@ -56,9 +19,9 @@ class Weights:
         """Of `weights` and `kv_cache`, what has no memory now."""
 
     def post(self, path: str, body: Json) -> tuple[int, Json] | None:
-        """Status and answer of one of the routes, None if it is none of them."""
+        """Status and answer of one of the routes, None for any other path."""
         route, _, query = path.partition("?")
-        given = parse_qs(query)
+        parameters = parse_qs(query)
         if route == "/v1/load_lora_adapter":
             if body["lora_name"] in self.adapters and not body.get("load_inplace"):
                 return 400, _error(f"The lora adapter '{body['lora_name']}' has already been loaded.")
@@ -79,7 +42,7 @@ class Weights:
             self.asleep = {"weights", "kv_cache"}
             return 200, None
         if route == "/wake_up":
-            self.asleep -= set(given.get("tags") or self.asleep)
+            self.asleep -= set(parameters.get("tags") or self.asleep)
             return 200, None
         return (200, None) if route == "/reset_prefix_cache" else None
 

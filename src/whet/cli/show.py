@@ -1,0 +1,277 @@
+"""`whet show`: the record of what agents did, what was released, and what proves it."""
+
+from __future__ import annotations
+
+import sys
+import time
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import cyclopts
+import msgspec
+from cyclopts import Parameter
+
+from ..errors import InputError, NotFoundError
+from ..types import Bundle, Trajectory
+from .app import AtLeastOne, Print, Record, Reward, app, command, counted, existing, named_store, print_json
+from .named import judged, refuse_two_rewards
+from .train_input import read_trajectories
+
+Score = Annotated[
+    str | None,
+    Parameter(help="The score that is the reward. If omitted, the rewards of the steps, else the outcome."),
+]
+
+_capture = cyclopts.App(name="capture", help="An earlier name of whet show --trainable.", show=False)
+app.command(_capture)
+
+
+@_capture.command(name="check")
+def check(
+    *,
+    data: Path | None = None,
+    store: Path | None = None,
+    score: Score = None,
+    reward_function: Reward = None,
+    json: Print = False,
+) -> int:
+    """Say of each recorded run whether it can be trained on, and if not, why.
+
+    The same as whet show --trainable. Checks that calls, token ids and a reward were recorded, that each prompt extends
+    the last one, and that the masks fit. Exits 1 if no run can be trained on.
+
+    Parameters
+    ----------
+    data
+        Trajectories, one JSON object per line.
+    store
+        Trajectories of this store instead.
+    """
+    from ..training import capture
+
+    refuse_two_rewards(score, reward_function)
+    trajectories = read_trajectories(data, store)
+    if reward_function is not None:
+        trajectories, score, _ = judged(trajectories, reward_function)
+    survey = capture.survey(trajectories, score=score)
+    checks = [capture.check(trajectory, score=score) for trajectory in trajectories]
+    if json:
+        print_json(survey)
+        for run in checks:
+            row = msgspec.to_builtins(run) | {"trainable": run.trainable, "clonable": run.clonable}
+            print_json(row)
+    else:
+        print("\n".join(survey.lines()))
+        for run in checks:
+            if run.reasons:
+                print(f"{run.id}  {', '.join(run.reasons)}")
+    return 0 if survey.trainable or survey.clonable else 1
+
+
+@command("show")
+def show(
+    *,
+    store: Annotated[
+        Path | None, Parameter(env_var="WHET_STORE", help="The record: a file, such as runs.db.")
+    ] = None,
+    trainable: bool = False,
+    data: Path | None = None,
+    score: Score = None,
+    reward_function: Reward = None,
+    json: Print = False,
+) -> int:
+    """Print what a store holds: counts of each kind, what is live, and the history of releases.
+
+    With --trainable: which recorded runs can be trained on, and why the others cannot.
+
+    Parameters
+    ----------
+    trainable
+        Check each run instead: that calls, token ids and a reward were recorded, that each prompt extends the last one,
+        and that the masks fit. Exits 1 if no run can be trained on.
+    data
+        With --trainable: trajectories of a file instead of a store, one JSON object per line.
+    """
+    if trainable:
+        return check(
+            data=data, store=None if data else store, score=score, reward_function=reward_function, json=json
+        )
+    if data or score or reward_function:
+        raise InputError("--data, --score and --reward-function need --trainable")
+    from ..store import Store
+
+    with Store(existing(named_store(store))) as opened:
+        live = opened.live()
+        holdings: dict[str, Any] = {
+            "counts": opened.counts(),
+            "live": live.ids if live is not None else {},
+            "releases": [
+                {
+                    "id": release.id,
+                    "at": release.at,
+                    "bundle": release.bundle.ids,
+                    "reason": release.reason,
+                    "verdict": release.verdict,
+                    "unproven": release.unproven,
+                }
+                for release in opened.history()
+            ],
+        }
+    if json:
+        print_json(holdings)
+        return 0
+    for name, count in holdings["counts"].items():
+        print(f"{name:32} {count:>10,}")
+    for name, id in holdings["live"].items():
+        print(f"live {name:27} {id}")
+    for release in holdings["releases"]:
+        day = time.strftime("%Y-%m-%d %H:%M", time.localtime(release["at"]))
+        proof = "unproven, " if release["unproven"] else ""
+        print(f"released {day}: {proof}{release['reason']}")
+    return 0
+
+
+@app["show"].command
+def trajectories(
+    *,
+    store: Record,
+    run: str | None = None,
+    since: str | None = None,
+    session: str | None = None,
+    subject: str | None = None,
+    limit: AtLeastOne | None = None,
+    json: Print = False,
+) -> int:
+    """List the recorded runs of a store, in the order of recording.
+
+    Parameters
+    ----------
+    run
+        Only this run, trajectory or trace.
+    since
+        Only runs that began then or later: Unix seconds, a date, or a date with a time (ISO 8601).
+    session
+        Only runs of this conversation.
+    subject
+        Only runs of this person.
+    limit
+        At most this many runs.
+    json
+        Print one JSON object per line: task, outcome, error, feedback and steps, with everything that was captured.
+    """
+    from ..store import Store
+    from ..tracing.dialects import form
+    from ..tracing.signals import hear
+
+    with Store(existing(store)) as opened:
+        hear(opened)
+        ids = None if run is None else [run]
+        count = 0
+        for trajectory in opened.trajectories(
+            ids=ids, since=_moment(since), session=session, subject=subject, limit=limit
+        ):
+            count += 1
+            if json:
+                sys.stdout.buffer.write(msgspec.json.encode(form(trajectory)) + b"\n")
+            else:
+                print(_line(trajectory))
+        sys.stdout.flush()
+    if run is not None and not count:
+        raise NotFoundError(f"{store} holds no trajectory, run or trace {run!r}. Omit --run to list all.")
+    return 0
+
+
+def _moment(text: str | None) -> float | None:
+
+    if text is None:
+        return None
+    try:
+        return float(text)
+    except ValueError:
+        pass
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except ValueError:
+        raise InputError(
+            f"--since {text!r} is not a time. Give Unix seconds, 2026-01-31 or 2026-01-31T12:00:00."
+        ) from None
+
+
+def _line(trajectory: Trajectory) -> str:
+    started = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(trajectory.started))
+    task = " ".join(trajectory.task.instruction.split()) or trajectory.task.id
+    shown = task if len(task) <= 50 else task[:47] + "..."
+    steps = counted(len(trajectory.steps), "step")
+    error = trajectory.error
+    why = "" if error is None else f"  ({' '.join(f'{error.type}: {error.message}'.split())[:80]})"
+    return f"{started}  {trajectory.id:32}  {trajectory.outcome:20}  {steps:>9}  {shown}{why}"
+
+
+@app["show"].command
+def verdicts(*, store: Record, candidate: str | None = None, json: Print = False) -> int:
+    """List the gate's verdicts, the newest last.
+
+    Parameters
+    ----------
+    candidate
+        Only verdicts on the Bundle with this id.
+    """
+    from ..store import Store
+
+    with Store(existing(store)) as opened:
+        for verdict in opened.verdicts(candidate=candidate):
+            if json:
+                print_json({"id": verdict.id, **msgspec.to_builtins(verdict)})
+                continue
+            low, high = verdict.interval
+            print(
+                f"{verdict.id} {'promote' if verdict.promote else 'keep   '} Bundle {verdict.candidate} over "
+                f"{verdict.baseline or verdict.against}: {verdict.effect:+.3f} [{low:+.3f}, {high:+.3f}], "
+                f"e-value {verdict.e_value:.3g}, {verdict.n} pairs"
+            )
+    return 0
+
+
+@app["show"].command
+def versions(
+    version: str | None = None, /, *, store: Record, resource: str | None = None, json: Print = False
+) -> int:
+    """List the Versions of a store in the order of recording, or print one as a diff against its parent.
+
+    Parameters
+    ----------
+    version
+        The id of one Version, to print its diff.
+    resource
+        Only Versions of the resource of this name.
+    """
+    from ..improvement import diff
+    from ..store import Store
+
+    existing(store)
+    if version is not None and resource is not None:
+        raise InputError("an id names one Version: omit --resource")
+    with Store(store) as opened:
+        listed = [opened.version(version)] if version is not None else opened.versions(resource)
+        live = opened.live()
+        ids = set(live.ids.values()) if live is not None else set()
+        for version_shown in listed:
+            if json:
+                print_json({**msgspec.to_builtins(version_shown), "live": version_shown.id in ids})
+                continue
+            mark = "live" if version_shown.id in ids else ""
+            above = f"from {version_shown.parent}" if version_shown.parent else ""
+            print(
+                f"{version_shown.id} {mark:4} {version_shown.kind:8} {version_shown.resource:27} {above}".rstrip()
+            )
+            if version is not None:
+                print(
+                    diff(
+                        Bundle(opened.versions(ids=[version_shown.parent]))
+                        if version_shown.parent
+                        else Bundle(),
+                        Bundle([version_shown]),
+                    )
+                )
+    return 0
