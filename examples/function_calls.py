@@ -21,7 +21,7 @@ from pathlib import Path
 
 import msgspec
 
-from whet.data.calls import Call, Function, functions_of, message_of, same
+from whet.data.calls import FunctionCall, FunctionSpec, functions_of, message_of, same
 from whet.data.splits import split
 from whet.envs.calls import (
     END,
@@ -43,7 +43,9 @@ from whet.training.optim import OptimOptions
 from whet.types import Bundle, Split, Task
 
 
-async def call(sampler: TokenSampler, request: str, offered: Sequence[Function]) -> list[Call] | None:
+async def call(
+    sampler: TokenSampler, request: str, offered: Sequence[FunctionSpec]
+) -> list[FunctionCall] | None:
     """The calls that the policy makes; None if what it said is none."""
     view = CallView(request, offered)
     said = await sampler.session(0).generate(

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from whet.fakes import ScriptedServer
-from whet.models.base import Completion, Request, ToolCall
+from whet.models.base import Completion, ModelRequest, ToolCall
 from whet.types import Usage
 
 QUESTION = "What is the weather in Paris?"
@@ -39,7 +39,7 @@ LIMIT = 120
 _OURS = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")
 
 
-def weather(request: Request) -> Completion:
+def weather(request: ModelRequest) -> Completion:
     """The scripted model."""
     results = [result for message in request.messages for result in tool_results(message)]
     if results:
@@ -163,7 +163,9 @@ class Wired:
         return found[0]
 
 
-def wire(repo: Path, python: str, folder: Path, *, model: Callable[[Request], Completion] = weather) -> Wired:
+def wire(
+    repo: Path, python: str, folder: Path, *, model: Callable[[ModelRequest], Completion] = weather
+) -> Wired:
     """Do with a repository what a user does in the first minutes.
 
     Args:

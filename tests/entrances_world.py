@@ -43,7 +43,7 @@ import whet
 from whet.cli import app
 from whet.env import FourValueEnv, StepResult, rollout
 from whet.fakes import ScriptedServer
-from whet.models.base import Completion, Request, ToolCall
+from whet.models.base import Completion, ModelRequest, ToolCall
 from whet.policy import Action
 from whet.server import Role
 from whet.store import Store
@@ -52,7 +52,7 @@ from whet.tracing.assemble import Assembler
 from whet.types import Bundle, Step, Task, Trajectory, Usage
 from whet.worker import LitAgent, Triplet
 from whet.worker.agent import attempt
-from whet.worker.client import Client
+from whet.worker.client import QueueClient
 from whet.worker.run import Worker
 
 
@@ -92,7 +92,7 @@ def traced(function: Callable[..., Any], *before: Any, path: Path) -> dict[str, 
 _sampled: list[Plan] = []
 
 
-def scripted(request: Request) -> Completion:
+def scripted(request: ModelRequest) -> Completion:
     """The model of an agent of ours, which samples now one plan and now the other."""
     (plan,) = _sampled
     turn = sum(message["role"] == "tool" for message in request.messages)
@@ -212,7 +212,7 @@ def run_as_a_program(path: Path) -> dict[str, str]:
     program.write_text(PROGRAM)
     plans = iter(PLANS)
 
-    def model(request: Request) -> Completion:
+    def model(request: ModelRequest) -> Completion:
         if request.messages[-1]["role"] == "user":
             _sampled[:] = [next(plans)]
         return scripted(request)
@@ -255,7 +255,7 @@ def worked_off(agent: Any, path: Path) -> dict[str, str]:
     """`whet work` with an agent, one rollout after the other."""
 
     async def one(url: str) -> None:
-        client = Client(url, TOKENS[Role.WRITE])
+        client = QueueClient(url, TOKENS[Role.WRITE])
         try:
             await Worker(attempt(agent), client, name="tester").run(asyncio.Event(), limit=1)
         finally:

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from whet.evolution.candidates import Form
-from whet.evolution.engine import Found, Search, SearchOptions
-from whet.evolution.pair import WARM, Evaluator, JudgeOptions, Pair, PairJudge
+from whet.evolution.candidates import ProgramCodec
+from whet.evolution.engine import Search, SearchOptions, SearchOutcome
+from whet.evolution.pair import WARM, EvaluatedProgram, EvaluatorFile, JudgeOptions, PairJudge
 from whet.evolution.population import IslandOptions, Islands, Population
 from whet.evolution.program import Program
 from whet.evolution.proposers import Proposes
@@ -51,17 +51,17 @@ def search(
     store: Store | None = None,
     budget: Budget | None = None,
     population: Callable[[], Population] | None = None,
-) -> Found:
+) -> SearchOutcome:
     """Run a search on texts, without a sandbox: these programs are ours."""
 
-    async def run() -> Found:
+    async def run() -> SearchOutcome:
         chosen = options or SearchOptions(iterations=30)
         limits = Limits(wall_seconds=60.0, cpu_seconds=60.0)
         async with Pool(Local(limits=limits), modules=WARM, workers=chosen.workers) as pool:
             made = population() if population else Islands(IslandOptions(num_islands=3))
             start = Program({"program.py": program}, "program.py")
-            given = Evaluator({"evaluator.py": evaluator}, "evaluator.py")
-            pair = Pair(pool, given, judging or JudgeOptions(timeout=20), Form(start))
+            given = EvaluatorFile({"evaluator.py": evaluator}, "evaluator.py")
+            pair = EvaluatedProgram(pool, given, judging or JudgeOptions(timeout=20), ProgramCodec(start))
             return await searched(pair, made, chosen, proposers, store=store, budget=budget)
 
     return asyncio.run(run())
@@ -71,11 +71,11 @@ def search(
 class Once:
     """The optimizer that is one search."""
 
-    pair: Pair
+    pair: EvaluatedProgram
     population: Population
     options: SearchOptions
     proposers: Sequence[Proposes] | Callable[[Context], Sequence[Proposes]]
-    found: Found | None = None
+    found: SearchOutcome | None = None
     judge: PairJudge | None = None
 
     name = "once"
@@ -100,14 +100,14 @@ class Once:
 
 
 async def searched(
-    pair: Pair,
+    pair: EvaluatedProgram,
     population: Population,
     options: SearchOptions,
     proposers: Sequence[Proposes] | Callable[[Context], Sequence[Proposes]] = (),
     *,
     store: Store | None = None,
     budget: Budget | None = None,
-) -> Found:
+) -> SearchOutcome:
     """One search, as an Experiment runs it."""
     once = Once(pair, population, options, proposers)
     experiment = Experiment(
@@ -118,7 +118,7 @@ async def searched(
     return once.found
 
 
-def trail(found: Found) -> list[object]:
+def trail(found: SearchOutcome) -> list[object]:
     """All of a search that must not differ between two runs."""
     return [replace(record, artifacts={}) for record in found.records]
 

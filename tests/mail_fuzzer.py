@@ -29,7 +29,7 @@ from typing import Any
 from whet.demo.agents import MailAgents
 from whet.demo.job import SMALL, JobOptions, prepare
 from whet.env import rollout
-from whet.envs.email import MailEnv, World, derive, generate, read_mail, tokens, write
+from whet.envs.email import MailEnv, MailWorld, derive, generate, read_mail, tokens, write
 from whet.envs.email.__main__ import main
 from whet.errors import InputError
 from whet.policy import Action
@@ -221,7 +221,7 @@ class Reckless:
         return Action(chance.choice([*calls, "{", None, 7]))
 
 
-def sound(world: World, tasks: Sequence[Task]) -> None:
+def sound(world: MailWorld, tasks: Sequence[Task]) -> None:
     """The questions are what they say they are."""
     assert len({task.id for task in tasks}) == len(tasks)
     for task in tasks:
@@ -237,7 +237,7 @@ def sound(world: World, tasks: Sequence[Task]) -> None:
         assert task.meta["mail"] in {hit.id for hit in hits}, (true, task.instruction)
 
 
-async def rolled_out(world: World, task: Task, chance: random.Random, agents: MailAgents) -> None:
+async def rolled_out(world: MailWorld, task: Task, chance: random.Random, agents: MailAgents) -> None:
     """The task ends with each of the agents, and what they did can be stored."""
     arm = chance.choice(("rule", "naive"))
     rule = {"order": "clues", "rarity": 0.5, "read": 3, "title": chance.choice((0.0, 1.0))}
@@ -270,7 +270,7 @@ def whole(place: Path, chance: random.Random, tally: Counter[str]) -> None:
         tally["refused"] += 1
     expected = 2
     if reading is not None:
-        world = World(reading.mails)
+        world = MailWorld(reading.mails)
         tasks = derive(world, mailboxes=world.mailboxes, seed=chance.randrange(9))
         sound(world, tasks)
         tally["mails"] += len(reading.mails)

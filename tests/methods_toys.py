@@ -21,7 +21,7 @@ from whet.policy import Action
 from whet.training.local import LocalModels, fresh
 from whet.training.model import ModelOptions
 from whet.training.optim import OptimOptions
-from whet.training.sampler import Session
+from whet.training.sampler import RolloutSession
 from whet.training.vocabulary import Vocabulary
 from whet.types import Bundle, Group, Outcome, Score, Task, Trajectory
 
@@ -60,7 +60,7 @@ class Answer:
 
 
 class AnswerPolicy:
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: RolloutSession) -> None:
         self._session = session
 
     async def act(self, observation: str) -> Action:

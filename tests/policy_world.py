@@ -14,13 +14,13 @@ import torch
 from training_toys import SMALL, VOCABULARY
 
 from whet.server import Access, Role, Server, running
-from whet.server.policy import PolicyPart, Weights
+from whet.server.policy import PolicyPart, WeightLoader
 from whet.training import huggingface
 from whet.training.model import ModelOptions, build
 from whet.training.network import Network
 from whet.training.serving.engine import EngineOptions
 from whet.training.serving.host import Host
-from whet.training.serving.text import TemplateText, Text, WordText
+from whet.training.serving.text import TemplateText, TextCodec, WordText
 
 torch.set_num_threads(1)
 TOKEN = "whet-token-of-the-tests"
@@ -41,7 +41,7 @@ class Serving:
 
     url: str
     host: Host
-    text: Text
+    text: TextCodec
 
     def post(self, path: str, body: Any, *, token: str = TOKEN) -> httpx2.Response:
         with httpx2.Client(verify=False, timeout=30) as client:
@@ -77,7 +77,7 @@ class Serving:
 @contextmanager
 def serving(
     network: Network,
-    text: Text,
+    text: TextCodec,
     *,
     options: EngineOptions | None = None,
     allowed: Sequence[Path] = (),
@@ -87,13 +87,13 @@ def serving(
     """Serve one policy under the name `policy` while the block runs."""
     with host or Host(options) as host:
         host.publish("policy", network, text, policy_version=policy_version)
-        weights = Weights(host, "policy", network, text, allowed=allowed)
+        weights = WeightLoader(host, "policy", network, text, allowed=allowed)
         server = Server(Access({Role.ADMIN: TOKEN}), [PolicyPart(host, weights)])
         with running(server) as url:
             yield Serving(url, host, text)
 
 
-def embedded(seed: int = 0, **changes: Any) -> tuple[Network, Text]:
+def embedded(seed: int = 0, **changes: Any) -> tuple[Network, TextCodec]:
     """Random weights over digits."""
     options = ModelOptions(
         **{"hidden": 32, "heads": 2, "kv_heads": 1, "ffn": 64, "max_length": 64, **changes}
@@ -153,6 +153,6 @@ def template_text(folder: Path) -> TemplateText:
     return found
 
 
-def causal(folder: Path) -> tuple[Network, Text]:
+def causal(folder: Path) -> tuple[Network, TextCodec]:
     """What `downloaded` made, loaded."""
     return huggingface.load(folder), template_text(folder)

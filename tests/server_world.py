@@ -10,7 +10,7 @@ from typing import Any
 import httpx2
 
 from whet.fakes import ScriptedServer
-from whet.server import Access, Limits, Role, Server, running, standard
+from whet.server import Access, RequestLimits, Role, Server, running, standard
 from whet.server.gateway import Upstream
 from whet.store import Store
 
@@ -48,7 +48,7 @@ def world(
     upstreams: Any = None,
     **limits: Any,
 ) -> Iterator[World]:
-    given = Limits(**limits)
+    given = RequestLimits(**limits)
     with Store(path) as store:
         server = Server(
             Access(TOKENS, limits=given),

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from whet.data.calls import Call, functions_of, message_of, problems, same
+from whet.data.calls import FunctionCall, functions_of, message_of, problems, same
 from whet.env import check_env
 from whet.envs.calls import (
     CallEnv,
@@ -123,12 +123,12 @@ def test_rows_of_a_fine_tuning_file_become_tasks():
     row = {
         "messages": [
             {"role": "user", "content": "Will the city Oslo see rain?"},
-            message_of([Call("rain", {"city": "Oslo"})]),
+            message_of([FunctionCall("rain", {"city": "Oslo"})]),
         ],
         "tools": [{"type": "function", "function": function}],
     }
     (task,) = requests([json.loads(json.dumps(row))])
-    assert wanted(task) == [Call("rain", {"city": "Oslo"})]
+    assert wanted(task) == [FunctionCall("rain", {"city": "Oslo"})]
     (lesson,) = lessons([task])
     assert lesson.trajectories[0].steps[0].tokens.output_ids
     with pytest.raises(InputError, match="row 2"):

@@ -13,7 +13,7 @@ from whet.composition import Contender, Gain, cross_fit, judge, parts_of
 from whet.env import StepResult
 from whet.errors import GateError, InputError, TrainingRefused
 from whet.experiment import Experiment
-from whet.gate import Result
+from whet.gate import TaskResult
 from whet.improvement import Improvement
 from whet.loop import Context, Update
 from whet.policy import FunctionPolicy
@@ -351,8 +351,8 @@ def test_composing_nothing_or_without_validation_is_refused() -> None:
         asyncio.run(experiment().compose([Adds("rule", 0.2)], fresh=tasks()[-1:]))
 
 
-def side(*values: float) -> list[Result]:
-    return [Result(task=str(number), scores={"success": value}) for number, value in enumerate(values)]
+def side(*values: float) -> list[TaskResult]:
+    return [TaskResult(task=str(number), scores={"success": value}) for number, value in enumerate(values)]
 
 
 def test_the_simplest_is_judged_in_the_place_of_a_proposal_that_does_not_pass() -> None:

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from whet.data.calls import (
-    Call,
-    Function,
+    FunctionCall,
+    FunctionSpec,
     allowed,
     calls_of,
     functions_of,
@@ -39,7 +39,7 @@ def is_keyword(name):
 
 CALLS = st.lists(
     st.builds(
-        Call,
+        FunctionCall,
         NAMES.filter(lambda name: not is_keyword(name)),
         st.dictionaries(NAMES.filter(lambda name: not is_keyword(name)), JSON, max_size=3),
     ),
@@ -68,7 +68,7 @@ WEATHER = {
         "required": ["city"],
     },
 }
-FUNCTIONS = functions_of([WEATHER, Function("now").tool])
+FUNCTIONS = functions_of([WEATHER, FunctionSpec("now").tool])
 
 
 @settings(max_examples=40, deadline=None)
@@ -79,7 +79,10 @@ def test_both_forms_read_back_as_they_were_written(calls):
 
 
 def test_nested_and_parallel_calls_are_read_in_every_spelling():
-    nested = [Call("weather", {"city": Call("capital", {"of": "France"}), "days": 2}), Call("now", {})]
+    nested = [
+        FunctionCall("weather", {"city": FunctionCall("capital", {"of": "France"}), "days": 2}),
+        FunctionCall("now", {}),
+    ]
     spellings = (
         '[weather(city=capital(of="France"), days=2), now()]',
         'Call: weather(city=capital(of="France"), days=2); now()',
@@ -89,12 +92,14 @@ def test_nested_and_parallel_calls_are_read_in_every_spelling():
         assert same(read_calls(text), nested)
     assert read_calls(written(nested)) == nested
     assert not same(read_calls('weather(city=capital(of="Spain"), days=2); now()'), nested)
-    assert read_calls("a.b(x=-1.5, y=[1, {'k': None}])") == [Call("a.b", {"x": -1.5, "y": [1, {"k": None}]})]
+    assert read_calls("a.b(x=-1.5, y=[1, {'k': None}])") == [
+        FunctionCall("a.b", {"x": -1.5, "y": [1, {"k": None}]})
+    ]
 
 
 def test_openai_form_refuses_a_call_within_a_call():
     with pytest.raises(InputError, match="inner"):
-        message_of([Call("weather", {"city": Call("capital", {"of": "France"})})])
+        message_of([FunctionCall("weather", {"city": FunctionCall("capital", {"of": "France"})})])
 
 
 @pytest.mark.parametrize(
@@ -139,32 +144,32 @@ def test_schemas_of_the_leaderboard_become_json_schema_all_the_way_down():
         ({"city": "Oslo", "unit": "K"}, "not one of"),
         ({"city": "Oslo", "where": {"tags": ["a"]}}, "needs 'lat'"),
         ({"city": "Oslo", "where": {"lat": 1, "tags": [1]}}, "not of type string"),
-        ({"city": Call("now", {})}, None),
-        ({"city": Call("later", {})}, "no function 'later'"),
+        ({"city": FunctionCall("now", {})}, None),
+        ({"city": FunctionCall("later", {})}, "no function 'later'"),
     ],
 )
 def test_a_call_that_does_not_fit_says_why(arguments, wrong):
-    found = problems(Call("weather.get", arguments), FUNCTIONS)
+    found = problems(FunctionCall("weather.get", arguments), FUNCTIONS)
     assert (not found) if wrong is None else any(wrong in one for one in found)
 
 
 def test_order_does_not_matter_but_number_and_kind_of_calls_do():
-    one, two = Call("f", {"a": 1}), Call("f", {"a": 2})
+    one, two = FunctionCall("f", {"a": 1}), FunctionCall("f", {"a": 2})
     assert same([two, one], [one, two])
-    assert same([Call("f", {"a": 1.0})], [one])
+    assert same([FunctionCall("f", {"a": 1.0})], [one])
     assert not same([one], [one, one])
     assert not same([one, one], [one])
-    assert not same([Call("f", {"a": True})], [one])
-    assert not same([Call("f", {"a": 1, "b": None})], [one])
+    assert not same([FunctionCall("f", {"a": True})], [one])
+    assert not same([FunctionCall("f", {"a": 1, "b": None})], [one])
 
 
 def test_possible_answers_are_judged_as_the_leaderboard_does():
     possible = [{"area": {"base": [10], "unit": ["units", ""], "box": [{"w": [1, 2]}]}}]
-    assert allowed([Call("area", {"base": 10, "box": {"w": 2}})], possible)
-    assert allowed([Call("area", {"base": 10.0, "unit": "Units", "box": {"w": 1}})], possible)
-    assert not allowed([Call("area", {"base": 10, "box": {"w": 3}})], possible)
-    assert not allowed([Call("area", {"base": 10})], possible)
-    assert not allowed([Call("area", {"base": 10, "box": {"w": 1}, "extra": 1})], possible)
+    assert allowed([FunctionCall("area", {"base": 10, "box": {"w": 2}})], possible)
+    assert allowed([FunctionCall("area", {"base": 10.0, "unit": "Units", "box": {"w": 1}})], possible)
+    assert not allowed([FunctionCall("area", {"base": 10, "box": {"w": 3}})], possible)
+    assert not allowed([FunctionCall("area", {"base": 10})], possible)
+    assert not allowed([FunctionCall("area", {"base": 10, "box": {"w": 1}, "extra": 1})], possible)
     assert not allowed([], possible)
 
 
@@ -177,7 +182,7 @@ def test_every_real_answer_of_the_leaderboard_is_allowed_and_fits_its_function(d
     for question, answer in zip(questions, answers, strict=True):
         offered = functions_of(question["function"])
         calls = [
-            Call(name, {k: v[0] for k, v in given.items() if "" not in v})
+            FunctionCall(name, {k: v[0] for k, v in given.items() if "" not in v})
             for one in answer["ground_truth"]
             for name, given in one.items()
         ]

@@ -17,7 +17,7 @@ import whet
 from whet.data.formats import from_transitions, trajectory_from_json
 from whet.env import StepResult, Transition, rollout
 from whet.fakes import ScriptedServer
-from whet.models.base import Completion, Request, ToolCall
+from whet.models.base import Completion, ModelRequest, ToolCall
 from whet.policy import Action, FunctionPolicy
 from whet.reward import env_reward, exact, fewer_steps, latency, matches, score
 from whet.reward.tool_use import ToolUse
@@ -47,10 +47,10 @@ TOOLS: list[Any] = [
 ]
 
 
-def model(plan: Plan) -> Callable[[Request], Completion]:
+def model(plan: Plan) -> Callable[[ModelRequest], Completion]:
     """A model that asks for one call of the plan after the other, and then answers."""
 
-    def answer(request: Request) -> Completion:
+    def answer(request: ModelRequest) -> Completion:
         done = sum(message["role"] == "tool" for message in request.messages)
         usage = Usage(10, 2, calls=1)
         if done == len(plan):
@@ -302,7 +302,7 @@ def test_a_tool_that_raised_is_a_failed_call() -> None:
 
 
 def test_arguments_that_are_no_object_make_a_call_malformed(tmp_path: Path) -> None:
-    def careless(request: Request) -> Completion:
+    def careless(request: ModelRequest) -> Completion:
         if request.messages[-1]["role"] == "tool":
             return Completion(text=ANSWER)
         call = ToolCall(name="search", arguments="{query: invoice", id="call_0")

@@ -19,18 +19,18 @@ from whet.demo.report import html
 from whet.demo.teachers import as_slots, calls_of, lessons
 from whet.demo.users import Users
 from whet.env import rollout
-from whet.envs.email import MailEnv, World, derive, generate, same, write
+from whet.envs.email import MailEnv, MailWorld, derive, generate, same, write
 from whet.envs.email.slots import END, TOKENS, SlotView
 from whet.types import Bundle, Group, Score, Task, Trajectory, Version
 
 
 @pytest.fixture(scope="module")
-def world() -> World:
-    return World(generate(2, mailboxes=4, mails=80))
+def world() -> MailWorld:
+    return MailWorld(generate(2, mailboxes=4, mails=80))
 
 
 @pytest.fixture(scope="module")
-def runs(world: World) -> list[Trajectory]:
+def runs(world: MailWorld) -> list[Trajectory]:
     """What the agent as it came did on 60 questions."""
     agents = MailAgents(world)
     tasks = derive(world, mailboxes=list(world.mailboxes), seed=0)[:60]
@@ -67,7 +67,7 @@ def asked(entry: Path, folder: Path, question: str) -> str:
 
 
 def test_the_example_runs_alone_on_a_folder_of_mails_and_is_traced_when_wired_up(
-    repository: Path, tmp_path: Path, world: World, runs: list[Trajectory]
+    repository: Path, tmp_path: Path, world: MailWorld, runs: list[Trajectory]
 ) -> None:
     examples = repository / "examples"
     mailbox = runs[0].task.group
@@ -91,7 +91,7 @@ def test_the_example_runs_alone_on_a_folder_of_mails_and_is_traced_when_wired_up
 
 
 def test_recorded_work_rewritten_by_slot_decodes_to_the_same_tool_calls(
-    world: World, runs: list[Trajectory]
+    world: MailWorld, runs: list[Trajectory]
 ) -> None:
     agent = load_agent()
     rewritten = 0
@@ -120,7 +120,7 @@ def test_recorded_work_rewritten_by_slot_decodes_to_the_same_tool_calls(
 
 
 def test_a_lesson_carries_each_decision_after_all_that_was_seen_before_it(
-    world: World, runs: list[Trajectory]
+    world: MailWorld, runs: list[Trajectory]
 ) -> None:
     taught = lessons([Group(run.task, (run,)) for run in runs], world, load_agent(), Bundle())
     assert taught
@@ -134,7 +134,9 @@ def test_a_lesson_carries_each_decision_after_all_that_was_seen_before_it(
             context = step.tokens.prompt_ids + step.tokens.output_ids
 
 
-def test_work_on_a_mail_that_was_not_shown_has_no_form_by_slot(world: World, runs: list[Trajectory]) -> None:
+def test_work_on_a_mail_that_was_not_shown_has_no_form_by_slot(
+    world: MailWorld, runs: list[Trajectory]
+) -> None:
     read = next(run for run in runs if any(step.name == "read" for step in run.steps))
     hidden = [
         replace(step, observation={"id": "no-such-mail"}) if step.name == "read" else step
@@ -191,7 +193,7 @@ def test_markup_in_a_mail_is_text_in_the_report() -> None:
     mails = generate(4, mailboxes=3, mails=40)
     first = mails[0]
     mails[0] = replace(first, subject=HOSTILE)
-    world = World(mails)
+    world = MailWorld(mails)
     agents = MailAgents(world)
     sender = first.sender
     task = Task(

@@ -21,7 +21,7 @@ pytest.importorskip("torch")
 pytest.importorskip("lightgbm")
 
 from whet import Store
-from whet.demo.job import SMALL, Job, JobOptions
+from whet.demo.job import SMALL, JobOptions, MailJob
 from whet.demo.main import ask, run_demo
 from whet.demo.proof import run_job
 from whet.demo.report import in_words
@@ -236,7 +236,7 @@ async def run_until(options: JobOptions, what: str, at: int) -> None:
             raise Stopped
 
     with Store(options.output / "whet.db") as store, pytest.raises(Stopped):
-        await run_job(Job(options, store, name="demo-1", progress=watch))
+        await run_job(MailJob(options, store, name="demo-1", progress=watch))
 
 
 def test_a_job_stopped_between_and_within_stages_comes_to_the_result_of_two_processes_in_one(
@@ -251,7 +251,7 @@ def test_a_job_stopped_between_and_within_stages_comes_to_the_result_of_two_proc
         await run_until(options, "grpo", 2)  # in the middle of training, beyond its last checkpoint
         with Store(tmp_path / "whet.db") as store:
             before = {one.id for one in store.trajectories()}
-            report = await run_job(Job(options, store, name="demo-1"))
+            report = await run_job(MailJob(options, store, name="demo-1"))
             assert before <= {one.id for one in store.trajectories()}
         return report
 

@@ -12,8 +12,8 @@ import pytest
 from whet.env import check_env, rollout
 from whet.envs.email import (
     MailEnv,
+    MailWorld,
     Rubric,
-    World,
     checked,
     derive,
     generate,
@@ -29,12 +29,12 @@ FLAGS = [name for name in Rubric.__dataclass_fields__ if name not in ("sources",
 
 
 @pytest.fixture(scope="module")
-def world() -> World:
-    return World(generate(5, mailboxes=2, mails=100))
+def world() -> MailWorld:
+    return MailWorld(generate(5, mailboxes=2, mails=100))
 
 
 @pytest.fixture(scope="module")
-def tasks(world: World) -> list[Task]:
+def tasks(world: MailWorld) -> list[Task]:
     return derive(world, mailboxes=world.mailboxes, seed=0)
 
 
@@ -108,7 +108,7 @@ def test_training_reward_pays_for_unknown_only_where_it_is_right() -> None:
     assert training_reward(Rubric(ran_out_of_turns=True, turns=10)) == pytest.approx(-0.8)
 
 
-def test_env_keeps_the_contract(world: World, answerable: Task) -> None:
+def test_env_keeps_the_contract(world: MailWorld, answerable: Task) -> None:
     actions = [
         {"tool": "search", "words": ["the"], "match": "any"},
         json.dumps({"tool": "read", "id": answerable.meta["evidence"]}),
@@ -118,7 +118,7 @@ def test_env_keeps_the_contract(world: World, answerable: Task) -> None:
     asyncio.run(check_env(lambda: MailEnv(world), answerable, actions))
 
 
-def test_right_answer_with_its_source_succeeds(world: World, answerable: Task) -> None:
+def test_right_answer_with_its_source_succeeds(world: MailWorld, answerable: Task) -> None:
     env = MailEnv(world)
     first = env.reset(answerable, 0)
     assert first["question"] == answerable.instruction
@@ -148,7 +148,7 @@ def test_right_answer_with_its_source_succeeds(world: World, answerable: Task) -
     assert result.info["published_reward"] == published_reward(rubric, 10)
 
 
-def test_withheld_mail_cannot_be_read_and_unknown_is_right(world: World, unanswerable: Task) -> None:
+def test_withheld_mail_cannot_be_read_and_unknown_is_right(world: MailWorld, unanswerable: Task) -> None:
     env = MailEnv(world)
     env.reset(unanswerable, 0)
     result = env.step({"tool": "read", "id": unanswerable.meta["mail"]})
@@ -177,7 +177,7 @@ def test_withheld_mail_cannot_be_read_and_unknown_is_right(world: World, unanswe
     ],
 )
 def test_malformed_calls_end_in_the_rubric_and_never_raise(
-    world: World, unanswerable: Task, action: object, mark: str
+    world: MailWorld, unanswerable: Task, action: object, mark: str
 ) -> None:
     env = MailEnv(world)
     env.reset(unanswerable, 0)
@@ -195,7 +195,7 @@ def test_malformed_calls_end_in_the_rubric_and_never_raise(
         env.step({"tool": "unknown"})
 
 
-def test_running_out_of_turns_truncates(world: World, answerable: Task) -> None:
+def test_running_out_of_turns_truncates(world: MailWorld, answerable: Task) -> None:
     search = {"tool": "search", "words": ["nothing"]}
     trajectory = asyncio.run(
         rollout(MailEnv(world, 3), FunctionPolicy(lambda _seen: search), answerable, seed=0)
@@ -207,7 +207,7 @@ def test_running_out_of_turns_truncates(world: World, answerable: Task) -> None:
         MailEnv(world, 0)
 
 
-def test_no_observation_shows_what_is_to_be_found_out(world: World, tasks: list[Task]) -> None:
+def test_no_observation_shows_what_is_to_be_found_out(world: MailWorld, tasks: list[Task]) -> None:
     for task in tasks[:50]:
         env = MailEnv(world)
         shown = json.dumps([env.reset(task, 0), env.step({"tool": "search", "words": ["zzz"]}).observation])

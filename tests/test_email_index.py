@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from whet.envs.email import Inbox, Mail, MailIndex, World, generate, tokens
+from whet.envs.email import Inbox, Mail, MailIndex, MailWorld, generate, tokens
 from whet.errors import InputError, NotFoundError
 from whet.types import Task
 
@@ -178,7 +178,7 @@ def test_threads_may_share_an_index() -> None:
 
 
 def test_inbox_withholds_counts_and_records() -> None:
-    world = World(MAILS)
+    world = MailWorld(MAILS)
     task = Task(initial_state={"mailboxes": ["jane"], "without": ["1"]})
     inbox = world.inbox(task)
     assert ids(inbox.search("lunch contract", month=4)) == ["2"]
@@ -198,7 +198,7 @@ def test_inbox_withholds_counts_and_records() -> None:
 
 
 def test_world_makes_one_index_per_set_of_mailboxes() -> None:
-    world = World(generate(0, mailboxes=3, mails=20))
+    world = MailWorld(generate(0, mailboxes=3, mails=20))
     names = list(world.mailboxes)
     assert world.index(names) is world.index(reversed(names))
     assert world.index(names[:1]).size == 20

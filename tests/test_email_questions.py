@@ -16,7 +16,7 @@ from whet.envs.email import (
     TIERS,
     Clues,
     ClueWord,
-    World,
+    MailWorld,
     derive,
     extract,
     find,
@@ -33,12 +33,12 @@ from whet.types import Task, canonical
 
 
 @pytest.fixture(scope="module")
-def world() -> World:
-    return World(generate(5, mailboxes=4, mails=120))
+def world() -> MailWorld:
+    return MailWorld(generate(5, mailboxes=4, mails=120))
 
 
 @pytest.fixture(scope="module")
-def tasks(world: World) -> list[Task]:
+def tasks(world: MailWorld) -> list[Task]:
     return derive(world, mailboxes=world.mailboxes, seed=0)
 
 
@@ -46,8 +46,10 @@ def clues(task: Task) -> Clues:
     return Clues.from_json(task.meta["clues"])
 
 
-def test_same_seed_gives_the_same_questions_and_another_seed_others(world: World, tasks: list[Task]) -> None:
-    again = derive(World(generate(5, mailboxes=4, mails=120)), mailboxes=world.mailboxes, seed=0)
+def test_same_seed_gives_the_same_questions_and_another_seed_others(
+    world: MailWorld, tasks: list[Task]
+) -> None:
+    again = derive(MailWorld(generate(5, mailboxes=4, mails=120)), mailboxes=world.mailboxes, seed=0)
     assert [canonical(task.meta) for task in again] == [canonical(task.meta) for task in tasks]
     assert [task.id for task in again] == [task.id for task in tasks]
     other = {task.instruction for task in derive(world, mailboxes=world.mailboxes, seed=1)}
@@ -64,7 +66,7 @@ def test_every_kind_and_tier_is_asked_and_a_third_cannot_be_answered(tasks: list
     assert len({task.id for task in tasks}) == len(tasks)
 
 
-def test_answers_stand_in_their_evidence(world: World, tasks: list[Task]) -> None:
+def test_answers_stand_in_their_evidence(world: MailWorld, tasks: list[Task]) -> None:
     whole = world.index(world.mailboxes)
     for task in tasks:
         mail = whole.read(task.meta["mail"])
@@ -80,7 +82,7 @@ def test_answers_stand_in_their_evidence(world: World, tasks: list[Task]) -> Non
             assert task.meta["evidence"] is None
 
 
-def test_true_clues_are_true_and_wrong_ones_wrong(world: World, tasks: list[Task]) -> None:
+def test_true_clues_are_true_and_wrong_ones_wrong(world: MailWorld, tasks: list[Task]) -> None:
     whole = world.index(world.mailboxes)
     for task in tasks:
         gold, mail = clues(task), whole.read(task.meta["mail"])
@@ -96,7 +98,7 @@ def test_true_clues_are_true_and_wrong_ones_wrong(world: World, tasks: list[Task
             assert mail.date.month == gold.month
 
 
-def test_true_clues_of_identified_questions_leave_one_value(world: World, tasks: list[Task]) -> None:
+def test_true_clues_of_identified_questions_leave_one_value(world: MailWorld, tasks: list[Task]) -> None:
     """Judged by reading every mail, not by the index that chose the clues."""
     for task in random.Random(0).sample(tasks, 150):
         gold = clues(task)
@@ -119,7 +121,7 @@ def test_true_clues_of_identified_questions_leave_one_value(world: World, tasks:
 
 
 def test_withheld_evidence_is_not_found_and_no_fitting_mail_gives_its_value(
-    world: World, tasks: list[Task]
+    world: MailWorld, tasks: list[Task]
 ) -> None:
     for task in tasks:
         if task.meta["unanswerable"] != "withheld":
@@ -131,7 +133,7 @@ def test_withheld_evidence_is_not_found_and_no_fitting_mail_gives_its_value(
         assert task.meta["mail"] not in {hit.id for hit in found}
 
 
-def test_absent_attributes_are_nowhere_in_the_mail(world: World, tasks: list[Task]) -> None:
+def test_absent_attributes_are_nowhere_in_the_mail(world: MailWorld, tasks: list[Task]) -> None:
     whole = world.index(world.mailboxes)
     absent = [task for task in tasks if task.meta["unanswerable"] == "absent"]
     assert absent
@@ -140,7 +142,7 @@ def test_absent_attributes_are_nowhere_in_the_mail(world: World, tasks: list[Tas
         assert find(task.meta["kind"], whole.read(task.meta["mail"]).body) == []
 
 
-def test_tiers_have_the_shares_that_they_promise(world: World) -> None:
+def test_tiers_have_the_shares_that_they_promise(world: MailWorld) -> None:
     many = derive(world, mailboxes=world.mailboxes, seed=2, variants=3)
     vague = [clues(task) for task in many if task.meta["tier"] == "vague"]
     hard = [clues(task) for task in many if task.meta["tier"] == "hard"]
@@ -206,7 +208,7 @@ def test_a_past_date_is_not_asked_for_as_if_it_were_to_come() -> None:
             )  # type: ignore[arg-type]
 
 
-def test_unusable_arguments_are_input_errors(world: World) -> None:
+def test_unusable_arguments_are_input_errors(world: MailWorld) -> None:
     for wrong in ({"unanswerable": 1.5}, {"variants": 0}, {"tiers": ["odd"]}):
         with pytest.raises(InputError):
             derive(world, mailboxes=world.mailboxes, seed=0, **wrong)  # type: ignore[arg-type]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from whet.envs.email import BODY_KINDS, World, derive, read_mail
+from whet.envs.email import BODY_KINDS, MailWorld, derive, read_mail
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def test_real_mail_has_nine_owners_wherever_one_points(data: Path) -> None:
 
 
 def test_real_mail_gives_facts_of_every_owner(data: Path) -> None:
-    real = World(read_mail(data).mails)
+    real = MailWorld(read_mail(data).mails)
     questions = derive(real, mailboxes=real.mailboxes, seed=0)
     facts = {task.meta["fact"]: task for task in questions if task.meta["unanswerable"] != "absent"}
     assert len(facts) >= 600

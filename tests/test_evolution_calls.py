@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from whet.episodes import Episodes
-from whet.evolution.agent import Agent
-from whet.evolution.candidates import Form
+from whet.evolution.agent import RepositoryAgent
+from whet.evolution.candidates import ProgramCodec
 from whet.evolution.outside import Compared, Comparer, Inside, Targets
 from whet.sandbox import Limits, Pool
 from whet.types import Task, Trajectory
@@ -37,8 +37,8 @@ def second(x):
 )
 def test_calls_sent_together_give_the_trajectories_of_calls_one_by_one(tmp_path: Path, at_seven: str) -> None:
     (tmp_path / "agent.py").write_text(SOURCE.replace("{at_seven}", at_seven))
-    agent = Agent(tmp_path, ["first", "second"])
-    form = Form.of(agent.pieces)
+    agent = RepositoryAgent(tmp_path, ["first", "second"])
+    form = ProgramCodec.of(agent.pieces)
     tasks = [
         Task(id=f"{name}{x}/{most}", initial_state={"function": name, "input": [x]}, answer=x + 1)
         for name, most in (("first", 80), ("second", 3), ("first", 2))

@@ -13,14 +13,14 @@ from evolution_toys import LINE, search, write
 from processes import alive, until
 
 from whet.errors import InputError, ModelError
-from whet.evolution.commands import Agent, Command, changed
+from whet.evolution.commands import Command, CommandModel, changed
 from whet.evolution.engine import SearchOptions
 from whet.evolution.population import Draw, Judged
 from whet.evolution.program import Program, apply_patch
 from whet.evolution.programs import evolve_program
 from whet.evolution.proposing import words_of
 from whet.evolution.settings import Settings
-from whet.models import Recorded
+from whet.models import RecordedModel
 from whet.repository.text import diff
 from whet.store import Log, Store
 
@@ -33,10 +33,10 @@ path.write_text(path.read_text().replace("x * 2 + 1", "x * x + 3 * x + 7"))
 """
 
 
-def agent(tmp_path: Path, source: str, **options: float) -> Agent:
+def agent(tmp_path: Path, source: str, **options: float) -> CommandModel:
     script = tmp_path / "agent.py"
     script.write_text(source, encoding="utf-8")
-    return Agent([sys.executable, str(script)], **options)
+    return CommandModel([sys.executable, str(script)], **options)
 
 
 def propose(command: Command, judged: Judged = JUDGED, number: int = 1) -> Program:
@@ -125,9 +125,9 @@ def test_a_command_that_fails_or_is_not_there_says_so(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="code 3: no licence"):
         propose(Command(agent(tmp_path, "print('no licence', flush=True); import os; os._exit(3)")))
     with pytest.raises(ModelError, match="cannot be started"):
-        propose(Command(Agent([str(tmp_path / "missing")])))
+        propose(Command(CommandModel([str(tmp_path / "missing")])))
     with pytest.raises(InputError, match="give a command"):
-        Agent([])
+        CommandModel([])
 
 
 def test_a_command_that_hangs_is_ended_with_what_it_started(tmp_path: Path) -> None:
@@ -147,7 +147,7 @@ def test_a_recorded_command_is_not_started_twice_for_one_proposal(tmp_path: Path
     source = f"open({str(tmp_path / 'count')!r}, 'a').write('x')\n{MEND}"
     for _ in range(2):
         with Store(tmp_path / "runs.db") as store:
-            recorded = Recorded(agent(tmp_path, source), Log(store))
+            recorded = RecordedModel(agent(tmp_path, source), Log(store))
             assert "x * x + 3" in propose(Command(recorded)).text
     assert (tmp_path / "count").read_text() == "x"
 

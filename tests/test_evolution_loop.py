@@ -13,9 +13,9 @@ from commands import command
 from evolution_toys import CURVE, LINE, Once
 
 from whet.cli import main
-from whet.evolution.candidates import Form
+from whet.evolution.candidates import ProgramCodec
 from whet.evolution.engine import SearchOptions
-from whet.evolution.pair import WARM, Evaluator, JudgeOptions, Pair
+from whet.evolution.pair import WARM, EvaluatedProgram, EvaluatorFile, JudgeOptions
 from whet.evolution.population import Islands
 from whet.evolution.program import Program
 from whet.experiment import Experiment
@@ -100,8 +100,10 @@ def test_every_evaluation_of_a_search_is_a_rollout_that_is_budgeted_and_marked(t
 
     async def job() -> None:
         async with Pool(Local(), modules=WARM) as pool:
-            given = Evaluator({"evaluator.py": CURVE}, "evaluator.py")
-            pair = Pair(pool, given, JudgeOptions(timeout=20), Form(Program({"p.py": LINE}, "p.py")))
+            given = EvaluatorFile({"evaluator.py": CURVE}, "evaluator.py")
+            pair = EvaluatedProgram(
+                pool, given, JudgeOptions(timeout=20), ProgramCodec(Program({"p.py": LINE}, "p.py"))
+            )
             once = Once(pair, Islands(), SearchOptions(iterations=25, seed=1), ())
             experiment = Experiment(env=pair, tasks=list(pair.tasks.values()), rewards=[pair.score, watch])
             better = await experiment.improve(once, rounds=1, budget=Budget(rollouts=500))
@@ -121,7 +123,7 @@ def test_every_evaluation_of_a_search_is_a_rollout_that_is_budgeted_and_marked(t
 
 def test_the_start_is_the_empty_bundle_and_a_candidate_what_differs_from_it() -> None:
     start = Program({"a.py": "A = 1\n", "b.txt": "say it"}, "a.py")
-    form = Form(start, {"b.txt": "prompt"}, {"b.txt": "prompt"})
+    form = ProgramCodec(start, {"b.txt": "prompt"}, {"b.txt": "prompt"})
     assert not form.bundle(start)
     assert form.program(Bundle()).parts == start.parts
     other = start.with_part("b.txt", "say it kindly")

@@ -17,7 +17,7 @@ from commands import command as run_command
 
 from whet.fakes import Reply, ScriptedServer
 from whet.models import Completion, ToolCall
-from whet.models.base import Request
+from whet.models.base import ModelRequest
 
 SHOP = Path(__file__).resolve().parents[1] / "examples" / "evolve" / "shop_clerk"
 PRICES = {"lamp": 20, "chair": 45, "rug": 80}
@@ -29,7 +29,7 @@ MENDS = (
 """Sign of a row that went wrong, what stands in a program, and what the proposing model makes of it."""
 
 
-def customer(request: Request) -> Any:
+def customer(request: ModelRequest) -> Any:
     """The clerk's model: it obeys its prompt and skills, and believes what tools are described as."""
     system, question = str(request.messages[0]["content"]), str(request.messages[1]["content"])
     described = {each["function"]["name"]: each["function"]["description"] for each in request.tools or ()}
@@ -51,7 +51,7 @@ def customer(request: Request) -> Any:
     )
 
 
-def colleague(request: Request) -> str:
+def colleague(request: ModelRequest) -> str:
     """The model that proposes: it mends what it is told of, and knows one rule."""
     if ruling(request):
         return "Answer in the language of the question."
@@ -65,16 +65,16 @@ def colleague(request: Request) -> str:
     return "\n".join(found) or "I see nothing."
 
 
-def model(request: Request) -> Any:
+def model(request: ModelRequest) -> Any:
     return colleague(request) if proposes(request) else customer(request)
 
 
-def proposes(request: Request) -> bool:
+def proposes(request: ModelRequest) -> bool:
     """The clerk's requests have a system message of its own."""
     return "You are the clerk" not in str(request.messages[0]["content"]) or ruling(request)
 
 
-def ruling(request: Request) -> bool:
+def ruling(request: ModelRequest) -> bool:
     """A rule is asked for, not a change."""
     return "# What failing rows share" in request.text
 
@@ -188,7 +188,7 @@ def test_skill_files_and_mcp_schemas_evolve(
     line: str,
     new: str,
 ) -> None:
-    def both(request: Request) -> Any:
+    def both(request: ModelRequest) -> Any:
         if not proposes(request):
             return customer(request)
         return f"<<<<<<< SEARCH\n{line}\n=======\n{new}\n>>>>>>> REPLACE"
@@ -214,7 +214,7 @@ def test_skill_files_and_mcp_schemas_evolve(
 def test_an_endpoint_that_fails_is_not_the_candidates_fault(
     shop: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def overloaded(request: Request) -> Any:
+    def overloaded(request: ModelRequest) -> Any:
         return Reply(status=503)
 
     with ScriptedServer(overloaded) as running:

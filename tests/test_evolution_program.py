@@ -11,7 +11,7 @@ from evolution_toys import LINE
 from whet.errors import InputError
 from whet.evolution.edits import EDITS
 from whet.evolution.program import Program, apply_diff, apply_rewrite, keep_outside, regions
-from whet.evolution.source import Source
+from whet.evolution.source import PythonSource
 
 BUSY = '''\
 """Ünïcode before the block."""
@@ -203,7 +203,7 @@ def test_what_is_not_python_is_left_to_models() -> None:
 
 
 def test_source_counts_bytes_not_characters() -> None:
-    source = Source('x = "é" + "ü"; y = 1 + 2\n')
+    source = PythonSource('x = "é" + "ü"; y = 1 + 2\n')
     site = next(
         site for site in source.sites() if isinstance(site.node, ast.Constant) and site.node.value == 2
     )

@@ -15,7 +15,7 @@ import pytest
 from commands import answered
 
 from whet.evolution.demonstrations import Demonstrate, failing, pool_of, rated, set_aside
-from whet.evolution.mining import Mined, Written, contrasts, rules
+from whet.evolution.mining import Mined, WrittenLine, contrasts, rules
 from whet.evolution.population import Draw, Judged
 from whet.evolution.program import Program
 from whet.models import ScriptedModel
@@ -183,11 +183,11 @@ def test_a_model_is_shown_what_failures_share_and_writes_the_line() -> None:
         return "Here it is:\n- Money matters go to billing."
 
     draw = drawn("You sort.\n", instances)
-    child = asyncio.run(Written(ScriptedModel(answer), rows).propose(draw, 1))
+    child = asyncio.run(WrittenLine(ScriptedModel(answer), rows).propose(draw, 1))
     assert child.text == "You sort.\n\nMoney matters go to billing.\n"
     assert 'When the input mentions "refund": ' in requests[0]
     assert 'wanted "billing"' in requests[0]
-    blind = Written(ScriptedModel(answer), rows, feedback=False)
+    blind = WrittenLine(ScriptedModel(answer), rows, feedback=False)
     asyncio.run(blind.propose(draw, 1))
     assert "refund" not in requests[1]
 

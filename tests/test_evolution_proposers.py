@@ -11,16 +11,16 @@ import pytest
 from evolution_toys import searched
 
 from whet.errors import InputError, MissingExtra
-from whet.evolution.candidates import Form
-from whet.evolution.engine import Found, SearchOptions
-from whet.evolution.pair import WARM, Evaluator, JudgeOptions, Pair
+from whet.evolution.candidates import ProgramCodec
+from whet.evolution.engine import SearchOptions, SearchOutcome
+from whet.evolution.pair import WARM, EvaluatedProgram, EvaluatorFile, JudgeOptions
 from whet.evolution.population import Best, Draw, Judged
 from whet.evolution.program import Program
 from whet.evolution.programs import estimate_program, evolve_program
 from whet.evolution.proposers import Gepa, Gradient, Proposes
 from whet.evolution.settings import Settings
 from whet.models import ScriptedModel
-from whet.models.base import Request
+from whet.models.base import ModelRequest
 from whet.sandbox import Local, Pool
 
 RULES = {"date": "Give dates as YYYY-MM-DD.", "source": "Quote the mail.", "short": "Answer in one sentence."}
@@ -37,12 +37,15 @@ def evaluate(path):
 """
 
 
-def climb(proposer: Proposes) -> Found:
-    async def run() -> Found:
+def climb(proposer: Proposes) -> SearchOutcome:
+    async def run() -> SearchOutcome:
         async with Pool(Local(), modules=WARM) as pool:
-            given = Evaluator({"e.py": EVALUATOR}, "e.py")
-            pair = Pair(
-                pool, given, JudgeOptions(timeout=20), Form(Program({"prompt.txt": PROMPT}, "prompt.txt"))
+            given = EvaluatorFile({"e.py": EVALUATOR}, "e.py")
+            pair = EvaluatedProgram(
+                pool,
+                given,
+                JudgeOptions(timeout=20),
+                ProgramCodec(Program({"prompt.txt": PROMPT}, "prompt.txt")),
             )
             options = SearchOptions(iterations=40, in_flight=1, edits=(), target=1.0)
             return await searched(pair, Best(4), options, [proposer])
@@ -50,7 +53,7 @@ def climb(proposer: Proposes) -> Found:
     return asyncio.run(run())
 
 
-def critic(request: Request) -> str:
+def critic(request: ModelRequest) -> str:
     """Names what failed; then, told of the criticism, writes the rule for it."""
     text = request.text
     criticised = re.findall(r"it lacks (\w+)", text)
@@ -90,7 +93,7 @@ def test_a_gradient_is_about_a_batch_of_failures_that_is_drawn_anew() -> None:
 def test_gepas_reflection_climbs_with_its_own_request() -> None:
     pytest.importorskip("gepa")
 
-    def reflect(request: Request) -> str:
+    def reflect(request: ModelRequest) -> str:
         now = request.text.split("```")[1].strip()
         return f"```\n{now}\n{RULES[re.findall(r'failed: (.+)', request.text)[0].strip()]}\n```"
 

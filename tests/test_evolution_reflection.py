@@ -9,14 +9,14 @@ from collections.abc import Callable
 import pytest
 from evolution_toys import searched
 
-from whet.evolution.candidates import Form
-from whet.evolution.engine import Found, SearchOptions
-from whet.evolution.pair import Evaluator, JudgeOptions, Pair
+from whet.evolution.candidates import ProgramCodec
+from whet.evolution.engine import SearchOptions, SearchOutcome
+from whet.evolution.pair import EvaluatedProgram, EvaluatorFile, JudgeOptions
 from whet.evolution.population import Front, Population
 from whet.evolution.program import Program
 from whet.evolution.proposers import Proposer
 from whet.models import ScriptedModel
-from whet.models.base import Request
+from whet.models.base import ModelRequest
 from whet.sandbox import Local, Pool
 
 RULES = {
@@ -42,12 +42,12 @@ def evaluate(path):
 """
 
 
-def reflector() -> Callable[[Request], str]:
+def reflector() -> Callable[[ModelRequest], str]:
     """Mends the first failure that it is told of; told of none, it tries one idea after the other."""
     ideas = [rule for pair in zip(DISTRACTIONS, [*RULES.values()] * 3, strict=True) for rule in pair]
     asked = [0]
 
-    def answer(request: Request) -> str:
+    def answer(request: ModelRequest) -> str:
         failed = re.findall(r"the answer failed: (\w+)", request.text)
         rule = RULES[failed[0]] if failed else ideas[asked[0] % len(ideas)]
         asked[0] += 1
@@ -56,14 +56,19 @@ def reflector() -> Callable[[Request], str]:
     return answer
 
 
-def repair(*, feedback: bool, population: Callable[[], Population] = Front) -> tuple[Found, ScriptedModel]:
+def repair(
+    *, feedback: bool, population: Callable[[], Population] = Front
+) -> tuple[SearchOutcome, ScriptedModel]:
     model = ScriptedModel(reflector())
 
-    async def run() -> Found:
+    async def run() -> SearchOutcome:
         async with Pool(Local()) as pool:
-            given = Evaluator({"e.py": EVALUATOR}, "e.py")
-            pair = Pair(
-                pool, given, JudgeOptions(timeout=20), Form(Program({"prompt.txt": PROMPT}, "prompt.txt"))
+            given = EvaluatorFile({"e.py": EVALUATOR}, "e.py")
+            pair = EvaluatedProgram(
+                pool,
+                given,
+                JudgeOptions(timeout=20),
+                ProgramCodec(Program({"prompt.txt": PROMPT}, "prompt.txt")),
             )
             options = SearchOptions(iterations=100, in_flight=1, target=1.0, seed=1)
             proposers = [Proposer(model, feedback=feedback)]
@@ -125,10 +130,12 @@ def test_a_planted_bug_is_fixed_across_two_files() -> None:
         '\n    try:\n        right += shop.price(50, "ch") == 50\n    except KeyError:\n        pass',
     )
 
-    async def run() -> Found:
+    async def run() -> SearchOutcome:
         async with Pool(Local()) as pool:
-            given = Evaluator({"e.py": check}, "e.py")
-            pair = Pair(pool, given, JudgeOptions(timeout=20), Form(Program(BUG, "shop.py")))
+            given = EvaluatorFile({"e.py": check}, "e.py")
+            pair = EvaluatedProgram(
+                pool, given, JudgeOptions(timeout=20), ProgramCodec(Program(BUG, "shop.py"))
+            )
             options = SearchOptions(iterations=1, edits=())
             proposers = [Proposer(ScriptedModel([FIX]))]
             return await searched(pair, Front(), options, proposers)

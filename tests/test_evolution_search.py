@@ -16,12 +16,12 @@ from evolution_toys import CURVE, LINE, search, trail
 from whet.errors import InputError, TrainingRefused
 from whet.evolution.bandit import Bandit
 from whet.evolution.engine import SearchOptions
-from whet.evolution.pair import Evaluator, JudgeOptions
+from whet.evolution.pair import EvaluatorFile, JudgeOptions
 from whet.evolution.population import Best, Front, IslandOptions, Islands, Judged
 from whet.evolution.program import Program
 from whet.evolution.proposers import Proposer
 from whet.loop import Context
-from whet.models import Recorded, ScriptedModel
+from whet.models import RecordedModel, ScriptedModel
 from whet.store import Store
 from whet.types import Budget
 
@@ -156,7 +156,7 @@ def test_a_constant_evaluator_is_refused_before_the_first_generation(body: str) 
 
 def test_an_evaluator_without_evaluate_is_refused_unrun() -> None:
     with pytest.raises(InputError, match="evaluate"):
-        Evaluator({"e.py": "print('hello')"}, "e.py")
+        EvaluatorFile({"e.py": "print('hello')"}, "e.py")
 
 
 def test_a_start_program_that_fails_is_refused_with_the_reason() -> None:
@@ -225,7 +225,7 @@ def test_a_stopped_search_goes_on_to_the_same_archive_and_pays_no_answer_twice(t
 
     def run(folder: Path, iterations: int) -> list[object]:
         def recorded(context: Context) -> list[Proposer]:
-            return [Proposer(Recorded(model, context.log))]
+            return [Proposer(RecordedModel(model, context.log))]
 
         with Store(folder / "runs.db") as store:
             options = SearchOptions(iterations=iterations, seed=5, edits=("number", "grow"))

@@ -12,7 +12,7 @@ import pytest
 from commands import answered
 
 from whet.cli import main
-from whet.evolution.agent import Agent
+from whet.evolution.agent import RepositoryAgent
 
 FAST = ("--timeout", "10", "--seed", "3", "--json")
 
@@ -264,6 +264,6 @@ def test_what_cannot_be_judged_is_refused_with_what_to_do(
 
 
 def test_the_entry_is_found_where_one_target_uses_all_others(desk: Path) -> None:
-    assert Agent(desk, ["limits", "size"]).entry == "size"
-    assert Agent(desk, ["greeting", "greet"]).entry == "greet"
-    assert Agent(desk, ["size", "rush"]).entry is None
+    assert RepositoryAgent(desk, ["limits", "size"]).entry == "size"
+    assert RepositoryAgent(desk, ["greeting", "greet"]).entry == "greet"
+    assert RepositoryAgent(desk, ["size", "rush"]).entry is None

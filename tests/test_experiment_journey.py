@@ -31,7 +31,7 @@ from test_server_worker import work
 import whet
 import whet.errors as whet_errors
 from whet.fakes import ScriptedServer
-from whet.models.base import Request
+from whet.models.base import ModelRequest
 from whet.optimizers.evolve import EvolveOptions
 from whet.optimizers.sft import SFT
 from whet.server import Role
@@ -72,7 +72,7 @@ async def used(store: whet.Store, *, coin: bool = False) -> list[whet.Task]:
     return whet.tasks(store)
 
 
-def propose(request: Request) -> str:
+def propose(request: ModelRequest) -> str:
     """The search's model: claims are to go to a senior from thirty less on."""
     line = re.findall(r"Send claims from \d+ on to a senior\.", request.text)[-1]
     changed = re.sub(r"\d+", lambda number: str(int(number[0]) - 30), line)
@@ -158,7 +158,7 @@ class Everywhere:
 
 @pytest.fixture
 def here(tmp_path: Path) -> Iterator[World]:
-    def model(request: Request) -> str:
+    def model(request: ModelRequest) -> str:
         first = request.messages[0]
         system = str(first["content"]) if first["role"] == "system" else ""
         return clerk(system, str(request.messages[-1]["content"]))

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from whet.errors import GateError
-from whet.gate import Comparison, Pair, Result, compare, pairs
+from whet.gate import Comparison, PairedResults, TaskResult, compare, pairs
 from whet.guardrails import Guardrail, directed
 from whet.reward.base import reward
 from whet.reward.rules import latency
@@ -20,9 +20,9 @@ N = 600
 
 def side(
     values: Sequence[float | None], groups: Sequence[str] | None = None, **scores: object
-) -> list[Result]:
+) -> list[TaskResult]:
     return [
-        Result(
+        TaskResult(
             task=f"t{index}",
             group=groups[index] if groups else "",
             scores={"success": value, **{name: column[index] for name, column in scores.items()}},  # type: ignore[index]
@@ -31,7 +31,7 @@ def side(
     ]
 
 
-def table(groups: Sequence[int] = ()) -> list[dict[tuple[bool, bool], Pair]]:
+def table(groups: Sequence[int] = ()) -> list[dict[tuple[bool, bool], PairedResults]]:
     """Every pair that could come up, made once: 600 tasks × 4 results.
 
     `groups` is each task's group; with none given each task stands alone.
@@ -40,14 +40,16 @@ def table(groups: Sequence[int] = ()) -> list[dict[tuple[bool, bool], Pair]]:
     for index in range(N):
         group = f"g{groups[index]}" if groups else ""
         one = {
-            value: Result(task=f"t{index}", group=group, scores={"success": float(value)})
+            value: TaskResult(task=f"t{index}", group=group, scores={"success": float(value)})
             for value in (False, True)
         }
-        made.append({(old, new): Pair(one[old], one[new]) for old in one for new in one})
+        made.append({(old, new): PairedResults(one[old], one[new]) for old in one for new in one})
     return made
 
 
-def watch(made: list[dict[tuple[bool, bool], Pair]], draw: Callable[[int], tuple[bool, bool]]) -> Comparison:
+def watch(
+    made: list[dict[tuple[bool, bool], PairedResults]], draw: Callable[[int], tuple[bool, bool]]
+) -> Comparison:
     comparison = Comparison()
     for index, possible in enumerate(made):
         if comparison.add(possible[draw(index)]):
@@ -198,7 +200,7 @@ def test_a_machine_failure_is_left_out_and_counted_and_is_no_failure() -> None:
     old, new = side([0.0] * 100), side([1.0] * 100)
     broken = [
         *new[:95],
-        *(Result(task=f"t{i}", outcome=Outcome.INFRASTRUCTURE_ERROR) for i in range(95, 100)),
+        *(TaskResult(task=f"t{i}", outcome=Outcome.INFRASTRUCTURE_ERROR) for i in range(95, 100)),
     ]
     verdict = compare(old, broken)
     assert verdict.promote

@@ -12,7 +12,7 @@ import pytest
 from gateway_world import TOKEN, World, http, world
 
 from whet.fakes import ScriptedServer
-from whet.models.base import Completion, Request, ToolCall
+from whet.models.base import Completion, ModelRequest, ToolCall
 from whet.tracing.assemble import Assembler
 from whet.training.credit import credit
 from whet.types import Group, Score, Step, Tokens, Trajectory
@@ -41,7 +41,7 @@ class Wire:
         self.answers: list[dict[str, Any]] = []
         self.made: World | None = None
 
-    def answer(self, request: Request) -> Completion:
+    def answer(self, request: ModelRequest) -> Completion:
         message = self.answers.pop(0)
         calls = [
             ToolCall(name=one["function"]["name"], arguments=one["function"]["arguments"], id=one["id"])

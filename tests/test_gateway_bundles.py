@@ -15,7 +15,7 @@ from processes import until
 
 from whet.errors import InputError
 from whet.fakes import Reply, ScriptedServer
-from whet.models.base import Completion, Request
+from whet.models.base import Completion, ModelRequest
 from whet.server.gateway import Upstream, served
 from whet.store import Store
 from whet.types import Bundle, Json, Tokens, Usage, Version
@@ -243,7 +243,7 @@ def test_calls_under_way_during_a_swap_end_on_the_version_that_they_began_with(s
     versions = [bundle(system_prompt=f"version {number}") for number in range(5)]
     store.set_live(versions[0])
 
-    def script(request: Request) -> Reply:
+    def script(request: ModelRequest) -> Reply:
         return Reply(answer=f"{request.messages[0]['content']} says so", delay=0.02, event_delay=0.01)
 
     answers: list[tuple[str, str]] = []
@@ -311,7 +311,7 @@ def test_a_call_that_is_held_for_too_long_is_told_to_come_again(store: Store) ->
 def test_draining_waits_for_what_is_under_way(store: Store) -> None:
     gate = threading.Event()
 
-    def script(request: Request) -> str:
+    def script(request: ModelRequest) -> str:
         gate.wait(20)
         return "late"
 

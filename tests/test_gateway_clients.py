@@ -10,7 +10,7 @@ import pytest
 from gateway_world import HELLO, World, world
 
 from whet.fakes import Reply, ScriptedServer
-from whet.models.base import Completion, Request, ToolCall
+from whet.models.base import Completion, ModelRequest, ToolCall
 from whet.models.scripted import Answer
 from whet.types import Usage
 
@@ -32,7 +32,7 @@ ANSWERS = {
 }
 
 
-def script(request: Request) -> Answer:
+def script(request: ModelRequest) -> Answer:
     last = str(request.messages[-1])  # a tool's result is no text of the Messages API's
     return next(answer for words, answer in ANSWERS.items() if words in last)
 

@@ -323,7 +323,7 @@ def test_a_call_whose_record_cannot_be_written_is_answered_counted_and_said(
 
 def test_what_waits_to_be_recorded_is_bounded() -> None:
     from whet.server.gateway.identity import Identity
-    from whet.server.gateway.record import Call, Recorder
+    from whet.server.gateway.record import ModelCall, Recorder
 
     with Store(":memory:") as store:
         gate = threading.Event()
@@ -335,7 +335,7 @@ def test_what_waits_to_be_recorded_is_bounded() -> None:
         recorder = Recorder(store.spans, redact=slow, limit=10_000)
         identity = Identity("r", bytes(16), b"")
         for _ in range(100):
-            recorder.add(Call("chat", identity, request=b'"' + b"x" * 1_000 + b'"'))
+            recorder.add(ModelCall("chat", identity, request=b'"' + b"x" * 1_000 + b'"'))
         assert recorder.waiting <= 5
         assert recorder.lost == 100 - recorder.waiting
         gate.set()

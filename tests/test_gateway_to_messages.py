@@ -16,7 +16,7 @@ from whet.fakes import Reply, ScriptedServer
 from whet.models.wire import messages
 from whet.models.wire.messages import LIMIT
 from whet.server.gateway.dialects import DIALECTS, answer_as, request_as
-from whet.server.gateway.failures import CallFailed
+from whet.server.gateway.failures import UpstreamFailed
 from whet.types import Bundle, Version
 
 ONLY = {"speaks": frozenset({"messages"})}
@@ -76,7 +76,7 @@ def told(api: str, stream: list[dict[str, Any]]) -> Any:
     writer, reader, upstream = (
         DIALECTS[api].Writer({"model": "claude"}),
         DIALECTS[api].Reader(),
-        messages.Reader(),
+        messages.MessagesStreamReader(),
     )
     for event in stream:
         upstream.read(event)
@@ -238,7 +238,7 @@ def test_what_the_messages_api_does_not_have_is_refused_by_name(given_: dict[str
 
 
 def test_what_neither_chat_nor_messages_has_is_refused_by_name() -> None:
-    with pytest.raises(CallFailed, match="previous_response_id"):
+    with pytest.raises(UpstreamFailed, match="previous_response_id"):
         request_as({"model": "m", "input": "x", "previous_response_id": "r"}, "responses", "messages")
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from whet.models.wire import chat, messages, responses
 from whet.models.wire.sse import Splitter, data_of
 from whet.server.gateway.dialects import DIALECTS, answer_as, request_as
-from whet.server.gateway.failures import CallFailed
+from whet.server.gateway.failures import UpstreamFailed
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=30)
 CALL = st.builds(
@@ -71,7 +71,7 @@ def chunks(answer: Mapping[str, Any], cuts: st.DataObject, *, mixed: bool) -> li
 
 def told(api: str, answer: Mapping[str, Any], stream: list[dict[str, Any]]) -> tuple[Any, list[Any]]:
     writer, reader = DIALECTS[api].Writer({"model": "m"}), DIALECTS[api].Reader()
-    added = [piece for chunk in stream for piece in chat.Reader().pieces(chunk)]
+    added = [piece for chunk in stream for piece in chat.ChatStreamReader().pieces(chunk)]
     events = [event for piece in added for event in writer.write(piece)] + writer.end()
     for event in events:
         reader.read(event)
@@ -130,7 +130,7 @@ def test_chunks_put_together_are_the_plain_answer(
     message: dict[str, Any], finish: str, cuts: st.DataObject, mixed: bool
 ) -> None:
     answer = whole(message, finish)
-    reader = chat.Reader()
+    reader = chat.ChatStreamReader()
     for chunk in chunks(answer, cuts, mixed=mixed):
         reader.read(chunk)
     found = reader.response()
@@ -279,6 +279,6 @@ def test_a_responses_conversation_becomes_a_chat() -> None:
     ids=["server tool", "document", "file"],
 )
 def test_what_chat_does_not_have_is_refused_by_name(request_: dict[str, Any]) -> None:
-    with pytest.raises(CallFailed, match="speaks the chat API only") as caught:
+    with pytest.raises(UpstreamFailed, match="speaks the chat API only") as caught:
         request_as(request_, "messages", "chat")
     assert caught.value.status == 400

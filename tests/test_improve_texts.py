@@ -10,7 +10,7 @@ from processes import python
 from server_world import TOKENS, world
 
 from whet.fakes import ScriptedServer
-from whet.models.base import Request
+from whet.models.base import ModelRequest
 from whet.server import Role
 from whet.store import Store
 from whet.types import Rollout, Task, Trajectory
@@ -64,7 +64,7 @@ if __name__ == "__main__":
 EDIT = "<<<<<<< SEARCH\n{}\n=======\n{}\n>>>>>>> REPLACE"
 
 
-def scripted(request: Request) -> str:
+def scripted(request: ModelRequest) -> str:
     """The agent's model, which is as kind as its prompt; and the one that proposes."""
     text = " ".join(str(each["content"]) for each in request.messages)
     if text.endswith("greet"):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from mail_fuzzer import COMPANY, WORDS, fuzz, made_up, of_folder, sound
 
 from whet.demo.job import SMALL, JobOptions, prepare
-from whet.envs.email import Mail, MailIndex, World, derive, generate, tokens, write
+from whet.envs.email import Mail, MailIndex, MailWorld, derive, generate, tokens, write
 from whet.envs.email.__main__ import main
 from whet.envs.email.parse import parse_mail
 from whet.errors import InputError
@@ -32,14 +32,14 @@ def mail(number: int, body: str, **fields: str) -> bytes:
     return bytes(message)
 
 
-def parsed(*contents: bytes) -> World:
+def parsed(*contents: bytes) -> MailWorld:
     """The mails as one mailbox."""
     mails = []
     for number, content in enumerate(contents):
         read, _ = parse_mail(content)
         assert read is not None
         mails.append(replace(read, id=str(number), mailbox="jane"))
-    return World(mails)
+    return MailWorld(mails)
 
 
 @pytest.mark.parametrize(
@@ -159,7 +159,7 @@ def test_the_fuzzer_finds_nothing_in_real_mail(data: Path) -> None:
 
 
 def test_the_fuzzer_would_find_a_clue_that_the_mail_does_not_hold() -> None:
-    world = World(COMPANY)
+    world = MailWorld(COMPANY)
     tasks = derive(world, mailboxes=world.mailboxes, seed=0)
     words = [{"text": "guitars", "where": "body", "wrong": False}]
     meta = {**tasks[0].meta, "clues": {**tasks[0].meta["clues"], "words": words}}

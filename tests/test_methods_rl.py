@@ -33,7 +33,7 @@ from whet.training.batch import merge
 from whet.training.credit import credit
 from whet.training.local import LocalModels
 from whet.training.losses import gae, value_loss, whiten
-from whet.training.network import Head
+from whet.training.network import ScalarHead
 from whet.training.optim import OptimOptions
 from whet.types import Group, Outcome, Step, Task, Tokens, Trajectory
 
@@ -136,7 +136,7 @@ def calls(*tokens, outcome=Outcome.FAILURE, rewards=(), agents=()):
 def estimated(trajectory, folder, *, bias=0.0, **options):
     models = LocalModels()
     network = models.decoder(beginning(folder)["policy"])
-    head = Head(16)
+    head = ScalarHead(16)
     with torch.no_grad():
         head.out.bias.fill_(bias)
     sequences, _ = merge(trajectory)

@@ -13,7 +13,16 @@ import pytest
 
 from whet.budget import Meter
 from whet.errors import BudgetExceeded, InputError, ModelError
-from whet.models import Chunk, Completion, Ensemble, Model, Recorded, Request, ScriptedModel, ToolCall
+from whet.models import (
+    Chunk,
+    Completion,
+    Ensemble,
+    Model,
+    ModelRequest,
+    RecordedModel,
+    ScriptedModel,
+    ToolCall,
+)
 from whet.store import Log, Store
 from whet.types import Budget, Tokens, Usage
 
@@ -54,7 +63,7 @@ def test_a_mapping_script_answers_by_the_first_key_that_matches() -> None:
 
 
 def test_a_function_script_sees_the_request_and_may_be_async() -> None:
-    async def answer(request: Request) -> str:
+    async def answer(request: ModelRequest) -> str:
         await asyncio.sleep(0)
         return f"{request.text} at {request.temperature}"
 
@@ -123,7 +132,7 @@ def test_settings_that_the_call_owns_are_refused(setting: str) -> None:
 
 def test_everything_in_the_package_is_a_model() -> None:
     scripted = ScriptedModel("x")
-    recorded = Recorded(scripted)
+    recorded = RecordedModel(scripted)
     for model in (scripted, Ensemble([(scripted, 1)]), recorded):
         assert isinstance(model, Model)
         assert asyncio.run(chunks(model))[-1].completion is not None
@@ -183,17 +192,17 @@ def test_an_ensemble_refuses_two_models_of_one_name() -> None:
 
 
 @contextmanager
-def recording(path: Path, model: Model | None, **more: str) -> Iterator[Recorded]:
+def recording(path: Path, model: Model | None, **more: str) -> Iterator[RecordedModel]:
     """A model whose answers are kept in a store."""
     with Store(path) as store:
-        yield Recorded(model, Log(store, "answers"), **more)
+        yield RecordedModel(model, Log(store, "answers"), **more)
 
 
 def counter(name: str = "scripted") -> ScriptedModel:
     """A model whose every answer differs from the last."""
     asked = 0
 
-    def answer(_request: Request) -> str:
+    def answer(_request: ModelRequest) -> str:
         nonlocal asked
         asked += 1
         return f"answer {asked}"
@@ -253,7 +262,7 @@ def test_one_sample_asked_twice_at_once_is_paid_once() -> None:
     model.delay = 0.02
 
     async def run() -> list[str]:
-        recorded = Recorded(model)
+        recorded = RecordedModel(model)
         answers = await asyncio.gather(*(recorded.complete("q", sample=0) for _ in range(5)))
         return [answer.text for answer in answers]
 
@@ -263,7 +272,7 @@ def test_one_sample_asked_twice_at_once_is_paid_once() -> None:
 
 def test_a_failure_is_not_recorded_and_its_number_goes_to_the_next_try() -> None:
     model = ScriptedModel([ModelError("down"), "fine"])
-    recorded = Recorded(model)
+    recorded = RecordedModel(model)
     with pytest.raises(ModelError, match="down"):
         ask(recorded)
     assert ask(recorded).text == "fine"

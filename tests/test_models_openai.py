@@ -19,7 +19,7 @@ import pytest
 from whet.budget import Meter
 from whet.errors import BudgetExceeded, InputError, ModelError
 from whet.fakes import Reply, ScriptedServer
-from whet.models import Chunk, Completion, OpenAIModel, Price, Recorded, Retry, ToolCall
+from whet.models import Chunk, Completion, OpenAIModel, Price, RecordedModel, Retry, ToolCall
 from whet.types import Budget, Tokens, Usage
 
 QUICK = Retry(attempts=3, first_wait=0.01, total_seconds=5, attempt_seconds=2)
@@ -446,7 +446,7 @@ def test_a_wall_clock_budget_bounds_the_call() -> None:
 def test_a_recorded_endpoint_is_asked_once() -> None:
     async def run(server: ScriptedServer) -> list[str]:
         async with OpenAIModel(server.base_url, "scripted", retry=QUICK) as model:
-            recorded = Recorded(model)
+            recorded = RecordedModel(model)
             return [(await recorded.complete("q", sample=0)).text for _ in range(3)]
 
     with ScriptedServer(["only once"]) as server:

@@ -24,7 +24,7 @@ import whet
 from whet.cli import app
 from whet.errors import GateError, InputError, NotFoundError
 from whet.fakes import ScriptedServer
-from whet.models.base import Request
+from whet.models.base import ModelRequest
 from whet.server import Role
 from whet.server.gateway import Upstream
 from whet.store import Store, bundle_of, read_bundle, write_bundle
@@ -53,7 +53,7 @@ def shell(*words: object) -> str:
     return done.stdout
 
 
-def system_prompt(request: Request) -> str:
+def system_prompt(request: ModelRequest) -> str:
     """A model that answers with its system prompt."""
     first = request.messages[0]
     return str(first["content"]) if first["role"] == "system" else AS_IT_CAME

@@ -15,7 +15,7 @@ import pytest
 
 import whet
 from whet.errors import BudgetExceeded, TrainingRefused
-from whet.models.base import Request
+from whet.models.base import ModelRequest
 from whet.optimizers.evolve import EvolveOptions
 from whet.types import Json, Task
 
@@ -172,7 +172,7 @@ def test_what_cannot_cross_as_json_fails_with_the_reason(desk: ModuleType) -> No
 def test_a_declared_text_is_searched_with_what_went_wrong_in_sight(desk: ModuleType) -> None:
     seen: list[str] = []
 
-    def answer(request: Request) -> str:
+    def answer(request: ModelRequest) -> str:
         seen.append(request.text)
         line = "You are a clerk."
         return f"<<<<<<< SEARCH\n{line}\n=======\nYou are a polite clerk.\n>>>>>>> REPLACE"

@@ -26,7 +26,7 @@ from otlp_spans import (
 
 from whet.errors import InputError
 from whet.tracing.content import content
-from whet.tracing.otlp import Limits, decode, gunzip, partial_success, run_trace
+from whet.tracing.otlp import DecodeLimits, decode, gunzip, partial_success, run_trace
 from whet.tracing.protobuf import fields, write_field, write_number, write_varint
 
 FIVE = protobuf_request(*(protobuf_span(f"span {place}", {"key": "value"}) for place in range(5)))
@@ -155,9 +155,9 @@ def test_an_empty_request_is_one(body: bytes) -> None:
 def test_limits_hold() -> None:
     body = request(*(one(f"s{place}") for place in range(6)))
     with pytest.raises(InputError, match="more than 5 spans"):
-        decode(body, json=True, logs=False, limits=Limits(spans=5))
+        decode(body, json=True, logs=False, limits=DecodeLimits(spans=5))
     long = protobuf_request(protobuf_span("long", {"text": "x" * 2000}), protobuf_span("short"))
-    found = decode(long, json=False, logs=False, limits=Limits(span_bytes=1000))
+    found = decode(long, json=False, logs=False, limits=DecodeLimits(span_bytes=1000))
     assert [span.name for span in found.spans] == ["short"]
     assert found.rejected == 1
 

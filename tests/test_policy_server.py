@@ -14,7 +14,7 @@ from training_toys import VOCABULARY
 
 from whet.errors import InputError
 from whet.training.sampler import Sampler
-from whet.training.serving.constraints import Constraints, Form
+from whet.training.serving.constraints import AnswerFormat, Constraints
 from whet.training.serving.engine import EngineOptions
 
 ALL = {"return_token_ids": True, "logprobs": True}
@@ -342,7 +342,7 @@ def test_a_tokenizer_with_words_that_the_model_has_no_row_for_still_keeps_to_a_f
     pytest.importorskip("llguidance")
     text = large.text
     constraints = Constraints(text, len(text.tokenizer) - 1)
-    allowed = constraints.constraint(Form("choice", ["yes", "no"])).allowed()
+    allowed = constraints.constraint(AnswerFormat("choice", ["yes", "no"])).allowed()
     assert len(allowed) == len(text.tokenizer) - 1
     assert {text.tokenizer.decode([id])[0] for id in allowed.nonzero().flatten().tolist()} == {"y", "n"}
 

@@ -19,7 +19,7 @@ import whet
 from whet.data.splits import split
 from whet.evolution.targets import Domain
 from whet.fakes import ScriptedServer
-from whet.models.base import Request
+from whet.models.base import ModelRequest
 from whet.optimizers.evolve import EvolveOptions
 from whet.server import Role
 from whet.server.gateway import Upstream
@@ -46,7 +46,7 @@ def answer(question: str, tokens: int | None) -> str:
     return " ".join([question.replace(" ", "-")] * LENGTH).rsplit(" ", max(0, LENGTH - (tokens or LENGTH)))[0]
 
 
-def model(request: Request) -> str:
+def model(request: ModelRequest) -> str:
     return answer(str(request.messages[-1]["content"]), request.max_tokens)
 
 

@@ -17,7 +17,7 @@ import whet
 from whet import Outcome, Step, Store, Task, Trajectory
 from whet.fakes import ScriptedServer
 from whet.models import ToolCall
-from whet.models.base import Request
+from whet.models.base import ModelRequest
 from whet.replay import again, fidelity_of, replay_of
 from whet.tracing import Replay
 from whet.tracing.tool_calls import Shape, tool_steps
@@ -78,7 +78,7 @@ if __name__ == "__main__":
 '''
 
 
-def model(request: Request) -> Any:
+def model(request: ModelRequest) -> Any:
     """A model that looks for seats, books one where there is any, and says how it went."""
     last, first = request.messages[-1], request.messages[0]["content"]
     city = str(first).rsplit(" ", 1)[-1]

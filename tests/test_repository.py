@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from whet.errors import InputError
-from whet.evolution.agent import Agent
+from whet.evolution.agent import RepositoryAgent
 from whet.evolution.marks import marks
 from whet.evolution.pieces import patch
 from whet.repository.modules import LARGEST, Repository
@@ -124,7 +124,7 @@ def test_a_patch_of_a_function_changes_its_own_bytes_alone(tmp_path: Path, mark:
     path = tmp_path / "odd.py"
     before = (mark + ODD).replace("\n", end).encode()
     path.write_bytes(before)
-    agent = Agent(tmp_path, ("f",))
+    agent = RepositoryAgent(tmp_path, ("f",))
     assert agent.start.text.startswith("def f( x ):  # tabs\n\tif x:\n")
     changed = agent.start.with_part(agent.start.main, agent.start.text.replace("return  2", "return  3"))
     (tmp_path / "p").write_bytes(patch(agent.pieces, changed, agent.repository.written).encode())

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from whet.errors import InputError, ModelError
-from whet.models import Request, ScriptedModel
+from whet.models import ModelRequest, ScriptedModel
 from whet.reward import (
     Compound,
     Judge,
@@ -405,7 +405,7 @@ def test_what_the_agent_said_reaches_the_judge_as_one_line_of_data() -> None:
 def prefers(choose: Any) -> ScriptedModel:
     """A judge that calls better what `choose(answer 1, answer 2)` says, by their text."""
 
-    def answer(request: Request) -> str:
+    def answer(request: ModelRequest) -> str:
         one, two = (line for line in request.text.splitlines() if line.startswith("Answer "))
         return f"BETTER: {choose(one, two)}"
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from whet.errors import ContractError, InputError
-from whet.models import Request, ScriptedModel
+from whet.models import ModelRequest, ScriptedModel
 from whet.reward import (
     ATTACKS,
     Compound,
@@ -145,10 +145,10 @@ def test_attacks_differ_from_the_good_run_and_are_failures() -> None:
 
 
 def test_a_judge_is_checked_with_await() -> None:
-    def sound(request: Request) -> str:
+    def sound(request: ModelRequest) -> str:
         return "SCORE: 9" if '"answer":"Paris"' in request.text else "SCORE: 1"
 
-    def gullible(request: Request) -> str:
+    def gullible(request: ModelRequest) -> str:
         return "SCORE: 9" if "Paris" in request.text else "SCORE: 1"
 
     judge = Judge(ScriptedModel(sound), "Is it right?", show_answer=False)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from whet.sandbox import Limits, Pool, Result, cgroup
+from whet.sandbox import CallResult, Limits, Pool, cgroup
 from whet.sandbox.unchecked import UncheckedPool
 
 MIB = 1 << 20
@@ -31,7 +31,7 @@ needs_a_cgroup = pytest.mark.skipif(
 )
 
 
-def layout(folder: Path, lines: list[str], mounts: list[str]) -> cgroup.Place | cgroup.Nowhere:
+def layout(folder: Path, lines: list[str], mounts: list[str]) -> cgroup.CgroupParent | cgroup.Nowhere:
     """What is found where the kernel says this."""
     (folder / "cgroup").write_text("\n".join(lines) + "\n")
     # As the kernel writes a path with a blank, wherever the temporary folder lies.
@@ -54,7 +54,7 @@ def version_2(folder: Path, **limits: str) -> Path:
 def test_version_2_is_divided_beside_a_process_without_a_limit_of_its_own(tmp_path: Path) -> None:
     own = version_2(tmp_path)
     mounts = [f"cgroup2 {tmp_path}/root cgroup2 rw 0 0"]
-    assert layout(tmp_path, ["0::/user/app/own"], mounts) == cgroup.Place(2, own.parent)
+    assert layout(tmp_path, ["0::/user/app/own"], mounts) == cgroup.CgroupParent(2, own.parent)
 
 
 def test_a_mount_is_found_whose_path_holds_a_blank(tmp_path: Path) -> None:
@@ -62,7 +62,7 @@ def test_a_mount_is_found_whose_path_holds_a_blank(tmp_path: Path) -> None:
     (tmp_path / "my groups" / "root").rename(tmp_path / "two words")
     mounts = [f"cgroup2 {tmp_path}/two\\040words cgroup2 rw 0 0"]
     parent = tmp_path / "two words" / own.parent.relative_to(tmp_path / "my groups" / "root")
-    assert layout(tmp_path, ["0::/user/app/own"], mounts) == cgroup.Place(2, parent)
+    assert layout(tmp_path, ["0::/user/app/own"], mounts) == cgroup.CgroupParent(2, parent)
 
 
 def test_nothing_gets_out_of_a_limit_that_was_put_upon_us(
@@ -80,14 +80,14 @@ def test_a_delegated_cgroup_without_processes_is_divided_itself(tmp_path: Path) 
     own = version_2(tmp_path, own="1000000")
     (own / "cgroup.subtree_control").write_text("memory")
     mounts = [f"cgroup2 {tmp_path}/root cgroup2 rw 0 0"]
-    assert layout(tmp_path, ["0::/user/app/own"], mounts) == cgroup.Place(2, own)
+    assert layout(tmp_path, ["0::/user/app/own"], mounts) == cgroup.CgroupParent(2, own)
 
 
 def test_version_1_is_taken_where_it_has_the_memory_controller(tmp_path: Path) -> None:
     (tmp_path / "memory" / "mine").mkdir(parents=True)
     lines = ["4:cpu:/", "3:memory:/mine", "0::/"]
     mounts = [f"cgroup {tmp_path}/memory cgroup rw,memory 0 0", f"cgroup2 {tmp_path} cgroup2 rw 0 0"]
-    assert layout(tmp_path, lines, mounts) == cgroup.Place(1, tmp_path / "memory" / "mine")
+    assert layout(tmp_path, lines, mounts) == cgroup.CgroupParent(1, tmp_path / "memory" / "mine")
     refused = layout(tmp_path, ["3:memory:/other"], mounts)
     assert isinstance(refused, cgroup.Nowhere)
     assert "cannot be written" in refused.describe()
@@ -99,7 +99,7 @@ def test_a_kernel_without_cgroups_is_said_to_have_none(tmp_path: Path) -> None:
 
 @needs_a_cgroup
 def test_many_processes_are_held_to_one_limit_by_the_kernel_and_the_next_evaluation_is_unharmed() -> None:
-    async def use() -> tuple[Result, str, list[Result]]:
+    async def use() -> tuple[CallResult, str, list[CallResult]]:
         limits = Limits(memory=48 * MIB, file_bytes=MIB, wall_seconds=60)
         async with UncheckedPool(limits) as pool:
             greedy = await pool.call(MANY, "f", [40 * MIB, 6])
@@ -120,7 +120,7 @@ def test_the_cgroups_of_a_pool_are_gone_when_it_is_closed_and_those_of_the_kille
     None
 ):
     place = cgroup.here()
-    assert isinstance(place, cgroup.Place)
+    assert isinstance(place, cgroup.CgroupParent)
     if place.parent is None:
         pytest.skip("systemd takes its scopes away itself")
     parent = place.parent
@@ -185,7 +185,7 @@ print(json.dumps(asyncio.run(use())))
 def test_a_scope_that_systemd_does_not_make_is_done_without(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cgroup, "_given_up", [])
     refusing = ("sh", "-c", "echo Failed to start transient scope unit >&2; exit 1")
-    monkeypatch.setattr(cgroup, "_find_once", lambda: cgroup.Place(2, None, refusing))
+    monkeypatch.setattr(cgroup, "_find_once", lambda: cgroup.CgroupParent(2, None, refusing))
 
     async def use() -> tuple[object, str]:
         async with UncheckedPool(Limits(memory=48 * MIB)) as pool:

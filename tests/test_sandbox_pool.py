@@ -15,7 +15,7 @@ from processes import alive, until
 
 from whet.cli.sandbox import run as run_script
 from whet.errors import InputError, SandboxError
-from whet.sandbox import Limits, Local, Pool, Result, Sandbox, exact
+from whet.sandbox import CallResult, Limits, Local, Pool, Sandbox, exact
 from whet.types import Fault
 
 MIB = 1 << 20
@@ -33,7 +33,7 @@ def within(
     return asyncio.run(run())
 
 
-def called(source: Any, entry: str = "f", *args: Any, **options: Any) -> Result:
+def called(source: Any, entry: str = "f", *args: Any, **options: Any) -> CallResult:
     """One call in a pool of its own."""
     return within(lambda pool: pool.call(source, entry, args), **options)
 
@@ -88,7 +88,7 @@ def test_async_functions_and_methods_are_called_too() -> None:
     ],
 )
 def test_what_json_would_change_is_refused_with_the_place_and_the_type(
-    pool: Callable[..., Result], returned: str, named: str
+    pool: Callable[..., CallResult], returned: str, named: str
 ) -> None:
     result = pool(f"def f(): return {returned}")
     assert result.failure is not None
@@ -103,7 +103,7 @@ def pool() -> Any:
     shared = Pool()
     loop.run_until_complete(shared.__aenter__())
 
-    def call(source: Any, entry: str = "f", *args: Any, **options: Any) -> Result:
+    def call(source: Any, entry: str = "f", *args: Any, **options: Any) -> CallResult:
         return loop.run_until_complete(shared.call(source, entry, args, **options))
 
     yield call
@@ -112,7 +112,9 @@ def pool() -> Any:
     loop.close()
 
 
-def test_an_argument_that_cannot_cross_is_refused_before_anything_runs(pool: Callable[..., Result]) -> None:
+def test_an_argument_that_cannot_cross_is_refused_before_anything_runs(
+    pool: Callable[..., CallResult],
+) -> None:
     with pytest.raises(InputError, match=r"args\[0\]\['when'\] is a datetime.date"):
         pool("def f(x): return x", "f", {"when": date(2026, 1, 1)})
     with pytest.raises(InputError, match=r"args\[0\] is a tuple"):
@@ -120,18 +122,18 @@ def test_an_argument_that_cannot_cross_is_refused_before_anything_runs(pool: Cal
 
 
 @pytest.mark.parametrize("name", ["../out.py", "/etc/x", "", "a/../../b"])
-def test_a_staged_file_cannot_leave_its_folder(pool: Callable[..., Result], name: str) -> None:
+def test_a_staged_file_cannot_leave_its_folder(pool: Callable[..., CallResult], name: str) -> None:
     with pytest.raises(InputError, match="relative path"):
         pool({name: "x = 1"}, "candidate:f")
 
 
 @pytest.mark.parametrize("entry", ["os:system('x')", "a b", "1:f", "m:f()", ":f"])
-def test_an_entry_is_a_name_and_nothing_else(pool: Callable[..., Result], entry: str) -> None:
+def test_an_entry_is_a_name_and_nothing_else(pool: Callable[..., CallResult], entry: str) -> None:
     with pytest.raises(InputError, match="module:function"):
         pool("def f(): pass", entry)
 
 
-def test_an_exception_is_data_with_its_place(pool: Callable[..., Result]) -> None:
+def test_an_exception_is_data_with_its_place(pool: Callable[..., CallResult]) -> None:
     result = pool("def f(x):\n    return g(x)\ndef g(x):\n    raise KeyError(x)", "f", "k")
     assert result.failure is not None
     assert (result.failure.fault, result.failure.type) == (Fault.AGENT, "KeyError")
@@ -151,7 +153,9 @@ def test_an_exception_is_data_with_its_place(pool: Callable[..., Result]) -> Non
         ("class E(Exception):\n    def __str__(self): raise ValueError\ndef f(): raise E", "E"),
     ],
 )
-def test_every_way_of_breaking_is_told_apart(pool: Callable[..., Result], source: str, type_: str) -> None:
+def test_every_way_of_breaking_is_told_apart(
+    pool: Callable[..., CallResult], source: str, type_: str
+) -> None:
     result = pool(source)
     assert result.failure is not None
     assert result.failure.fault is Fault.AGENT
@@ -222,7 +226,7 @@ def test_memory_is_limited_over_all_processes_together() -> None:
 
 
 @pytest.mark.parametrize("ends", ["return 'child'", "raise ValueError('child')", "raise SystemExit(3)"])
-def test_a_forked_child_does_not_answer_for_its_parent(pool: Callable[..., Result], ends: str) -> None:
+def test_a_forked_child_does_not_answer_for_its_parent(pool: Callable[..., CallResult], ends: str) -> None:
     source = f"""
 import os
 def f():
@@ -236,7 +240,7 @@ def f():
 
 
 def test_a_child_that_is_forked_while_a_program_is_loaded_takes_no_request(
-    pool: Callable[..., Result],
+    pool: Callable[..., CallResult],
 ) -> None:
     source = "import os\nchild = os.fork()\nif child: os.waitpid(child, 0)\ndef f(): return os.getpid() and child > 0"
     assert pool(source, "f").value is True
@@ -431,7 +435,7 @@ def test_further_paths_can_be_read_and_imported_and_not_written(tmp_path: Path) 
     ],
     ids=["processes", "threads", "a subprocess", "temporary files"],
 )
-def test_what_ordinary_programs_do_works(pool: Callable[..., Result], source: str, value: Any) -> None:
+def test_what_ordinary_programs_do_works(pool: Callable[..., CallResult], source: str, value: Any) -> None:
     result = pool(source)
     assert result.value == value, result
 
@@ -499,7 +503,7 @@ def test_inputs_sent_together_have_the_results_of_calls_one_by_one(last: str) ->
 
 
 def test_a_sandbox_lost_among_inputs_sent_together_is_nobodys_fault() -> None:
-    async def use(pool: Pool) -> list[Result]:
+    async def use(pool: Pool) -> list[CallResult]:
         async with pool.open("import time\ndef f(x):\n    time.sleep(x)\n    return x", "f") as session:
             asyncio.get_running_loop().call_later(0.3, pool.close)
             return await session.calls([[0], [5], [0]])

@@ -13,7 +13,17 @@ from server_world import TOKENS, bearer
 from test_server_shell import Echo
 
 from whet.errors import InputError
-from whet.server import Access, Limits, Role, Route, Server, make_tokens, running, token_file, tokens_of
+from whet.server import (
+    Access,
+    HttpRoute,
+    RequestLimits,
+    Role,
+    Server,
+    make_tokens,
+    running,
+    token_file,
+    tokens_of,
+)
 
 
 def test_a_token_is_found_in_each_place_and_none_other_will_do() -> None:
@@ -46,7 +56,7 @@ def test_a_token_may_stand_in_a_path_that_says_so() -> None:
         @property
         def routes(self) -> Any:
             return [
-                Route(
+                HttpRoute(
                     method="GET",
                     path="/t/{key}/{name}",
                     handler=echo.name,
@@ -112,7 +122,7 @@ def test_what_a_foreign_page_embeds_is_refused_though_it_sends_no_origin() -> No
 
 
 def test_the_rate_is_counted_for_each_token_apart() -> None:
-    with running(Server(Access(TOKENS, limits=Limits(rate=5)), [Echo()])) as url:
+    with running(Server(Access(TOKENS, limits=RequestLimits(rate=5)), [Echo()])) as url:
         with httpx2.Client(base_url=url) as http:
             answered = [http.get("/echo/x", headers=bearer(Role.READ)) for _ in range(40)]
             other = http.get("/echo/x", headers=bearer(Role.WRITE))

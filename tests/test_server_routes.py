@@ -15,7 +15,7 @@ from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi.checks import response_schema_conformance
 from server_world import TOKENS, bearer, world
 
-from whet.server import Access, Role, Route, Server, standard
+from whet.server import Access, HttpRoute, Role, Server, standard
 from whet.server.gateway import Upstream
 from whet.server.openapi import operation_id
 from whet.store import Store
@@ -37,19 +37,19 @@ A_FEW = settings(
 )
 
 
-def routes(*, open_legacy: bool = False) -> list[Route]:
+def routes(*, open_legacy: bool = False) -> list[HttpRoute]:
     with Store(":memory:") as store:
         parts = standard(store, open_legacy=open_legacy, upstreams=NOWHERE)
         served = Server(Access(TOKENS), parts).routes
     return [route for route in served if route.path not in OPEN]
 
 
-def path_of(route: Route, id: str = "some-id") -> str:
+def path_of(route: HttpRoute, id: str = "some-id") -> str:
     return re.sub(r"\{\w+\}", id, route.path)
 
 
 @pytest.mark.parametrize("route", routes(), ids=operation_id)
-def test_a_route_is_closed_to_whom_it_is_not_for(route: Route) -> None:
+def test_a_route_is_closed_to_whom_it_is_not_for(route: HttpRoute) -> None:
     assert route.role is not None, "only /healthz is open"
     with world(upstreams=NOWHERE) as here:
         for role, status in ((None, 401), *((role, 403) for role in Role if role < route.role)):
@@ -176,7 +176,7 @@ ODD = ["%E2%98%83", "%ff", "a%00b", "a%2F..%2Fb", "%2e%2e", "%20", "x" * 300]
 
 
 @pytest.mark.parametrize("route", routes(), ids=operation_id)
-def test_nonsense_is_answered_by_every_route_and_breaks_none(route: Route) -> None:
+def test_nonsense_is_answered_by_every_route_and_breaks_none(route: HttpRoute) -> None:
     behind = "of the upstream" in route.summary
     with world(upstreams=NOWHERE) as here:
         for body, id in [*((body, "some-id") for body in NONSENSE), *((b"{}", id) for id in ODD)]:

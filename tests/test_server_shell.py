@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from whet.errors import InputError, NotFoundError
-from whet.server import Access, Limits, Request, Response, Role, Route, Server, answer, running
+from whet.server import Access, HttpRoute, Request, RequestLimits, Response, Role, Server, answer, running
 from whet.server.asgi import Router, deeper
 
 TOKEN = "a-token-of-this-test"
@@ -35,9 +35,9 @@ class Echo:
         self.asked = threading.Event()
 
     @property
-    def routes(self) -> Sequence[Route]:
-        def route(method: str, path: str, handler: Any, **given: Any) -> Route:
-            return Route(
+    def routes(self) -> Sequence[HttpRoute]:
+        def route(method: str, path: str, handler: Any, **given: Any) -> HttpRoute:
+            return HttpRoute(
                 method=method, path=path, handler=handler, role=given.pop("role", Role.READ), **given
             )
 
@@ -92,7 +92,7 @@ class Echo:
 
 
 def access(**limits: Any) -> Access:
-    return Access({Role.ADMIN: TOKEN}, limits=Limits(**limits))
+    return Access({Role.ADMIN: TOKEN}, limits=RequestLimits(**limits))
 
 
 def client(url: str, **given: Any) -> httpx2.Client:
@@ -228,7 +228,7 @@ def test_a_pattern_does_not_take_an_empty_segment() -> None:
     async def handler(request: Request) -> Response:
         return answer(None)
 
-    router = Router([Route(method="GET", path="/a/{id}/b", handler=handler)])
+    router = Router([HttpRoute(method="GET", path="/a/{id}/b", handler=handler)])
     assert router.find("GET", "/a/x/b")[1] == {"id": "x"}
     with pytest.raises(NotFoundError):
         router.find("GET", "/a//b")

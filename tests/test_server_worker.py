@@ -26,7 +26,7 @@ from whet.store import Store, bundle_of
 from whet.types import Rollout, Task
 from whet.worker import LitAgent, PromptTemplate, Triplet
 from whet.worker.agent import attempt, load
-from whet.worker.client import Client
+from whet.worker.client import QueueClient
 from whet.worker.run import Tally, Worker
 
 
@@ -46,7 +46,7 @@ def work(
     """Run a worker in this thread until it has done `limit` rollouts, or `until` says so."""
 
     async def main() -> Tally:
-        client = Client(here.url, TOKENS[Role.WRITE])
+        client = QueueClient(here.url, TOKENS[Role.WRITE])
         stopping = asyncio.Event()
 
         async def watch() -> None:
@@ -252,7 +252,7 @@ def test_the_asynchronous_half_of_the_lit_interface_is_awaited() -> None:
 
 def test_a_wrong_token_ends_the_worker_and_says_so() -> None:
     async def main(url: str) -> None:
-        client = Client(url, "wrong")
+        client = QueueClient(url, "wrong")
         try:
             await Worker(attempt(lambda text: text), client, name="w").run(asyncio.Event(), limit=1)
         finally:
@@ -390,7 +390,7 @@ def test_a_server_that_comes_back_gets_the_results_of_what_ran_meanwhile(tmp_pat
         return "done while the server was away"
 
     async def main(url: str) -> Tally:
-        client = Client(url, TOKENS[Role.WRITE])
+        client = QueueClient(url, TOKENS[Role.WRITE])
         try:
             worker = Worker(attempt(agent), client, name="w", lease=60.0, report=said.append)
             return await worker.run(asyncio.Event(), limit=1)

@@ -13,7 +13,7 @@ import pytest
 
 from whet.errors import StoreError
 from whet.store import Store
-from whet.store.database import Reader
+from whet.store.database import DatabaseReader
 from whet.store.group_commit import Value
 from whet.store.spans import BloomFilter, Spans
 from whet.types import Span
@@ -168,7 +168,7 @@ def test_a_client_cannot_send_a_span_of_the_wrong_shape_or_a_queue_statement(tmp
         assert store.count("spans") == 1
 
 
-class Listening(Reader):
+class Listening(DatabaseReader):
     """A file of a store that writes down its queries."""
 
     def __init__(self, path: str) -> None:

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from whet.errors import InputError
-from whet.training.batch import Counts, merge, minibatches, parts
+from whet.training.batch import MergeCounts, merge, minibatches, parts
 from whet.training.credit import credit, staleness
 from whet.types import Group, Outcome, Score, Step, Task, Tokens, Trajectory
 
@@ -30,7 +30,7 @@ def test_calls_that_extend_each_other_are_one_sequence():
     assert found[0].ids == [1, 5, 7, 3, 6, 6, 8]
     assert found[0].targets == [2, 3, 6]
     assert found[0].logprobs == [-0.1, -0.2, -0.3]
-    assert counts == Counts(calls=2, sequences=1, forked=0, tokens=7, targets=3, unmerged_tokens=11)
+    assert counts == MergeCounts(calls=2, sequences=1, forked=0, tokens=7, targets=3, unmerged_tokens=11)
     assert counts.merged == 1
 
 

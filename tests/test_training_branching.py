@@ -11,7 +11,7 @@ from whet.env import rollout
 from whet.envs.tree import Tree, right_turns, tree_tasks
 from whet.errors import InputError
 from whet.policy import Action
-from whet.training.branching import Recalling, SearchOptions, searched
+from whet.training.branching import Recalling, TreeOptions, searched
 from whet.training.local import LocalModels, fresh
 from whet.training.pairs import step_pairs
 from whet.types import Bundle, Outcome
@@ -89,7 +89,7 @@ def test_search_finds_what_sampling_hardly_finds_and_its_pairs_point_there(tmp_p
         return replace(walk, steps=tuple(paid))
 
     async def rewards(rollouts, width):
-        options = SearchOptions(rollouts=rollouts, width=width, exploration=0.3)
+        options = TreeOptions(rollouts=rollouts, width=width, exploration=0.3)
         groups = await asyncio.gather(
             *(searched(task, shaped, options, seed=1000 * n) for n, task in enumerate(tasks))
         )
@@ -110,4 +110,4 @@ def test_search_finds_what_sampling_hardly_finds_and_its_pairs_point_there(tmp_p
 def test_options_that_make_no_tree_are_refused():
     assert set(RIGHT) == set(DIGITS)
     with pytest.raises(InputError, match="rollouts"):
-        SearchOptions(rollouts=0)
+        TreeOptions(rollouts=0)

@@ -18,7 +18,7 @@ import pytest
 from methods_toys import beginning, collect, context, tasks
 
 from whet.cli import app
-from whet.cli.steps import Steps
+from whet.cli.steps import ProgressPrinter
 from whet.cli.train import METHODS, NEED_MORE
 from whet.data import formats
 from whet.errors import InputError, NotFoundError, TrainingRefused
@@ -143,7 +143,7 @@ def test_on_a_terminal_each_step_is_a_row_under_a_heading(monkeypatch, capsys):
     monkeypatch.setenv("TTY_COMPATIBLE", "1")
     monkeypatch.setenv("COLUMNS", "70")
     monkeypatch.setenv("NO_COLOR", "1")
-    show = Steps()
+    show = ProgressPrinter()
     show("grpo", 1, 100, **FIGURES, kl=0.0)
     for number in range(2, 23):
         show("grpo", number, 100, **FIGURES)
@@ -156,7 +156,7 @@ def test_on_a_terminal_each_step_is_a_row_under_a_heading(monkeypatch, capsys):
 
 
 def test_in_a_log_each_round_is_a_line_and_updates_are_a_tenth(capsys):
-    show = Steps()
+    show = ProgressPrinter()
     for number in range(1, 31):
         show("grpo", number, 30, **FIGURES)
         show("cloning", number, 30, loss=1.0)

@@ -14,7 +14,7 @@ from whet.training.batch import Merged, marked, parts
 from whet.training.learner import chosen_logprobs, cloning_loss
 from whet.training.losses import bradley_terry, dpo, ipo, kto, kto_divergence, unit_sums
 from whet.training.model import ModelOptions, build, configuration, to_transformers
-from whet.training.network import Head, predict, target_states
+from whet.training.network import ScalarHead, predict, target_states
 from whet.training.policy_gradient import PolicyLoss
 
 trl = pytest.importorskip("trl")
@@ -364,7 +364,7 @@ def test_the_reward_models_loss_equals_trls(centring, tmp_path):
     from transformers import Qwen2Config, Qwen2ForSequenceClassification
 
     own = decoder()
-    head = Head(SHAPE.hidden)
+    head = ScalarHead(SHAPE.hidden)
     generator = torch.Generator().manual_seed(2)
     with torch.no_grad():
         head.out.weight.normal_(0.0, 0.3, generator=generator)

@@ -121,7 +121,7 @@ def test_what_would_not_be_followed_is_refused(tmp_path, monkeypatch):
     monkeypatch.setenv("ACCELERATE_USE_DEEPSPEED", "true")
     with pytest.raises(InputError, match="whet parallel fsdp"), processes.joined(tmp_path):
         pass
-    monkeypatch.setattr(processes, "place", lambda: processes.Place(0, 2, sharded=True))
+    monkeypatch.setattr(processes, "place", lambda: processes.ProcessRank(0, 2, sharded=True))
     monkeypatch.setattr(sharding, "place", processes.place)
     with pytest.raises(InputError, match="fits in every process"):
         sharding.shard(model.build(SMALL, 9, 0))

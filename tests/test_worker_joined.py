@@ -15,7 +15,7 @@ from test_server_worker import work
 import whet
 from whet.cli import app
 from whet.fakes import ScriptedServer
-from whet.models.base import Completion, Request
+from whet.models.base import Completion, ModelRequest
 from whet.server import Role
 from whet.server.gateway import Upstream
 from whet.types import Outcome, Rollout, Tokens, Trajectory, Usage
@@ -25,7 +25,7 @@ ORDERS = {"calls first": 0.0, "report first": 1.0}
 """What comes first, by the seconds that the gateway's calls wait to be read."""
 
 
-def sampled(request: Request) -> Completion:
+def sampled(request: ModelRequest) -> Completion:
     """A model with a vocabulary of a hundred: how many characters it was asked is its answer."""
     asked = str(request.messages[-1]["content"])
     prompt = (1, *(ord(letter) % 100 for letter in asked))

@@ -18,7 +18,7 @@ from whet.loop import Context
 from whet.policy import Action
 from whet.training.local import LocalModels, fresh
 from whet.training.model import ModelOptions
-from whet.training.sampler import Session
+from whet.training.sampler import RolloutSession
 from whet.training.vocabulary import Vocabulary
 from whet.types import Bundle, Group, Outcome, Step, Task, Tokens, Trajectory
 
@@ -55,7 +55,7 @@ def observation_ids(observation: str, *, first: bool) -> list[int]:
 
 
 class RecallPolicy:
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: RolloutSession) -> None:
         self._session = session
 
     async def act(self, observation: str) -> Action:

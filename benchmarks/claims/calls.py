@@ -23,7 +23,7 @@ from typing import Any
 
 from page import percent, publish, table
 
-from whet.data.calls import Call, allowed, functions_of, same
+from whet.data.calls import FunctionCall, allowed, functions_of, same
 from whet.envs.calls import END, IDS, TOKENS, CallView, InvalidCall, call_tasks, lessons, wanted
 from whet.loop import Context
 from whet.models.sampling import TokenSampler
@@ -38,7 +38,7 @@ OPTIONS = SFTOptions(epochs=4, batch=16, validation_share=0.05, optim=OptimOptio
 REAL = {"BFCL simple": "BFCL_v4_simple_python", "BFCL multiple": "BFCL_v4_multiple"}
 
 
-async def answered(sampler: TokenSampler, view: CallView) -> list[Call] | None:
+async def answered(sampler: TokenSampler, view: CallView) -> list[FunctionCall] | None:
     """The calls that a policy makes of a request; None if its answer is none."""
     ids = [IDS[token] for token in view.opening()]
     said = await sampler.session(0).generate(ids, stop_id=IDS[END], max_new_tokens=64)

@@ -30,14 +30,14 @@ from page import publish, rows_of, table
 from prompts import demonstrations, rules
 from reflection import bug, gepa, reflection
 
-from whet.evolution.candidates import Form
+from whet.evolution.candidates import ProgramCodec
 from whet.evolution.engine import SearchOptions
-from whet.evolution.pair import WARM, Evaluator, JudgeOptions, Pair
+from whet.evolution.pair import WARM, EvaluatedProgram, EvaluatorFile, JudgeOptions
 from whet.evolution.population import Best, IslandOptions, Islands, Population
 from whet.evolution.program import Program
 from whet.evolution.programs import Programs, evolve_program
 from whet.evolution.proposing import Proposing
-from whet.evolution.reports import Report
+from whet.evolution.reports import EvolutionReport
 from whet.evolution.settings import Settings
 from whet.experiment import Experiment
 from whet.sandbox import Limits, Local, Pool, Sandbox
@@ -62,7 +62,7 @@ def module(path: Path) -> ModuleType:
     return made
 
 
-def search(folder: Path, seed: int, options: argparse.Namespace) -> Report:
+def search(folder: Path, seed: int, options: argparse.Namespace) -> EvolutionReport:
     """One search of the program in a folder, without a model."""
     settings = Settings(
         cpu_seconds=options.cpu,
@@ -139,7 +139,7 @@ def router(options: argparse.Namespace) -> list[dict[str, Any]]:
     ]
 
 
-def _row(report: Report, unseen: Callable[[Path], float]) -> dict[str, Any]:
+def _row(report: EvolutionReport, unseen: Callable[[Path], float]) -> dict[str, Any]:
     found = report.found
     return {
         "unseen": unseen(report.best_path),
@@ -196,10 +196,10 @@ async def _landscape(population: Population, chosen: SearchOptions, options: arg
     folder = EXAMPLES / "modules"
     limits = Limits(wall_seconds=10.0)
     sandbox = Local(limits=limits) if options.unsafe_local else Sandbox(limits=limits)
-    evaluator = Evaluator({"evaluator.py": (folder / "evaluator.py").read_text()}, "evaluator.py")
+    evaluator = EvaluatorFile({"evaluator.py": (folder / "evaluator.py").read_text()}, "evaluator.py")
     async with Pool(sandbox, modules=WARM) as pool:
         start = Program({"program.py": (folder / "program.py").read_text()}, "program.py")
-        pair = Pair(pool, evaluator, JudgeOptions(timeout=10.0), Form(start))
+        pair = EvaluatedProgram(pool, evaluator, JudgeOptions(timeout=10.0), ProgramCodec(start))
         experiment = Experiment(env=pair, tasks=list(pair.tasks.values()), rewards=[pair.score])
         searched = Programs(pair, chosen, Proposing(offline=True), lambda: population)
         await experiment.improve(searched, rounds=1)

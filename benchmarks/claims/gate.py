@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from page import percent, publish, table
 
-from whet.gate import Comparison, Pair, Result
+from whet.gate import Comparison, PairedResults, TaskResult
 from whet.stats import ClusterMean, t_quantile
 
 SIZES = (
@@ -125,15 +125,17 @@ def _race(tasks: Sequence[tuple[int, float, float]], rng: random.Random) -> tupl
     return ours, theirs
 
 
-def _pairs(tasks: Sequence[tuple[int, float, float]], rng: random.Random) -> Iterator[tuple[Pair, int]]:
+def _pairs(
+    tasks: Sequence[tuple[int, float, float]], rng: random.Random
+) -> Iterator[tuple[PairedResults, int]]:
     for number, (group, better, worse) in enumerate(tasks):
         luck = rng.random()
         value = 1 if luck < better else -1 if luck < better + worse else 0
         old, new = (
-            Result(task=f"t{number}", group=f"g{group}", scores={"success": float(side)})
+            TaskResult(task=f"t{number}", group=f"g{group}", scores={"success": float(side)})
             for side in (value < 0, value > 0)
         )
-        yield Pair(old, new), value
+        yield PairedResults(old, new), value
 
 
 def _name(sizes: Sequence[int]) -> str:

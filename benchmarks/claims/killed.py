@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from whet.fakes import ScriptedServer
-from whet.models.base import Request
+from whet.models.base import ModelRequest
 
 _PROGRAM = """\
 # EVOLVE-BLOCK-START
@@ -53,7 +53,7 @@ evaluator:
 _IN_FLIGHT = 8
 
 
-def _answer(request: Request) -> str:
+def _answer(request: ModelRequest) -> str:
     """Another line for another request, the same for the same: what a scripted model must be here."""
     mark = "    # grows here\n"
     number = zlib.crc32(request.text.encode()) % 1000
@@ -104,7 +104,7 @@ def _asked(server: ScriptedServer, since: int) -> Counter[str]:
         if received.method != "POST" or not isinstance(received.body, dict):
             continue
         body = {name: value for name, value in received.body.items() if name not in ("model", "messages")}
-        found[Request.of(received.body["messages"], body).key("scripted")] += 1
+        found[ModelRequest.of(received.body["messages"], body).key("scripted")] += 1
     return found
 
 

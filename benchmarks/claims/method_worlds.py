@@ -19,7 +19,7 @@ from rooms import KNOBS, RULE, VOCABULARY, Rooms
 
 from whet import Store
 from whet.demo.agents import MailAgents
-from whet.demo.job import Job, JobOptions, Sizes
+from whet.demo.job import JobOptions, MailJob, Sizes
 from whet.demo.learning import Learning
 from whet.demo.teachers import lessons
 from whet.env import rollout
@@ -61,7 +61,7 @@ class Mail:
         self.rollouts = 512 if small else 6_400
         """What each method may sample."""
         sizes = replace(MAIL, **FEWER) if small else MAIL
-        self.job = Job(JobOptions(seed=seed, output=folder, sizes=sizes), store, name="methods")
+        self.job = MailJob(JobOptions(seed=seed, output=folder, sizes=sizes), store, name="methods")
         self.experiment: Experiment = self.job.checked
         self.models: LocalModels = self.job.models
         self.recalling = Recalling(self.models)

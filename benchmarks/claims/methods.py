@@ -33,7 +33,7 @@ from whet.optimizers.rloo import RLOO, RLOOOptions
 from whet.optimizers.sft import SFT, SFTOptions
 from whet.optimizers.star import STaR, STaROptions
 from whet.training.alarms import AlarmOptions
-from whet.training.branching import Play, SearchOptions, searched
+from whet.training.branching import Play, TreeOptions, searched
 from whet.training.optim import OptimOptions
 from whet.training.rounds import Validate
 from whet.types import Budget, Bundle, Outcome, Score, Split, Task, Tokens, Trajectory, Version
@@ -42,7 +42,7 @@ QUARTERS = 4
 """Points of a curve after the first: shares of the rollout budget."""
 TASKS = 32
 """Tasks in a round of reinforcement learning, each with 8 attempts."""
-SEARCH = SearchOptions(rollouts=16, score="reward")
+SEARCH = TreeOptions(rollouts=16, score="reward")
 
 
 @dataclass(kw_only=True)

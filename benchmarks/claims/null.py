@@ -12,7 +12,7 @@ from world import learning
 
 from whet.demo.job import Sizes
 from whet.demo.learning import Learning
-from whet.gate import Comparison, Pair, Result, compare
+from whet.gate import Comparison, PairedResults, TaskResult, compare
 from whet.types import Bundle, Group, Split, Version
 
 EPISODES = 8
@@ -31,24 +31,24 @@ async def _recorded(learning: Learning) -> tuple[Bundle, list[Group], list[Group
     return sampled, validation, await job.checked.evaluate(sampled, Split.GATE, n=EPISODES)
 
 
-def _results(groups: Sequence[Group]) -> list[list[Result]]:
+def _results(groups: Sequence[Group]) -> list[list[TaskResult]]:
     return [
         [
-            Result(task=group.task.id, group=group.task.group, scores={"success": run.score("success")})
+            TaskResult(task=group.task.id, group=group.task.group, scores={"success": run.score("success")})
             for run in group.trajectories
         ]
         for group in groups
     ]
 
 
-def watched(episodes: Sequence[Sequence[Result]], rng: random.Random) -> tuple[bool, bool]:
+def watched(episodes: Sequence[Sequence[TaskResult]], rng: random.Random) -> tuple[bool, bool]:
     """One re-pairing of a Bundle with itself, looked at after every pair: promoted by the gate? by a z-test?"""
     comparison, promoted, naive = Comparison(watched=True), False, False
     total = squares = 0.0
     for count, runs in enumerate(rng.sample(list(episodes), len(episodes)), 1):
         old, new = rng.sample(list(runs), 2)
         if not promoted:
-            promoted = comparison.add(Pair(old, new))
+            promoted = comparison.add(PairedResults(old, new))
         difference = (new.scores["success"] or 0.0) - (old.scores["success"] or 0.0)
         total, squares = total + difference, squares + difference * difference
         spread = squares - total * total / count
@@ -60,8 +60,8 @@ def watched(episodes: Sequence[Sequence[Result]], rng: random.Random) -> tuple[b
 
 def best_of(
     candidates: int,
-    validation: Sequence[Sequence[Result]],
-    gate: Sequence[Sequence[Result]],
+    validation: Sequence[Sequence[TaskResult]],
+    gate: Sequence[Sequence[TaskResult]],
     rng: random.Random,
 ) -> bool:
     """Is the best of some null candidates, chosen on validation, promoted over the same Bundle?"""

@@ -20,8 +20,8 @@ from types import ModuleType
 from typing import Any
 
 from whet.data.recorded import recorded
-from whet.evolution.agent import Agent
-from whet.evolution.candidates import Form
+from whet.evolution.agent import RepositoryAgent
+from whet.evolution.candidates import ProgramCodec
 from whet.evolution.demonstrations import Demonstrate, pool_of
 from whet.evolution.engine import Search, SearchOptions
 from whet.evolution.mining import Mined
@@ -116,11 +116,11 @@ async def _one(
     """Share of unseen rows right, before and after a search with this one arm."""
     traffic, folder = _traffic(), Path(tempfile.mkdtemp(prefix="whet-desk-"))
     shutil.copy(DESK / "desk.py", folder / "desk.py")
-    agent = Agent(folder, ("prompt",), "desk:sort")
+    agent = RepositoryAgent(folder, ("prompt",), "desk:sort")
     tasks = agent.rows(traffic.write_rows(folder / "rows.jsonl", seed, 240), seed=seed)["sort"]
     limits = Limits(wall_seconds=10.0)
     async with Pool(Local(limits=limits) if options.unsafe_local else Sandbox(limits=limits)) as pool:
-        env = Targets({"sort": agent.target("sort")}, {"sort": Inside(pool)}, Form.of(agent.pieces))
+        env = Targets({"sort": agent.target("sort")}, {"sort": Inside(pool)}, ProgramCodec.of(agent.pieces))
         comparer = Comparer(None, pool)
         experiment = Experiment(env=env, tasks=tasks, rewards=[Compared({"sort": comparer})])
         by_id = {task.id: task for task in tasks if task.split is Split.TRAIN and task.answer_known}
@@ -139,6 +139,6 @@ async def _unseen(experiment: Experiment, bundle: Bundle) -> list[Trajectory]:
     return [run for groups in parts for group in groups for run in group.trajectories]
 
 
-def _runs(agent: Agent, path: Path) -> list[Task]:
+def _runs(agent: RepositoryAgent, path: Path) -> list[Task]:
     with Store(path) as store:
         return list(recorded(agent.callees["sort"].signature, "sort", store.trajectories()))

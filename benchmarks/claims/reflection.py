@@ -20,17 +20,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from whet.evolution.candidates import Form
-from whet.evolution.engine import Found, SearchOptions
+from whet.evolution.candidates import ProgramCodec
+from whet.evolution.engine import SearchOptions, SearchOutcome
 from whet.evolution.openevolve import Config
-from whet.evolution.pair import WARM, Evaluator, JudgeOptions, Pair
+from whet.evolution.pair import WARM, EvaluatedProgram, EvaluatorFile, JudgeOptions
 from whet.evolution.population import Front
 from whet.evolution.program import Program
 from whet.evolution.programs import Programs
 from whet.evolution.proposing import Proposing
 from whet.experiment import Experiment
 from whet.models import ScriptedModel
-from whet.models.base import Request
+from whet.models.base import ModelRequest
 from whet.sandbox import Limits, Local, Pool, Sandbox
 
 RULES = {
@@ -149,13 +149,13 @@ def needs(seed: int) -> list[str | None]:
     return found
 
 
-def reflector(seed: int) -> Callable[[Request], str]:
+def reflector(seed: int) -> Callable[[ModelRequest], str]:
     """Mends the first failure that it is told of; told of none, it tries its ideas in an order of its own."""
     ideas = [*RULES.values(), *(f"Consider aspect {number}." for number in range(DISTRACTIONS))]
     random.Random(seed).shuffle(ideas)
     asked = [0]
 
-    def answer(request: Request) -> str:
+    def answer(request: ModelRequest) -> str:
         failed = re.findall(r"failed: (\w+)", request.text)
         rule = RULES[failed[0]] if failed else ideas[asked[0] % len(ideas)]
         asked[0] += 1
@@ -164,7 +164,7 @@ def reflector(seed: int) -> Callable[[Request], str]:
     return answer
 
 
-def mender(request: Request) -> str:
+def mender(request: ModelRequest) -> str:
     """Mends whatever of the shop's two bugs it is told of."""
     blocks = [
         f"<<<<<<< SEARCH\n{old}\n=======\n{new}\n>>>>>>> REPLACE"
@@ -175,13 +175,13 @@ def mender(request: Request) -> str:
 
 
 async def _search(
-    program: Program, evaluator: str, answer: Callable[[Request], str], *, feedback: bool, local: bool
-) -> tuple[Found, int]:
+    program: Program, evaluator: str, answer: Callable[[ModelRequest], str], *, feedback: bool, local: bool
+) -> tuple[SearchOutcome, int]:
     """What was found, and how many programs were evaluated until the score was full, the judge's own among them."""
     limits = Limits(wall_seconds=10.0)
     async with Pool(Local(limits=limits) if local else Sandbox(limits=limits), modules=WARM) as pool:
-        given = Evaluator({"e.py": evaluator}, "e.py")
-        pair = Pair(pool, given, JudgeOptions(timeout=10.0), Form(program))
+        given = EvaluatorFile({"e.py": evaluator}, "e.py")
+        pair = EvaluatedProgram(pool, given, JudgeOptions(timeout=10.0), ProgramCodec(program))
         proposing = Proposing(Config(feedback=feedback), [ScriptedModel(answer)])
         options = SearchOptions(iterations=200, in_flight=1, edits=(), target=1.0, seed=1)
         searched = Programs(pair, options, proposing, Front)
@@ -191,7 +191,7 @@ async def _search(
         return searched.found, searched.evaluations
 
 
-def _prompt(seed: int, options: argparse.Namespace, *, feedback: bool = True) -> tuple[Found, int]:
+def _prompt(seed: int, options: argparse.Namespace, *, feedback: bool = True) -> tuple[SearchOutcome, int]:
     evaluator = _EVALUATOR.format(rules=RULES, needs=needs(seed))
     start = Program({"prompt.txt": PROMPT}, "prompt.txt")
     return asyncio.run(

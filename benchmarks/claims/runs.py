@@ -17,7 +17,7 @@ import msgspec
 
 from whet import Store
 from whet.demo.scoring import rubric_of
-from whet.gate import Result
+from whet.gate import TaskResult
 from whet.types import Trajectory
 
 COMMAND = [sys.executable, "-m", "whet", "demo", "--json"]
@@ -183,13 +183,13 @@ def pooled(runs: Sequence[Ran]) -> dict[str, dict[str, Row]]:
     return tables
 
 
-def averaged(tables: Sequence[Table], *, apart: bool) -> dict[str, list[Result]]:
+def averaged(tables: Sequence[Table], *, apart: bool) -> dict[str, list[TaskResult]]:
     """Agent → one Result per distinct question, the mean over the seeds that asked it.
 
     Args:
         apart: the seeds are different worlds (synthetic mail), so nothing is the same question.
     """
-    found: dict[str, list[Result]] = {}
+    found: dict[str, list[TaskResult]] = {}
     for agent in sorted(set.intersection(*(set(table) for table in tables))):
         gathered: dict[str, list[tuple[str, float]]] = {}
         for number, table in enumerate(tables):
@@ -197,7 +197,7 @@ def averaged(tables: Sequence[Table], *, apart: bool) -> dict[str, list[Result]]
                 world = f"{number}:" if apart else ""
                 gathered.setdefault(world + row.question, []).append((world + row.mailbox, row.success))
         found[agent] = [
-            Result(
+            TaskResult(
                 task=task, group=rows[0][0], scores={"success": sum(value for _, value in rows) / len(rows)}
             )
             for task, rows in sorted(gathered.items())
@@ -205,9 +205,9 @@ def averaged(tables: Sequence[Table], *, apart: bool) -> dict[str, list[Result]]
     return found
 
 
-def results(rows: Mapping[str, Row]) -> list[Result]:
+def results(rows: Mapping[str, Row]) -> list[TaskResult]:
     """One seed's rows as the gate takes them."""
     return [
-        Result(task=task, group=row.mailbox, scores={"success": row.success})
+        TaskResult(task=task, group=row.mailbox, scores={"success": row.success})
         for task, row in sorted(rows.items())
     ]

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from whet import Store
-from whet.demo.job import Job, JobOptions, Sizes
+from whet.demo.job import JobOptions, MailJob, Sizes
 from whet.demo.learning import Learning
 from whet.training.local import use_threads
 
@@ -20,4 +20,4 @@ def learning(seed: int, output: Path, sizes: Sizes) -> Iterator[Learning]:
     shutil.rmtree(output, ignore_errors=True)
     output.mkdir(parents=True)
     with Store(output / "whet.db") as store:
-        yield Learning(Job(JobOptions(seed=seed, output=output, sizes=sizes), store, name="claims"))
+        yield Learning(MailJob(JobOptions(seed=seed, output=output, sizes=sizes), store, name="claims"))

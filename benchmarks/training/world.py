@@ -17,7 +17,7 @@ from whet.training.credit import credit
 from whet.training.learner import Learner, chosen_logprobs, cloning_loss
 from whet.training.losses import dpo
 from whet.training.model import ModelOptions
-from whet.training.pairs import Pair, cut_pairs, reference_sums, side_sums, trajectory_pairs
+from whet.training.pairs import PreferencePair, cut_pairs, reference_sums, side_sums, trajectory_pairs
 from whet.training.policy_gradient import PolicyLoss
 from whet.training.sampler import Sampler
 from whet.types import Group, Outcome, Step, Task, Trajectory
@@ -80,7 +80,7 @@ def sft_step(learner: Learner, groups: list[Group]) -> None:
     learner.update(cut, cloning_loss(cut), rate=1e-3)
 
 
-def pairs_of(groups: list[Group]) -> list[Pair]:
+def pairs_of(groups: list[Group]) -> list[PreferencePair]:
     """Every trajectory of the better half of its group with one of the worse."""
     return trajectory_pairs(groups, score=None, margin=0.5, per_task=GROUP // 2, seed=0)[0]
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from integrations.recorded import ANSWER, DID, did, record, weather, wire, wired_as_usual
 from whet.fakes import ScriptedServer
-from whet.models.base import Completion, Request, ToolCall
+from whet.models.base import Completion, ModelRequest, ToolCall
 from whet.store import Store, bundle_of
 
 HERE = Path(__file__).parent
@@ -26,7 +26,7 @@ def released(path: Path) -> None:
         store.release(bundle_of({"gateway.system_prompt": BRIEF}), unproven=True)
 
 
-def team(request: Request) -> Completion:
+def team(request: ModelRequest) -> Completion:
     """The scripted model of a lead, which asks its researcher, and of the researcher, who looks at the weather."""
     if request.messages[0]["content"] != "You lead a team." or request.messages[-1]["role"] == "tool":
         return weather(request)

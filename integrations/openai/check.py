@@ -14,7 +14,7 @@ from pathlib import Path
 
 from integrations.recorded import ANSWER, DID, did, record, weather, wire, wired_as_usual
 from whet.fakes import ScriptedServer
-from whet.models.base import Completion, Request
+from whet.models.base import Completion, ModelRequest
 from whet.types import Tokens
 
 HERE = Path(__file__).parent
@@ -22,7 +22,7 @@ ALL = ("chat", "responses", "messages")
 IDS = Tokens(prompt_ids=(1, 2, 3), output_ids=(4, 5), logprobs=(-0.5, -0.25))
 
 
-def sampled(request: Request) -> Completion:
+def sampled(request: ModelRequest) -> Completion:
     """The scripted model, of an upstream that gives token ids."""
     return replace(weather(request), tokens=IDS)
 

@@ -12,11 +12,11 @@ import tempfile
 from pathlib import Path
 
 from integrations.recorded import ANSWER, PROMPT, QUESTION, did, weather, wire
-from whet.models.base import Completion, Request, ToolCall
+from whet.models.base import Completion, ModelRequest, ToolCall
 from whet.types import Usage
 
 
-def sky(request: Request) -> Completion:
+def sky(request: ModelRequest) -> Completion:
     """The scripted model as smolagents wants one: results come as text, the answer goes by a tool."""
     if "22 degrees in Paris" not in request.text:
         return weather(request)

@@ -25,7 +25,7 @@ from .replay import Fidelity, answer_of, attempt, fidelity_of, replay_of
 from .reward import Reward
 from .store import Store
 from .tracing import collecting, flush, recorded_in, using
-from .tracing.replay import Counts, Divergence
+from .tracing.replay import Divergence, ReplayCounts
 from .types import Bundle, Json, Outcome, Step, Task, Trajectory
 
 Record: TypeAlias = Store | str | os.PathLike[str] | Iterable[Trajectory] | Literal["live"] | None
@@ -62,7 +62,7 @@ class _Call:
         self._calls = calls
         self._open = False
         self.recorded: Trajectory | None = None
-        self.counts: Counts | None = None
+        self.counts: ReplayCounts | None = None
 
     def reset(self, task: Task, seed: int) -> Json:
         self.recorded, self._open = self._calls.recorded(task, seed), True
@@ -77,7 +77,7 @@ class _Call:
         self._open = False
         if self.recorded is None:
             return StepResult(None, None, True)
-        counts = self.counts or Counts()
+        counts = self.counts or ReplayCounts()
         replay = {"of": self.recorded.id, **msgspec.to_builtins(counts)}
         info: dict[str, Json] = {"replay": replay}
         if counts.diverged:
@@ -225,7 +225,7 @@ class Calls:
         flush()  # what was traced a moment ago is in the record
         return self._store
 
-    def count(self, counts: Counts | None) -> None:
+    def count(self, counts: ReplayCounts | None) -> None:
         """Note one call; None of a live one."""
         with self._lock:
             if counts is None:

@@ -37,7 +37,7 @@ COMPARED = "compared"
 """Label of the runs that decide between candidates: learned from, they would change the evidence of the next call."""
 
 
-class Work(Protocol):
+class ComposableExperiment(Protocol):
     """The part of an Experiment that composing needs; an Experiment imports this module."""
 
     name: str
@@ -198,7 +198,7 @@ class Composition:
 
     def __init__(
         self,
-        work: Work,
+        work: ComposableExperiment,
         start: Bundle,
         *,
         metric: str,
@@ -378,7 +378,7 @@ def parts_of(groups: Sequence[Group]) -> list[list[Group]]:
 
 
 async def cross_fit(
-    work: Work,
+    work: ComposableExperiment,
     optimizer: Optimizer,
     groups: Sequence[Group],
     *,

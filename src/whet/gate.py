@@ -29,7 +29,7 @@ MAX_EXCLUDED = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
+class TaskResult:
     """One side's result on one task."""
 
     task: str
@@ -54,15 +54,15 @@ class Result:
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class PairedResults:
     """Both sides' results on one task.
 
     Raises:
         GateError: the two are of different tasks or groups.
     """
 
-    baseline: Result
-    candidate: Result
+    baseline: TaskResult
+    candidate: TaskResult
 
     def __post_init__(self) -> None:
         old, new = self.baseline, self.candidate
@@ -88,8 +88,8 @@ class Pair:
         return Outcome.INFRASTRUCTURE_ERROR in (self.baseline.outcome, self.candidate.outcome)
 
 
-Side: TypeAlias = Mapping[str, Result] | Sequence[Result] | Sequence[Group] | Sequence[Trajectory]
-"""One side's results: `Result`s, or the Groups or Trajectories that were run (one per task)."""
+Side: TypeAlias = Mapping[str, TaskResult] | Sequence[TaskResult] | Sequence[Group] | Sequence[Trajectory]
+"""One side's results: `TaskResult`s, or the Groups or Trajectories that were run (one per task)."""
 
 
 def compare(
@@ -188,7 +188,7 @@ class Comparison:
         """Evidence so far; 1/alpha is what it takes."""
         return self._process.value
 
-    def add(self, pair: Pair) -> bool:
+    def add(self, pair: PairedResults) -> bool:
         """Take one pair in; True once the candidate is promoted.
 
         Raises:
@@ -245,7 +245,7 @@ class Comparison:
             reasons=tuple(self._reasons(proven, needed)),
         )
 
-    def _refuse(self, pair: Pair) -> None:
+    def _refuse(self, pair: PairedResults) -> None:
         if pair.task in self._seen:
             raise GateError(f"task {pair.task!r} came twice: one pair per task, average repeated runs first")
         leaked = self._trained.intersection((pair.task, pair.group)) - {""}
@@ -255,7 +255,7 @@ class Comparison:
                 "nothing was trained, tuned or chosen on."
             )
 
-    def _value(self, result: Result) -> float | None:
+    def _value(self, result: TaskResult) -> float | None:
         value = result.value(self.metric)
         if value is not None and not 0 <= value <= 1:
             raise GateError(
@@ -353,7 +353,7 @@ class _Rail:
         self._missing = 0
         self._rates = True
 
-    def add(self, pair: Pair) -> None:
+    def add(self, pair: PairedResults) -> None:
         old, new = pair.baseline.value(self.guardrail.metric), pair.candidate.value(self.guardrail.metric)
         if old is None or new is None:
             # Missing on both sides is a metric that does not apply to this task.
@@ -390,7 +390,7 @@ def _pairs(number: int) -> str:
     return "1 pair" if number == 1 else f"{number} pairs"
 
 
-def pairs(baseline: Side, candidate: Side) -> list[Pair]:
+def pairs(baseline: Side, candidate: Side) -> list[PairedResults]:
     """Pair two sides by task, in the baseline's order.
 
     Raises:
@@ -404,14 +404,14 @@ def pairs(baseline: Side, candidate: Side) -> list[Pair]:
             f"candidate's, {len(old) - len(only_old)} on both; first {(only_old + only_new)[0]!r}. "
             "Run both on the same tasks."
         )
-    return [Pair(result, new[task]) for task, result in old.items()]
+    return [PairedResults(result, new[task]) for task, result in old.items()]
 
 
-def _by_task(side: Side, name: str) -> dict[str, Result]:
-    by_task: dict[str, Result] = {}
+def _by_task(side: Side, name: str) -> dict[str, TaskResult]:
+    by_task: dict[str, TaskResult] = {}
     twice = 0
     for runs in side.values() if isinstance(side, Mapping) else side:
-        result = runs if isinstance(runs, Result) else _result(runs)
+        result = runs if isinstance(runs, TaskResult) else _result(runs)
         twice += result.task in by_task
         by_task[result.task] = result
     if twice:
@@ -419,16 +419,18 @@ def _by_task(side: Side, name: str) -> dict[str, Result]:
     return by_task
 
 
-def _result(task_runs: Group | Trajectory) -> Result:
-    """Runs of one task as one Result: means over the runs that no machine broke."""
+def _result(task_runs: Group | Trajectory) -> TaskResult:
+    """Runs of one task as one TaskResult: means over the runs that no machine broke."""
     runs = task_runs.trajectories if isinstance(task_runs, Group) else (task_runs,)
     unbroken = [run for run in runs if run.outcome is not Outcome.INFRASTRUCTURE_ERROR]
     if not unbroken:
-        return Result(
+        return TaskResult(
             task=task_runs.task.id, group=task_runs.task.group, outcome=Outcome.INFRASTRUCTURE_ERROR
         )
     outcomes = [
-        Result(task=run.task.id, scores={name: run.score(name) for name in run.scores}, outcome=run.outcome)
+        TaskResult(
+            task=run.task.id, scores={name: run.score(name) for name in run.scores}, outcome=run.outcome
+        )
         for run in unbroken
     ]
     names = {name for run in outcomes for name in run.scores} | {"success"}
@@ -438,7 +440,7 @@ def _result(task_runs: Group | Trajectory) -> Result:
         # A run without its score leaves the task without one: the rest might be the lucky ones.
         scores[name] = sum(values) / len(values) if values and len(values) == len(outcomes) else None
     tainted = next((how for run in runs if (how := _tainted(run))), "")
-    return Result(task=task_runs.task.id, group=task_runs.task.group, scores=scores, tainted=tainted)
+    return TaskResult(task=task_runs.task.id, group=task_runs.task.group, scores=scores, tainted=tainted)
 
 
 def _tainted(run: Trajectory) -> str:

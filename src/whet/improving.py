@@ -9,7 +9,7 @@ from .budget import Meter
 from .checkpoint import Clock, Course
 from .errors import BudgetExceeded
 from .loop import Context, Optimizer, Progress
-from .sources import Source
+from .sources import GroupSource
 from .store import Log
 from .types import Bundle, Json
 
@@ -33,7 +33,7 @@ async def once(log: Log, key: str, measure: Callable[[], Awaitable[Json]]) -> Js
 
 async def rounds_of(
     course: Course,
-    source: Source,
+    source: GroupSource,
     optimizer: Optimizer,
     *,
     rounds: int | None,

@@ -28,7 +28,7 @@ def quiet(what: str, done: int, total: int | None = None, **figures: float | str
     """The silent Progress."""
 
 
-class Rollout(Protocol):
+class RunRollouts(Protocol):
     """Runs policies built from a Bundle on tasks, within the budget, scored by the experiment's rewards."""
 
     async def __call__(
@@ -53,7 +53,7 @@ class Rollout(Protocol):
 class Context:
     """An optimizer's means beside the groups."""
 
-    rollout: Rollout
+    rollout: RunRollouts
     train: Sequence[Task] = ()
     validation: Sequence[Task] = ()
     """For early stopping and choosing settings.  The gate's tasks are not here."""

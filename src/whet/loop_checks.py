@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 
 from .errors import BudgetExceeded, ContractError, TrainingRefused
-from .loop import Context, Optimizer, Rollout, Update
+from .loop import Context, Optimizer, RunRollouts, Update
 from .types import Budget, Bundle, Group, Json, Task
 
 ContextFactory = Callable[[Budget], Context]
@@ -77,7 +77,7 @@ class _Watched:
         self._allowed = {task.id for task in (*context.train, *context.validation)}
         self._allowed |= {group.task.id for group in groups}
         self._tasks = _encoded([list(context.train), list(context.validation)])
-        self._inner: Rollout = context.rollout
+        self._inner: RunRollouts = context.rollout
         context.rollout = self._rollout
 
     async def _rollout(

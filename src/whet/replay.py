@@ -27,7 +27,7 @@ from .tracing.encode import freeze, thaw
 from .tracing.kinds import kind_of
 from .tracing.record import blame
 from .tracing.record import outcome as outcome_of
-from .tracing.replay import Counts, Divergence, Replay, unmarked
+from .tracing.replay import Divergence, Replay, ReplayCounts, unmarked
 from .tracing.tool_calls import bare
 from .types import Bundle, Failure, Json, Outcome, Score, Step, Trajectory, canonical, new_id
 
@@ -46,7 +46,7 @@ class Replayed:
     recorded: Trajectory
     again: Trajectory
     """Its outcome is an infrastructure error where the run diverged."""
-    counts: Counts
+    counts: ReplayCounts
 
     @property
     def faithful(self) -> bool:
@@ -99,10 +99,10 @@ class Fidelity:
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
+class ReplayAttempt:
     """The result of calling an agent on a recorded run."""
 
-    counts: Counts
+    counts: ReplayCounts
     output: Json = None
     error: Exception | None = None
     steps: Sequence[Step] = ()
@@ -134,7 +134,7 @@ async def attempt(
     divergence: Divergence = "exclude",
     guard: bool = False,
     live: Collection[str] = (),
-) -> Attempt:
+) -> ReplayAttempt:
     """Call an agent once with the arguments of a recorded run, its tools answered from the record.
 
     An agent whose recorded tools are not marked (`@whet.step(kind="tool")`) is not called at all: its
@@ -142,9 +142,9 @@ async def attempt(
     """
     open_tools = unmarked(recorded, live)
     if open_tools:
-        counts = Counts()
+        counts = ReplayCounts()
         counts.diverged.append(f"{', '.join(open_tools)}: not marked with @whet.step(kind='tool')")
-        return Attempt(counts)
+        return ReplayAttempt(counts)
     arguments, named = call_of(agent, recorded)
     failure: Exception | None = None
     output: Json = None
@@ -160,7 +160,7 @@ async def attempt(
     for record in records:
         steps.extend([record] if isinstance(record, Step) else record.steps)
         versions |= {} if isinstance(record, Step) else record.versions
-    return Attempt(replay.counts, output, failure, steps, versions)
+    return ReplayAttempt(replay.counts, output, failure, steps, versions)
 
 
 async def again(
@@ -252,7 +252,7 @@ async def fidelity_of(
         replay_notes = replay_of(trajectory)
         before = by_id.get(str(replay_notes.get("of"))) if replay_notes else None
         if replay_notes is not None and before is not None:
-            counts = msgspec.convert({**replay_notes, "unused": replay_notes.get("unused", 0)}, Counts)
+            counts = msgspec.convert({**replay_notes, "unused": replay_notes.get("unused", 0)}, ReplayCounts)
             old, new = await _verdict(before, rewards), await _verdict(trajectory, rewards)
             runs.append((before.id, counts, trajectory.error, old, new))
     return _counted(runs)
@@ -276,7 +276,7 @@ def abridged(trajectory: Trajectory) -> Trajectory:
     return replace(trajectory, output=None, steps=() if notes is None else (Step(info={"replay": notes}),))
 
 
-_Pair: TypeAlias = tuple[str, Counts, Failure | None, Json, Json]
+_Pair: TypeAlias = tuple[str, ReplayCounts, Failure | None, Json, Json]
 """One replay: the id of the recorded run, its counts, its failure, and the verdict before and after."""
 
 

@@ -21,14 +21,14 @@ RECORDED = {name: f"recorded_{name}" for name in ("reward", "success", "unknown"
 """Metric of trajectories → its name where they are recorded ones, which no later weights made."""
 
 
-class Source:
+class GroupSource:
     """Gives the groups of each round; an async context manager."""
 
     ended = ""
     """The reason why there is no further round; empty if the source never runs dry."""
     accounts: Accounts | None = None
 
-    async def __aenter__(self) -> Source:
+    async def __aenter__(self) -> GroupSource:
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -61,7 +61,7 @@ class Source:
         return dict(metrics)
 
 
-class Given(Source):
+class FixedGroups(GroupSource):
     """The same groups every round: for what learns from a record as long as it likes."""
 
     def __init__(self, groups: Sequence[Group]) -> None:
@@ -72,7 +72,7 @@ class Given(Source):
         return self._groups
 
 
-class Once(Source):
+class Once(GroupSource):
     """Recorded groups for a learner that wants its own tokens: each trajectory is learned from once.
 
     The log says what each round learned from, so a round that is run again gets the same, and a run that goes
@@ -142,7 +142,7 @@ class Once(Source):
         return {RECORDED.get(name, name): value for name, value in metrics.items()}
 
 
-class Fresh(Source):
+class Fresh(GroupSource):
     """New rollouts of tasks drawn from the train split.
 
     Args:
@@ -187,7 +187,7 @@ class Fresh(Source):
         return groups
 
 
-class Beside(Source):
+class Beside(GroupSource):
     """Rollouts that go on while the optimizer learns, in a thread of its own.
 
     Args:
@@ -221,7 +221,7 @@ class Beside(Source):
         self._publish: Callable[[Bundle], Awaitable[object]] | None = options.publish
         self.accounts = self._pipeline.accounts
 
-    async def __aenter__(self) -> Source:
+    async def __aenter__(self) -> GroupSource:
         if self._publish is not None:
             await self._publish(self._pipeline.bundle)
         await self._pipeline.__aenter__()
@@ -269,10 +269,10 @@ def source_of(
     meter: Meter,
     chance: Callable[[int], random.Random],
     episode: Runner,
-) -> Source:
+) -> GroupSource:
     """Where the groups of an `improve` come from; arguments as of `Experiment.improve` and the sources."""
     if groups is not None:
-        return Once(groups, count, log) if optimizer.on_policy else Given(groups)
+        return Once(groups, count, log) if optimizer.on_policy else FixedGroups(groups)
     if asynchronous is None:
         measured = course.chances if getattr(optimizer, "curriculum", False) else None
         return Fresh(optimizer, tasks, count, chance=chance, measured=measured)

@@ -22,7 +22,7 @@ import msgspec
 
 from .errors import InputError
 from .escapes import read_json
-from .gate import Pair, Result, Side, compare, pairs
+from .gate import PairedResults, Side, TaskResult, compare, pairs
 from .stats import ClusterMean
 from .types import Json, Outcome, Verdict
 
@@ -30,7 +30,7 @@ PathLike: TypeAlias = Path | str
 _IDS = ("task", "task_id", "id")
 
 
-def load_outcomes(path: PathLike) -> list[Result]:
+def load_outcomes(path: PathLike) -> list[TaskResult]:
     """Read and check one file of outcomes.
 
     Raises:
@@ -40,7 +40,7 @@ def load_outcomes(path: PathLike) -> list[Result]:
         lines = Path(path).read_bytes().splitlines()
     except OSError as error:
         raise InputError(f"cannot read outcomes from {path}: {error.strerror or error}") from error
-    results: list[Result] = []
+    results: list[TaskResult] = []
     lines_of: dict[str, int] = {}
     for number, line in enumerate(lines, 1):
         if not line.strip():
@@ -61,7 +61,7 @@ def load_outcomes(path: PathLike) -> list[Result]:
     return results
 
 
-def _row(line: bytes) -> Result:
+def _row(line: bytes) -> TaskResult:
     try:
         row = read_json(msgspec.json.decode, line)
     except (msgspec.DecodeError, UnicodeError) as error:
@@ -79,7 +79,7 @@ def _row(line: bytes) -> Result:
         raise InputError("neither success, nor score, nor an outcome that says how it ended")
     if row.get("cost") is not None:
         scores["cost"] = _number(row["cost"], "cost")
-    return Result(task=_id(row), group=_text(row.get("group"), "group"), scores=scores, outcome=outcome)
+    return TaskResult(task=_id(row), group=_text(row.get("group"), "group"), scores=scores, outcome=outcome)
 
 
 def _id(row: dict[str, Json]) -> str:
@@ -167,7 +167,7 @@ def guarded(verdict: Verdict, before: Side, after: Side, *, margin: float) -> Ve
     return replace(verdict, promote=False, guardrails=held, reasons=[*verdict.reasons, reason])
 
 
-def _cost(both: Sequence[Pair]) -> list[str]:
+def _cost(both: Sequence[PairedResults]) -> list[str]:
     rows = [
         (new - old, pair.group)
         for pair in both

@@ -17,12 +17,12 @@ from .flags import with_options
 from .terminal import bold
 
 if TYPE_CHECKING:
-    from ..evolution.engine import Found
+    from ..evolution.engine import SearchOutcome
     from ..evolution.estimate import Estimate
     from ..evolution.openevolve import Config
-    from ..evolution.records import Record
-    from ..evolution.reports import Report
-    from ..evolution.settings import Settings, Source
+    from ..evolution.records import ProposalRecord
+    from ..evolution.reports import EvolutionReport
+    from ..evolution.settings import RepositoryInput, Settings
 
 TOPICS = {
     "": (
@@ -52,7 +52,7 @@ def evolve(
     ] = None,
     /,
     *,
-    source: Source,
+    source: RepositoryInput,
     settings: Settings,
     model: ModelName = None,
     base_url: BaseUrl = None,
@@ -118,11 +118,11 @@ app.command(f"{__name__}:command", help=evolve.__doc__, **listed("evolve"))
 def __getattr__(name: str) -> Any:
     if name != "command":
         raise AttributeError(name)
-    from ..evolution.settings import Settings, Source
+    from ..evolution.settings import RepositoryInput, Settings
 
     return with_options(
         evolve,
-        {"source": Source(), "settings": Settings()},
+        {"source": RepositoryInput(), "settings": Settings()},
         topics=TOPICS,
         names={"targets": "target"},
     )
@@ -144,7 +144,7 @@ def _notice(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def _progress(name: str, record: Record) -> None:
+def _progress(name: str, record: ProposalRecord) -> None:
     if record.number % 10 == 0 or record.timeout:
         outcome = f"{record.score:g}" if record.score is not None else record.failure or record.status
         prefix = f"{name}: " if name else ""
@@ -152,7 +152,7 @@ def _progress(name: str, record: Record) -> None:
         print(line[:110], file=sys.stderr, flush=True)
 
 
-def _print_report(report: Report, json: bool, as_text: Callable[[Report], None]) -> int:
+def _print_report(report: EvolutionReport, json: bool, as_text: Callable[[EvolutionReport], None]) -> int:
     if json:
         print_json(report.json())
     else:
@@ -184,7 +184,7 @@ def _print_estimate(estimate: Estimate, json: bool) -> int:
     return 0
 
 
-def _print_program(report: Report) -> None:
+def _print_program(report: EvolutionReport) -> None:
     search = report.found
     print(
         f"score {search.start.score:g} → {search.best.score:g} after {search.iterations} proposals and "
@@ -205,7 +205,7 @@ def _print_program(report: Report) -> None:
     )
 
 
-def _asked(report: Report) -> str:
+def _asked(report: EvolutionReport) -> str:
     """The models that were asked, and what they cost; "" without any."""
     if not report.models:
         return ""
@@ -214,7 +214,7 @@ def _asked(report: Report) -> str:
     return f"asked {', '.join(report.models)}: {spent['calls']:,} calls, {spent['tokens']:,} tokens{dollars}"
 
 
-def _print_operators(search: Found) -> None:
+def _print_operators(search: SearchOutcome) -> None:
     print(f"\n{'operator':24} {'tried':>7} {'judged':>7} {'better':>7} {'records':>8} {'gain':>10}")
     for row in search.operators:
         print(
@@ -225,7 +225,7 @@ def _print_operators(search: Found) -> None:
             print(f"    none of them could be judged; the last failed with: {row['failure']}"[:400])
 
 
-def _print_targets(report: Report) -> None:
+def _print_targets(report: EvolutionReport) -> None:
     for name, search in report.searches.items():
         print(
             f"{name}: {search.iterations} proposals, {search.evaluations} evaluations, {search.duplicates} duplicates "

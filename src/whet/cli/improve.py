@@ -51,7 +51,7 @@ class Setup:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Comparison:
+class GateOptions:
     """Options of both commands: the test and its guardrails."""
 
     not_lower: tuple[str, ...] = ()
@@ -86,7 +86,7 @@ def improve(
     /,
     *,
     setup: Setup,
-    comparison: Comparison,
+    comparison: GateOptions,
     with_: Annotated[
         tuple[str, ...],
         Parameter(
@@ -154,7 +154,7 @@ def gate(
         str, Parameter(help="The agent's function, as module:function, imported from the current folder.")
     ],
     setup: Setup,
-    comparison: Comparison,
+    comparison: GateOptions,
     metric: Annotated[
         str | None, Parameter(help="A score in [0, 1] that decides instead of the first reward.")
     ] = None,
@@ -207,7 +207,7 @@ def __getattr__(name: str) -> Any:
     if not name.endswith("_command"):
         raise AttributeError(name)
     function, first = _COMMANDS[name.removesuffix("_command")]
-    options = {"setup": Setup, "comparison": Comparison}
+    options = {"setup": Setup, "comparison": GateOptions}
     return with_options(function, options, topics={"": (*first, "json")})
 
 
@@ -285,7 +285,7 @@ async def _planned(
     work: _Work, chosen: Sequence[str], model: str | None, base_url: str | None, rollouts: int
 ) -> _Plan:
     from ..tracing import resources
-    from ..tracing.resources import Function
+    from ..tracing.resources import FunctionResource
     from ..types import Bundle
 
     start = work.store.live() or Bundle()
@@ -296,7 +296,7 @@ async def _planned(
     used = _read(declared, runs, lines)
     settings = [name for name in used if _evolves(declared[name], lines)]
     # A function as it came is not named: its Version is the bare text that a search makes of it.
-    came = [declared[name] for name in settings if not isinstance(declared[name], Function)]
+    came = [declared[name] for name in settings if not isinstance(declared[name], FunctionResource)]
     start = Bundle([handle.default_version for handle in came]).put(*start.values())
     rated = sum(any(feedback.value for feedback in run.feedback) for run in runs)
     decisions = {step.name for run in runs for step in run.steps if step.kind == "function"}
@@ -337,9 +337,9 @@ def _evolves(handle: Resource, lines: list[str]) -> bool:
     """True for a text, a function that can be called by JSON, or a value with a knob: `Evolve` can change these."""
     from ..evolution.functions import refusal
     from ..evolution.operators import knobs
-    from ..tracing.resources import Function
+    from ..tracing.resources import FunctionResource
 
-    if isinstance(handle, Function):
+    if isinstance(handle, FunctionResource):
         reason = refusal(handle)
         if reason:
             lines.append(f"evolve: leaves {handle.name} as it is: {reason}")

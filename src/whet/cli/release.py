@@ -11,7 +11,7 @@ from ..errors import NotFoundError
 from .app import Print, Record, command, content_of, existing, named_store, print_json
 
 if TYPE_CHECKING:
-    from ..store import Store, Written
+    from ..store import BundleFile, Store
     from ..types import Bundle, Json
 
 
@@ -49,7 +49,7 @@ def release(
     reason
         A note for the history that whet show prints.
     """
-    from ..store import Store, Written, release_of
+    from ..store import BundleFile, Store, release_of
     from ..store.releases import PROGRAM
 
     content = None if file is None else content_of(file)
@@ -57,9 +57,9 @@ def release(
     path = named_store(store or (written.store if written is not None else None))
     with Store(path) as opened:
         if file is not None:
-            written = Written(_as_declared(opened, what, content))
+            written = BundleFile(_as_declared(opened, what, content))
         elif written is None:
-            written = Written(release_of(opened, what))
+            written = BundleFile(release_of(opened, what))
         if written.baseline is not None:
             opened.put_bundle(written.baseline)  # what a policy server goes back to
         done = opened.release(
@@ -113,7 +113,7 @@ def _as_declared(store: Store, name: str, content: Json) -> Bundle:
     return Bundle([version])
 
 
-def _written(path: Path) -> Written | None:
+def _written(path: Path) -> BundleFile | None:
     """A learner's output at this path; None if there is nothing: then it may be an id.
 
     Raises:

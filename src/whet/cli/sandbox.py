@@ -15,7 +15,7 @@ from ..errors import InputError, NotFoundError
 from .app import Print, app, listed, print_json
 
 if TYPE_CHECKING:
-    from ..sandbox import Local, Result, Sandbox
+    from ..sandbox import CallResult, Local, Sandbox
 
 commands = cyclopts.App(
     help="Run untrusted code in the sandbox, and test the sandbox on this machine.", **listed("sandbox")
@@ -117,7 +117,7 @@ def run(
     return 124 if result.killed_by == "wall" else 137
 
 
-async def _run(sandbox: Sandbox | Local, file: Path, args: tuple[str, ...]) -> Result:
+async def _run(sandbox: Sandbox | Local, file: Path, args: tuple[str, ...]) -> CallResult:
     from ..sandbox import Pool
 
     def passed_on(kind: str, part: bytes) -> None:

@@ -69,7 +69,7 @@ def serve_policy(
         CPU threads to compute with; torch's default if omitted.
     """
     from ..server import Access, Role, Server, new_tokens, run
-    from ..server.policy import PolicyPart, Weights, watch
+    from ..server.policy import PolicyPart, WeightLoader, watch
     from ..training.local import use_threads
     from ..training.serving.engine import EngineOptions
     from ..training.serving.host import Host as Serving
@@ -91,7 +91,7 @@ def serve_policy(
         serving.publish(
             name, loaded.network, text, policy_version=loaded.policy_version, version=loaded.version
         )
-        weights = Weights(serving, name, loaded.network, text, allowed=allow_weights)
+        weights = WeightLoader(serving, name, loaded.network, text, allowed=allow_weights)
         server = Server(access, [PolicyPart(serving, weights)], host=host, port=port)
         if opened is not None:
             watcher = threading.Thread(

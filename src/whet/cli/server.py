@@ -172,7 +172,7 @@ def work(
     """
     import msgspec
 
-    from ..worker.main import Work, work_here, work_in_processes
+    from ..worker.main import WorkerOptions, work_here, work_in_processes
 
     token = needed_token(token)
     if processes != 1:
@@ -195,7 +195,7 @@ def work(
             flush=True,
         )
 
-    settings = Work(
+    settings = WorkerOptions(
         agent=agent,
         url=url,
         token=token,

@@ -29,7 +29,7 @@ HEADING_EVERY = 20
 WIDTH = 9
 
 
-class Steps:
+class ProgressPrinter:
     """A Progress that prints to standard error."""
 
     def __init__(self) -> None:

@@ -21,11 +21,11 @@ from .app import app, listed, print_json
 from .flags import flattened, with_options
 from .named import named
 from .parallel import parallel
-from .train_input import Asked, Given, Method, PluginGiven, asked, encoder, refuse_mixed
+from .train_input import Method, PluginGiven, TrainArguments, TrainingInput, asked, encoder, refuse_mixed
 from .train_plugins import described, learner, plugged, refuse_clash
 
 if TYPE_CHECKING:
-    from ..training.running import Trained, World
+    from ..training.running import SamplingWorld, Trained
     from ..types import Bundle
 
 
@@ -203,18 +203,19 @@ def _command(name: str, *, plugin: bool = False) -> Callable[..., int]:
     if plugin:
         method, defaults = described(name)
         if defaults is not None:
-            refuse_clash(name, flattened(defaults), flattened(Given))
+            refuse_clash(name, flattened(defaults), flattened(TrainArguments))
     else:
         method = METHODS[name]
         kind = getattr(import_module("whet.training.options"), method.options or f"{method.optimizer}Options")
         defaults = getattr(kind, method.preset)() if method.preset else kind()
 
-    def train(*, common: Given, **of_method: Any) -> int:
+    def train(*, common: TrainArguments, **of_method: Any) -> int:
         return _run(name, method, of_method.get("options"), common)
 
     command = with_options(
         train,
-        {"common": PluginGiven if plugin else Given} | ({} if defaults is None else {"options": defaults}),
+        {"common": PluginGiven if plugin else TrainArguments}
+        | ({} if defaults is None else {"options": defaults}),
         topics={**TOPICS, **_advanced(defaults)},
     )
     command.__name__, command.__doc__ = name, method.about
@@ -231,7 +232,7 @@ def _advanced(defaults: Any) -> dict[str, list[str]]:
     return topics
 
 
-def _run(name: str, method: Method, options: Any, common: Given) -> int:
+def _run(name: str, method: Method, options: Any, common: TrainArguments) -> int:
     if common.lora_rank and common.model in ("tiny", ""):
         raise InputError("--lora-rank trains factors beside a pretrained model; give one with --model")
     if common.output.is_file():
@@ -245,7 +246,7 @@ def _run(name: str, method: Method, options: Any, common: Given) -> int:
     from ..training import processes, running
     from ..training.huggingface import LoRAOptions
     from ..types import Budget
-    from .steps import Steps
+    from .steps import ProgressPrinter
 
     options = training.options
     module = None if method.plugin else import_module(f"whet.{method.module}")
@@ -253,7 +254,7 @@ def _run(name: str, method: Method, options: Any, common: Given) -> int:
     settings = {"lora_rank": common.lora_rank, "reward_function": training.rewarded, "env": common.env or ""}
     with processes.joined(common.output) as folder:
         first = processes.place().first  # of several processes, only this one prints and records
-        job = running.Job(
+        job = running.TrainingJob(
             name=name,
             trajectories=training.trajectories,
             output=folder,
@@ -270,7 +271,7 @@ def _run(name: str, method: Method, options: Any, common: Given) -> int:
             settings=(msgspec.to_builtins(options) or {}) | settings,
             seed=getattr(options, "seed", 0),
             resource=getattr(options, "resource", "policy"),
-            progress=Steps() if first and not common.json else quiet,
+            progress=ProgressPrinter() if first and not common.json else quiet,
         )
         trained = asyncio.run(running.run(job, lambda: make(options), resume=common.resume))
     if not first:
@@ -282,7 +283,7 @@ def _run(name: str, method: Method, options: Any, common: Given) -> int:
     return 0
 
 
-def _live(common: Given) -> Bundle:
+def _live(common: TrainArguments) -> Bundle:
     """The live Bundle of the store, from which a run without a model starts."""
     from ..store import Store
     from ..types import Bundle
@@ -293,7 +294,7 @@ def _live(common: Given) -> Bundle:
         return opened.live() or Bundle()
 
 
-def _maker(method: Method, module: Any, training: Asked, model: str) -> Any:
+def _maker(method: Method, module: Any, training: TrainingInput, model: str) -> Any:
     """A function from options to the optimizer."""
     make: Any = getattr(module, method.optimizer)
     if method.labels:
@@ -308,17 +309,19 @@ def _maker(method: Method, module: Any, training: Asked, model: str) -> Any:
     return make
 
 
-def _world(method: Method, module: Any, training: Asked, common: Given) -> World | None:
+def _world(
+    method: Method, module: Any, training: TrainingInput, common: TrainArguments
+) -> SamplingWorld | None:
     """Environment and tasks that the method samples from; None if it learns from the record only."""
     from ..data.tasks import from_jsonl
     from ..reward import name_of
     from ..training.dataset import grouped
-    from ..training.running import World, success, trained_on
+    from ..training.running import SamplingWorld, success, trained_on
 
     if method.samples and training.trajectories:
         groups = grouped(training.trajectories)
         world = module.environment(training.options, groups)
-        return World(env=world, tasks=trained_on([group.task for group in groups]), groups=groups)
+        return SamplingWorld(env=world, tasks=trained_on([group.task for group in groups]), groups=groups)
     if common.env is None:
         return None
     assert common.tasks_file is not None
@@ -326,10 +329,12 @@ def _world(method: Method, module: Any, training: Asked, common: Given) -> World
     rewards = [success] if common.reward_function is None else [named(common.reward_function)]
     if all(name_of(reward) != "success" for reward in rewards):
         rewards.append(success)
-    return World(env=named(common.env), tasks=from_jsonl(common.tasks_file), policy=policy, rewards=rewards)
+    return SamplingWorld(
+        env=named(common.env), tasks=from_jsonl(common.tasks_file), policy=policy, rewards=rewards
+    )
 
 
-def _say(name: str, method: Method, trained: Trained, common: Given) -> None:
+def _say(name: str, method: Method, trained: Trained, common: TrainArguments) -> None:
     figures = {key: round(value, 6) for key, value in trained.metrics.items()}
     if common.json:
         versions = {key: version.content for key, version in trained.bundle.items()}

@@ -49,7 +49,7 @@ class Method:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Given:
+class TrainArguments:
     """The options of every method's command."""
 
     data: Path | None = None
@@ -88,14 +88,14 @@ class Given:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PluginGiven(Given):
+class PluginGiven(TrainArguments):
     """The same for a learner of another package, which may do without a model."""
 
     model: str = ""
     """Weights to start from: any --model of whet's own methods. If omitted, the live weights of --store, if any."""
 
 
-def refuse_mixed(name: str, common: Given, methods: Mapping[str, Method]) -> None:
+def refuse_mixed(name: str, common: TrainArguments, methods: Mapping[str, Method]) -> None:
     """Refuse options that do not go together.
 
     Raises:
@@ -118,7 +118,7 @@ def refuse_mixed(name: str, common: Given, methods: Mapping[str, Method]) -> Non
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class TrainingInput:
     """The checked options, and the input that was read."""
 
     options: Any
@@ -130,7 +130,7 @@ class Asked:
     preferences: Sequence[Any] = ()
 
 
-def asked(name: str, method: Method, options: Any, common: Given) -> Asked:
+def asked(name: str, method: Method, options: Any, common: TrainArguments) -> TrainingInput:
     """Read the record, or check the environment, and apply the reward function.
 
     Raises:
@@ -140,29 +140,29 @@ def asked(name: str, method: Method, options: Any, common: Given) -> Asked:
         return _sampled(options, common)
     labels = _labelled(method, common.data, common.model)
     if labels is not None:
-        return Asked(options, [label.trajectory for label in labels], labels, [])
+        return TrainingInput(options, [label.trajectory for label in labels], labels, [])
     trajectories = _to_learn_from(read_trajectories(common.data, common.store))
     preferences = _preferences(name, method, common)
     if common.reward_function is None:
-        return Asked(options, trajectories, labels, [], preferences)
+        return TrainingInput(options, trajectories, labels, [], preferences)
     if not method.plugin and "score" not in _names(options):
         raise InputError(f"{name} takes no reward function: it learns a reward, from labels or pairs")
     trajectories, score, version = judged(trajectories, common.reward_function)
     options = _learning_from(options, score, trajectories)
-    return Asked(options, trajectories, labels, [common.reward_function, version], preferences)
+    return TrainingInput(options, trajectories, labels, [common.reward_function, version], preferences)
 
 
-def _sampled(options: Any, common: Given) -> Asked:
+def _sampled(options: Any, common: TrainArguments) -> TrainingInput:
     """The same for a method that samples: the reward function, if any, judges each rollout."""
     if common.reward_function is None:
-        return Asked(options, [], None, [])
+        return TrainingInput(options, [], None, [])
     from ..reward import name_of, version_of
 
     reward = named(common.reward_function)
     chosen = _learning_from(options, name_of(reward), [])
     if "success" in _names(chosen):
         chosen = replace(chosen, success="success")
-    return Asked(chosen, [], None, [common.reward_function, version_of(reward)])
+    return TrainingInput(chosen, [], None, [common.reward_function, version_of(reward)])
 
 
 def _to_learn_from(trajectories: Sequence[Any]) -> Sequence[Any]:
@@ -174,7 +174,7 @@ def _to_learn_from(trajectories: Sequence[Any]) -> Sequence[Any]:
     return usable
 
 
-def _preferences(name: str, method: Method, common: Given) -> Sequence[Any]:
+def _preferences(name: str, method: Method, common: TrainArguments) -> Sequence[Any]:
     """Preferences of the store that the method can learn from; a plug-in gets all."""
     if common.store is None or not (method.plugin or name in LEARN_PREFERENCES):
         return ()

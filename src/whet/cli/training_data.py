@@ -16,7 +16,7 @@ from .app import BaseUrl, KeyVariable, ModelName, Print, command, existing, prin
 if TYPE_CHECKING:
     from ..data.callee import Callee
     from ..data.generation import Account
-    from ..evolution.agent import Agent
+    from ..evolution.agent import RepositoryAgent
     from ..types import Trajectory
 
 HERE = Path()
@@ -62,12 +62,12 @@ def generate_training_data(
     timeout
         Time limit of one call of the target, in seconds.
     """
-    from ..evolution.agent import Agent
+    from ..evolution.agent import RepositoryAgent
 
     refuse_half_a_model(model, base_url)
     if store is not None:
         existing(store)
-    agent = Agent(repository, ())
+    agent = RepositoryAgent(repository, ())
     endpoint = (model, base_url, api_key_env) if model and base_url else None
     accounts = asyncio.run(
         _generated(agent, target, num_samples, _runs(store), output, endpoint, seed=seed, timeout=timeout)
@@ -92,7 +92,7 @@ def _runs(store: Path | None) -> list[Trajectory]:
 
 
 async def _generated(
-    agent: Agent,
+    agent: RepositoryAgent,
     names: Sequence[str],
     samples: int,
     runs: Sequence[Trajectory],
@@ -104,7 +104,7 @@ async def _generated(
 ) -> dict[str, Account]:
     from ..data import examples
     from ..data.generation import generate
-    from ..models import OpenAIModel, Recorded
+    from ..models import OpenAIModel, RecordedModel
     from ..sandbox import Limits, Pool
     from ..store import Log, Store
 
@@ -117,7 +117,7 @@ async def _generated(
             upstream = OpenAIModel(endpoint[1], endpoint[0], api_key=os.environ.get(endpoint[2]))
             await stack.enter_async_context(upstream)
             record = stack.enter_context(Store(output / "runs.db"))
-            writer = Recorded(upstream, Log(record, "generate-training-data"))
+            writer = RecordedModel(upstream, Log(record, "generate-training-data"))
         for name in names:
             callee: Callee = agent.called(name)
             rows, account = await generate(

@@ -44,7 +44,7 @@ _KINDS: dict[str, tuple[type, ...]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Function:
+class FunctionSpec:
     """Something that may be called."""
 
     name: str
@@ -70,20 +70,20 @@ class Function:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
-    """One call; an argument is JSON, or in a nested call another Call."""
+class FunctionCall:
+    """One call; an argument is JSON, or in a nested call another FunctionCall."""
 
     name: str
     arguments: Mapping[str, Any] = field(default_factory=dict)
 
 
-def functions_of(tools: Sequence[Json]) -> list[Function]:
+def functions_of(tools: Sequence[Json]) -> list[FunctionSpec]:
     """The functions that tools offer; OpenAI's form, or bare functions with BFCL's names of types.
 
     Raises:
         InputError: one of them is not a function, or two have one name.
     """
-    functions: list[Function] = []
+    functions: list[FunctionSpec] = []
     for tool in tools:
         inner = tool.get("function", tool) if isinstance(tool, Mapping) else None
         if not isinstance(inner, Mapping) or not isinstance(inner.get("name"), str) or not inner["name"]:
@@ -92,7 +92,7 @@ def functions_of(tools: Sequence[Json]) -> list[Function]:
                 'give {"type": "function", "function": {"name", "parameters"}}'
             )
         schema = _schema(inner.get("parameters") or {"type": "object"})
-        functions.append(Function(inner["name"], schema, str(inner.get("description") or "")))
+        functions.append(FunctionSpec(inner["name"], schema, str(inner.get("description") or "")))
     names = [function.name for function in functions]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise InputError(f"two functions are called {twice[0]!r}; a call could not say which it means")
@@ -118,7 +118,7 @@ def _schema(schema: Mapping[str, Any]) -> dict[str, Any]:
     return json_schema
 
 
-def calls_of(message: Mapping[str, Json]) -> list[Call]:
+def calls_of(message: Mapping[str, Json]) -> list[FunctionCall]:
     """The calls of an assistant's message, in OpenAI's form; [] if it makes none.
 
     Raises:
@@ -139,11 +139,11 @@ def calls_of(message: Mapping[str, Json]) -> list[Call]:
                 raise InputError(f"the arguments of {function['name']} are not JSON: {error}") from error
         if not isinstance(arguments, Mapping):
             raise InputError(f"the arguments of {function['name']} are not an object: {arguments!r:.120}")
-        calls.append(Call(function["name"], dict(arguments)))
+        calls.append(FunctionCall(function["name"], dict(arguments)))
     return calls
 
 
-def message_of(calls: Sequence[Call]) -> dict[str, Json]:
+def message_of(calls: Sequence[FunctionCall]) -> dict[str, Json]:
     """An assistant's message that makes these calls, in OpenAI's form.
 
     Raises:
@@ -165,16 +165,16 @@ def message_of(calls: Sequence[Call]) -> dict[str, Json]:
 def _nested(value: Any) -> bool:
     if isinstance(value, Mapping):
         return any(map(_nested, value.values()))
-    return isinstance(value, Call) or (isinstance(value, list | tuple) and any(map(_nested, value)))
+    return isinstance(value, FunctionCall) or (isinstance(value, list | tuple) and any(map(_nested, value)))
 
 
-def written(calls: Sequence[Call]) -> str:
+def written(calls: Sequence[FunctionCall]) -> str:
     """Calls in Python's form, `[f(a=1), g(b=h(c="x"))]`; `read_calls` reads the same again."""
     return f"[{', '.join(map(_value, calls))}]"
 
 
 def _value(value: Any) -> str:
-    if isinstance(value, Call):
+    if isinstance(value, FunctionCall):
         arguments = ", ".join(f"{name}={_value(argument)}" for name, argument in value.arguments.items())
         return f"{value.name}({arguments})"
     if isinstance(value, Mapping):
@@ -184,7 +184,7 @@ def _value(value: Any) -> str:
     return repr(value)
 
 
-def read_calls(text: str) -> list[Call]:
+def read_calls(text: str) -> list[FunctionCall]:
     """The calls of a text in Python's form: a list of them, one, or several with `;` or line breaks between.
 
     A leading `Call:` is passed over, as NexusRaven writes it.
@@ -205,7 +205,7 @@ def read_calls(text: str) -> list[Call]:
     return [_call(node) for node in expressions]
 
 
-def _call(node: ast.expr) -> Call:
+def _call(node: ast.expr) -> FunctionCall:
     if not isinstance(node, ast.Call):
         raise InputError(f"{ast.unparse(node)!r:.120} is not a call")
     if node.args or any(keyword.arg is None for keyword in node.keywords):
@@ -213,7 +213,7 @@ def _call(node: ast.expr) -> Call:
     if not all(isinstance(name, ast.Name | ast.Attribute) for name in _names(node.func)):
         raise InputError(f"{ast.unparse(node.func)!r:.120} is not the name of a function")
     arguments = {str(keyword.arg): _argument(keyword.value) for keyword in node.keywords}
-    return Call(ast.unparse(node.func), arguments)
+    return FunctionCall(ast.unparse(node.func), arguments)
 
 
 def _names(node: ast.expr) -> list[ast.expr]:
@@ -236,7 +236,7 @@ def _argument(node: ast.expr) -> Any:
     return value
 
 
-def problems(call: Call, functions: Sequence[Function]) -> list[str]:
+def problems(call: FunctionCall, functions: Sequence[FunctionSpec]) -> list[str]:
     """Reasons why a call does not fit the functions on offer; [] where it does.  A nested call fits any type."""
     function = next((candidate for candidate in functions if candidate.name == call.name), None)
     if function is None:
@@ -247,12 +247,12 @@ def problems(call: Call, functions: Sequence[Function]) -> list[str]:
             complaints.append(f"{call.name} takes no {name!r}")
         else:
             complaints += _misfits(value, function.properties[name], f"{call.name}: {name}")
-    inner = [value for value in call.arguments.values() if isinstance(value, Call)]
+    inner = [value for value in call.arguments.values() if isinstance(value, FunctionCall)]
     return complaints + [problem for candidate in inner for problem in problems(candidate, functions)]
 
 
 def _misfits(value: Any, schema: Mapping[str, Any], where: str) -> list[str]:
-    if isinstance(value, Call):
+    if isinstance(value, FunctionCall):
         return []
     kind = schema.get("type")
     if isinstance(kind, str) and kind in _KINDS:
@@ -276,12 +276,14 @@ def _misfits(value: Any, schema: Mapping[str, Any], where: str) -> list[str]:
     return []
 
 
-def same(calls: Sequence[Call], expected: Sequence[Call]) -> bool:
+def same(calls: Sequence[FunctionCall], expected: Sequence[FunctionCall]) -> bool:
     """These are exactly the expected calls, in any order; 2 and 2.0 are one number."""
     return _paired(calls, expected, _equal)
 
 
-def _paired(calls: Sequence[Call], options: Sequence[Any], fits: Callable[[Call, Any], bool]) -> bool:
+def _paired(
+    calls: Sequence[FunctionCall], options: Sequence[Any], fits: Callable[[FunctionCall, Any], bool]
+) -> bool:
     """Every call fits an option of its own, and none is left over."""
     unmatched = list(options)
     for call in calls:
@@ -293,8 +295,8 @@ def _paired(calls: Sequence[Call], options: Sequence[Any], fits: Callable[[Call,
 
 
 def _equal(first: Any, second: Any) -> bool:
-    if isinstance(first, Call) or isinstance(second, Call):
-        both = isinstance(first, Call) and isinstance(second, Call)
+    if isinstance(first, FunctionCall) or isinstance(second, FunctionCall):
+        both = isinstance(first, FunctionCall) and isinstance(second, FunctionCall)
         return both and first.name == second.name and _equal(first.arguments, second.arguments)
     if isinstance(first, Mapping) and isinstance(second, Mapping):
         return first.keys() == second.keys() and all(_equal(first[name], second[name]) for name in first)
@@ -303,7 +305,7 @@ def _equal(first: Any, second: Any) -> bool:
     return isinstance(first, bool) == isinstance(second, bool) and bool(first == second)
 
 
-def allowed(calls: Sequence[Call], possible: Sequence[Mapping[str, Mapping[str, Json]]]) -> bool:
+def allowed(calls: Sequence[FunctionCall], possible: Sequence[Mapping[str, Mapping[str, Json]]]) -> bool:
     """The calls are among BFCL's possible answers: for each call its name, and what each argument may be.
 
     An argument may be left out where "" is among its values; texts are compared without regard to case,
@@ -314,7 +316,7 @@ def allowed(calls: Sequence[Call], possible: Sequence[Mapping[str, Mapping[str, 
     )
 
 
-def _possible(call: Call, values: Mapping[str, Json]) -> bool:
+def _possible(call: FunctionCall, values: Mapping[str, Json]) -> bool:
     if not set(call.arguments) <= set(values):
         return False
     return all(
@@ -325,7 +327,9 @@ def _possible(call: Call, values: Mapping[str, Json]) -> bool:
 
 def _among(value: Any, options: Sequence[Json]) -> bool:
     if isinstance(value, Mapping):  # the answer of an object names what each of its own fields may be
-        return any(isinstance(option, Mapping) and _possible(Call("", value), option) for option in options)
+        return any(
+            isinstance(option, Mapping) and _possible(FunctionCall("", value), option) for option in options
+        )
     return any(_equal(_plain(value), _plain(option)) for option in options)
 
 

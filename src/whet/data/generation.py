@@ -19,9 +19,9 @@ import msgspec
 
 from ..errors import InputError
 from ..models import Model
-from ..models.recorded import Recorded
+from ..models.recorded import RecordedModel
 from ..reward.rows import row
-from ..sandbox import Pool, Result
+from ..sandbox import CallResult, Pool
 from ..types import Fault, Json, Split, Task, Trajectory, canonical
 from .callee import Callee
 from .division import standing
@@ -175,7 +175,7 @@ def _input(task: Task) -> Json:
     return task.initial_state["input"]
 
 
-def _with(task: Task, result: Result) -> Task:
+def _with(task: Task, result: CallResult) -> Task:
     """The row with its output, or with the exception that came instead."""
     if result.failure is None:
         return replace(task, meta={**task.meta, "output": result.value})
@@ -183,7 +183,7 @@ def _with(task: Task, result: Result) -> Task:
     return replace(task, meta={**task.meta, "provenance": {**task.meta["provenance"], "raised": raised}})
 
 
-def _why(result: Result) -> str:
+def _why(result: CallResult) -> str:
     assert result.failure is not None
     if result.failure.type == "CannotCross":
         return "answers that cannot cross as JSON"
@@ -196,21 +196,21 @@ def _why(result: Result) -> str:
     )
 
 
-async def outputs(callee: Callee, call_inputs: Sequence[Json], pool: Pool) -> list[Result | None]:
+async def outputs(callee: Callee, call_inputs: Sequence[Json], pool: Pool) -> list[CallResult | None]:
     """The function's answer to each input; None where it depends on the calls before."""
     # In both orders: state that is kept between calls shows only when what came before is different.
     forward = await answers(callee, call_inputs, pool)
     backward = (await answers(callee, call_inputs[::-1], pool))[::-1]
-    stable: list[Result | None] = []
+    stable: list[CallResult | None] = []
     for first, second in zip(forward, backward, strict=True):
         same = first.ok == second.ok and (not first.ok or canonical(first.value) == canonical(second.value))
         stable.append(first if same else None)
     return stable
 
 
-async def answers(callee: Callee, call_inputs: Sequence[Json], pool: Pool) -> list[Result]:
+async def answers(callee: Callee, call_inputs: Sequence[Json], pool: Pool) -> list[CallResult]:
     """The function's answer to each input, in this order, in one process as long as it lives."""
-    answered: list[Result] = []
+    answered: list[CallResult] = []
     while len(answered) < len(call_inputs):
         async with pool.open(callee.staged, callee.runs) as session:
             for input in call_inputs[len(answered) :]:
@@ -277,7 +277,7 @@ async def _by_model(
     while len(rows) + len(written_rows) < count and account.calls < most:
         prompt = _prompt(callee.signature, [*rows, *written_rows])
         # A number of its own, so that a run that is started again gets the answers that were paid for.
-        settings: dict[str, Any] = {"sample": account.calls} if isinstance(model, Recorded) else {}
+        settings: dict[str, Any] = {"sample": account.calls} if isinstance(model, RecordedModel) else {}
         completion = await model.complete(prompt, **settings)
         account.calls += 1
         drawn = _rows_in(completion.text, callee.signature, completion.model or model.name, account)

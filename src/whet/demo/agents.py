@@ -25,7 +25,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from .. import tracing
-from ..envs.email import Clues, World, extract
+from ..envs.email import Clues, MailWorld, extract
 from ..envs.email.slots import END, MAX_WORDS, TOKENS, InvalidSlot, SlotView
 from ..errors import InputError
 from ..heads import RouterTable, load_head
@@ -68,7 +68,7 @@ LONGEST = 4 + MAX_WORDS
 class AgentPolicy:
     """The outside program as a policy: one action, with its tool calls as inner steps."""
 
-    def __init__(self, agent: ModuleType, world: World, bundle: Bundle) -> None:
+    def __init__(self, agent: ModuleType, world: MailWorld, bundle: Bundle) -> None:
         self.agent, self.world, self.bundle = agent, world, bundle
 
     async def act(self, observation: Json, /) -> Action:
@@ -89,7 +89,7 @@ class AgentPolicy:
 class NaivePolicy:
     """BM25 and the first result, unknown when it holds no such value: the rule that anyone would write first."""
 
-    def __init__(self, agent: ModuleType, world: World) -> None:
+    def __init__(self, agent: ModuleType, world: MailWorld) -> None:
         self.agent, self.world = agent, world
 
     async def act(self, observation: Json, /) -> Action:
@@ -114,7 +114,7 @@ class SlotPolicy:
     """The local model, acting by slot."""
 
     def __init__(
-        self, agent: ModuleType, world: World, bundle: Bundle, models: LocalModels, seed: int
+        self, agent: ModuleType, world: MailWorld, bundle: Bundle, models: LocalModels, seed: int
     ) -> None:
         self.agent, self.world, self.bundle = agent, world, bundle
         temperature = bundle["decoding"].content["temperature"] if "decoding" in bundle else 1.0
@@ -183,7 +183,7 @@ class MailAgents:
         models: samplers of local weights; None where torch is not installed.
     """
 
-    def __init__(self, world: World, models: LocalModels | None = None) -> None:
+    def __init__(self, world: MailWorld, models: LocalModels | None = None) -> None:
         self.world, self.models, self.agent = world, models, load_agent()
         self.true_clues: dict[str, Clues] = {}
         """Question → what its maker meant, for measuring what parsing costs."""

@@ -20,10 +20,10 @@ from typing import Any, ClassVar
 import msgspec
 
 from ..env import rollout
-from ..envs.email import Clues, MailEnv, Reading, World, derive, generate, read_mail, shortage
+from ..envs.email import Clues, MailEnv, MailFolder, MailWorld, derive, generate, read_mail, shortage
 from ..envs.email.mailbox import distinct_id
 from ..errors import InputError
-from ..evolution.targets import Target, find
+from ..evolution.targets import ConstantTarget, find
 from ..experiment import Experiment
 from ..improvement import Improvement
 from ..loop import Progress, quiet
@@ -123,7 +123,7 @@ def mix(tasks: Sequence[Task], count: int, rng: random.Random) -> list[Task]:
 class Material:
     """The mail and the questions of one job."""
 
-    world: World
+    world: MailWorld
     about: str
     held_out: list[str]
     users: list[Task]
@@ -161,7 +161,7 @@ def prepare(options: JobOptions) -> Material:
         mails = [*(mail for mail in mails if mail.mailbox not in outside), *judged]
         used_ids: set[str] = set()  # colleagues hold copies of the same mail
         mails = [replace(mail, id=distinct_id(mail.id, mail.mailbox, used_ids)) for mail in mails]
-    world = World(mails)
+    world = MailWorld(mails)
     parts = _parts(world, options, outside)
     rng = random.Random(options.seed)
     tasks = {
@@ -202,7 +202,7 @@ def prepare(options: JobOptions) -> Material:
     return material
 
 
-def _parts(world: World, options: JobOptions, judged: Sequence[str]) -> dict[Split, list[str]]:
+def _parts(world: MailWorld, options: JobOptions, judged: Sequence[str]) -> dict[Split, list[str]]:
     """Mailboxes to learn from, for validation and for the gate; whole mailboxes, never mails.
 
     `judged` are the held-out ones if they were given.  With a fold the mailboxes are dealt into FOLDS
@@ -257,7 +257,7 @@ def _near(sizes: Mapping[str, int], count: int, share: float, rng: random.Random
     return min(draws, key=lambda draw: abs(sum(sizes[name] for name in draw) / total - share))
 
 
-def _problems(reading: Reading) -> str:
+def _problems(reading: MailFolder) -> str:
     notes = []
     if reading.duplicates:
         notes.append(f"{len(reading.duplicates):,} duplicates left out")
@@ -274,7 +274,7 @@ def give_back() -> None:
         trim(0)
 
 
-class Clock:
+class Stopwatch:
     """The time of a stage, from when this was made."""
 
     def __init__(self) -> None:
@@ -295,7 +295,7 @@ def seconds(timings: Iterable[Mapping[str, Any]]) -> float:
     return total
 
 
-class Job:
+class MailJob:
     """The main job on one store.
 
     Args:
@@ -304,7 +304,7 @@ class Job:
 
     def __init__(self, options: JobOptions, store: Store, *, name: str, progress: Progress = quiet) -> None:
         self.options, self.store, self.name, self.progress = options, store, name, progress
-        clock = Clock()
+        clock = Stopwatch()
         self.material = prepare(options)
         self.models = LocalModels()
         self.agents = MailAgents(self.material.world, self.models)
@@ -324,7 +324,7 @@ class Job:
     """Resource → where it stands in the outside program."""
 
     @classmethod
-    def targets(cls) -> dict[str, Target]:
+    def targets(cls) -> dict[str, ConstantTarget]:
         """Resource → its literal in the outside program, with the domains of its knobs."""
         return {
             resource: find((agent_folder() / "mail_agent" / file).read_text(encoding="utf-8"), name)
@@ -366,7 +366,7 @@ class Job:
         """The result of `work`, from the store if the stage has ended before."""
         done = self.store.state(self._key(name))
         if done is None:
-            clock, before = Clock(), self._unrecorded
+            clock, before = Stopwatch(), self._unrecorded
             # In the form in which the store gives it back, so that a resumed job goes on from the very same.
             result = msgspec.to_builtins(await work())
             more = {"rollouts": result.get("rollouts", 0), "unrecorded": self._unrecorded - before}
@@ -406,7 +406,7 @@ def stored(improvement: Improvement, **more: Json) -> dict[str, Any]:
 async def answer(question: str, bundle: Bundle, job_row: Mapping[str, Json]) -> str:
     """The released agent's answer to a question, from all the mail of the job that it comes from."""
     mails = read_mail(Path(job_row["mail"])).mails if job_row["mail"] else generate(job_row["seed"])
-    world = World(mails)
+    world = MailWorld(mails)
     task = Task(
         instruction=question, initial_state={"mailboxes": list(world.mailboxes)}, meta={"kind": "date"}
     )

@@ -36,7 +36,7 @@ from ..training.local import fresh
 from ..training.optim import OptimOptions
 from ..types import Budget, Bundle, Group, Json, Task, Trajectory, Version
 from . import scoring
-from .job import Job, stored
+from .job import MailJob, stored
 from .stages import Stage
 from .teachers import calls_of, lessons, searched
 
@@ -50,7 +50,7 @@ MONOTONE = {"lacks": -1, "lacks_own": -1, "missing": -1, "title": 1, "sender": 1
 
 
 @dataclass(frozen=True, kw_only=True)
-class Learner:
+class TableRow:
     """One line of the table."""
 
     name: str
@@ -82,9 +82,9 @@ Not the old agent's: it read the questions differently."""
 class Learning:
     """The learners' stages and what each came to."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: MailJob) -> None:
         self.job, self.sizes = job, job.options.sizes
-        self.learners: dict[str, Learner] = {}
+        self.learners: dict[str, TableRow] = {}
         self.asked_of: dict[str, Mapping[str, Any]] = {}
         """Stage → the runs that users asked for in it, and how many of them got a thumb."""
         self._notes: dict[str, str] = {}
@@ -149,7 +149,7 @@ class Learning:
         self, name: str, learns_from: str, bundle: Bundle, result: Mapping[str, Any] | None = None
     ) -> Bundle:
         figures = result or {}
-        self.learners[name] = Learner(
+        self.learners[name] = TableRow(
             name=name,
             learns_from=learns_from,
             bundle=bundle,

@@ -178,14 +178,14 @@ async def _run(
     options: JobOptions, store: Store, name: str, bars: Bars, processes: int | None
 ) -> dict[str, Any]:
     from ..training.local import use_threads
-    from .job import Job
+    from .job import MailJob
     from .processes import cores
     from .proof import run_job
 
     # At this size a second thread costs more than it brings, and with one the results are the same everywhere.
     # A second process is another matter: it runs other stages.
     use_threads(1)
-    job = Job(options, store, name=name, progress=bars)
+    job = MailJob(options, store, name=name, progress=bars)
     return await run_job(job, processes=processes or min(2, cores()))
 
 

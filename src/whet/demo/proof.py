@@ -17,7 +17,7 @@ import msgspec
 
 from ..composition import Contender, Gain, cross_fit, decide, judge, sentence
 from ..evolution.targets import patch
-from ..gate import Result, compare
+from ..gate import TaskResult, compare
 from ..guardrails import Guardrail
 from ..heads import RouterTable
 from ..releasing import record, release
@@ -25,7 +25,7 @@ from ..repository.text import diff
 from ..types import Bundle, Group, Split, Trajectory, Verdict, Version, digest
 from . import scoring
 from .agents import agent_folder
-from .job import Job, seconds
+from .job import MailJob, seconds
 from .learning import Learning
 from .processes import SecondProcess
 from .stages import Place, Stage, run_in_order
@@ -44,14 +44,14 @@ TRUE_CLUES = "head, true clues"
 """Line of the head's agent with the question's own clues in place of its parser."""
 
 
-async def run_job(job: Job, *, processes: int = 1) -> dict[str, Any]:
+async def run_job(job: MailJob, *, processes: int = 1) -> dict[str, Any]:
     """All stages of a job; returns the report.
 
     Args:
         processes: 2 to have some of the stages run in a second one; the figures are the same. A store in
             memory is this process's alone, and so is its job.
     """
-    proof = Proof(job)
+    proof = MailProof(job)
     stages = proof.stages()
     before = [name for name in stages if job.ended(name)]
     for name in before:
@@ -90,13 +90,13 @@ def _short(run: Trajectory) -> Trajectory:
     return replace(run, steps=tuple(step for step in run.steps if "rubric" in step.info))
 
 
-class Proof:
+class MailProof:
     """Judges the learners and makes the report."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: MailJob) -> None:
         self.job, self.learning = job, Learning(job)
         self.learners = self.learning.learners
-        self.validated: dict[str, list[Result]] = {}
+        self.validated: dict[str, list[TaskResult]] = {}
         """Agent → its results on validation, and on questions there on which nothing was chosen."""
         self.cross_fitted = Gain()
         """Of heads over the rule on mailboxes that they did not learn from; empty where validation settles it."""
@@ -126,7 +126,7 @@ class Proof:
 
         rows = (await self.job.stage(f"validation: {name}", run))["rows"]
         self.validated[name] = [
-            Result(task=task, group=group, scores={"success": success}) for task, group, success in rows
+            TaskResult(task=task, group=group, scores={"success": success}) for task, group, success in rows
         ]
 
     def _gain(self, name: str, best: str) -> Gain:

@@ -42,8 +42,8 @@ async def _serve(messages: queue.SimpleQueue[dict[str, Any]], out: BinaryIO) -> 
     # These take seconds.
     from ..store import Store
     from ..training.local import use_threads
-    from .job import Job, JobOptions
-    from .proof import Proof
+    from .job import JobOptions, MailJob
+    from .proof import MailProof
     from .stages import behind
 
     use_threads(1)
@@ -62,8 +62,8 @@ async def _serve(messages: queue.SimpleQueue[dict[str, Any]], out: BinaryIO) -> 
     order = messages.get()
     options = msgspec.convert(order["options"], JobOptions, dec_hook=lambda type, value: type(value))
     with Store(Path(order["store"])) as store:
-        job = Job(options, store, name=order["name"], progress=progress)
-        stages, finished = Proof(job).stages(), set[str]()
+        job = MailJob(options, store, name=order["name"], progress=progress)
+        stages, finished = MailProof(job).stages(), set[str]()
         say({"ready": {**job.timings["mail"], "stage": "mail, second process"}})
         while True:
             requested = (await asyncio.to_thread(messages.get))["stage"]

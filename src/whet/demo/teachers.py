@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import ModuleType
 
-from ..envs.email import Hit, Inbox, World
+from ..envs.email import Hit, Inbox, MailWorld
 from ..envs.email.slots import SlotView
 from ..tracing.tool_calls import tool_calls
 from ..types import Bundle, Group, Json, Step, Tokens, Trajectory
@@ -31,7 +31,9 @@ def calls_of(trajectory: Trajectory) -> list[Mapping[str, Json]]:
     return [*searches, {"tool": "answer", "id": sources[0]} if sources else {"tool": "unknown"}]
 
 
-def as_slots(trajectory: Trajectory, world: World, agent: ModuleType, bundle: Bundle) -> Trajectory | None:
+def as_slots(
+    trajectory: Trajectory, world: MailWorld, agent: ModuleType, bundle: Bundle
+) -> Trajectory | None:
     """The run with one Step per tool call, carrying its tokens; None if it has no form by slot."""
     if trajectory.error or not isinstance(trajectory.output, Mapping):
         return None
@@ -64,7 +66,7 @@ def _observed(view: SlotView, inbox: Inbox, call: Mapping[str, Json]) -> list[st
     return view.observe_read(call["id"]) if call["tool"] == "read" else []
 
 
-def lessons(groups: Sequence[Group], world: World, agent: ModuleType, bundle: Bundle) -> list[Group]:
+def lessons(groups: Sequence[Group], world: MailWorld, agent: ModuleType, bundle: Bundle) -> list[Group]:
     """Groups of runs that have a form by slot; tasks without any are left out."""
     groups_by_slot = []
     for group in groups:

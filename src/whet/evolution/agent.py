@@ -19,7 +19,7 @@ from ..repository.syntax import FunctionNode, definition
 from ..types import Task
 from .extract import slice_of
 from .marks import Mark, marks
-from .outside import Target
+from .outside import CallTarget
 from .pieces import Piece, cut, program_of, replaced, stage
 from .program import Program
 
@@ -28,7 +28,7 @@ DATA = "whet_data"
 
 
 @dataclass
-class Agent:
+class RepositoryAgent:
     """The targets of a repository, ready to be built and called.
 
     Raises:
@@ -228,7 +228,9 @@ class Agent:
             staged_paths[mark.path] = path.relative_to(self.repository.base(path)).as_posix()
         return staged_paths
 
-    def target(self, name: str, pieces: Sequence[Piece] | None = None, rest: Program | None = None) -> Target:
+    def target(
+        self, name: str, pieces: Sequence[Piece] | None = None, rest: Program | None = None
+    ) -> CallTarget:
         """A function, for candidates of these pieces.
 
         Args:
@@ -255,7 +257,7 @@ class Agent:
         def build(program: Program) -> Mapping[str, str | bytes]:
             return stage(reached, whole(program), callee.files, places)
 
-        return Target(name, callee.entry, callee.signature, build, whole)
+        return CallTarget(name, callee.entry, callee.signature, build, whole)
 
     def rows(
         self, path: Path, *, seed: int, note: Callable[[str], None] | None = None

@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from typing import Any
 
 
-class CannotCross(TypeError):
+class UnserializableValue(TypeError):
     """A value that has no form in JSON, so that it comes back as it went."""
 
 
@@ -61,7 +61,7 @@ def plain(value: Any, where: str) -> None:
     """Check that a value comes back from JSON as it went.
 
     Raises:
-        CannotCross: it does not; says where.
+        UnserializableValue: it does not; says where.
     """
     if (
         value is None
@@ -76,7 +76,7 @@ def plain(value: Any, where: str) -> None:
         for key, member in value.items():
             plain(member, f"{where}[{key!r}]")
     else:
-        raise CannotCross(
+        raise UnserializableValue(
             f"{where} holds a {type(value).__name__}, which cannot cross as JSON: "
             "let it take and give None, booleans, finite numbers, texts, lists and dicts with text keys"
         )

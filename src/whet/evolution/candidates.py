@@ -13,7 +13,7 @@ from .program import Program
 
 
 @dataclass(frozen=True)
-class Form:
+class ProgramCodec:
     """Programs as Bundles: a part that differs from the start is a Version, the others are as they came.
 
     Args:
@@ -27,7 +27,7 @@ class Form:
     kinds: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, pieces: Sequence[Piece]) -> Form:
+    def of(cls, pieces: Sequence[Piece]) -> ProgramCodec:
         """Pieces of a repository under the names of their targets, as traced code reads them."""
         called = [piece.mark.name for piece in pieces]
         names = {piece.part: piece.mark.name for piece in pieces if called.count(piece.mark.name) == 1}

@@ -29,7 +29,7 @@ import msgspec
 
 from ..errors import InputError, ModelError
 from ..models.base import Completion, Messages, as_messages, text_of
-from ..models.recorded import Recorded
+from ..models.recorded import RecordedModel
 from ..types import Json
 from .population import Draw, Judged
 from .program import Program, apply_diff, apply_patch, kept
@@ -40,8 +40,8 @@ _LARGEST = 4 << 20
 """Bytes of a file that is read back: far more than a program has."""
 
 
-class Agent:
-    """The command as a Model, so that `Recorded` keeps its answers: a resumed search does not start it again.
+class CommandModel:
+    """The command as a Model, so that `RecordedModel` keeps its answers: a resumed search does not start it again.
 
     A request is the JSON of the folder, an answer the JSON of what came back: `{"parts", "printed"}`.
 
@@ -117,15 +117,15 @@ class Agent:
 
 
 class Command:
-    """A proposer that runs an Agent, or a `Recorded` one."""
+    """A proposer that runs a CommandModel, or a `RecordedModel` one."""
 
     price = 5.0
     """Of a run, in evaluations."""
 
-    def __init__(self, agent: Agent | Recorded) -> None:
+    def __init__(self, agent: CommandModel | RecordedModel) -> None:
         self.agent, self.name = agent, agent.name
-        command = agent.model if isinstance(agent, Recorded) else agent
-        self.seconds = command.seconds if isinstance(command, Agent) else None
+        command = agent.model if isinstance(agent, RecordedModel) else agent
+        self.seconds = command.seconds if isinstance(command, CommandModel) else None
         self.identity: Json = [self.name, list(getattr(command, "command", ())), self.seconds, True]
 
     async def propose(self, draw: Draw, number: int) -> Program:
@@ -157,7 +157,7 @@ def _evidence(judged: Judged) -> dict[str, Json]:
 
 
 def changed(program: Program, answer: str) -> Program:
-    """The program after an Agent's answer: its files, or else the patch that it printed.
+    """The program after a CommandModel's answer: its files, or else the patch that it printed.
 
     Raises:
         InputError: no change, or one that does not fit.

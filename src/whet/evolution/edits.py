@@ -19,7 +19,7 @@ from functools import wraps
 from ..errors import InputError
 from . import operators, targets
 from .program import Program, regions
-from .source import SIMPLE, Site, Source, changeable, is_number, parsed
+from .source import SIMPLE, PythonSource, Site, changeable, is_number, parsed
 
 Edit = Callable[[Program, Program | None, random.Random], Program | None]
 """A change of the first program, with the second as a donor where the edit takes one."""
@@ -30,7 +30,7 @@ _LARGEST = 4000
 """Syntax nodes above which a program grows no further: blind edits bloat what nobody stops."""
 
 
-def _python(program: Program, rng: random.Random) -> tuple[str, Source] | None:
+def _python(program: Program, rng: random.Random) -> tuple[str, PythonSource] | None:
     """One Python part of the program, drawn by its size."""
     names = [name for name in program.parts if name.endswith(".py")]
     weights = [sum(stop - start for start, stop in regions(program.parts[name])) + 1 for name in names]
@@ -43,7 +43,7 @@ def _python(program: Program, rng: random.Random) -> tuple[str, Source] | None:
         return None
 
 
-def _of_source(change: Callable[[Source, random.Random], str | None]) -> Edit:
+def _of_source(change: Callable[[PythonSource, random.Random], str | None]) -> Edit:
     """An edit of one Python part of a program; `change` gives its new text, None where it finds nothing."""
 
     @wraps(change)
@@ -56,7 +56,7 @@ def _of_source(change: Callable[[Source, random.Random], str | None]) -> Edit:
 
 
 @_of_source
-def number(source: Source, rng: random.Random) -> str | None:
+def number(source: PythonSource, rng: random.Random) -> str | None:
     """Move one or more numbers, or flip a True or False."""
     numbers = [site.node for site in source.sites() if is_number(site.node)]
     if not numbers:
@@ -85,7 +85,7 @@ def _moved(value: int | float, rng: random.Random) -> int | float:
 
 
 @_of_source
-def operator(source: Source, rng: random.Random) -> str | None:
+def operator(source: PythonSource, rng: random.Random) -> str | None:
     """Swap an arithmetic sign, a comparison, or `and` and `or`."""
     sites = [site for site in source.sites() if isinstance(site.node, (ast.BinOp, ast.Compare, ast.BoolOp))]
     if not sites:
@@ -111,7 +111,7 @@ def _other(kinds: tuple[type, ...], now: ast.AST) -> list[type]:
 
 
 @_of_source
-def operand(source: Source, rng: random.Random) -> str | None:
+def operand(source: PythonSource, rng: random.Random) -> str | None:
     """Put another name or number in the place of one."""
     sites = [
         site
@@ -137,7 +137,7 @@ def _term(names: tuple[str, ...], rng: random.Random) -> ast.expr:
     return ast.BinOp(_leaf(names, rng), rng.choice(_ARITHMETIC)(), _leaf(names, rng))
 
 
-def _arithmetic(source: Source) -> list[Site]:
+def _arithmetic(source: PythonSource) -> list[Site]:
     """Sites that hold a number at run time, as far as the text shows."""
     return [
         site
@@ -149,7 +149,7 @@ def _arithmetic(source: Source) -> list[Site]:
 
 
 @_of_source
-def grow(source: Source, rng: random.Random) -> str | None:
+def grow(source: PythonSource, rng: random.Random) -> str | None:
     """Join a term to an expression: `e` becomes `e + term`."""
     sites = _arithmetic(source)
     if not sites or _too_large(source):
@@ -160,7 +160,7 @@ def grow(source: Source, rng: random.Random) -> str | None:
 
 
 @_of_source
-def guard(source: Source, rng: random.Random) -> str | None:
+def guard(source: PythonSource, rng: random.Random) -> str | None:
     """Make an expression depend on a condition: `e` becomes `alternative if a < b else e`."""
     sites = [site for site in _arithmetic(source) if site.names]
     if not sites or _too_large(source):
@@ -196,12 +196,12 @@ def _scaled(rng: random.Random) -> int:
     return int(101.0 ** rng.random()) - 1 if rng.random() < 0.9 else rng.randint(0, 100)
 
 
-def _too_large(source: Source) -> bool:
+def _too_large(source: PythonSource) -> bool:
     return sum(1 for _ in ast.walk(source.tree)) > _LARGEST
 
 
 @_of_source
-def shrink(source: Source, rng: random.Random) -> str | None:
+def shrink(source: PythonSource, rng: random.Random) -> str | None:
     """Put a part of an expression in the place of the whole, or drop a statement."""
     if rng.random() < 0.25:
         droppable = [(body, index) for body, index in source.statements() if len(body) > 1]
@@ -222,7 +222,7 @@ def shrink(source: Source, rng: random.Random) -> str | None:
 
 
 @_of_source
-def reorder(source: Source, rng: random.Random) -> str | None:
+def reorder(source: PythonSource, rng: random.Random) -> str | None:
     """Swap a statement with the one after it, or repeat it."""
     statements = source.statements()
     if not statements:
@@ -292,9 +292,9 @@ def unite(program: Program, donor: Program | None, rng: random.Random) -> Progra
 
 
 @_of_source
-def knobs(source: Source, rng: random.Random) -> str | None:
+def knobs(source: PythonSource, rng: random.Random) -> str | None:
     """Move literal constants of the module inside the domains that their comments state."""
-    tunable: list[tuple[str, targets.Target, list[operators.Knob]]] = []
+    tunable: list[tuple[str, targets.ConstantTarget, list[operators.Knob]]] = []
     for constant, node in changeable(source).items():
         if "." in constant or not isinstance(node, (ast.Assign, ast.AnnAssign)):
             continue

@@ -29,7 +29,7 @@ from .judging import Judgement, Judging, unreadable
 from .population import Draw, Judged, Population
 from .program import Program
 from .proposers import Move, Proposes
-from .records import Record, Records
+from .records import ProposalRecord, Records
 
 _EVERY = {**EDITS, **BLOCKS}
 _PAIRED = frozenset({"graft", "unite", "borrow"})
@@ -69,14 +69,14 @@ class SearchOptions:
 
 
 @dataclass(slots=True)
-class Found:
+class SearchOutcome:
     """The outcome of a search."""
 
     best: Judged
     start: Judged
     history: list[tuple[int, float]]
     """(proposal, score) of each new best, the start first."""
-    records: list[Record]
+    records: list[ProposalRecord]
     """Of all proposals, in order; number 0 is the start."""
     iterations: int
     evaluations: int
@@ -90,7 +90,7 @@ class Found:
     replayed: int = 0
     """Proposals that came from the log."""
 
-    def lineage(self) -> list[Record]:
+    def lineage(self) -> list[ProposalRecord]:
         """From the best back to the start."""
         by_number = {record.number: record for record in self.records}
         line = [by_number[self.best.number]]
@@ -153,13 +153,13 @@ class Search:
     proposers: Sequence[Proposes] = ()
     records: Records = field(default_factory=Records)
     meter: Meter = field(default_factory=Meter)
-    progress: Callable[[Record], None] | None = None
+    progress: Callable[[ProposalRecord], None] | None = None
     seeds: Sequence[Program] = ()
     moves: Mapping[str, Move] = field(default_factory=dict)
     _shapes: set[str] = field(default_factory=set)
     _committed: set[str] = field(default_factory=set)
     _behaviours: set[str] = field(default_factory=set)
-    _entered: list[Record] = field(default_factory=list)
+    _entered: list[ProposalRecord] = field(default_factory=list)
     _members: dict[int, Judged] = field(default_factory=dict)
     _history: list[tuple[int, float]] = field(default_factory=list)
     _models: Mapping[str, Proposes] = field(default_factory=dict)
@@ -204,7 +204,7 @@ class Search:
         self._bandit = Bandit(arms)  # the order of the arms is part of the random stream
         self._slots = asyncio.Semaphore(self.options.workers)
 
-    async def run(self) -> Found:
+    async def run(self) -> SearchOutcome:
         """Search until the iterations, the budget, the target or the patience is reached.
 
         Raises:
@@ -213,7 +213,7 @@ class Search:
         """
         await self._begin()
         self._rollouts = self.meter.left("rollouts")
-        tasks: dict[int, asyncio.Task[Record]] = {}
+        tasks: dict[int, asyncio.Task[ProposalRecord]] = {}
         stopped = "iterations"
         number = 0
         try:
@@ -311,7 +311,7 @@ class Search:
             child = _EVERY[second](child, donor, rng) or child
         return child
 
-    async def _replay(self, record: Record) -> Record:
+    async def _replay(self, record: ProposalRecord) -> ProposalRecord:
         # A replayed proposal passes too: those behind it, which are new, wait for it.
         for turnstile in (self._texts, self._acts):
             await turnstile.wait(record.number)
@@ -323,7 +323,7 @@ class Search:
         self.meter.settle(rollouts=record.rollouts)  # spent before it was stopped
         return record
 
-    async def _work(self, child: _Child) -> Record:
+    async def _work(self, child: _Child) -> ProposalRecord:
         """All gates of one child; whatever happens, it passes both turnstiles."""
         proposer = self._models.get(child.operator)
         failed = await self._ask(child, proposer) if proposer is not None else None
@@ -402,7 +402,7 @@ class Search:
         self._shapes.add(program.shape())
         return True
 
-    def _record(self, child: _Child, judged: Judgement, **overrides: Any) -> Record:
+    def _record(self, child: _Child, judged: Judgement, **overrides: Any) -> ProposalRecord:
         """The record of a child; `overrides` take the place of its usual fields."""
         program, donor = child.program, child.draw.donor
         usual: dict[str, Any] = {
@@ -418,14 +418,14 @@ class Search:
             "cost": child.cost,
             **{part.name: getattr(judged, part.name) for part in fields(judged)},
         }
-        return Record(**{**usual, **overrides})
+        return ProposalRecord(**{**usual, **overrides})
 
-    async def _commit(self, tasks: dict[int, asyncio.Task[Record]], number: int) -> None:
+    async def _commit(self, tasks: dict[int, asyncio.Task[ProposalRecord]], number: int) -> None:
         record = await tasks.pop(number)
         self._used += record.rollouts
         self._enter(record)
 
-    def _enter(self, record: Record) -> None:
+    def _enter(self, record: ProposalRecord) -> None:
         """Make a record part of the search: the only place where its state changes for later proposals."""
         self.records.save(record)
         # Artifacts stay in the log, and in the population of those that a model may be asked about.
@@ -460,8 +460,8 @@ class Search:
         if self.progress:
             self.progress(record)
 
-    def _found(self, stopped: str, number: int) -> Found:
-        return Found(
+    def _found(self, stopped: str, number: int) -> SearchOutcome:
+        return SearchOutcome(
             best=self._members[self._history[-1][0]],
             start=self._members[0],
             history=self._history,

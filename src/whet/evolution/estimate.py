@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from ..errors import InputError
 from ..experiment import Experiment
 from ..loop import Context, Update
-from ..models.base import Request
+from ..models.base import ModelRequest
 from ..models.spending import estimate
 from ..types import Budget, Bundle, Group, Json
 from .engine import SearchOptions
@@ -161,7 +161,7 @@ def _tokens(asking: Sequence[Asking], draw: Draw, calls: int) -> tuple[int, int]
     for arm in asking:
         # The requests of the two others are about as long as a Proposer's.
         proposer = arm if isinstance(arm, Proposer) else Proposer(arm.model)
-        guess = estimate(Request.of(proposer.messages(draw), dict(proposer.settings or {})))
+        guess = estimate(ModelRequest.of(proposer.messages(draw), dict(proposer.settings or {})))
         prompt += calls / len(asking) * guess.prompt_tokens
         output += calls / len(asking) * guess.output_tokens
     return round(prompt), round(output)

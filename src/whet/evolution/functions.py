@@ -20,12 +20,12 @@ from typing import Any
 
 from ..data.callee import RUNNER, staged
 from ..errors import InputError, SandboxError, WhetError
-from ..sandbox import Limits, Local, Pool, Result, Sandbox
+from ..sandbox import CallResult, Limits, Local, Pool, Sandbox
 from ..sandbox.check import require
-from ..tracing.resources import Function, register_loader
+from ..tracing.resources import FunctionResource, register_loader
 from ..types import Failure, Fault, Version
-from .agent import Agent
-from .holding import CallFailed
+from .agent import RepositoryAgent
+from .holding import CandidateCallFailed
 from .program import Program
 
 _CALLS_AT_ONCE = 2
@@ -45,18 +45,20 @@ class Functions:
         self,
         sandbox: Sandbox | Local | None = None,
         *,
-        raising: Callable[[Failure], Exception] = CallFailed,
+        raising: Callable[[Failure], Exception] = CandidateCallFailed,
     ) -> None:
         self._raising = raising
         self.sandbox = sandbox or Sandbox(limits=Limits(wall_seconds=10.0, cpu_seconds=10.0, processes=64))
-        self._agents: weakref.WeakKeyDictionary[Callable[..., Any], Agent] = weakref.WeakKeyDictionary()
+        self._agents: weakref.WeakKeyDictionary[Callable[..., Any], RepositoryAgent] = (
+            weakref.WeakKeyDictionary()
+        )
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._pool: Pool | None = None
         self._calls = 0
         self._closing: asyncio.TimerHandle | None = None
 
-    def text(self, handle: Function) -> str:
+    def text(self, handle: FunctionResource) -> str:
         """The function's source, without its decorators.
 
         Raises:
@@ -64,7 +66,7 @@ class Functions:
         """
         return self._agent(handle.function).pieces[0].text
 
-    def use(self, handle: Function) -> None:
+    def use(self, handle: FunctionResource) -> None:
         """Run Versions of this function's kind in the sandbox, from now on and in this process."""
         register_loader(handle.kind, self.load)
 
@@ -81,7 +83,7 @@ class Functions:
         target = agent.target(name)
         files = staged(target.build(Program({piece.part: version.content}, piece.part)), target.entry)
 
-        def called(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Future[Result]:
+        def called(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Future[CallResult]:
             return self._submit(files, [list(args), kwargs, {}])
 
         if inspect.iscoroutinefunction(original):
@@ -106,7 +108,7 @@ class Functions:
         """
         asyncio.run_coroutine_threadsafe(require(self.sandbox), self._running()).result()
 
-    def _agent(self, function: Callable[..., Any]) -> Agent:
+    def _agent(self, function: Callable[..., Any]) -> RepositoryAgent:
         """The repository of a function, with it as the only target."""
         if function not in self._agents:
             path, name = inspect.getsourcefile(function), function.__qualname__
@@ -126,10 +128,10 @@ class Functions:
             while (root / "__init__.py").is_file():
                 root = root.parent
             inside = Path(path).resolve().relative_to(root).as_posix()
-            self._agents[function] = Agent(root, [f"{inside}:{name}"])
+            self._agents[function] = RepositoryAgent(root, [f"{inside}:{name}"])
         return self._agents[function]
 
-    def _submit(self, files: dict[str, str | bytes], args: list[Any]) -> Future[Result]:
+    def _submit(self, files: dict[str, str | bytes], args: list[Any]) -> Future[CallResult]:
         """Call from any thread and any event loop: the pool lives in a loop of its own."""
         return asyncio.run_coroutine_threadsafe(self._called(files, args), self._running())
 
@@ -140,7 +142,7 @@ class Functions:
                 threading.Thread(target=self._loop.run_forever, name="whet-functions", daemon=True).start()
             return self._loop
 
-    async def _called(self, files: dict[str, str | bytes], args: list[Any]) -> Result:
+    async def _called(self, files: dict[str, str | bytes], args: list[Any]) -> CallResult:
         if self._closing is not None:
             self._closing.cancel()
         if self._pool is None:
@@ -159,7 +161,7 @@ class Functions:
             self._pool.close()
             self._pool = None
 
-    def _value(self, result: Result) -> Any:
+    def _value(self, result: CallResult) -> Any:
         if result.failure is not None:
             raise self._raising(result.failure)
         return result.value
@@ -174,7 +176,7 @@ def _raised(failure: Failure) -> Exception:
     kind = getattr(builtins, failure.type, None)
     if isinstance(kind, type) and issubclass(kind, Exception):
         return kind(failure.message)
-    return CallFailed(failure)
+    return CandidateCallFailed(failure)
 
 
 _served = Functions(raising=_raised)
@@ -196,7 +198,7 @@ def isolated(version: Version, original: Callable[..., Any]) -> Callable[..., An
 
 def refusal(handle: object) -> str:
     """Why no candidate can take the place of a declared function, a method for instance; "" where one can."""
-    if isinstance(handle, Function):
+    if isinstance(handle, FunctionResource):
         try:
             Functions().text(handle)
         except WhetError as error:

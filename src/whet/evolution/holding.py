@@ -12,11 +12,11 @@ from typing import Any
 from ..env import Env, StepResult
 from ..errors import EnvError
 from ..policy import Action, Policy
-from ..sandbox import Result
+from ..sandbox import CallResult
 from ..types import Bundle, Failure, Fault, Json, Task
 
 
-class CallFailed(Exception):
+class CandidateCallFailed(Exception):
     """A call of a candidate that failed; `failure` says why, and whose fault it was."""
 
     def __init__(self, failure: Failure) -> None:
@@ -47,17 +47,17 @@ class OneAnswer:
         return StepResult(None, None, True)
 
 
-class Live:
+class OpenCandidate:
     """The open process of one candidate, by the name of what is called in it; one call at a time."""
 
     def __init__(self) -> None:
         self.lock = asyncio.Lock()
         self.holders = 0
-        self.ended: dict[str, Result] = {}
+        self.ended: dict[str, CallResult] = {}
         """The call that ended a process: its answer to all further calls, which would cost a timeout each."""
         self.expected: deque[tuple[str, Json]] = deque()
         """Name and input of the calls to come, in their order; those of one name in a row may be sent together."""
-        self.ahead: deque[tuple[Json, Result]] = deque()
+        self.ahead: deque[tuple[Json, CallResult]] = deque()
         """Input and result of calls to the open process that were made before they were asked for."""
         self._name = ""
         self._process: Any = None
@@ -79,7 +79,7 @@ class Live:
         self.ahead.clear()
         await self._stack.aclose()
 
-    async def settle(self, name: str, result: Result) -> None:
+    async def settle(self, name: str, result: CallResult) -> None:
         """Note the effect of a call on its process: one that it ended is not asked again, a lost one is replaced."""
         if result.killed_by is not None or result.exit_code is not None:
             self.ended[name] = result
@@ -103,7 +103,7 @@ class Holding:
     """An Env factory that keeps the process of a Bundle for its rollouts as long as somebody holds it."""
 
     def __init__(self) -> None:
-        self.live: dict[str, Live] = {}
+        self.live: dict[str, OpenCandidate] = {}
         """Bundle id → its process, of those that are held."""
         self.cpu_seconds = 0.0
         """Of all calls so far."""
@@ -116,18 +116,18 @@ class Holding:
         """The candidate of a Bundle."""
         return _Candidate(self, bundle)
 
-    async def answer(self, live: Live, bundle: Bundle, observation: Json) -> Json:
+    async def answer(self, live: OpenCandidate, bundle: Bundle, observation: Json) -> Json:
         """The candidate's answer.
 
         Raises:
-            CallFailed: there is none.
+            CandidateCallFailed: there is none.
         """
         raise NotImplementedError
 
     @asynccontextmanager
-    async def held(self, bundle: Bundle) -> AsyncIterator[Live]:
+    async def held(self, bundle: Bundle) -> AsyncIterator[OpenCandidate]:
         """The processes of a Bundle: shared by all that hold it, ended with the last of them."""
-        live = self.live.setdefault(bundle.id, Live())
+        live = self.live.setdefault(bundle.id, OpenCandidate())
         live.holders += 1
         try:
             yield live
@@ -138,7 +138,7 @@ class Holding:
                 await live.close()
 
 
-def tell(result: Result, **more: Json) -> None:
+def tell(result: CallResult, **more: Json) -> None:
     """Note in the episode under way, and so in its Trajectory's `meta`, how the call went."""
     episode = _episode.get()
     if episode is None:

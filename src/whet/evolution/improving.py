@@ -23,19 +23,19 @@ from ..loop import Context, Update
 from ..models.base import Model
 from ..reward.rows import rating_of
 from ..types import Bundle, Group, Split, Task, digest
-from .agent import Agent
+from .agent import RepositoryAgent
 from .demonstrations import Demonstrate, Demonstration, set_aside
-from .engine import Found, Search, SearchOptions
+from .engine import Search, SearchOptions, SearchOutcome
 from .estimate import Searching
 from .judging import Judging
-from .mining import Mined, Written
+from .mining import Mined, WrittenLine
 from .outside import Comparer, Targets
 from .pieces import Piece
 from .population import population_of
 from .program import Program
 from .proposers import Move, Proposer, Proposes
 from .proposing import Proposing
-from .records import Record, opened
+from .records import ProposalRecord, opened
 from .rows import RowJudge, finalist, mean
 
 FINALISTS = 8
@@ -72,19 +72,19 @@ class Pieces(Searching):
         notice: called with the reason for which a search begins anew.
     """
 
-    agent: Agent
+    agent: RepositoryAgent
     env: Targets
     comparers: Mapping[str, Comparer]
     proposing: Proposing
     options: SearchOptions
     population: str = "auto"
     shown: Mapping[str, Sequence[Demonstration]] = field(default_factory=dict)
-    progress: Callable[[str, Record], None] | None = None
+    progress: Callable[[str, ProposalRecord], None] | None = None
     notice: Callable[[str], None] | None = None
 
     name = "pieces"
 
-    searches: dict[str, Found] = field(default_factory=dict)
+    searches: dict[str, SearchOutcome] = field(default_factory=dict)
     decisions: list[Decision] = field(default_factory=list)
     taken_back: int = 0
     """Changes that earned nothing."""
@@ -184,7 +184,7 @@ class Pieces(Searching):
                 moves["demonstrate"] = Demonstrate(shown, by_id, parts)
         proposers = list(self._proposers)
         if texts and self._writer is not None:
-            proposers.append(Written(self._writer, by_id, texts))
+            proposers.append(WrittenLine(self._writer, by_id, texts))
         return moves, proposers
 
     async def _search(
@@ -302,7 +302,7 @@ class Pieces(Searching):
         return True
 
 
-def judged_by(agent: Agent, rows: Mapping[str, object]) -> list[str]:
+def judged_by(agent: RepositoryAgent, rows: Mapping[str, object]) -> list[str]:
     """The functions by whose rows everything is judged: the entry if it has rows, else every target with rows."""
     return [agent.entry] if agent.entry is not None and agent.entry in rows else list(rows)
 

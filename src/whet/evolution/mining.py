@@ -200,7 +200,7 @@ class Mined:
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class WrittenLine:
     """The same with a model: it is shown what failures share, and writes the line."""
 
     model: Model

@@ -36,10 +36,10 @@ from ..errors import BudgetExceeded, InputError
 from ..faults import fault_by
 from ..repository.files import SKIPPED
 from ..repository.syntax import FunctionNode, definition
-from ..sandbox import Pool, Result, Session
+from ..sandbox import CallResult, Pool, ProgramSession
 from ..types import Failure, Fault, Json, digest
-from .agent import Agent
-from .outside import Inside, Target
+from .agent import RepositoryAgent
+from .outside import CallTarget, Inside
 from .pieces import Piece, replaced
 from .program import Program
 
@@ -60,7 +60,7 @@ class Networked(Inside):
 
     def __init__(
         self,
-        agent: Agent,
+        agent: RepositoryAgent,
         pool: Pool,
         *,
         seconds: float,
@@ -73,7 +73,7 @@ class Networked(Inside):
         """Of the entry, so far."""
         self.kept = 0
         """Calls that a search leaves for the finalists and the gate."""
-        self.answers: dict[str, Result] = {}
+        self.answers: dict[str, CallResult] = {}
         """Of every call so far: an agent is asked once per candidate and row."""
         self._without = [path.resolve() for path in without]
         size = sum(path.stat().st_size for path in self._files())
@@ -89,7 +89,7 @@ class Networked(Inside):
         return self.pool.sandbox.trusted_only and any(piece.code for piece in self.agent.pieces)
 
     def reserve(
-        self, target: Target, program: Program, args: Sequence[Sequence[Json]], *, spare: bool
+        self, target: CallTarget, program: Program, args: Sequence[Sequence[Json]], *, spare: bool
     ) -> None:
         """See that calls are left for these arguments.
 
@@ -107,7 +107,7 @@ class Networked(Inside):
             )
 
     @asynccontextmanager
-    async def open(self, target: Target, program: Program) -> AsyncIterator[Caller]:
+    async def open(self, target: CallTarget, program: Program) -> AsyncIterator[Caller]:
         """One candidate, ready to be called; its process starts when an answer is not known yet.
 
         Raises:
@@ -150,7 +150,7 @@ class Caller:
     def __init__(
         self,
         host: Networked,
-        target: Target,
+        target: CallTarget,
         program: Program,
         changed: Mapping[str, str],
         stack: AsyncExitStack,
@@ -160,10 +160,10 @@ class Caller:
         self._process: subprocess.Popen[bytes] | None = None
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._stderr: BinaryIO | None = None
-        self._pieces: dict[str, Session] = {}
+        self._pieces: dict[str, ProgramSession] = {}
 
-    async def call(self, args: Sequence[Json] = (), *, seconds: float | None = None) -> Result:
-        """The entry's answer to one input; `args` are those of `Target.arguments`."""
+    async def call(self, args: Sequence[Json] = (), *, seconds: float | None = None) -> CallResult:
+        """The entry's answer to one input; `args` are those of `CallTarget.arguments`."""
         host, key = self._host, _key(self._target, self._program, args)
         if key not in host.answers:
             host.calls += 1
@@ -178,11 +178,11 @@ class Caller:
             host.answers[key] = result
         return host.answers[key]
 
-    async def calls(self, inputs: Sequence[Sequence[Json]]) -> list[Result]:
+    async def calls(self, inputs: Sequence[Sequence[Json]]) -> list[CallResult]:
         """One call after the other."""
         return [await self.call(args) for args in inputs]
 
-    async def _asked(self, args: Sequence[Json]) -> Result:
+    async def _asked(self, args: Sequence[Json]) -> CallResult:
         positional, keywords, init = args
         began = time.monotonic()
         try:
@@ -201,19 +201,19 @@ class Caller:
         except TimeoutError:
             self.end()
             failure = Failure(Fault.AGENT, "Timeout", f"no answer within {self._host.seconds:g} s")
-            return Result(failure=failure, killed_by="wall", seconds=time.monotonic() - began)
+            return CallResult(failure=failure, killed_by="wall", seconds=time.monotonic() - began)
         except (ConnectionError, ValueError):
             return self._ended(began)
 
-    def _result(self, message: dict[str, Any], began: float) -> Result:
+    def _result(self, message: dict[str, Any], began: float) -> CallResult:
         trusted, seconds = self._host.trusted_only, time.monotonic() - began
         if "raised" not in message:
-            return Result(value=message["value"], seconds=seconds, trusted_only=trusted)
+            return CallResult(value=message["value"], seconds=seconds, trusted_only=trusted)
         # Nothing of a candidate is learned where an endpoint was down.
         raised = [([tuple(kind) for kind in error["kinds"]], error["status"]) for error in message["faults"]]
         fault = Fault.AGENT if {fault_by(*error) for error in raised} <= {Fault.AGENT} else Fault.SANDBOX
         failure = Failure(fault, message["raised"], message["message"])
-        return Result(failure=failure, seconds=seconds, trusted_only=trusted)
+        return CallResult(failure=failure, seconds=seconds, trusted_only=trusted)
 
     async def _piece(self, name: str, args: list[Json], kwargs: dict[str, Json]) -> dict[str, Json]:
         """The answer of a function that evolves, called in the sandbox."""
@@ -259,7 +259,7 @@ class Caller:
     def _say(self, message: dict[str, Json]) -> None:
         self._writer.write(json.dumps(message).encode() + b"\n")
 
-    def _ended(self, began: float) -> Result:
+    def _ended(self, began: float) -> CallResult:
         printed = b""
         if self._stderr is not None:
             self._stderr.seek(0)
@@ -268,7 +268,7 @@ class Caller:
         self.end()
         message = f"the agent's process ended with code {code}: {printed.decode('utf-8', 'replace').strip()}"
         failure = Failure(Fault.AGENT, "Ended", message)
-        return Result(failure=failure, exit_code=code, seconds=time.monotonic() - began)
+        return CallResult(failure=failure, exit_code=code, seconds=time.monotonic() - began)
 
     def end(self) -> None:
         """End the process with all that it started, and remove its copy."""
@@ -287,7 +287,7 @@ class Caller:
             self._folder = None
 
 
-def placed(agent: Agent, program: Program) -> dict[str, str]:
+def placed(agent: RepositoryAgent, program: Program) -> dict[str, str]:
     """Path → text of the files that change in a copy in which the agent runs outside.
 
     Raises:
@@ -353,5 +353,5 @@ def _asking(node: ast.FunctionDef | ast.AsyncFunctionDef, name: str) -> str:
     return ast.unparse(ast.fix_missing_locations(new)) + "\n"
 
 
-def _key(target: Target, program: Program, args: Sequence[Json]) -> str:
+def _key(target: CallTarget, program: Program, args: Sequence[Json]) -> str:
     return digest([target.name, program.id, list(args)])

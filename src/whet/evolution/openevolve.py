@@ -24,7 +24,7 @@ from ..types import Json
 from .pair import JudgeOptions
 from .population import IslandOptions, Judged
 from .program import Program, text_of
-from .records import Record
+from .records import ProposalRecord
 
 _VARIABLE = re.compile(r"^\$\{([^}]+)\}$")
 _HERE = {
@@ -301,7 +301,7 @@ def _resolved(value: Any, where: str) -> str | None:
 
 
 def write_checkpoint(
-    folder: Path, records: Sequence[Record], members: Sequence[Judged], islands: int, main: str
+    folder: Path, records: Sequence[ProposalRecord], members: Sequence[Judged], islands: int, main: str
 ) -> Path:
     """Write a checkpoint for `openevolve --checkpoint`: `checkpoint_N` with metadata.json and programs/*.json.
 
@@ -353,7 +353,9 @@ def write_checkpoint(
     return checkpoint
 
 
-def _program(record: Record, by_number: Mapping[int, Record], main: str, now: float) -> dict[str, Json]:
+def _program(
+    record: ProposalRecord, by_number: Mapping[int, ProposalRecord], main: str, now: float
+) -> dict[str, Json]:
     parts = dict(record.parts or {})
     size = sum(map(len, parts.values()))
     parent = by_number.get(record.parent) if record.parent is not None else None
@@ -381,7 +383,7 @@ def _program(record: Record, by_number: Mapping[int, Record], main: str, now: fl
     }
 
 
-def _generation(record: Record, by_number: Mapping[int, Record]) -> int:
+def _generation(record: ProposalRecord, by_number: Mapping[int, ProposalRecord]) -> int:
     steps = 0
     above = record
     while above.parent is not None and above.parent in by_number:
@@ -390,7 +392,7 @@ def _generation(record: Record, by_number: Mapping[int, Record]) -> int:
 
 
 def _write_best(
-    checkpoint: Path, best: Record, by_number: Mapping[int, Record], main: str, last: int
+    checkpoint: Path, best: ProposalRecord, by_number: Mapping[int, ProposalRecord], main: str, last: int
 ) -> None:
     suffix = Path(main).suffix
     (checkpoint / f"best_program{suffix}").write_text((best.parts or {})[main], encoding="utf-8")

@@ -2,7 +2,7 @@
 
 A candidate is called in the sandbox (`Inside`), or by an agent that keeps its network (`networked.py`).
 It gets one input per call and answers in JSON. The expected answer never enters, and the evaluator runs
-in a sandbox of its own, so these scores may prove something (`Result.promotable`), unlike those of an
+in a sandbox of its own, so these scores may prove something (`CallResult.promotable`), unlike those of an
 evaluator beside its program (`pair.py`).
 """
 
@@ -20,10 +20,10 @@ from ..data.signatures import Signature
 from ..errors import InputError
 from ..faults import fault_of
 from ..reward.evaluator import Evaluator
-from ..sandbox import Pool, Result, Session, exact
+from ..sandbox import CallResult, Pool, ProgramSession, exact
 from ..types import Bundle, Failure, Json, Score, Task, Trajectory, digest
-from .candidates import Form
-from .holding import CallFailed, Holding, Live, tell
+from .candidates import ProgramCodec
+from .holding import CandidateCallFailed, Holding, OpenCandidate, tell
 from .program import Program
 
 _RETRIES = 2
@@ -34,7 +34,7 @@ Build = Callable[[Program], Mapping[str, str | bytes]]
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class CallTarget:
     """One function that rows are about, and how a candidate's files are made."""
 
     name: str
@@ -66,7 +66,7 @@ class Inside:
         """Candidates run without a sandbox."""
         return self.pool.sandbox.trusted_only
 
-    def open(self, target: Target, program: Program) -> AbstractAsyncContextManager[Any]:
+    def open(self, target: CallTarget, program: Program) -> AbstractAsyncContextManager[Any]:
         """One candidate, ready for `call` and `calls`.
 
         Raises:
@@ -75,7 +75,7 @@ class Inside:
         return self.pool.open(staged(target.build(program), target.entry), f"{RUNNER}:call")
 
     def reserve(
-        self, target: Target, program: Program, args: Sequence[Sequence[Json]], *, spare: bool
+        self, target: CallTarget, program: Program, args: Sequence[Sequence[Json]], *, spare: bool
     ) -> None:
         """See that these calls may be made; in the sandbox none is limited."""
 
@@ -94,7 +94,7 @@ class Comparer:
         self.evaluator = evaluator
         self._pool = pool
         self._stack = AsyncExitStack()
-        self._session: Session | None = None
+        self._session: ProgramSession | None = None
         self._scores: dict[str, tuple[float | None, str]] = {}
         self._lock = asyncio.Lock()
 
@@ -174,7 +174,9 @@ class Targets(Holding):
         form: which resource of a Bundle each part of a candidate is.
     """
 
-    def __init__(self, targets: Mapping[str, Target], ways: Mapping[str, Inside], form: Form) -> None:
+    def __init__(
+        self, targets: Mapping[str, CallTarget], ways: Mapping[str, Inside], form: ProgramCodec
+    ) -> None:
         super().__init__()
         self.targets, self.ways, self.form = targets, ways, form
 
@@ -183,15 +185,15 @@ class Targets(Holding):
         """Candidates run without a sandbox."""
         return any(way.trusted_only for way in self.ways.values())
 
-    async def answer(self, live: Live, bundle: Bundle, observation: Json) -> Json:
+    async def answer(self, live: OpenCandidate, bundle: Bundle, observation: Json) -> Json:
         """A function's answer to the input of a row."""
         result = await self._call(live, bundle, observation["function"], observation["input"])
         tell(result)
         if result.failure is not None:
-            raise CallFailed(result.failure)
+            raise CandidateCallFailed(result.failure)
         return result.value
 
-    async def _call(self, live: Live, bundle: Bundle, function: str, row_input: Json) -> Result:
+    async def _call(self, live: OpenCandidate, bundle: Bundle, function: str, row_input: Json) -> CallResult:
         """The call of a candidate with one input; one that hung or died is not called again."""
         if function in live.ended:
             return live.ended[function]
@@ -199,13 +201,15 @@ class Targets(Holding):
         try:
             process = await live.session(function, lambda: way.open(target, self.form.program(bundle)))
         except InputError as error:
-            raise CallFailed(Failure(fault_of(error), type(error).__name__, str(error))) from error
+            raise CandidateCallFailed(Failure(fault_of(error), type(error).__name__, str(error))) from error
         result = await self._next(live, process, target, function, row_input)
         self.cpu_seconds += result.cpu_seconds
         await live.settle(function, result)
         return result
 
-    async def _next(self, live: Live, process: Any, target: Target, function: str, row_input: Json) -> Result:
+    async def _next(
+        self, live: OpenCandidate, process: Any, target: CallTarget, function: str, row_input: Json
+    ) -> CallResult:
         """The result for an input: made ahead, or of a call that is made now, together with those to come."""
         # By identity: two rows with equal inputs are two calls, for a function may remember.
         if live.ahead and live.ahead[0][0] is row_input:
@@ -219,7 +223,7 @@ class Targets(Holding):
         while expected and expected[0][0] == function and len(together) < _TOGETHER:
             together.append(expected.popleft()[1])
         if len(together) < 2:
-            only: Result = await process.call(target.arguments(row_input))
+            only: CallResult = await process.call(target.arguments(row_input))
             return only
         results = await process.calls([target.arguments(inputs) for inputs in together])
         live.ahead.extend(zip(together, results, strict=True))

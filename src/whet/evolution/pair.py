@@ -22,11 +22,11 @@ from pathlib import Path
 import msgspec
 
 from ..errors import InputError, TrainingRefused
-from ..loop import Rollout
-from ..sandbox import Pool, Result, Session
+from ..loop import RunRollouts
+from ..sandbox import CallResult, Pool, ProgramSession
 from ..types import Bundle, Fault, Json, Outcome, Split, Task, Trajectory
-from .candidates import Form
-from .holding import CallFailed, Holding, Live, tell
+from .candidates import ProgramCodec
+from .holding import CandidateCallFailed, Holding, OpenCandidate, tell
 from .judging import Judgement, Judging, timed_out
 from .program import Program, text_of
 
@@ -44,7 +44,7 @@ _ASKS = ("stages", "record", "behaviour", "evaluate")
 
 
 @dataclass(frozen=True, slots=True)
-class Evaluator:
+class EvaluatorFile:
     """An evaluator's file, with the files beside it that it may read or import.
 
     Raises:
@@ -68,7 +68,7 @@ class Evaluator:
             )
 
     @classmethod
-    def read(cls, path: Path, *, without: Collection[Path] = ()) -> Evaluator:
+    def read(cls, path: Path, *, without: Collection[Path] = ()) -> EvaluatorFile:
         """The evaluator in a file, with the files of its folder, which it may read and import.
 
         Args:
@@ -142,7 +142,7 @@ class JudgeOptions:
     """Compare what candidates do on recorded calls before the evaluation."""
 
 
-class Pair(Holding):
+class EvaluatedProgram(Holding):
     """Env factory: a program of a Bundle, with its evaluator in the same process.
 
     Args:
@@ -150,7 +150,9 @@ class Pair(Holding):
         form: how a program is a Bundle.
     """
 
-    def __init__(self, pool: Pool, evaluator: Evaluator, options: JudgeOptions, form: Form) -> None:
+    def __init__(
+        self, pool: Pool, evaluator: EvaluatorFile, options: JudgeOptions, form: ProgramCodec
+    ) -> None:
         super().__init__()
         self.runner, self.evaluator, self.options, self.form = pool, evaluator, options, form
         self.stages: list[str] = ["evaluate"]
@@ -175,7 +177,7 @@ class Pair(Holding):
         """Programs run without a sandbox."""
         return self.runner.sandbox.trusted_only
 
-    async def answer(self, live: Live, bundle: Bundle, observation: Json) -> Json:
+    async def answer(self, live: OpenCandidate, bundle: Bundle, observation: Json) -> Json:
         """The answer to one of the requests."""
         ask = observation["ask"]
         if ask == "evaluate":
@@ -188,22 +190,22 @@ class Pair(Holding):
             call = ask, [self.path, self.at] if ask == "behaviour" else [self.path]
         answer = await self._call(live, bundle, *call)
         if answer.failure is not None:
-            raise CallFailed(answer.failure)
+            raise CandidateCallFailed(answer.failure)
         return answer.value
 
     async def _call(
-        self, live: Live, bundle: Bundle, function: str, args: list[Json], *, last: bool = False
-    ) -> Result:
+        self, live: OpenCandidate, bundle: Bundle, function: str, args: list[Json], *, last: bool = False
+    ) -> CallResult:
         """Call one of our functions inside; `last` ends the process."""
         session = await live.session(DOOR, lambda: self.opened(bundle))
-        answer: Result = await session.call([function, args], seconds=self.options.timeout, last=last)
+        answer: CallResult = await session.call([function, args], seconds=self.options.timeout, last=last)
         self.cpu_seconds += answer.cpu_seconds
         tell(answer, co_resident=True)
         if last or (answer.failure is not None and answer.failure.fault is Fault.SANDBOX):
             await live.close()
         return answer
 
-    async def _evaluated(self, live: Live, bundle: Bundle) -> Json:
+    async def _evaluated(self, live: OpenCandidate, bundle: Bundle) -> Json:
         """The evaluator's stages as far as the thresholds let it."""
         metrics: dict[str, float] = {}
         artifacts: dict[str, str] = {}
@@ -216,7 +218,7 @@ class Pair(Holding):
             printed += answer.stdout
             if answer.failure is not None:
                 if not number or answer.failure.fault is Fault.SANDBOX:
-                    raise CallFailed(answer.failure)
+                    raise CandidateCallFailed(answer.failure)
                 name = stage.removeprefix("evaluate_")
                 artifacts[f"{name}_stderr"] = f"{answer.failure.type}: {answer.failure.message}"[:2000]
                 metrics[f"{name}_passed"] = 0.0
@@ -238,7 +240,7 @@ class Pair(Holding):
             "printed": printed[-2000:],
         }
 
-    def opened(self, bundle: Bundle) -> AbstractAsyncContextManager[Session]:
+    def opened(self, bundle: Bundle) -> AbstractAsyncContextManager[ProgramSession]:
         """A process of its own for one candidate, in which everything about it happens."""
         program = self.form.program(bundle)
         staged = self._staged | {f"program/{name}": text for name, text in program.parts.items()}
@@ -271,7 +273,7 @@ class PairJudge(Judging):
 
     most = 2
 
-    def __init__(self, pair: Pair, rollout: Rollout) -> None:
+    def __init__(self, pair: EvaluatedProgram, rollout: RunRollouts) -> None:
         self.pair, self._rollout = pair, rollout
         self.evaluations = 0
         """Programs that reached the evaluator."""

@@ -25,24 +25,24 @@ from ..sandbox import Pool
 from ..store import Store
 from ..store.bundles import BUNDLE_FILE, write_bundle
 from ..types import Bundle, Group, digest
-from .candidates import Form
-from .engine import Found, Search, SearchOptions
+from .candidates import ProgramCodec
+from .engine import Search, SearchOptions, SearchOutcome
 from .estimate import Estimate, Searching, estimated
 from .judging import Judging
 from .openevolve import read_checkpoint, write_checkpoint
-from .pair import Evaluator, Pair, PairJudge
+from .pair import EvaluatedProgram, EvaluatorFile, PairJudge
 from .population import Population, population_of
 from .program import Program, regions, text_of
 from .proposers import Proposes
 from .proposing import Proposing
-from .records import Record, opened
-from .reports import Report
+from .records import ProposalRecord, opened
+from .reports import EvolutionReport
 from .settings import Settings, folder_in_git, lineage_of, modules_of
 
 
 @dataclass
 class Programs(Searching):
-    """Optimizer of the program of a Pair: one search.
+    """Optimizer of the program of a EvaluatedProgram: one search.
 
     Args:
         subject: the program in a user's words.
@@ -52,16 +52,16 @@ class Programs(Searching):
         notice: called with the reason for which a search begins anew.
     """
 
-    pair: Pair
+    pair: EvaluatedProgram
     options: SearchOptions
     proposing: Proposing
     population: Callable[[], Population]
     subject: str = "program"
     decides: Sequence[object] = ()
     seeds: Sequence[Program] = ()
-    progress: Callable[[Record], None] | None = None
+    progress: Callable[[ProposalRecord], None] | None = None
     notice: Callable[[str], None] | None = None
-    found: Found | None = None
+    found: SearchOutcome | None = None
     members: Population | None = None
     repeated: tuple[float, float] | None = None
     evaluations: int = 0
@@ -129,9 +129,9 @@ async def evolve_program(
     *,
     checkpoint: Path | None = None,
     models: Sequence[Model] | None = None,
-    progress: Callable[[Record], None] | None = None,
+    progress: Callable[[ProposalRecord], None] | None = None,
     notice: Callable[[str], None] | None = None,
-) -> Report:
+) -> EvolutionReport:
     """Improve a program by its evaluator.
 
     Args:
@@ -164,7 +164,7 @@ async def evolve_program(
         best, patch = _write(path, output, outcome)
         islands = settings.config.islands.num_islands
         write_checkpoint(output, outcome.records, population.members(), islands, form.start.main)
-    report = Report(
+    report = EvolutionReport(
         searches={path.name: outcome},
         bundle=improvement.bundle,
         output=output,
@@ -203,7 +203,7 @@ async def _opened(
     text = text_of(path, "program")
     regions(text)
     start = Program({path.name: text}, path.name)
-    evaluator = Evaluator.read(judge, without=(output, record))
+    evaluator = EvaluatorFile.read(judge, without=(output, record))
     output.mkdir(parents=True, exist_ok=True)
     code = path.suffix == ".py"
     options = settings.search(code=code, text=not code, length=len(text))
@@ -218,7 +218,7 @@ async def _opened(
     sandbox = settings.sandbox(judging.timeout, 2048)
     pool = Pool(sandbox, modules=modules_of(texts, beside), workers=options.workers)
     await stack.enter_async_context(pool)
-    pair = Pair(pool, evaluator, judging, Form(start))
+    pair = EvaluatedProgram(pool, evaluator, judging, ProgramCodec(start))
     experiment = Experiment(
         env=pair,
         tasks=list(pair.tasks.values()),
@@ -240,7 +240,7 @@ async def _opened(
     return experiment, optimizer, output
 
 
-def _write(path: Path, output: Path, outcome: Found) -> tuple[Path, str]:
+def _write(path: Path, output: Path, outcome: SearchOutcome) -> tuple[Path, str]:
     """Write the best program and its metrics; its path, and the patch."""
     best = output / "best" / f"best_program{path.suffix}"
     best.parent.mkdir(exist_ok=True)

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Protocol
 
 from ..errors import InputError, MissingExtra
 from ..models.base import Messages, Model
-from ..models.recorded import Recorded
+from ..models.recorded import RecordedModel
 from ..types import Json
 from .population import Draw, Judged
 from .program import Program, apply_diff, apply_rewrite
@@ -91,9 +91,9 @@ class Move(Protocol):
 
 
 async def ask(model: Model, messages: Messages, number: int, settings: Mapping[str, Json] | None) -> str:
-    """A model's answer; `number` is the sample of a `Recorded` one: a resumed search gets the same answers."""
+    """A model's answer; `number` is the sample of a `RecordedModel` one: a resumed search gets the same answers."""
     options: dict[str, Any] = dict(settings or {})
-    if isinstance(model, Recorded):
+    if isinstance(model, RecordedModel):
         options["sample"] = number
     return (await model.complete(messages, **options)).text
 

@@ -16,10 +16,10 @@ from pathlib import Path
 from ..budget import Meter
 from ..errors import InputError
 from ..loop import Context
-from ..models import Ensemble, OpenAIModel, Price, Recorded
+from ..models import Ensemble, OpenAIModel, Price, RecordedModel
 from ..models.base import Model
 from ..types import Json
-from .commands import Agent, Command
+from .commands import Command, CommandModel
 from .openevolve import Config, ModelConfig
 from .proposers import SYSTEM, Gepa, Gradient, Proposer, Proposes
 
@@ -73,8 +73,8 @@ class Proposing:
         self._meter = context.meter
         proposers = [] if self.offline else await self._models(context, stack)
         if self._words:
-            agent = Agent(self._words, seconds=self.command_seconds)
-            proposers.append(Command(Recorded(agent, context.log)))
+            agent = CommandModel(self._words, seconds=self.command_seconds)
+            proposers.append(Command(RecordedModel(agent, context.log)))
         self.names = [arm.model.name if isinstance(arm, Proposer) else arm.name for arm in proposers]
         return proposers
 
@@ -97,7 +97,9 @@ class Proposing:
                 [(model, model_config.weight) for model, model_config in pairs], seed=config.seed
             )
             pairs = [(ensemble, pairs[0][1])]
-        recorded = [(Recorded(model, context.log), model_config.settings) for model, model_config in pairs]
+        recorded = [
+            (RecordedModel(model, context.log), model_config.settings) for model, model_config in pairs
+        ]
         if self.ask != "changes":
             kind = Gradient if self.ask == "apo" else Gepa
             return [kind(model, feedback=config.feedback, settings=settings) for model, settings in recorded]

@@ -17,7 +17,7 @@ from .judging import Judgement
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Record(Judgement):
+class ProposalRecord(Judgement):
     """The fate and the judgement of one proposal."""
 
     number: int
@@ -54,11 +54,11 @@ class Records:
         """True if the proposal was committed."""
         return self._key(number) in self.log
 
-    def load(self, number: int) -> Record | None:
+    def load(self, number: int) -> ProposalRecord | None:
         """The record of a proposal, None if it was not committed."""
-        return msgspec.convert(self.log.get(self._key(number)), Record) if number in self else None
+        return msgspec.convert(self.log.get(self._key(number)), ProposalRecord) if number in self else None
 
-    def save(self, record: Record) -> None:
+    def save(self, record: ProposalRecord) -> None:
         """Commit a record; durable by the next `flush`."""
         self.log.put(self._key(record.number), msgspec.to_builtins(record))
 

@@ -12,8 +12,8 @@ import msgspec
 from ..data.examples import unknown_changes
 from ..store.bundles import BUNDLE_FILE
 from ..types import Bundle, Json, Split, Trajectory, Verdict
-from .agent import Agent
-from .engine import Found
+from .agent import RepositoryAgent
+from .engine import SearchOutcome
 from .improving import Decision
 from .rows import mean
 
@@ -22,10 +22,10 @@ Pairs = Sequence[tuple[Trajectory, Trajectory]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class EvolutionReport:
     """The outcome for a PROGRAM and its EVALUATOR, or for the targets of a repository and their rows."""
 
-    searches: Mapping[str, Found]
+    searches: Mapping[str, SearchOutcome]
     """Subject → search: the program's file, or functions."""
     bundle: Bundle
     output: Path
@@ -44,7 +44,7 @@ class Report:
     """Options of the config that change nothing here."""
 
     # Of targets:
-    agent: Agent | None = None
+    agent: RepositoryAgent | None = None
     decisions: Sequence[Decision] = ()
     rows: Mapping[str, Pairs] = field(default_factory=dict)
     """Function → every row of it."""
@@ -66,7 +66,7 @@ class Report:
     """Notes on the rows, made before anything was spent."""
 
     @property
-    def found(self) -> Found:
+    def found(self) -> SearchOutcome:
         """The search, the first where there are several."""
         return next(iter(self.searches.values()))
 
@@ -111,7 +111,7 @@ class Report:
             "operators": outcome.operators,
         }
 
-    def _targets(self, agent: Agent) -> dict[str, Json]:
+    def _targets(self, agent: RepositoryAgent) -> dict[str, Json]:
         verdict = self.verdict
         return {
             "targets": [piece.mark.name for piece in agent.pieces],
@@ -147,7 +147,7 @@ class Report:
         (output / "examples.jsonl").write_bytes(b"".join(line + b"\n" for line in lines))
 
 
-def _history(outcome: Found) -> dict[str, object]:
+def _history(outcome: SearchOutcome) -> dict[str, object]:
     """A search as `history.json` has it."""
     names = {
         "proposal": "number",

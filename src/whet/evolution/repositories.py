@@ -31,8 +31,8 @@ from ..store import Store
 from ..store.bundles import BUNDLE_FILE, write_bundle
 from ..tracing.signals import hear
 from ..types import Bundle, Split, Task, Trajectory, Verdict
-from .agent import DATA, Agent
-from .candidates import Form
+from .agent import DATA, RepositoryAgent
+from .candidates import ProgramCodec
 from .demonstrations import Demonstration, pool_of
 from .engine import SearchOptions
 from .estimate import Estimate, estimated
@@ -40,19 +40,19 @@ from .improving import FINALISTS, Pieces, judged_by
 from .networked import Networked
 from .outside import Compared, Comparer, Inside, Targets
 from .pieces import patch
-from .records import Record
-from .reports import Pairs, Report, findings_of
-from .settings import Settings, Source, folder_in_git, lineage_of, modules_of
+from .records import ProposalRecord
+from .reports import EvolutionReport, Pairs, findings_of
+from .settings import RepositoryInput, Settings, folder_in_git, lineage_of, modules_of
 
 
 async def evolve_targets(
-    source: Source,
+    source: RepositoryInput,
     settings: Settings,
     *,
     models: Sequence[Model] | None = None,
-    progress: Callable[[str, Record], None] | None = None,
+    progress: Callable[[str, ProposalRecord], None] | None = None,
     notice: Callable[[str], None] | None = None,
-) -> Report:
+) -> EvolutionReport:
     """Improve the targets of a repository, and let the gate judge the result.
 
     Args:
@@ -66,7 +66,7 @@ async def evolve_targets(
         SandboxError: the sandbox cannot be trusted here, with the fix.
     """
     started = time.monotonic()
-    agent = Agent(source.repository, source.targets, source.entry, source.network)
+    agent = RepositoryAgent(source.repository, source.targets, source.entry, source.network)
     intake: list[str] = []
 
     def note(sentence: str) -> None:
@@ -94,7 +94,7 @@ async def evolve_targets(
             run.output / BUNDLE_FILE, improvement.bundle, baseline=Bundle(), verdict=verdict, store=run.record
         )
     program = form.program(improvement.bundle)
-    report = Report(
+    report = EvolutionReport(
         agent=agent,
         bundle=improvement.bundle,
         searches=pieces.searches,
@@ -120,7 +120,7 @@ async def evolve_targets(
 
 
 async def estimate_targets(
-    source: Source,
+    source: RepositoryInput,
     settings: Settings,
     *,
     models: Sequence[Model] | None = None,
@@ -131,7 +131,7 @@ async def estimate_targets(
     Args:
         notice: called with the rows that were merged and left out, and the difference that the gate can show.
     """
-    agent = Agent(source.repository, source.targets, source.entry, source.network)
+    agent = RepositoryAgent(source.repository, source.targets, source.entry, source.network)
     async with AsyncExitStack() as stack:
         run = await _opened(source, settings, agent, models, stack, notice)
         return await estimated(run.experiment, run.pieces, settings.budget)
@@ -187,9 +187,9 @@ class _Opened:
 
 
 async def _opened(
-    source: Source,
+    source: RepositoryInput,
     settings: Settings,
-    agent: Agent,
+    agent: RepositoryAgent,
     models: Sequence[Model] | None,
     stack: AsyncExitStack,
     note: Callable[[str], None] | None,
@@ -209,7 +209,7 @@ async def _opened(
     }
     reached = {name: [piece for piece in agent.pieces if agent.reaches(name, piece)] for name in rows}
     targets = {name: agent.target(name, reached[name]) for name in rows}
-    env = Targets(targets, ways, Form.of(agent.pieces))
+    env = Targets(targets, ways, ProgramCodec.of(agent.pieces))
     tasks, plain = _tasks(agent, rows)
     record = settings.store or output / "runs.db"
     store = stack.enter_context(Store(record))
@@ -238,7 +238,7 @@ def _apart(rows: Mapping[str, Sequence[Task]]) -> dict[str, list[Task]]:
     }
 
 
-def _tasks(agent: Agent, rows: Mapping[str, Sequence[Task]]) -> tuple[list[Task], list[Task]]:
+def _tasks(agent: RepositoryAgent, rows: Mapping[str, Sequence[Task]]) -> tuple[list[Task], list[Task]]:
     """The tasks that are learned from and judged on, and those that are only shown."""
     judged = judged_by(agent, rows)
     tasks: list[Task] = []
@@ -255,9 +255,9 @@ def _tasks(agent: Agent, rows: Mapping[str, Sequence[Task]]) -> tuple[list[Task]
 
 
 async def _ways(
-    source: Source,
+    source: RepositoryInput,
     settings: Settings,
-    agent: Agent,
+    agent: RepositoryAgent,
     rows: Mapping[str, Sequence[Task]],
     options: SearchOptions,
     output: Path,
@@ -299,7 +299,7 @@ async def _ways(
     return {**ways, outside: network}, network, bench
 
 
-def _options(source: Source, settings: Settings, agent: Agent) -> SearchOptions:
+def _options(source: RepositoryInput, settings: Settings, agent: RepositoryAgent) -> SearchOptions:
     return settings.search(
         code=any(piece.code for piece in agent.pieces),
         text=any(not piece.code for piece in agent.pieces),
@@ -310,7 +310,7 @@ def _options(source: Source, settings: Settings, agent: Agent) -> SearchOptions:
 
 
 def _shown(
-    agent: Agent, rows: Mapping[str, Sequence[Task]], store: Store
+    agent: RepositoryAgent, rows: Mapping[str, Sequence[Task]], store: Store
 ) -> dict[str, Sequence[Demonstration]]:
     """Function → rated runs of the record that its prompts may show, without those of earlier searches."""
     hear(store)
@@ -323,7 +323,7 @@ def _shown(
     return demonstrations
 
 
-async def _evaluator(source: Source, name: str, rows: Sequence[Task]) -> Evaluator | None:
+async def _evaluator(source: RepositoryInput, name: str, rows: Sequence[Task]) -> Evaluator | None:
     """The comparer of one function's answers: the one named, once proven, or the best admitted; None for equality."""
     path = source.evaluators
     if path is not None and path.is_file():

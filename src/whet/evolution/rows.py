@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 
 from ..errors import InputError, TrainingRefused
-from ..loop import Rollout, mean_value, value_of
+from ..loop import RunRollouts, mean_value, value_of
 from ..types import Bundle, Failure, Outcome, Task, Trajectory, canonical, digest
 from .judging import Judgement, Judging, timed_out
 from .outside import Comparer, Targets
@@ -71,7 +71,7 @@ class RowJudge(Judging):
         InputError: no task has a goal.
     """
 
-    rollout: Rollout
+    rollout: RunRollouts
     tasks: Sequence[Task]
     bundle_of: Callable[[Program], Bundle]
     name: str

@@ -71,7 +71,7 @@ class EvolveOptions:
     """Generations without a better candidate after which the search is done; None: never."""
 
 
-class Entry(NamedTuple):
+class MemberOutcome(NamedTuple):
     """One member's result on one task."""
 
     value: float | None
@@ -89,7 +89,7 @@ class Member:
     """Generation."""
     move: str = "start"
     """Its origin: `start`, `random`, `drawn`, `expected`, `mutate`, `crossover`, `merge`."""
-    record: dict[str, Entry] = field(default_factory=dict)
+    record: dict[str, MemberOutcome] = field(default_factory=dict)
     missing: int = 0
     """Rollouts that ended without a score: excluded from every mean."""
     id: str = ""
@@ -102,7 +102,7 @@ class Member:
         for group in groups:
             value, missing = mean_value(group.trajectories, score)
             self.missing += missing
-            self.record[group.task.id] = Entry(value, behaviour(group))
+            self.record[group.task.id] = MemberOutcome(value, behaviour(group))
 
     def mean(self) -> float | None:
         """Mean value over the recorded tasks that have one."""

@@ -16,9 +16,9 @@ from ..models.base import Model
 from ..sandbox import Limits, Local, Sandbox
 from ..types import Budget, Version
 from .blocks import BLOCKS
-from .candidates import Form
+from .candidates import ProgramCodec
 from .edits import EDITS
-from .engine import Found, SearchOptions
+from .engine import SearchOptions, SearchOutcome
 from .openevolve import Config
 from .pair import WARM
 from .program import Program
@@ -26,7 +26,7 @@ from .proposing import Proposing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class RepositoryInput:
     """The targets of a repository, and the rows that they are judged on."""
 
     targets: tuple[str, ...] = ()
@@ -165,7 +165,7 @@ class Settings:
         return Local(limits=limits) if self.unsafe_local else Sandbox(limits=limits)
 
 
-def lineage_of(search: Found, form: Form) -> list[Version]:
+def lineage_of(search: SearchOutcome, form: ProgramCodec) -> list[Version]:
     """The Versions from the start to what was found."""
     versions = list(form.baseline.values())
     for record in reversed(search.lineage()):

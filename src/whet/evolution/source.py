@@ -32,7 +32,7 @@ class Site:
     """Names that hold something there and are used in arithmetic somewhere near."""
 
 
-class Source(SourceText):
+class PythonSource(SourceText):
     """A Python text with its tree, and the spans of it that may change.
 
     Raises:
@@ -153,12 +153,12 @@ def is_number(node: ast.AST) -> bool:
 
 
 @lru_cache(maxsize=256)
-def parsed(text: str) -> Source:
+def parsed(text: str) -> PythonSource:
     """Parsed once: the same parents are drawn again and again, and no edit changes a tree."""
-    return Source(text)
+    return PythonSource(text)
 
 
-def changeable(source: Source) -> dict[str, ast.stmt]:
+def changeable(source: PythonSource) -> dict[str, ast.stmt]:
     """Dotted name → function, method or assignment that may change as a whole."""
     # The last of several definitions of a name is the one that counts, so it decides first.
     last = dict(definitions(source.tree.body))

@@ -59,7 +59,7 @@ class Domain:
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class ConstantTarget:
     """One module-level literal constant."""
 
     name: str
@@ -69,7 +69,7 @@ class Target:
     """Only those that a comment states; `operators.knobs` infers the others from their type."""
 
 
-def find(text: str, name: str) -> Target:
+def find(text: str, name: str) -> ConstantTarget:
     """The constant `name` of a module's text, with the hints in its trailing comments.
 
     Hints: `# 0..4` (a range; whole numbers if the value is one), `# all | any` (choices),
@@ -82,7 +82,7 @@ def find(text: str, name: str) -> Target:
         InputError: assigned twice, not a literal, not JSON, or a value outside its own hint.
     """
     source, node, value = _constant(text, name)
-    return Target(name, value, _hints(source, node, value, name))
+    return ConstantTarget(name, value, _hints(source, node, value, name))
 
 
 def names(text: str) -> list[str]:

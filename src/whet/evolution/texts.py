@@ -12,12 +12,12 @@ from dataclasses import dataclass, field, replace
 from ..budget import Meter
 from ..errors import TrainingRefused
 from ..loop import Context, Update
-from ..models import Recorded
+from ..models import RecordedModel
 from ..models.base import Model
-from ..tracing.resources import Function, resources
+from ..tracing.resources import FunctionResource, resources
 from ..types import Budget, Bundle, Task, Version, digest
 from .blocks import BLOCKS
-from .candidates import Form
+from .candidates import ProgramCodec
 from .edits import EDITS
 from .engine import Search, SearchOptions
 from .functions import Functions
@@ -78,7 +78,7 @@ class Texts:
         judge = RowJudge(context.rollout, tasks, bundle_of, ", ".join(self.names), score_name=self.score)
         proposers = list(self.proposers)
         if self.model is not None:
-            proposers.append(Proposer(Recorded(self.model, context.log)))
+            proposers.append(Proposer(RecordedModel(self.model, context.log)))
         code = any(part.endswith(".py") for part in start.parts)
         made_of = {
             "the texts": start.id,
@@ -148,7 +148,7 @@ class Texts:
     def _version(self, name: str, bundle: Bundle) -> Version:
         """A resource as it stands, a function as its bare text."""
         handle, held = resources().get(name), bundle.get(name)
-        if isinstance(handle, Function):
+        if isinstance(handle, FunctionResource):
             self.functions.use(handle)
             if held is None or not isinstance(held.content, str):
                 return Version(resource=name, content=self.functions.text(handle), kind=handle.kind)
@@ -157,13 +157,13 @@ class Texts:
             return handle.default_version
         return held
 
-    def _form(self, full: Bundle) -> Form:
+    def _form(self, full: Bundle) -> ProgramCodec:
         handles = resources()
-        ends = {name: ".py" if isinstance(handles.get(name), Function) else ".txt" for name in full}
+        ends = {name: ".py" if isinstance(handles.get(name), FunctionResource) else ".txt" for name in full}
         names: Mapping[str, str] = {f"{name}{end}": name for name, end in ends.items()}
         parts = {part: full[name].content for part, name in names.items()}
         kinds = {part: full[name].kind for part, name in names.items()}
-        return Form(Program(parts, next(iter(parts))), names, kinds)
+        return ProgramCodec(Program(parts, next(iter(parts))), names, kinds)
 
 
 def _drawn(context: Context, tasks: list[Task], count: int) -> list[Task]:
@@ -176,6 +176,6 @@ def _drawn(context: Context, tasks: list[Task], count: int) -> list[Task]:
 def edits_for(names: Sequence[str]) -> tuple[str, ...]:
     """Edits that fit these resources: of Python, of texts, or both."""
     handles = resources()
-    code = any(isinstance(handles.get(name), Function) for name in names)
-    text = any(not isinstance(handles.get(name), Function) for name in names)
+    code = any(isinstance(handles.get(name), FunctionResource) for name in names)
+    text = any(not isinstance(handles.get(name), FunctionResource) for name in names)
     return (*EDITS,) * code + (*BLOCKS,) * text

@@ -10,10 +10,10 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..models.base import Completion, Request
+from ..models.base import Completion, ModelRequest
 from ..models.scripted import pieces
 from ..models.wire import chat, messages, responses
-from ..models.wire.neutral import AnswerWriter, CallPiece, Piece
+from ..models.wire.neutral import AnswerPart, AnswerWriter, CallPiece
 from ..models.wire.sse import DONE, named_event
 from ..types import Json
 
@@ -23,11 +23,11 @@ _OWN = {
     "messages": ("model", "messages", "system", "stream"),
     "completions": ("model", "prompt", "stream", "return_token_ids", "logprobs", "n"),
 }
-"""API → the fields of a request that are not settings of the Request that a script is asked."""
+"""API → the fields of a request that are not settings of the ModelRequest that a script is asked."""
 
 
-def request(api: str, body: Mapping[str, Any]) -> Request:
-    """The Request that a script is asked; nothing in it is refused, and content stays as the API has it.
+def request(api: str, body: Mapping[str, Any]) -> ModelRequest:
+    """The ModelRequest that a script is asked; nothing in it is refused, and content stays as the API has it.
 
     A system prompt is the first message; the prompt of a completion is one user message, of its text or of
     its token ids as numbers.
@@ -43,7 +43,7 @@ def request(api: str, body: Mapping[str, Any]) -> Request:
         turns, system = body["messages"], body.get("system") if api == "messages" else None
     if system:
         turns = [{"role": "system", "content": system}, *turns]
-    return Request.of(turns, {name: value for name, value in body.items() if name not in _OWN[api]})
+    return ModelRequest.of(turns, {name: value for name, value in body.items() if name not in _OWN[api]})
 
 
 def _turn(item: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -83,7 +83,7 @@ def events(api: str, completions: Sequence[Completion], body: Mapping[str, Any])
     if api == "responses":
         return [named_event(event) for event in _stream(_responses_writer(body), completions[0], body)]
     if api == "messages":
-        start, *rest = _stream(messages.Writer(body), completions[0], body)
+        start, *rest = _stream(messages.MessagesStreamWriter(body), completions[0], body)
         return [named_event(event) for event in (start, {"type": "ping"}, *rest)]
     queues = [_chunks(index, completion, body) for index, completion in enumerate(completions)]
     # Choices take turns, as the samples of a batch do.
@@ -97,18 +97,20 @@ def events(api: str, completions: Sequence[Completion], body: Mapping[str, Any])
 
 def _stream(writer: AnswerWriter, completion: Completion, body: Mapping[str, Any]) -> list[Json]:
     piece = _whole(completion, body)
-    parts = [Piece(id=piece.id, model=piece.model, created=piece.created, usage=piece.usage)]
-    parts += [Piece(text=word) for word in pieces(completion.text)]
+    parts = [AnswerPart(id=piece.id, model=piece.model, created=piece.created, usage=piece.usage)]
+    parts += [AnswerPart(text=word) for word in pieces(completion.text)]
     for call in piece.calls:
         half = len(call.arguments) // 2
-        parts.append(Piece(calls=[CallPiece(call.index, call.id, call.name, call.arguments[:half])]))
-        parts.append(Piece(calls=[CallPiece(call.index, arguments=call.arguments[half:])]))
-    parts.append(Piece(finish=piece.finish))
+        parts.append(AnswerPart(calls=[CallPiece(call.index, call.id, call.name, call.arguments[:half])]))
+        parts.append(AnswerPart(calls=[CallPiece(call.index, arguments=call.arguments[half:])]))
+    parts.append(AnswerPart(finish=piece.finish))
     return [event for part in parts for event in writer.write(part)] + writer.end()
 
 
 def _chunks(index: int, completion: Completion, body: Mapping[str, Any]) -> list[dict[str, Json]]:
-    chunks = _stream(chat.Writer(body), completion, body)[:-1]  # the usage is told once, of all choices
+    chunks = _stream(chat.ChatStreamWriter(body), completion, body)[
+        :-1
+    ]  # the usage is told once, of all choices
     for chunk in chunks:
         chunk["choices"][0]["index"] = index
     # All ids ride on the second event: how they are cut up is the server's choice.
@@ -116,9 +118,9 @@ def _chunks(index: int, completion: Completion, body: Mapping[str, Any]) -> list
     return chunks
 
 
-def _whole(completion: Completion, body: Mapping[str, Any]) -> Piece:
+def _whole(completion: Completion, body: Mapping[str, Any]) -> AnswerPart:
     calls = enumerate(completion.tool_calls)
-    return Piece(
+    return AnswerPart(
         id="scripted",
         model=body["model"],
         created=1,
@@ -129,9 +131,9 @@ def _whole(completion: Completion, body: Mapping[str, Any]) -> Piece:
     )
 
 
-def _responses_writer(body: Mapping[str, Any]) -> responses.Writer:
+def _responses_writer(body: Mapping[str, Any]) -> responses.ResponsesStreamWriter:
     numbers = itertools.count()
-    return responses.Writer(body, lambda: str(next(numbers)))
+    return responses.ResponsesStreamWriter(body, lambda: str(next(numbers)))
 
 
 def _text_choice(index: int, completion: Completion, body: Mapping[str, Any]) -> Json:

@@ -23,11 +23,11 @@ import msgspec
 
 from ..errors import ModelError
 from ..escapes import read_json
-from ..models.base import Completion, Request
+from ..models.base import Completion, ModelRequest
 from ..models.scripted import Answer, Script, as_completion
 from ..types import Json
 from . import answers
-from .weights import Weights
+from .weights import ScriptedWeights
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +88,7 @@ class ScriptedServer:
 
     def __init__(
         self,
-        script: str | Sequence[Answer | Reply] | Mapping[str, Any] | Callable[[Request], Any] = "",
+        script: str | Sequence[Answer | Reply] | Mapping[str, Any] | Callable[[ModelRequest], Any] = "",
         *,
         models: Sequence[str] = ("scripted",),
         api_key: str | None = None,
@@ -99,7 +99,7 @@ class ScriptedServer:
         self.requests: list[Received] = []
         self._script: Script[Answer | Reply] = Script(script)
         self._key = api_key
-        self.weights = Weights() if "vllm" in speaks else None
+        self.weights = ScriptedWeights() if "vllm" in speaks else None
         self._apis = {path: api for path, api in _APIS.items() if api in speaks}
         self._http: _HTTP | None = None
         self._thread: threading.Thread | None = None
@@ -157,7 +157,7 @@ class ScriptedServer:
             problem = str(error) if isinstance(error, ModelError) else f"the script raised {error!r}"
             return Reply(status=400, body=_error(problem)), []
 
-    def _next(self, request: Request) -> Answer | Reply:
+    def _next(self, request: ModelRequest) -> Answer | Reply:
         """The script's next answer; an event loop costs more than most, and only some need one."""
         scripted: Any = self._script.take(request)
         if not inspect.isawaitable(scripted):

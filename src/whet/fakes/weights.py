@@ -7,7 +7,7 @@ from urllib.parse import parse_qs
 from ..types import Json
 
 
-class Weights:
+class ScriptedWeights:
     """The adapters and weights that a scripted vLLM has loaded, and its sleep."""
 
     def __init__(self) -> None:

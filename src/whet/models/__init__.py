@@ -1,16 +1,16 @@
 """Language models behind one Protocol: an endpoint, an ensemble, a script, a recording.
 
 `OpenAIModel` speaks to any OpenAI-compatible endpoint, `Ensemble` shares calls out by
-weight, `Recorded` never pays twice for one answer, and `ScriptedModel` is the public
+weight, `RecordedModel` never pays twice for one answer, and `ScriptedModel` is the public
 fake.  Nothing here trains or samples a model itself, and nothing loads the HTTP client
 before the first call.  Read `base.py` first.
 """
 
-from .base import Chunk, Completion, Messages, Model, Request, ToolCall, as_messages
+from .base import Chunk, Completion, Messages, Model, ModelRequest, ToolCall, as_messages
 from .endpoint import Retry
 from .ensemble import Ensemble
 from .openai import OpenAIModel
-from .recorded import Recorded
+from .recorded import RecordedModel
 from .scripted import Answer, Script, ScriptedModel
 from .spending import Price
 
@@ -21,10 +21,10 @@ __all__ = [
     "Ensemble",
     "Messages",
     "Model",
+    "ModelRequest",
     "OpenAIModel",
     "Price",
-    "Recorded",
-    "Request",
+    "RecordedModel",
     "Retry",
     "Script",
     "ScriptedModel",

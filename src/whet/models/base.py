@@ -1,4 +1,4 @@
-"""The nouns of a model call: Request, Completion, and the Model protocol.
+"""The nouns of a model call: ModelRequest, Completion, and the Model protocol.
 
 Messages and tools keep the OpenAI chat shape, because every endpoint and framework
 speaks it; nothing here validates them, the endpoint does.
@@ -87,7 +87,7 @@ class Chunk:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class ModelRequest:
     """Everything that decides an answer, as one value."""
 
     messages: tuple[Mapping[str, Json], ...]
@@ -99,8 +99,8 @@ class Request:
     """Further fields of the request, passed to the endpoint as they are."""
 
     @classmethod
-    def of(cls, messages: Messages, settings: Mapping[str, Any]) -> Request:
-        """The Request of a `complete(messages, **settings)` call.
+    def of(cls, messages: Messages, settings: Mapping[str, Any]) -> ModelRequest:
+        """The ModelRequest of a `complete(messages, **settings)` call.
 
         Raises:
             InputError: a setting that the call itself owns, such as `stream` or `n`.
@@ -117,7 +117,7 @@ class Request:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The keyword arguments that this Request was made of, those left at None omitted."""
+        """The keyword arguments that this ModelRequest was made of, those left at None omitted."""
         named = {
             "tools": self.tools,
             "temperature": self.temperature,
@@ -136,7 +136,7 @@ class Request:
         return digest([[dict(message) for message in self.messages], self.settings, *more], 32)
 
 
-class Refusal(Exception):
+class AttemptRefused(Exception):
     """One attempt that brought no answer; an Endpoint retries it or makes a ModelError of it."""
 
     def __init__(

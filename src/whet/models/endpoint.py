@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import urlsplit
 
 from ..errors import InputError, ModelError
-from .base import Refusal
+from .base import AttemptRefused
 
 if TYPE_CHECKING:
     from .transport import Transport
@@ -106,7 +106,7 @@ class Endpoint:
     async def insist(
         self, subject: str, attempt: Callable[[], Awaitable[_Answer]], *, seconds: float | None = None
     ) -> _Answer:
-        """The answer of `attempt`, retried where it raises a retryable Refusal.
+        """The answer of `attempt`, retried where it raises a retryable AttemptRefused.
 
         Args:
             what: is asked, as an error names it.
@@ -125,18 +125,20 @@ class Endpoint:
                     tried += 1
                     try:
                         return await attempt()
-                    except Refusal as error:
+                    except AttemptRefused as error:
                         refusal = error  # the name of an except clause is deleted at its end
                     await self._pause(refusal, tried, deadline)
-        except Refusal as error:
+        except AttemptRefused as error:
             raise self.error(subject, error, tried) from error
         except TimeoutError:
             lateness = f"no answer within {seconds:g} s" + (f"; last: {refusal}" if refusal else "")
             limit = "Retry.total_seconds" if seconds == total else "Budget(seconds=...)"
-            late = Refusal(lateness, status=refusal.status if refusal else None, advice=f"Raise {limit}.")
+            late = AttemptRefused(
+                lateness, status=refusal.status if refusal else None, advice=f"Raise {limit}."
+            )
             raise self.error(subject, late, tried) from refusal
 
-    async def _pause(self, refusal: Refusal, tried: int, deadline: float) -> None:
+    async def _pause(self, refusal: AttemptRefused, tried: int, deadline: float) -> None:
         """Wait before the next attempt, or raise the refusal if there should be none."""
         if not refusal.retryable or tried >= self.retry.attempts:
             raise refusal
@@ -147,7 +149,7 @@ class Endpoint:
             raise refusal
         await asyncio.sleep(wait)
 
-    def error(self, subject: str, refusal: Refusal, tried: int = 1) -> ModelError:
+    def error(self, subject: str, refusal: AttemptRefused, tried: int = 1) -> ModelError:
         """The refusal as an error that names the subject, the attempts, and the endpoint's own words."""
         wait = f", asked to wait {refusal.retry_after:g} s" if refusal.retry_after else ""
         message = f"{subject} at {self.base_url}: {refusal} (attempt {tried} of {self.retry.attempts}{wait})."

@@ -16,7 +16,7 @@ from typing import Any
 
 from ..errors import InputError
 from ..types import Json
-from .base import Chunk, Completion, Messages, Model, Request
+from .base import Chunk, Completion, Messages, Model, ModelRequest
 
 
 class Ensemble:
@@ -67,7 +67,7 @@ class Ensemble:
             yield chunk
 
     def _pick(self, messages: Messages, settings: dict[str, Any]) -> Model:
-        key = Request.of(messages, settings).key()
+        key = ModelRequest.of(messages, settings).key()
         draw = random.Random(f"{self._seed}:{key}:{self._seen[key]}").random() * self._bounds[-1]
         self._seen[key] += 1
         model = self.models[bisect.bisect_right(self._bounds, draw)]

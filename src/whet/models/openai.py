@@ -14,14 +14,14 @@ import msgspec
 
 from ..budget import Meter
 from ..errors import BudgetExceeded, ModelError
-from .base import Chunk, Completion, Messages, Refusal, Request, text_of
+from .base import AttemptRefused, Chunk, Completion, Messages, ModelRequest, text_of
 from .endpoint import Endpoint, Retry
 from .spending import Price, Reservation, estimate, price_of
 from .wire import chat
 from .wire.neutral import MISSHAPEN, decode
 
 if TYPE_CHECKING:
-    from .transport import Opened
+    from .transport import OpenResponse
 
 _Answer = TypeVar("_Answer")
 
@@ -85,7 +85,7 @@ class OpenAIModel:
             BudgetExceeded: the call, or its next attempt, would overshoot the meter; not sent.
             InputError: dollars are limited and the model has no price.
         """
-        request = Request.of(messages, settings)
+        request = ModelRequest.of(messages, settings)
         body = self._body(request, stream=False)
 
         async def attempt() -> Completion:
@@ -102,10 +102,10 @@ class OpenAIModel:
         A failure before the first piece is retried, a later one is not: the caller may have
         shown what came.  Tokens stay reserved at their estimate if the stream is left early.
         """
-        request = Request.of(messages, settings)
+        request = ModelRequest.of(messages, settings)
         body = self._body(request, stream=True)
 
-        async def attempt() -> tuple[Opened, _Reader, str | None]:
+        async def attempt() -> tuple[OpenResponse, _Reader, str | None]:
             reader = _Reader()
             opened = await self._endpoint.transport.open(chat.path, body)
             try:
@@ -121,13 +121,13 @@ class OpenAIModel:
                 yield Chunk(text)
                 text = await reader.next_text(opened)
             completion = reader.completion(request, tokens=self._tokens, streamed=True)
-        except Refusal as refusal:
+        except AttemptRefused as refusal:
             raise self._endpoint.error(self._subject, refusal) from refusal
         finally:
             await self._endpoint.transport.close(opened)
         yield Chunk(completion=reservation.settled(completion))
 
-    def _body(self, request: Request, *, stream: bool) -> bytes:
+    def _body(self, request: ModelRequest, *, stream: bool) -> bytes:
         body: dict[str, Any] = {"model": self.name, "messages": request.messages, **request.settings}
         if stream:
             body["stream"] = True
@@ -146,7 +146,7 @@ class OpenAIModel:
             reservation.attempt()
             try:
                 return await attempt()
-            except Refusal as refusal:
+            except AttemptRefused as refusal:
                 billed = billed or refusal.billed
                 raise
             except asyncio.CancelledError:
@@ -163,10 +163,10 @@ class OpenAIModel:
 
 
 class _Reader:
-    """Reads one answer; an unusable one is a Refusal."""
+    """Reads one answer; an unusable one is a AttemptRefused."""
 
     def __init__(self) -> None:
-        self._reader = chat.Reader()
+        self._reader = chat.ChatStreamReader()
         self._data = b""
         self._event: Any = None
 
@@ -174,7 +174,7 @@ class _Reader:
         """Take in one event, or a whole answer, and return the text that it adds.
 
         Raises:
-            Refusal: not JSON, not the shape of a chat completion, or an error object.
+            AttemptRefused: not JSON, not the shape of a chat completion, or an error object.
         """
         self._data = data
         try:
@@ -188,11 +188,11 @@ class _Reader:
             raise _malformed(data, "the endpoint answered with an error object")
         return text
 
-    async def next_text(self, opened: Opened) -> str | None:
+    async def next_text(self, opened: OpenResponse) -> str | None:
         """The next piece of text, None at the end.
 
         Raises:
-            Refusal: the stream broke, or stopped before the answer was finished.
+            AttemptRefused: the stream broke, or stopped before the answer was finished.
         """
         async for data in opened.events:
             if data == b"[DONE]":
@@ -201,10 +201,10 @@ class _Reader:
             if text:
                 return text
         if not self._reader.finished:
-            raise Refusal("the stream was cut before the answer was finished", billed=True)
+            raise AttemptRefused("the stream was cut before the answer was finished", billed=True)
         return None
 
-    def completion(self, request: Request, *, tokens: bool, streamed: bool = False) -> Completion:
+    def completion(self, request: ModelRequest, *, tokens: bool, streamed: bool = False) -> Completion:
         """The answer.
 
         Args:
@@ -212,7 +212,7 @@ class _Reader:
             streamed: it came as events.
 
         Raises:
-            Refusal: it has no message; or tokens were asked for and it cannot be trained on.
+            AttemptRefused: it has no message; or tokens were asked for and it cannot be trained on.
         """
         answer, expected = self._reader.response(), estimate(request)
         if answer is None or not (streamed or chat.first_choice(self._event).get("message")):
@@ -224,7 +224,7 @@ class _Reader:
         if tokens and completion.tokens is None:
             choice = answer["choices"][0]
             logprobs = (choice.get("logprobs") or {}).get("content") or ()
-            raise Refusal(
+            raise AttemptRefused(
                 f"tokens=True, but the answer has {len(choice.get('token_ids') or ())} token_ids, "
                 f"{len(logprobs)} logprobs and {'its' if 'prompt_token_ids' in answer else 'no'} "
                 "prompt_token_ids",
@@ -235,6 +235,8 @@ class _Reader:
         return completion
 
 
-def _malformed(data: bytes, problem: str) -> Refusal:
+def _malformed(data: bytes, problem: str) -> AttemptRefused:
     body = data.decode(errors="replace")
-    return Refusal(problem, status=200, billed=True, body=body, advice="Check that base_url is a chat API.")
+    return AttemptRefused(
+        problem, status=200, billed=True, body=body, advice="Check that base_url is a chat API."
+    )

@@ -1,4 +1,4 @@
-"""Recorded: the same question is never paid for twice.
+"""RecordedModel: the same question is never paid for twice.
 
 Answers are entered in a log, `Context.log` or another `whet.store.Log`, and are durable before they are
 returned, so a run that is killed and started again replays what it has already bought.  It is not a semantic
@@ -19,7 +19,7 @@ from typing import Any, Protocol
 import msgspec
 
 from ..errors import ModelError
-from .base import Chunk, Completion, Messages, Model, Request
+from .base import Chunk, Completion, Messages, Model, ModelRequest
 
 
 class Entries(Protocol):
@@ -45,7 +45,7 @@ class _Memory:
         return done
 
 
-class Recorded:
+class RecordedModel:
     """A Model that answers from its record, and asks the model behind it only for what is not there.
 
     The key is the model's name, the canonical request and a sample number.  The sample
@@ -109,7 +109,7 @@ class Recorded:
     @contextmanager
     def _numbered(self, messages: Messages, sample: int | None, settings: dict[str, Any]) -> Iterator[str]:
         """The key of this call; a call that fails gives its sample number back to the next."""
-        request = Request.of(messages, settings).key(self.name)
+        request = ModelRequest.of(messages, settings).key(self.name)
         number = sample
         if number is None:
             freed = self._freed.get(request)
@@ -129,7 +129,7 @@ class Recorded:
         if self.model is None:
             raise ModelError(
                 f"No recorded answer of {self.name!r} for request {key}, and no model to ask. "
-                " Give Recorded a model, or replay the run that was recorded."
+                " Give RecordedModel a model, or replay the run that was recorded."
             )
         return self.model
 

@@ -16,7 +16,7 @@ from typing import Any, Generic, TypeVar
 from ..budget import Meter
 from ..errors import InputError, ModelError
 from ..types import Json, Usage
-from .base import Chunk, Completion, Messages, Request, ToolCall, text_of
+from .base import Chunk, Completion, Messages, ModelRequest, ToolCall, text_of
 from .spending import Reservation
 
 Answer = str | ToolCall | Sequence[ToolCall] | Completion | Exception
@@ -32,7 +32,7 @@ class Script(Generic[Entry]):
     Args:
         source: a sequence (answers in order), a mapping (the first key that the last message
             contains decides; a list under a key is answered in order), a function
-            of the Request, plain or async, or one string that answers everything.
+            of the ModelRequest, plain or async, or one string that answers everything.
 
     A script is safe to read from several threads.
     """
@@ -48,8 +48,8 @@ class Script(Generic[Entry]):
         self._asked = 0
         self._used: dict[str, int] = {}
 
-    async def next(self, request: Request) -> Entry:
-        """The answer to this Request.
+    async def next(self, request: ModelRequest) -> Entry:
+        """The answer to this ModelRequest.
 
         Raises:
             ModelError: the script has no answer left, or none that fits.
@@ -59,7 +59,7 @@ class Script(Generic[Entry]):
             answer = await answer
         return answer  # type: ignore[no-any-return]
 
-    def take(self, request: Request) -> Any:
+    def take(self, request: ModelRequest) -> Any:
         """The same where there may be no event loop: the answer, or what has to be awaited for it."""
         with self._lock:
             answer = self._look_up(request)
@@ -67,7 +67,7 @@ class Script(Generic[Entry]):
         # Outside the lock: a script's function may wait, or ask the same script again.
         return self._source(request) if answer is _END else answer
 
-    def _look_up(self, request: Request) -> Any:
+    def _look_up(self, request: ModelRequest) -> Any:
         if isinstance(self._source, str):
             return self._source
         if isinstance(self._source, Mapping):
@@ -115,7 +115,7 @@ class ScriptedModel:
 
     def __init__(
         self,
-        script: str | Sequence[Answer] | Mapping[str, Any] | Callable[[Request], Any],
+        script: str | Sequence[Answer] | Mapping[str, Any] | Callable[[ModelRequest], Any],
         *,
         name: str = "scripted",
         delay: float = 0.0,
@@ -123,7 +123,7 @@ class ScriptedModel:
     ) -> None:
         self.name = name
         self.delay = delay
-        self.calls: list[Request] = []
+        self.calls: list[ModelRequest] = []
         self._script: Script[Answer] = Script(script)
         self._meter = meter
 
@@ -137,7 +137,7 @@ class ScriptedModel:
             ModelError: the script has no answer left, or none that fits.
             BudgetExceeded: the meter has nothing left; the call is not recorded.
         """
-        request = Request.of(messages, settings)
+        request = ModelRequest.of(messages, settings)
         reservation = Reservation(self._meter, None, request, self.name)
         try:
             reservation.attempt()
@@ -161,7 +161,7 @@ class ScriptedModel:
         yield Chunk(completion=completion)
 
 
-def as_completion(answer: Answer, request: Request, model: str) -> Completion:
+def as_completion(answer: Answer, request: ModelRequest, model: str) -> Completion:
     """The Completion that a line of a script stands for; words count as tokens.
 
     Raises:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from ..budget import Meter
 from ..errors import InputError
 from ..types import Usage, canonical
-from .base import Completion, Request
+from .base import Completion, ModelRequest
 
 UNSAID_OUTPUT = 1024
 """Output tokens reserved for a call that gives no `max_tokens`."""
@@ -31,7 +31,7 @@ class Price:
         return (prompt_tokens * self.prompt + output_tokens * self.output) / 1e6
 
 
-def estimate(request: Request) -> Usage:
+def estimate(request: ModelRequest) -> Usage:
     """Tokens that a call will probably cost at most."""
     size = len(canonical([dict(message) for message in request.messages]))
     if request.tools:
@@ -43,7 +43,7 @@ def estimate(request: Request) -> Usage:
 class Reservation:
     """The tokens and dollars that one call has set aside on a Meter, until `settled` or `release`."""
 
-    def __init__(self, meter: Meter | None, price: Price | None, request: Request, model: str) -> None:
+    def __init__(self, meter: Meter | None, price: Price | None, request: ModelRequest, model: str) -> None:
         """Set tokens and dollars aside; calls are taken one per attempt, by `attempt`.
 
         Raises:

@@ -17,7 +17,7 @@ from email.utils import parsedate_to_datetime
 
 import httpx2
 
-from .base import Refusal
+from .base import AttemptRefused
 from .wire.sse import Splitter, data_of
 
 RETRYABLE = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
@@ -25,7 +25,7 @@ _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class OpenResponse:
     """A response whose head is here and whose body is not."""
 
     events: AsyncIterator[bytes]
@@ -70,18 +70,18 @@ class Transport:
         """The body of a 200 answer.
 
         Raises:
-            Refusal: anything else.
+            AttemptRefused: anything else.
         """
         async with self._translated():
             response = await self._client().post(self._base_url + path, content=body)
         _check(response)
         return response.content
 
-    async def open(self, path: str, body: bytes) -> Opened:
+    async def open(self, path: str, body: bytes) -> OpenResponse:
         """A 200 answer whose events are read as they come; close it with `close`.
 
         Raises:
-            Refusal: anything else.
+            AttemptRefused: anything else.
         """
         async with self._translated():
             client = self._client()
@@ -93,9 +93,9 @@ class Transport:
                 finally:
                     await response.aclose()
         _check(response)
-        return Opened(self._events(response), response)
+        return OpenResponse(self._events(response), response)
 
-    async def close(self, opened: Opened) -> None:
+    async def close(self, opened: OpenResponse) -> None:
         """Drop an opened answer, read to its end or not."""
         await opened.response.aclose()
 
@@ -114,14 +114,14 @@ class Transport:
         try:
             yield
         except httpx2.ConnectError as error:
-            raise Refusal(
+            raise AttemptRefused(
                 f"cannot connect ({error})", advice="Is the server running at this address?"
             ) from error
         except httpx2.TimeoutException as error:
             # It may have answered after we hung up, and bill for it.
-            raise Refusal(f"no answer in time ({type(error).__name__})", billed=True) from error
+            raise AttemptRefused(f"no answer in time ({type(error).__name__})", billed=True) from error
         except (httpx2.TransportError, httpx2.DecodingError) as error:
-            raise Refusal(
+            raise AttemptRefused(
                 f"the connection broke ({type(error).__name__}: {error})",
                 billed=billed or isinstance(error, httpx2.ReadError | httpx2.DecodingError),
             ) from error
@@ -131,7 +131,7 @@ def _check(response: httpx2.Response) -> None:
     if response.status_code == 200:
         return
     status = response.status_code
-    raise Refusal(
+    raise AttemptRefused(
         f"HTTP {status}",
         status=status,
         retryable=status in RETRYABLE,

@@ -16,7 +16,7 @@ from statistics import fmean
 from ..errors import TrainingRefused
 from ..loop import Context
 from ..training.assignment import centred_credits, step_credits, step_rewards
-from ..training.batch import Counts, Merged, merge, parts
+from ..training.batch import MergeCounts, Merged, merge, parts
 from ..training.cloning import fit, weighted_loss
 from ..training.credit import reward_of, tokens_of
 from ..training.epochs import Offline, kept_aside, learner_of
@@ -72,7 +72,7 @@ class AWR(Offline[AWROptions]):
         mean = fmean(rewards)
         sequences: list[Merged] = []
         tasks: list[str] = []
-        counts, weights = Counts(), []
+        counts, weights = MergeCounts(), []
         for group in judged:
             own = [step_rewards(t, reward, given=options.score is None) for t, reward in group]
             credits = [

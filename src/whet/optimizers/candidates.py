@@ -22,7 +22,7 @@ from ..errors import InputError
 from ..training import off_policy
 from ..training.actor_critic import ActorCritic, ValueLoss
 from ..training.assignment import step_rewards
-from ..training.batch import Counts, Merged, Part, by_unit, parts
+from ..training.batch import MergeCounts, Merged, MicroBatch, by_unit, parts
 from ..training.choice import Admissible, choice_logprobs, sequences_of
 from ..training.credit import Credited, reward_of, summary
 from ..training.learner import Learner
@@ -31,7 +31,7 @@ from ..training.losses import clipped, gae, value_loss, whiten
 from ..training.network import Network, target_outputs
 from ..training.options import CandidateOptions as CandidateOptions
 from ..training.policy_gradient import PolicyLoss
-from ..training.rounds import Run, Validate
+from ..training.rounds import RoundState, Validate
 from ..types import Group, Outcome, Step, Trajectory
 
 
@@ -90,7 +90,7 @@ class Candidates(ActorCritic[CandidateOptions]):
             **summary(groups, options.score, options.unknown),
             **figures,
         }
-        return Credited(everything, Counts(calls=len(decisions)), metrics)
+        return Credited(everything, MergeCounts(calls=len(decisions)), metrics)
 
     def _decision(self, step: Step, trajectory: Trajectory, number: int) -> tuple[list[Merged], int]:
         """The sequences of a step's admissible actions, and which of them was chosen."""
@@ -158,7 +158,7 @@ class Candidates(ActorCritic[CandidateOptions]):
             differences.append(choices.gather(1, chosen.long().unsqueeze(1)).squeeze(1) - before)
         return off_policy.of(torch.cat(units), torch.cat(differences)) if units else None
 
-    def _loss(self, cut: Sequence[Part], run: Run, measures: bool) -> PolicyLoss:
+    def _loss(self, cut: Sequence[MicroBatch], run: RoundState, measures: bool) -> PolicyLoss:
         settings = self._with_value(super()._loss(cut, run, False))
         return ChoiceLoss(**settings, normalised=self.options.normalised)
 
@@ -173,7 +173,7 @@ class ChoiceLoss(ValueLoss):
         super().__post_init__()
         self._units = torch.unique(self._units)  # a decision counts once, whatever its tokens
 
-    def joint(self, network: Network, part: Part) -> Tensor:
+    def joint(self, network: Network, part: MicroBatch) -> Tensor:
         """The part's share of the loss."""
         states, logits = target_outputs(network, part)
         logprobs = torch.log_softmax(logits, dim=-1).gather(1, part.targets.unsqueeze(1)).squeeze(1)

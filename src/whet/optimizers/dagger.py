@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ..errors import TrainingRefused
-from ..training.batch import Counts, Merged
+from ..training.batch import MergeCounts, Merged
 from ..training.cloning import Chosen, FromBase, joined
 from ..training.local import LocalModels
 from ..training.options import DAggerOptions as DAggerOptions
@@ -68,7 +68,7 @@ class DAgger(FromBase[DAggerOptions]):
                 sequence = Merged(0, [*prompt, *answer_ids], targets, [float("nan")] * len(targets))
                 size = len(sequence.ids)
                 corrections.append(
-                    (trajectory.task.id, ([sequence], Counts(1, 1, 0, size, len(targets), size)))
+                    (trajectory.task.id, ([sequence], MergeCounts(1, 1, 0, size, len(targets), size)))
                 )
         figures = {"states": float(states), "declined": float(declined)}
         return corrections, figures | (

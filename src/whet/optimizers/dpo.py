@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from ..loop import Context
-from ..training.batch import Part
+from ..training.batch import MicroBatch
 from ..training.epochs import Offline, epochs, kept_aside, learner_of
 from ..training.learner import Learner, chosen_logprobs
 from ..training.local import LocalModels
@@ -25,7 +25,7 @@ from ..training.losses import dpo, ipo
 from ..training.options import DPOOptions as DPOOptions
 from ..training.pairs import (
     Encode,
-    Pair,
+    PreferencePair,
     cut_pairs,
     reference_sums,
     side_sums,
@@ -65,7 +65,7 @@ class DPO(Offline[DPOOptions]):
         there = reference_sums(learner.decoder, pairs, options.part_tokens)
         train, held = kept_aside([pair.task for pair in pairs], options.validation_share)
 
-        def objective(part: Part, count: int) -> Tensor:
+        def objective(part: MicroBatch, count: int) -> Tensor:
             numbers, chosen, rejected = side_sums(chosen_logprobs(learner.decoder, part), part)
             ratios = chosen - there[0][numbers], rejected - there[1][numbers]
             if options.loss == "dpo":
@@ -88,7 +88,9 @@ class DPO(Offline[DPOOptions]):
         figures |= self._judged(learner, pairs, there)
         return self._checkpoint(learner, start, context), figures
 
-    def _pairs(self, groups: Sequence[Group], context: Context) -> tuple[list[Pair], dict[str, float]]:
+    def _pairs(
+        self, groups: Sequence[Group], context: Context
+    ) -> tuple[list[PreferencePair], dict[str, float]]:
         options = self.options
         cap = 2**31 if options.per_task is None else options.per_task
         if options.pairs == "step":
@@ -100,7 +102,7 @@ class DPO(Offline[DPOOptions]):
         return with_preferences(compared, context.preferences, self._encode, len(groups))
 
     def _judged(
-        self, learner: Learner, pairs: Sequence[Pair], there: tuple[Tensor, Tensor]
+        self, learner: Learner, pairs: Sequence[PreferencePair], there: tuple[Tensor, Tensor]
     ) -> dict[str, float]:
         """Figures of the pairs after training."""
         now = reference_sums(learner.decoder, pairs, self.options.part_tokens)

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ..errors import TrainingRefused
 from ..loop import Context
-from ..training.batch import Merged, Part, by_unit, merge, parts
+from ..training.batch import Merged, MicroBatch, by_unit, merge, parts
 from ..training.cloning import succeeded
 from ..training.epochs import Offline, epochs, kept_aside, learner_of
 from ..training.learner import chosen_logprobs, unit_logprobs
@@ -57,14 +57,14 @@ class KTO(Offline[KTOOptions]):
         good = torch.tensor(desirable)
         point = torch.zeros(())
 
-        def cut(numbers: Sequence[int]) -> list[Part]:
+        def cut(numbers: Sequence[int]) -> list[MicroBatch]:
             nonlocal point
             crossed = _crossed(answers, numbers, reference.max_length)
             point = kto_divergence(sums_of(learner.decoder, crossed) - sums_of(reference, crossed))
             chosen = [sequence for number in numbers for sequence in _of(answers, number)]
             return parts(chosen, options.part_tokens, block=by_unit)
 
-        def objective(part: Part, count: int) -> Tensor:
+        def objective(part: MicroBatch, count: int) -> Tensor:
             numbers = torch.unique(part.units)
             sums = unit_sums(chosen_logprobs(learner.decoder, part), part.units, len(answers))[numbers]
             weights = (options.desirable_weight, options.undesirable_weight)

@@ -17,12 +17,12 @@ from collections.abc import Sequence
 
 from ..training.actor_critic import ActorCritic, ActorCriticLoss, Episode, estimate
 from ..training.assignment import step_rewards
-from ..training.batch import Counts, Part, merge
+from ..training.batch import MergeCounts, MicroBatch, merge
 from ..training.credit import Credited, require_logprobs, reward_of, summary, tokens_of
 from ..training.local import LocalModels
 from ..training.options import PPOOptions as PPOOptions
 from ..training.policy_gradient import PolicyLoss
-from ..training.rounds import Run, Validate
+from ..training.rounds import RoundState, Validate
 from ..types import Group
 
 
@@ -49,7 +49,7 @@ class PPO(ActorCritic[PPOOptions]):
         options = self.options
         assert self._learner is not None
         episodes: list[Episode] = []
-        counts, masked = Counts(), 0
+        counts, masked = MergeCounts(), 0
         for trajectory in (trajectory for group in groups for trajectory in group.trajectories):
             reward = reward_of(trajectory, options.score)
             if reward is None:
@@ -75,6 +75,6 @@ class PPO(ActorCritic[PPOOptions]):
             metrics |= estimate(episodes, self._learner.decoder, self._head, reference, options)
         return Credited([s for episode in episodes for s in episode.sequences], counts, metrics)
 
-    def _loss(self, cut: Sequence[Part], run: Run, measures: bool) -> PolicyLoss:
+    def _loss(self, cut: Sequence[MicroBatch], run: RoundState, measures: bool) -> PolicyLoss:
         settings = self._with_value(super()._loss(cut, run, measures))
         return ActorCriticLoss(**settings, trains_trunk=self.options.value_trains_trunk)

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from ..errors import TrainingRefused
 from ..loop import Context
-from ..training.batch import Merged, Part, parts
+from ..training.batch import Merged, MicroBatch, parts
 from ..training.epochs import Offline, epochs, kept_aside
 from ..training.learner import Learner
 from ..training.local import LocalModels
@@ -96,12 +96,12 @@ class PRM(Offline[PRMOptions]):
             )
         train, held = kept_aside(tasks, options.validation_share)
 
-        def objective(part: Part, count: int) -> Tensor:
+        def objective(part: MicroBatch, count: int) -> Tensor:
             values = scorer.head(target_states(scorer.network, part))
             loss = F.binary_cross_entropy_with_logits(values, part.extra["label"], reduction="sum")
             return loss / count
 
-        def cut(numbers: Sequence[int]) -> list[Part]:
+        def cut(numbers: Sequence[int]) -> list[MicroBatch]:
             return parts([mark for number in numbers for mark in places[number]], options.part_tokens)
 
         figures = await epochs(

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from ..errors import TrainingRefused
 from ..loop import Context
-from ..training.batch import Merged, Part, marked, parts
+from ..training.batch import Merged, MicroBatch, marked, parts
 from ..training.cloning import succeeded
 from ..training.epochs import Offline, epochs, kept_aside
 from ..training.learner import Learner
@@ -30,7 +30,7 @@ from ..training.local import LocalModels
 from ..training.losses import bradley_terry
 from ..training.network import target_states
 from ..training.options import RewardModelOptions as RewardModelOptions
-from ..training.pairs import Encode, Pair, cut_pairs, side_sums, trajectory_pairs, with_preferences
+from ..training.pairs import Encode, PreferencePair, cut_pairs, side_sums, trajectory_pairs, with_preferences
 from ..training.scorer import Scorer, agreement, new_scorer
 from ..types import Bundle, Group, Trajectory, Version
 
@@ -80,12 +80,12 @@ class RewardModel(Offline[RewardModelOptions]):
         pairs = [_at_ends(pair) for pair in pairs]
         train, held = kept_aside([pair.task for pair in pairs], options.validation_share)
 
-        def objective(part: Part, count: int) -> Tensor:
+        def objective(part: MicroBatch, count: int) -> Tensor:
             values = scorer.head(target_states(scorer.network, part))
             _, chosen, rejected = side_sums(values, part)
             return bradley_terry(chosen, rejected, centring=options.centring).sum() / count
 
-        def cut(numbers: Sequence[int]) -> list[Part]:
+        def cut(numbers: Sequence[int]) -> list[MicroBatch]:
             return cut_pairs(pairs, numbers, options.part_tokens, len(pairs))
 
         figures = await epochs(
@@ -114,12 +114,12 @@ class RewardModel(Offline[RewardModelOptions]):
         targets = torch.tensor([float(good) for _, good in judged])
         train, held = kept_aside([t.task.id for t, _ in judged], options.validation_share)
 
-        def objective(part: Part, count: int) -> Tensor:
+        def objective(part: MicroBatch, count: int) -> Tensor:
             values = scorer.head(target_states(scorer.network, part))
             loss = F.binary_cross_entropy_with_logits(values, targets[part.units], reduction="sum")
             return loss / count
 
-        def cut(numbers: Sequence[int]) -> list[Part]:
+        def cut(numbers: Sequence[int]) -> list[MicroBatch]:
             return parts([places[number] for number in numbers], options.part_tokens)
 
         figures = await epochs(
@@ -134,17 +134,17 @@ class RewardModel(Offline[RewardModelOptions]):
         return {**figures, "judged": float(len(judged)), **_length(scorer, groups)}
 
 
-def _at_ends(pair: Pair) -> Pair:
+def _at_ends(pair: PreferencePair) -> PreferencePair:
     """The same answers, read at their last token."""
     sides = []
     for own in (pair.chosen, pair.rejected):
         newest: Merged = max(own, key=lambda sequence: sequence.calls[-1] if sequence.calls else -1)
         sides.append([marked(newest, [newest.targets[-1]])])
-    return Pair(sides[0], sides[1], pair.task, pair.margin)
+    return PreferencePair(sides[0], sides[1], pair.task, pair.margin)
 
 
 @torch.no_grad()
-def _accuracy(scorer: Scorer, cut: Sequence[Part]) -> float:
+def _accuracy(scorer: Scorer, cut: Sequence[MicroBatch]) -> float:
     chosen, rejected = [], []
     for part in cut:
         _, winners, losers = side_sums(scorer.head(target_states(scorer.network, part)), part)

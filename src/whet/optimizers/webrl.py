@@ -27,7 +27,7 @@ from torch import Tensor
 from ..errors import TrainingRefused
 from ..loop import Context, Update
 from ..training.assignment import step_rewards
-from ..training.batch import Merged, Part, by_unit, marked, merge, parts
+from ..training.batch import Merged, MicroBatch, by_unit, marked, merge, parts
 from ..training.cloning import (
     Chosen,
     Kept,
@@ -114,7 +114,7 @@ class WebRL:
             for mark in own:
                 mark.extra["return"] = [min(1.0, max(0.0, returns[unit][int(s)])) for s in mark.extra["step"]]
 
-        def objective(part: Part, count: int) -> Tensor:
+        def objective(part: MicroBatch, count: int) -> Tensor:
             values = critic.head(target_states(critic.network, part))
             return F.binary_cross_entropy_with_logits(values, part.extra["return"], reduction="sum") / count
 
@@ -169,7 +169,7 @@ class WebRL:
         there = unit_logprobs(reference, calls, len(calls), options.part_tokens)
         advantages = torch.tensor([call.advantages[0] for call in calls])
 
-        def objective(part: Part, count: int) -> Tensor:
+        def objective(part: MicroBatch, count: int) -> Tensor:
             units, places = torch.unique(part.units, return_inverse=True)
             sums = torch.zeros(len(units)).index_add(0, places, chosen_logprobs(actor.decoder, part))
             return phase_loss(sums - there[units], advantages[units], options).sum() / count

@@ -24,7 +24,7 @@ import msgspec
 from msgspec import UNSET
 
 from ..errors import InputError
-from ..sandbox import Limits, Pool, Result, Sandbox
+from ..sandbox import CallResult, Limits, Pool, Sandbox
 from ..stats import Interval, auc
 from ..types import Json, Task, canonical
 from . import variants
@@ -278,7 +278,7 @@ async def _judge_all(evaluator: Evaluator, cases: Sequence[_Case], pool: Pool) -
     return verdicts
 
 
-def _verdict_of(result: Result) -> _Judged:
+def _verdict_of(result: CallResult) -> _Judged:
     if result.failure is not None:
         return _Judged(None, "", f"{result.failure.type}: {result.failure.message}"[:300])
     try:

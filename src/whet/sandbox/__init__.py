@@ -7,9 +7,9 @@ it scores.  Before its first use a sandbox is attacked, and refused if an attack
 """
 
 from .box import Local, Sandbox
-from .limits import Limits, Result
+from .limits import CallResult, Limits
 from .pool import Pool
 from .staging import Source, exact
-from .unchecked import Session
+from .unchecked import ProgramSession
 
-__all__ = ["Limits", "Local", "Pool", "Result", "Sandbox", "Session", "Source", "exact"]
+__all__ = ["CallResult", "Limits", "Local", "Pool", "ProgramSession", "Sandbox", "Source", "exact"]

@@ -30,7 +30,7 @@ _numbers = itertools.count()
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class CgroupParent:
     """Where a cgroup can be made.
 
     Args:
@@ -61,7 +61,7 @@ class Nowhere:
 
 def find(
     *, membership: Path = Path("/proc/self/cgroup"), mounts: Path = Path("/proc/self/mounts")
-) -> Place | Nowhere:
+) -> CgroupParent | Nowhere:
     """The place for cgroups of this process.
 
     Args:
@@ -92,17 +92,17 @@ def _unescaped(word: str) -> str:
     return re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), word)
 
 
-def _version_1(path: str, mounted: list[list[str]]) -> Place | Nowhere:
+def _version_1(path: str, mounted: list[list[str]]) -> CgroupParent | Nowhere:
     for where, kind, options in mounted:
         if kind == "cgroup" and "memory" in options.split(","):
             own = Path(where) / path.lstrip("/")
             if os.access(own, os.W_OK):
-                return Place(1, own)
+                return CgroupParent(1, own)
             return Nowhere(f"{own} cannot be written")
     return Nowhere("the memory controller is not mounted")
 
 
-def _version_2(own: Path) -> Place | None:
+def _version_2(own: Path) -> CgroupParent | None:
     """Below its own cgroup if that holds no process, else beside it if it has no limit of its own."""
     for parent in (own, own.parent):
         try:
@@ -111,7 +111,7 @@ def _version_2(own: Path) -> Place | None:
             return None
         # To move a process takes the right to write the list of the nearest common ancestor.
         if "memory" in shared and all(os.access(file, os.W_OK) for file in (parent, parent / "cgroup.procs")):
-            return Place(2, parent)
+            return CgroupParent(2, parent)
         try:
             limited = (parent / "memory.max").read_text().strip() != "max"
         except OSError:
@@ -121,7 +121,7 @@ def _version_2(own: Path) -> Place | None:
     return None
 
 
-def _scope() -> Place | None:
+def _scope() -> CgroupParent | None:
     """systemd's own way, where its manager for this user answers."""
     program = shutil.which("systemd-run")
     user = [] if os.geteuid() == 0 else ["--user"]
@@ -141,7 +141,7 @@ def _scope() -> Place | None:
         )
     except (OSError, subprocess.SubprocessError):
         return None
-    return Place(2, None, tuple(command)) if scope.stdout.rstrip().endswith(".scope") else None
+    return CgroupParent(2, None, tuple(command)) if scope.stdout.rstrip().endswith(".scope") else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +159,7 @@ _find_once = functools.cache(find)
 _given_up: list[Nowhere] = []
 
 
-def here() -> Place | Nowhere:
+def here() -> CgroupParent | Nowhere:
     """`find`, asked once in this process; nowhere once it was given up."""
     return _given_up[-1] if _given_up else _find_once()
 
@@ -169,7 +169,7 @@ def give_up(reason: str) -> None:
     _given_up.append(Nowhere(reason))
 
 
-class Group:
+class Cgroup:
     """The cgroup of one zygote.
 
     Args:
@@ -179,7 +179,7 @@ class Group:
         OSError: it cannot be made after all.
     """
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: CgroupParent) -> None:
         self.place = place
         self.limit = 0
         """Bytes that everything in it can have together; 0 until `allow`."""

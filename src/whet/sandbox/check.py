@@ -22,7 +22,7 @@ from typing import Any
 from ..errors import SandboxError
 from . import launch
 from .box import Local, Sandbox
-from .limits import MIB, Limits, Result
+from .limits import MIB, CallResult, Limits
 from .process import advice
 from .unchecked import UncheckedPool
 
@@ -105,7 +105,7 @@ def _baited(sandbox: Sandbox | Local) -> Iterator[_Bait]:
         yield _Bait(Path(folder), (loopback, named), host, frozenset(own.values()), [])
 
 
-def _nothing(result: Result, bait: _Bait) -> str:
+def _nothing(result: CallResult, bait: _Bait) -> str:
     """The achievements as one sentence; the empty string if the attack got nowhere."""
     if not result.ok:
         assert result.failure is not None
@@ -117,18 +117,18 @@ def _nothing(result: Result, bait: _Bait) -> str:
     return "" if os.listdir(bait.folder) == ["secret"] else "it wrote into a folder of the host"
 
 
-def _no_host_value(result: Result, bait: _Bait) -> str:
+def _no_host_value(result: CallResult, bait: _Bait) -> str:
     host = {value for value in os.environ.values() if len(value) >= 8} - bait.own
     leaked = [value for value in result.value or () if value in host]
     return f"{len(leaked)} values of the host's environment were read" if leaked else _ok(result)
 
 
-def _ok(result: Result) -> str:
+def _ok(result: CallResult) -> str:
     return "" if result.failure is None else f"it ended as {result.failure.type}: {result.failure.message}"
 
 
-def _at_most(limit: int, unit: str) -> Callable[[Result, _Bait], str]:
-    def judge(result: Result, bait: _Bait) -> str:
+def _at_most(limit: int, unit: str) -> Callable[[CallResult, _Bait], str]:
+    def judge(result: CallResult, bait: _Bait) -> str:
         if result.killed_by is not None:
             return ""  # killed for it, by a cgroup for instance
         if not isinstance(result.value, int):
@@ -138,12 +138,12 @@ def _at_most(limit: int, unit: str) -> Callable[[Result, _Bait], str]:
     return judge
 
 
-def _bounded(result: Result, bait: _Bait) -> str:
+def _bounded(result: CallResult, bait: _Bait) -> str:
     return _at_most(max(bait.bound), "bytes of memory")(result, bait)
 
 
-def _killed(cause: str) -> Callable[[Result, _Bait], str]:
-    def judge(result: Result, bait: _Bait) -> str:
+def _killed(cause: str) -> Callable[[CallResult, _Bait], str]:
+    def judge(result: CallResult, bait: _Bait) -> str:
         if result.killed_by != cause:
             return f"it was to be killed by {cause}, and ended with {result.failure}"
         late = cause == "wall" and result.seconds > _LOOP_SECONDS + _LATE
@@ -152,7 +152,7 @@ def _killed(cause: str) -> Callable[[Result, _Bait], str]:
     return judge
 
 
-def _only_itself(result: Result, bait: _Bait) -> str:
+def _only_itself(result: CallResult, bait: _Bait) -> str:
     # Killing its own group may kill the program itself; what counts is that the zygote lives on.
     if result.failure is not None and result.failure.type not in ("Killed", "SandboxLost"):
         return _ok(result)
@@ -161,11 +161,11 @@ def _only_itself(result: Result, bait: _Bait) -> str:
     return "" if not result.ok else _nothing(result, bait)
 
 
-def _daemon(result: Result, bait: _Bait) -> str:
+def _daemon(result: CallResult, bait: _Bait) -> str:
     return "" if result.value == "left" else _ok(result) or f"it answered {result.value!r}"
 
 
-JUDGES: dict[str, Callable[[Result, _Bait], str]] = {
+JUDGES: dict[str, Callable[[CallResult, _Bait], str]] = {
     "read_host_files": _nothing,
     "read_host_environment": _no_host_value,
     "write_outside": _nothing,
@@ -220,7 +220,7 @@ async def attacks(sandbox: Sandbox | Local, *, only: Collection[str] = ()) -> li
     return attempts
 
 
-def _how(result: Result) -> str:
+def _how(result: CallResult) -> str:
     if result.killed_by is not None:
         return f"killed: {result.killed_by}"
     if isinstance(result.value, int):

@@ -49,7 +49,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
+class CallResult:
     """The result of one call: a value or a failure, and its cost.
 
     A failure with `Fault.SANDBOX` is the machine's and says nothing of the program.

@@ -81,7 +81,7 @@ class _Channel(asyncio.Protocol):
         return self._frames.popleft()
 
 
-class Zygote:
+class ZygoteProcess:
     """Starts on `start`, serves one evaluation at a time, is killed on `kill`."""
 
     def __init__(self, sandbox: Sandbox | Local, modules: tuple[str, ...]) -> None:
@@ -93,7 +93,7 @@ class Zygote:
         self._stderr: BinaryIO | None = None
         self._scratch = ""
         self._container = ""
-        self._cgroup: cgroup.Group | None = None
+        self._cgroup: cgroup.Cgroup | None = None
         self._channel: _Channel
 
     @property
@@ -140,9 +140,9 @@ class Zygote:
             self._container = docker.fresh_name()
         elif not self.sandbox.isolated:
             self._scratch = tempfile.mkdtemp(prefix="whet-local-")
-        elif isinstance(place := cgroup.here(), cgroup.Place):
+        elif isinstance(place := cgroup.here(), cgroup.CgroupParent):
             with contextlib.suppress(OSError):  # watched then, as where there is no place
-                self._cgroup = cgroup.Group(place)
+                self._cgroup = cgroup.Cgroup(place)
         with contextlib.ExitStack() as stack:
             entrance = stack.enter_context(self._cgroup.entrance()) if self._cgroup is not None else None
             descriptors, prefix, passed = (

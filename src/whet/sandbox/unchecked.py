@@ -15,22 +15,22 @@ from ..errors import InputError
 from ..types import Failure, Fault, Json
 from .box import Local, Sandbox
 from .inside import worker
-from .limits import Limits, Result
-from .process import Zygote, ZygoteLost
+from .limits import CallResult, Limits
+from .process import ZygoteLost, ZygoteProcess
 from .staging import Source, arguments, entry_of, files_of
 
 PROGRAM, EVALUATOR = "program", "evaluator"
 """The modules that a co-resident pair becomes."""
 
 
-class Session:
+class ProgramSession:
     """One loaded program that answers call after call; what it remembers between them is its own.
 
     A call that ends the program (a timeout, a crash) is its answer to all further calls, too: open
     it again to go on with the next input.
     """
 
-    def __init__(self, pool: UncheckedPool, zygote: Zygote, opening: bytes) -> None:
+    def __init__(self, pool: UncheckedPool, zygote: ZygoteProcess, opening: bytes) -> None:
         self._pool, self._zygote = pool, zygote
         self._opening = [opening]
         self._ended = False
@@ -44,7 +44,7 @@ class Session:
         *,
         seconds: float | None = None,
         last: bool = False,
-    ) -> Result:
+    ) -> CallResult:
         """The program's answer to one input; the same as `Pool.call`.
 
         Args:
@@ -52,7 +52,7 @@ class Session:
         """
         return (await self._calls([arguments(args, kwargs)], seconds, b"l" if last else b"c"))[0]
 
-    async def calls(self, inputs: Sequence[Sequence[Json]]) -> list[Result]:
+    async def calls(self, inputs: Sequence[Sequence[Json]]) -> list[CallResult]:
         """The results of one call after the other, the same as `call` on each of the inputs.
 
         All inputs are sent at once, so that neither side waits for the other between two calls.
@@ -64,14 +64,14 @@ class Session:
 
     async def _calls(
         self, inputs: Sequence[bytes], seconds: float | None, kind: bytes, stream: Any = None
-    ) -> list[Result]:
+    ) -> list[CallResult]:
         if self._ended:
             raise InputError("this session was closed by the previous call; open a new one")
         limits = self._pool.sandbox.limits
         allowed = limits.wall_seconds if seconds is None else min(seconds, limits.wall_seconds)
         if not allowed > 0:
             raise InputError(f"seconds={seconds!r}: it must be above 0")
-        results: list[Result] = []
+        results: list[CallResult] = []
         try:
             if not self._lost:
                 head = kind + f"{allowed:16.6f}".encode()
@@ -96,9 +96,9 @@ class Session:
         if self._zygote.alive and not self._opening and not self._ended:
             self._zygote.send(b"e")
 
-    def _result(self, **fields: Any) -> Result:
+    def _result(self, **fields: Any) -> CallResult:
         trusted = self._pool.sandbox.trusted_only
-        return Result(co_resident=self.co_resident, trusted_only=trusted, **fields)
+        return CallResult(co_resident=self.co_resident, trusted_only=trusted, **fields)
 
 
 class UncheckedPool:
@@ -117,8 +117,8 @@ class UncheckedPool:
             raise InputError(f"workers={workers}: a pool needs at least one")
         self.sandbox: Sandbox | Local = sandbox if sandbox is not None else Sandbox()
         self.modules, self.workers = tuple(modules), workers
-        self._idle: list[Zygote] = []
-        self._all: set[Zygote] = set()
+        self._idle: list[ZygoteProcess] = []
+        self._all: set[ZygoteProcess] = set()
         self._slots = asyncio.Semaphore(workers)
 
     async def _admit(self) -> None:
@@ -153,7 +153,7 @@ class UncheckedPool:
         kwargs: Mapping[str, Json] | None = None,
         *,
         seconds: float | None = None,
-    ) -> Result:
+    ) -> CallResult:
         """Call one function of staged code on one input, in a process of its own.
 
         Args:
@@ -163,7 +163,7 @@ class UncheckedPool:
             seconds: a shorter time limit than the sandbox's.
 
         Returns:
-            A Result; whatever the code does is data in it.
+            A CallResult; whatever the code does is data in it.
 
         Raises:
             InputError: an argument that cannot cross as JSON, or a name that is none.
@@ -173,7 +173,7 @@ class UncheckedPool:
 
     async def pair(
         self, program: Source, evaluator: Source, *, function: str = "evaluate", seconds: float | None = None
-    ) -> Result:
+    ) -> CallResult:
         """Run an evaluator of the form `evaluate(path_of_the_program)` beside the program itself.
 
         Args:
@@ -182,7 +182,7 @@ class UncheckedPool:
             function: which of the evaluator's functions, `evaluate_stage1` for instance.
 
         Returns:
-            A Result whose value is `{"metrics": {...}, "artifacts": {...}}`, and which is marked
+            A CallResult whose value is `{"metrics": {...}, "artifacts": {...}}`, and which is marked
             co-resident: the program could have written it, so it steers a search and promotes nothing.
         """
         files = {**_named(program, PROGRAM), **_named(evaluator, EVALUATOR)}
@@ -190,12 +190,12 @@ class UncheckedPool:
         return await self._once(spec, arguments([f"{PROGRAM}.py"], None), seconds, co_resident=True)
 
     @asynccontextmanager
-    async def open(self, source: Source, entry: str) -> AsyncIterator[Session]:
+    async def open(self, source: Source, entry: str) -> AsyncIterator[ProgramSession]:
         """A program that stays loaded between calls and occupies one worker until it is left."""
         spec = _spec(source, entry_of(entry), "call")
         self._prepare(spec)
         async with self._zygote() as zygote:
-            session = Session(self, zygote, b"o" + spec)
+            session = ProgramSession(self, zygote, b"o" + spec)
             try:
                 yield session
             finally:
@@ -208,7 +208,7 @@ class UncheckedPool:
         argv: Sequence[str] = (),
         *,
         stream: Callable[[str, bytes], None] | None = None,
-    ) -> Result:
+    ) -> CallResult:
         """Run a staged file as `__main__`; the value is its exit code.
 
         Args:
@@ -239,15 +239,15 @@ class UncheckedPool:
         *,
         co_resident: bool = False,
         stream: Any = None,
-    ) -> Result:
+    ) -> CallResult:
         self._prepare(spec)  # before a zygote is chosen: one with other modules is replaced
         async with self._zygote(co_resident) as zygote:
-            session = Session(self, zygote, (b"o" if stream is None else b"s") + spec)
+            session = ProgramSession(self, zygote, (b"o" if stream is None else b"s") + spec)
             session.co_resident = co_resident
             return (await session._calls([call], seconds, b"l", stream))[0]
 
     @asynccontextmanager
-    async def _zygote(self, co_resident: bool | None = False) -> AsyncIterator[Zygote]:
+    async def _zygote(self, co_resident: bool | None = False) -> AsyncIterator[ZygoteProcess]:
         """One of the zygotes, started if need be, for as long as the block lasts.
 
         What an evaluator beside its program holds passes through its zygote's memory, so none that has
@@ -274,7 +274,7 @@ class UncheckedPool:
         if b"async" in spec and "asyncio" not in self.modules:
             self.modules = (*self.modules, "asyncio")
 
-    async def _fitting(self, co_resident: bool | None) -> Zygote:
+    async def _fitting(self, co_resident: bool | None) -> ZygoteProcess:
         for spare in [spare for spare in self._idle if not spare.alive or spare.modules != self.modules]:
             self._idle.remove(spare)
             self._all.discard(spare)
@@ -283,7 +283,7 @@ class UncheckedPool:
             if co_resident is None or spare.co_resident in (co_resident, None):
                 self._idle.remove(spare)
                 return spare
-        zygote = Zygote(self.sandbox, self.modules)
+        zygote = ZygoteProcess(self.sandbox, self.modules)
         await zygote.start()
         self._all.add(zygote)
         return zygote
@@ -303,7 +303,7 @@ def _named(source: Source, module: str) -> Mapping[str, str | bytes]:
 
 
 def _judged(meta: dict[str, Any], body: bytes, allowed: float, limits: Limits) -> dict[str, Any]:
-    """The zygote's report on a call, as the fields of a Result."""
+    """The zygote's report on a call, as the fields of a CallResult."""
     fields: dict[str, Any] = {
         "seconds": meta["seconds"],
         "cpu_seconds": meta["cpu"],

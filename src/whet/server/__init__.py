@@ -1,19 +1,19 @@
 """The server: ingest, queue, gateway and feedback over HTTP, on one store and one socket."""
 
 from .app import Server, run, running, standard
-from .asgi import Part, Refused, Request, Response, Role, Route, Stream, answer
-from .auth import Access, Limits, make_tokens, new_tokens, token_file, tokens_of
+from .asgi import HttpRoute, Refused, Request, Response, Role, ServerPart, Stream, answer
+from .auth import Access, RequestLimits, make_tokens, new_tokens, token_file, tokens_of
 
 __all__ = [
     "Access",
-    "Limits",
-    "Part",
+    "HttpRoute",
     "Refused",
     "Request",
+    "RequestLimits",
     "Response",
     "Role",
-    "Route",
     "Server",
+    "ServerPart",
     "Stream",
     "answer",
     "make_tokens",

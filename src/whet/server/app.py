@@ -24,21 +24,21 @@ from ..store import Store
 from ..tracing.redact import Redactor
 from .asgi import (
     ASGIApp,
-    Part,
+    HttpRoute,
     Receive,
     Refused,
     Request,
     Response,
     Role,
-    Route,
     Router,
     Scope,
     Send,
+    ServerPart,
     answer,
     refusal,
     refusal_of,
 )
-from .auth import Access, Limits
+from .auth import Access, RequestLimits
 from .durable import Backlog
 from .feedback import FeedbackPart
 from .gateway import Gateway, Upstream
@@ -46,7 +46,7 @@ from .ingest import OTLP, Assembly, Trajectories
 from .legacy import Legacy
 from .openapi import document
 from .people import PeoplePart
-from .queue import Queue
+from .queue import QueuePart
 from .releases import ReleasesPart
 
 try:
@@ -99,14 +99,17 @@ class Server:
     def __init__(
         self,
         access: Access,
-        parts: Sequence[Part],
+        parts: Sequence[ServerPart],
         *,
         host: str = "127.0.0.1",
         port: int = 0,
     ) -> None:
         self.access, self.parts = access, tuple(parts)
         self.host, self.port = host, port
-        self.routes: tuple[Route, ...] = (*self._own(), *(route for part in parts for route in part.routes))
+        self.routes: tuple[HttpRoute, ...] = (
+            *self._own(),
+            *(route for part in parts for route in part.routes),
+        )
         self._document: Response | None = None
         try:
             self._router = Router(self.routes)
@@ -174,8 +177,8 @@ class Server:
         self._closing = self._granian = self._serving = None
         return len(cut)
 
-    def _own(self) -> Iterator[Route]:
-        yield Route(
+    def _own(self) -> Iterator[HttpRoute]:
+        yield HttpRoute(
             method="GET",
             path="/healthz",
             handler=self._healthz,
@@ -183,7 +186,7 @@ class Server:
             summary="Health check",
             response=dict[str, str],
         )
-        yield Route(
+        yield HttpRoute(
             method="GET",
             path="/openapi.json",
             handler=self._openapi,
@@ -241,13 +244,13 @@ class Server:
 
 def standard(
     store: Store,
-    limits: Limits | None = None,
+    limits: RequestLimits | None = None,
     *,
     open_legacy: bool = False,
     grace: float = 2.0,
     keep_days: float | None = None,
     upstreams: Mapping[str, Upstream] | None = None,
-) -> list[Part]:
+) -> list[ServerPart]:
     """The parts of `whet serve`: everything that is served over one store.
 
     Args:
@@ -258,12 +261,12 @@ def standard(
         keep_days: runs older than this are deleted, except those that `Store.retain` keeps; None keeps all.
         upstreams: of the gateway, which is left out without them.
     """
-    limits, backlog, redactor = limits or Limits(), Backlog(), Redactor()
-    parts: list[Part] = [
+    limits, backlog, redactor = limits or RequestLimits(), Backlog(), Redactor()
+    parts: list[ServerPart] = [
         Trajectories(store, backlog, redactor),
         OTLP(store, limits, backlog, redactor),
         Assembly(store, grace=grace),
-        Queue(store, limits, redactor),
+        QueuePart(store, limits, redactor),
         ReleasesPart(store),
         FeedbackPart(store, redactor),
         PeoplePart(store, redactor, keep_days=keep_days),

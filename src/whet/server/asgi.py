@@ -1,4 +1,4 @@
-"""The thin layer between ASGI and a handler: Request, Response, Route, and the Router that finds a Route.
+"""The thin layer between ASGI and a handler: Request, Response, HttpRoute, and the Router that finds one.
 
 A handler is `async def handler(request) -> Response | None`; None means that it has sent its own
 answer through `request.stream`.  Errors of `whet.errors` become `{"error": {"type", "message"}}`
@@ -389,7 +389,7 @@ Handler = Callable[[Request], Awaitable[Response | None]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Route:
+class HttpRoute:
     """One method on one path, the role that it needs, and its entry in the OpenAPI document."""
 
     method: str
@@ -417,29 +417,29 @@ class Route:
     """Status of the usual answer."""
 
 
-def reads(path: str, handler: Handler, summary: str, response: Any, **more: Any) -> Route:
-    """A GET for the role read; `more` as in Route."""
-    return Route(
+def reads(path: str, handler: Handler, summary: str, response: Any, **more: Any) -> HttpRoute:
+    """A GET for the role read; `more` as in HttpRoute."""
+    return HttpRoute(
         method="GET", path=path, handler=handler, role=Role.READ, summary=summary, response=response, **more
     )
 
 
-def writes(path: str, handler: Handler, summary: str, request: Any, response: Any, **more: Any) -> Route:
-    """A POST for the role write; `more` as in Route."""
+def writes(path: str, handler: Handler, summary: str, request: Any, response: Any, **more: Any) -> HttpRoute:
+    """A POST for the role write; `more` as in HttpRoute."""
     fields = {"role": Role.WRITE, "summary": summary, "request": request, "response": response, **more}
-    return Route(method="POST", path=path, handler=handler, **fields)
+    return HttpRoute(method="POST", path=path, handler=handler, **fields)
 
 
 class Router:
-    """Finds the Route of a method and path: one dictionary look-up where the path has no `{name}`.
+    """Finds the HttpRoute of a method and path: one dictionary look-up where the path has no `{name}`.
 
     Raises:
         ValueError: two routes for one method and pattern.
     """
 
-    def __init__(self, routes: Sequence[Route]) -> None:
-        self._exact: dict[str, dict[str, Route]] = {}
-        self._patterns: dict[int, list[tuple[tuple[str, ...], dict[str, Route]]]] = {}
+    def __init__(self, routes: Sequence[HttpRoute]) -> None:
+        self._exact: dict[str, dict[str, HttpRoute]] = {}
+        self._patterns: dict[int, list[tuple[tuple[str, ...], dict[str, HttpRoute]]]] = {}
         keys: set[tuple[str, str]] = set()
         for route in routes:
             key = (
@@ -460,7 +460,7 @@ class Router:
                 same_length.append((parts, methods))
             methods[route.method] = route
 
-    def find(self, method: str, path: str, raw: str | None = None) -> tuple[Route, Mapping[str, str]]:
+    def find(self, method: str, path: str, raw: str | None = None) -> tuple[HttpRoute, Mapping[str, str]]:
         """The route and the values of its `{name}` parts.
 
         Args:
@@ -502,11 +502,11 @@ def _matched(pattern: Sequence[str], parts: Sequence[str]) -> dict[str, str] | N
     return params
 
 
-class Part(Protocol):
+class ServerPart(Protocol):
     """A part of the server: some routes, and whatever must run while they are served."""
 
     @property
-    def routes(self) -> Sequence[Route]:
+    def routes(self) -> Sequence[HttpRoute]:
         """Its routes; two parts may not share one."""
         ...
 

@@ -22,7 +22,7 @@ from pathlib import Path
 import msgspec
 
 from ..errors import InputError
-from .asgi import BODY_LIMIT, NESTING, Refused, Request, Role, Route
+from .asgi import BODY_LIMIT, NESTING, HttpRoute, Refused, Request, Role
 
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
 _WILDCARD = frozenset({"0.0.0.0", "::", ""})
@@ -31,7 +31,7 @@ _REMEMBERED = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class RequestLimits:
     """Limits on one request and on one token."""
 
     body: int = BODY_LIMIT
@@ -122,11 +122,11 @@ class Access:
     """
 
     def __init__(
-        self, tokens: Mapping[Role, str], *, hosts: Sequence[str] = (), limits: Limits | None = None
+        self, tokens: Mapping[Role, str], *, hosts: Sequence[str] = (), limits: RequestLimits | None = None
     ) -> None:
         if not tokens:
             raise InputError("a server needs a token; leave --token out to have one made")
-        self.limits = limits or Limits()
+        self.limits = limits or RequestLimits()
         # The highest role first, so that one token given for two roles has the greater.
         self._tokens = [
             (role, role.name.lower(), _usable(tokens[role]).encode()) for role in sorted(tokens, reverse=True)
@@ -138,7 +138,7 @@ class Access:
         self._known: dict[str, bool] = {}
         self._buckets: dict[str | None, tuple[float, float]] = {}
 
-    def check(self, request: Request, route: Route) -> None:
+    def check(self, request: Request, route: HttpRoute) -> None:
         """Let the request pass, with its role and limits set on it.
 
         Raises:
@@ -206,7 +206,7 @@ class Access:
             return False
         return True
 
-    def _identify(self, request: Request, route: Route) -> bool:
+    def _identify(self, request: Request, route: HttpRoute) -> bool:
         """Set role, token and credential from the first place that holds a token of ours."""
         shown = request.header("authorization")
         if (

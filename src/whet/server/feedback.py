@@ -20,7 +20,7 @@ from ..tracing.labels import Kind, check_feedback, feedback_kind
 from ..tracing.redact import Redactor
 from ..types import Feedback, Json, new_id
 from ..worker.wire import Added
-from .asgi import PAGE, Page, Passive, Request, Response, Route, answer, reads, writes
+from .asgi import PAGE, HttpRoute, Page, Passive, Request, Response, answer, reads, writes
 
 MOST = 10_000
 
@@ -71,7 +71,7 @@ class FeedbackPart(Passive):
 
     def __init__(self, store: Store, redactor: Redactor) -> None:
         self._store, self._redactor = store, redactor
-        self.routes: Sequence[Route] = (
+        self.routes: Sequence[HttpRoute] = (
             writes(
                 "/api/feedback",
                 self._put,

@@ -25,19 +25,19 @@ from ..tracing.protobuf import write_field
 from ..tracing.redact import Redactor
 from ..types import Outcome, Trajectory
 from ..worker.wire import Added
-from .asgi import Page, Passive, Refused, Request, Response, Role, Route, answer, reads, writes
-from .auth import Limits
+from .asgi import HttpRoute, Page, Passive, Refused, Request, Response, Role, answer, reads, writes
+from .auth import RequestLimits
 from .durable import Backlog
 
 
-class Recorded(msgspec.Struct, forbid_unknown_fields=True):
+class TrajectoriesBody(msgspec.Struct, forbid_unknown_fields=True):
     """Trajectories to record."""
 
     trajectories: list[Trajectory]
     experiment: str | None = None
 
 
-class Found(msgspec.Struct):
+class TrajectoryPage(msgspec.Struct):
     """Trajectories of the record."""
 
     trajectories: list[Trajectory]
@@ -54,19 +54,19 @@ class Trajectories(Passive):
 
     def __init__(self, store: Store, backlog: Backlog, redactor: Redactor) -> None:
         self._store, self._backlog, self._redactor = store, backlog, redactor
-        self.routes: Sequence[Route] = (
+        self.routes: Sequence[HttpRoute] = (
             writes(
                 "/api/trajectories",
                 self._put,
                 "Record trajectories; one whose id is known is left as it is",
-                Recorded,
+                TrajectoriesBody,
                 Added,
             ),
             reads(
                 "/api/trajectories",
                 self._list,
                 "Trajectories in the order in which they were recorded",
-                Found,
+                TrajectoryPage,
                 query={
                     "experiment": str,
                     "since": float,
@@ -83,7 +83,7 @@ class Trajectories(Passive):
     async def _put(self, request: Request) -> Response:
         self._backlog.admit()
         body = await request.body()
-        sent: Recorded = request.parsed(body, Recorded)
+        sent: TrajectoriesBody = request.parsed(body, TrajectoriesBody)
         ids = [trajectory.id for trajectory in sent.trajectories]
         for id in ids:
             if not 0 < len(id) <= LONGEST:
@@ -108,7 +108,7 @@ class Trajectories(Passive):
                 )
             )
         )
-        return answer(Found(trajectories))
+        return answer(TrajectoryPage(trajectories))
 
     async def _get(self, request: Request) -> Response:
         return answer(await asyncio.to_thread(self._store.trajectory, request.params["id"]))
@@ -132,17 +132,17 @@ class OTLP(Passive):
     def __init__(
         self,
         store: Store,
-        limits: Limits,
+        limits: RequestLimits,
         backlog: Backlog,
         redactor: Redactor,
     ) -> None:
         self._store, self._backlog, self._redactor = store, backlog, redactor
         self._limit = limits.body
-        self._limits = otlp.Limits(spans=limits.spans)
+        self._limits = otlp.DecodeLimits(spans=limits.spans)
         self.accepted = self.rejected = 0
         """Spans and log records since the start."""
-        self.routes: Sequence[Route] = tuple(
-            Route(
+        self.routes: Sequence[HttpRoute] = tuple(
+            HttpRoute(
                 method="POST",
                 path=path,
                 handler=handler,
@@ -207,7 +207,7 @@ class Assembly:
         grace: seconds without an arrival after which a run whose root has ended is complete.
     """
 
-    routes: Sequence[Route] = ()
+    routes: Sequence[HttpRoute] = ()
 
     def __init__(self, store: Store, *, grace: float = 2.0) -> None:
         self._assembler = Assembler(store, grace)

@@ -23,8 +23,8 @@ from ..store import Finish, Store
 from ..store.bundles import EMPTY
 from ..tracing.redact import Redactor
 from ..types import Bundle, Json, Trajectory
-from ..worker.lit import Report, input_of, served, trajectory_of
-from .asgi import Passive, Request, Response, Role, Route, answer
+from ..worker.lit import LitReport, input_of, served, trajectory_of
+from .asgi import HttpRoute, Passive, Request, Response, Role, answer
 from .durable import settled
 
 LEASE = 300.0
@@ -35,7 +35,7 @@ _SERVED = ("llm", "prompt_template")
 """Kinds of resources that its client can read; it fails on any other."""
 
 
-class Work(msgspec.Struct):
+class LegacyRollout(msgspec.Struct):
     """A rollout as that client knows it."""
 
     rollout_id: str
@@ -51,10 +51,10 @@ class WorkIfAny(msgspec.Struct):
     """The answer to `GET /task`."""
 
     is_available: bool
-    task: Work | None = None
+    task: LegacyRollout | None = None
 
 
-class Update(msgspec.Struct):
+class LegacyBundle(msgspec.Struct):
     """A Bundle as that client knows it."""
 
     resources_id: str
@@ -81,8 +81,8 @@ class Legacy(Passive):
         self._store, self._redactor = store, redactor
         role, local = (None, True) if open else (Role.WRITE, False)
 
-        def route(method: str, path: str, handler: Any, response: Any, request: Any = None) -> Route:
-            return Route(
+        def route(method: str, path: str, handler: Any, response: Any, request: Any = None) -> HttpRoute:
+            return HttpRoute(
                 method=method,
                 path=path,
                 handler=handler,
@@ -93,11 +93,11 @@ class Legacy(Passive):
                 summary="Agent Lightning 0.1",
             )
 
-        self.routes: Sequence[Route] = (
+        self.routes: Sequence[HttpRoute] = (
             route("GET", "/task", self._task, WorkIfAny),
-            route("GET", "/resources/latest", self._latest, Update),
-            route("GET", "/resources/{id}", self._resources, Update),
-            route("POST", "/rollout", self._rollout, Acknowledged, Report),
+            route("GET", "/resources/latest", self._latest, LegacyBundle),
+            route("GET", "/resources/{id}", self._resources, LegacyBundle),
+            route("POST", "/rollout", self._rollout, Acknowledged, LitReport),
         )
 
     async def _task(self, request: Request) -> Response:
@@ -108,7 +108,7 @@ class Legacy(Passive):
         return answer(
             WorkIfAny(
                 True,
-                Work(
+                LegacyRollout(
                     rollout_id=f"{rollout.id}:{fence}",
                     input=input_of(rollout.task),
                     mode=rollout.mode,
@@ -122,15 +122,15 @@ class Legacy(Passive):
 
     async def _latest(self, request: Request) -> Response:
         live = await asyncio.to_thread(lambda: self._store.live() or EMPTY)
-        return answer(Update(live.id, _readable(live)))
+        return answer(LegacyBundle(live.id, _readable(live)))
 
     async def _resources(self, request: Request) -> Response:
         bundle = await asyncio.to_thread(self._store.bundle, request.params["id"])
-        return answer(Update(bundle.id, _readable(bundle)))
+        return answer(LegacyBundle(bundle.id, _readable(bundle)))
 
     async def _rollout(self, request: Request) -> Response:
         body = await request.body()
-        report = request.parsed(body, Report)
+        report = request.parsed(body, LitReport)
         id, _, fence = report.rollout_id.rpartition(":")
         if not id or not _FENCE.fullmatch(fence):
             raise InputError(
@@ -143,7 +143,7 @@ class Legacy(Passive):
             raise problem
         return answer(Acknowledged("ok", f"Rollout {report.rollout_id} received and stored."))
 
-    def _trajectory(self, report: Report, id: str, fence: int) -> Trajectory:
+    def _trajectory(self, report: LitReport, id: str, fence: int) -> Trajectory:
         """The reported trajectory, with the Versions that it ran under and its start.
 
         Raises:

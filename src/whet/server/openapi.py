@@ -12,19 +12,19 @@ from typing import Any
 import msgspec
 
 from ..types import Json
-from ..worker.wire import Refusal
-from .asgi import Route
+from ..worker.wire import RefusalBody
+from .asgi import HttpRoute
 
 _PARAMETER = re.compile(r"\{(\w+)\}")
 
 
-def document(routes: Sequence[Route], *, version: str) -> dict[str, Json]:
+def document(routes: Sequence[HttpRoute], *, version: str) -> dict[str, Json]:
     """The OpenAPI 3.1 document of these routes.
 
     Args:
         version: of whet, as the document's own.
     """
-    types: list[Any] = [Refusal]
+    types: list[Any] = [RefusalBody]
     for route in routes:
         types += [kind for kind in (route.request, route.response, *route.query.values()) if kind is not None]
     schemas, components = msgspec.json.schema_components(types, ref_template="#/components/schemas/{name}")
@@ -55,8 +55,8 @@ def _key(kind: Any) -> Any:
     return kind
 
 
-def _operation(route: Route, schemas: dict[Any, Any]) -> dict[str, Json]:
-    problem = {"application/json": {"schema": schemas[Refusal]}}
+def _operation(route: HttpRoute, schemas: dict[Any, Any]) -> dict[str, Json]:
+    problem = {"application/json": {"schema": schemas[RefusalBody]}}
     usual: dict[str, Json] = {"description": "Done."}
     if route.response is not None:
         usual["content"] = {"application/json": {"schema": schemas[_key(route.response)]}}
@@ -92,7 +92,7 @@ def _operation(route: Route, schemas: dict[Any, Any]) -> dict[str, Json]:
 JSON_ONLY = ("application/json",)
 
 
-def operation_id(route: Route) -> str:
+def operation_id(route: HttpRoute) -> str:
     """A unique, telling name for a route: `post_api_rollouts_id_finish`."""
     words = re.sub(r"[^A-Za-z0-9]+", "_", route.path).strip("_").lower()
     return f"{route.method.lower()}_{words}"

@@ -19,7 +19,7 @@ from ..store.rollouts import Id
 from ..tracing.redact import Redactor
 from ..types import Json
 from ..worker.wire import Added
-from .asgi import PAGE, Page, Request, Response, Role, Route, answer, reads, writes
+from .asgi import PAGE, HttpRoute, Page, Request, Response, Role, answer, reads, writes
 
 Kept = Literal["feedback", "experiment", "lineage"]
 HOUR = 3_600.0
@@ -68,7 +68,7 @@ class PeoplePart:
 
     def __init__(self, store: Store, redactor: Redactor, *, keep_days: float | None = None) -> None:
         self._store, self._redactor, self._keep_days = store, redactor, keep_days
-        self.routes: Sequence[Route] = (
+        self.routes: Sequence[HttpRoute] = (
             reads(
                 "/api/subjects",
                 self._list,

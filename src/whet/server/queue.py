@@ -24,8 +24,8 @@ from ..tracing import otlp
 from ..tracing.redact import Redactor
 from ..types import Json, Lease, Mode, Rollout, Span, Split, Status, Task, new_id
 from ..worker import wire
-from .asgi import Page, Request, Response, Role, Route, answer, reads, writes
-from .auth import Limits
+from .asgi import HttpRoute, Page, Request, Response, Role, answer, reads, writes
+from .auth import RequestLimits
 from .durable import settled
 
 ATTACH = 1.0
@@ -42,7 +42,7 @@ class Tasks(msgspec.Struct, forbid_unknown_fields=True):
     tasks: list[Task]
 
 
-class Counts(msgspec.Struct):
+class QueueCounts(msgspec.Struct):
     """Status → rollouts, and the claims that wait for some."""
 
     counts: dict[str, int]
@@ -86,7 +86,7 @@ class Waiters:
             mine.cancel()
 
 
-class Queue:
+class QueuePart:
     """Tasks and rollouts.
 
     Args:
@@ -95,13 +95,13 @@ class Queue:
         redactor: takes secrets out of reports before they are stored.
     """
 
-    def __init__(self, store: Store, limits: Limits, redactor: Redactor) -> None:
+    def __init__(self, store: Store, limits: RequestLimits, redactor: Redactor) -> None:
         self._store, self._limits, self._redactor = store, limits, redactor
-        self._otlp = otlp.Limits(spans=self._limits.spans)
+        self._otlp = otlp.DecodeLimits(spans=self._limits.spans)
         self._waiters: Waiters | None = None
         self._polls: dict[str, set[asyncio.Event]] = {}
         """Worker → what ends each of its claims that wait."""
-        self.routes: Sequence[Route] = self._routes()
+        self.routes: Sequence[HttpRoute] = self._routes()
 
     @contextlib.asynccontextmanager
     async def lifespan(self) -> AsyncIterator[None]:
@@ -242,14 +242,14 @@ class Queue:
         results = [_result(*pair) for pair in zip(reports, turned.problems, strict=True)]
         return answer(wire.Results(results, turned.leases))
 
-    async def _reports(self, finished: Sequence[wire.Finish], sent: Sequence[_Sent]) -> list[Finish]:
+    async def _reports(self, finished: Sequence[wire.FinishRequest], sent: Sequence[_Sent]) -> list[Finish]:
         """Reports as the record takes them: spans cut out of their export, secrets redacted."""
         pairs = [*itertools.zip_longest(finished, sent)]
         if sum([len(finish.spans) for finish in finished]) > LARGE:
             return await asyncio.to_thread(lambda: [self._report(*pair) for pair in pairs])
         return [self._report(*pair) for pair in pairs]
 
-    def _report(self, finish: wire.Finish, sent: _Sent | None) -> Finish:
+    def _report(self, finish: wire.FinishRequest, sent: _Sent | None) -> Finish:
         trajectory, error, redactor = finish.trajectory, finish.error, self._redactor
         spans: Sequence[Span] = ()
         if finish.spans:
@@ -269,13 +269,15 @@ class Queue:
         body = await request.body()
         finish = request.parsed(body, wire.OneFinish)
         report = self._report(
-            wire.Finish(request.params["id"], finish.fence, finish.trajectory, finish.error, finish.spans),
+            wire.FinishRequest(
+                request.params["id"], finish.fence, finish.trajectory, finish.error, finish.spans
+            ),
             _sent(body, _Sent),
         )
         (problem,) = await settled(self._store.queue.finish_many([report]))
         if problem is not None:
             raise problem
-        return answer(wire.Result(report.id, True))
+        return answer(wire.FinishResult(report.id, True))
 
     async def _cancel(self, request: Request) -> Response:
         id = request.params["id"]
@@ -291,19 +293,19 @@ class Queue:
         rollouts = await asyncio.to_thread(
             lambda: self._store.queue.list(status=status, mode=mode, after=after, limit=limit)
         )
-        return answer(wire.Rollouts(rollouts))
+        return answer(wire.RolloutPage(rollouts))
 
     async def _ended(self, request: Request) -> Response:
         after, limit = request.parameter("after", Cursor, 0), request.parameter("limit", Page, 100)
         ended = await asyncio.to_thread(self._store.queue.finished, after, limit)
-        return answer(wire.Rollouts([rollout for _, rollout in ended], ended[-1][0] if ended else after))
+        return answer(wire.RolloutPage([rollout for _, rollout in ended], ended[-1][0] if ended else after))
 
     async def _counts(self, request: Request) -> Response:
         waiting = sum(len(polls) for polls in self._polls.values())
         counts = await asyncio.to_thread(self._store.queue.counts)
-        return answer(Counts({str(status): count for status, count in counts.items()}, waiting))
+        return answer(QueueCounts({str(status): count for status, count in counts.items()}, waiting))
 
-    def _routes(self) -> tuple[Route, ...]:
+    def _routes(self) -> tuple[HttpRoute, ...]:
         task = {"split": Split, "limit": Page}
         listed = {"status": Status, "mode": Mode, "after": str, "limit": Page}
         rollout = "/api/rollouts/{id}"
@@ -317,13 +319,15 @@ class Queue:
                 wire.Add,
                 wire.Added,
             ),
-            reads("/api/rollouts", self._list, "Rollouts, by status and mode", wire.Rollouts, query=listed),
-            reads("/api/rollouts/counts", self._counts, "Numbers of rollouts by status", Counts),
+            reads(
+                "/api/rollouts", self._list, "Rollouts, by status and mode", wire.RolloutPage, query=listed
+            ),
+            reads("/api/rollouts/counts", self._counts, "Numbers of rollouts by status", QueueCounts),
             reads(
                 "/api/rollouts/finished",
                 self._ended,
                 "Rollouts in the order in which they ended",
-                wire.Rollouts,
+                wire.RolloutPage,
                 query={"after": Cursor, "limit": Page},
             ),
             writes(
@@ -359,7 +363,11 @@ class Queue:
                 f"{rollout}/heartbeat", self._beat, "Keep a lease; 409 if lost", wire.OneBeat, wire.Beaten
             ),
             writes(
-                f"{rollout}/finish", self._finish, "Report one; 409 if stale", wire.OneFinish, wire.Result
+                f"{rollout}/finish",
+                self._finish,
+                "Report one; 409 if stale",
+                wire.OneFinish,
+                wire.FinishResult,
             ),
             writes(f"{rollout}/cancel", self._cancel, "Cancel a rollout", None, Rollout),
         )
@@ -416,16 +424,16 @@ def _task(body: dict[str, Json], where: str) -> Task:
     return task
 
 
-def _result(report: Finish, problem: Exception | None) -> wire.Result:
+def _result(report: Finish, problem: Exception | None) -> wire.FinishResult:
     """The answer to one finish of a batch; a failure of the store fails the whole request.
 
     Raises:
         StoreError: it could not be written, and may be sent again.
     """
     if problem is None:
-        return wire.Result(report.id, True)
+        return wire.FinishResult(report.id, True)
     if isinstance(problem, StaleLeaseError):
-        return wire.Result(report.id, False, True, str(problem))
+        return wire.FinishResult(report.id, False, True, str(problem))
     if isinstance(problem, InputError):
-        return wire.Result(report.id, False, False, str(problem))
+        return wire.FinishResult(report.id, False, False, str(problem))
     raise problem

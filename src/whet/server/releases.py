@@ -15,7 +15,7 @@ from ..store import Release, Store, bundle_of
 from ..store.bundles import EMPTY, checked, read_verdict
 from ..types import Bundle, Json, Verdict
 from ..worker import wire
-from .asgi import Passive, Refused, Request, Response, Role, Route, answer, reads, writes
+from .asgi import HttpRoute, Passive, Refused, Request, Response, Role, answer, reads, writes
 
 PLAIN_KINDS = ("prompt", "value")
 """Kinds of Versions that are only data to their readers."""
@@ -51,7 +51,7 @@ class Verdicts(msgspec.Struct):
     verdicts: Sequence[Verdict]
 
 
-class Entry(msgspec.Struct):
+class ReleaseEntry(msgspec.Struct):
     """One entry of the release log."""
 
     id: str
@@ -65,10 +65,10 @@ class Entry(msgspec.Struct):
     unproven: bool
 
 
-class Log(msgspec.Struct):
+class ReleaseLog(msgspec.Struct):
     """The release log, oldest first; the last entry is live."""
 
-    releases: Sequence[Entry]
+    releases: Sequence[ReleaseEntry]
 
 
 class ReleasesPart(Passive):
@@ -81,30 +81,30 @@ class ReleasesPart(Passive):
     def __init__(self, store: Store) -> None:
         self._store = store
         verdicts = {"candidate": str}
-        self.routes: Sequence[Route] = (
+        self.routes: Sequence[HttpRoute] = (
             writes(
                 "/api/bundles",
                 self._put,
                 "Record a Bundle, without releasing it",
                 wire.NewBundle,
-                wire.Recorded,
+                wire.BundleBody,
             ),
             reads(
                 "/api/bundles/live",
                 self._live,
                 "The live Bundle; one without Versions is the agent as it came",
-                wire.Recorded,
+                wire.BundleBody,
             ),
-            reads("/api/bundles/{id}", self._get, "A recorded Bundle", wire.Recorded),
+            reads("/api/bundles/{id}", self._get, "A recorded Bundle", wire.BundleBody),
             writes("/api/verdicts", self._judged, "Record a Verdict", NewVerdict, Verdicts, role=Role.ADMIN),
             reads("/api/verdicts", self._verdicts, "Verdicts on a Bundle, or all", Verdicts, query=verdicts),
-            reads("/api/releases", self._log, "The release log", Log),
+            reads("/api/releases", self._log, "The release log", ReleaseLog),
             writes(
                 "/api/releases",
                 self._release,
                 "Make a Bundle live: proven, or marked as unproven",
                 NewRelease,
-                wire.Recorded,
+                wire.BundleBody,
                 role=Role.ADMIN,
             ),
             writes(
@@ -112,7 +112,7 @@ class ReleasesPart(Passive):
                 self._rollback,
                 "Go back to the previous release, at last to the agent as it came",
                 Back,
-                wire.Recorded,
+                wire.BundleBody,
                 role=Role.ADMIN,
             ),
         )
@@ -140,7 +140,7 @@ class ReleasesPart(Passive):
 
     async def _log(self, request: Request) -> Response:
         releases = await asyncio.to_thread(self._store.history)
-        return answer(Log([_entry(release) for release in releases]))
+        return answer(ReleaseLog([_entry(release) for release in releases]))
 
     async def _release(self, request: Request) -> Response:
         sent = await request.json(NewRelease)
@@ -165,9 +165,9 @@ class ReleasesPart(Passive):
         return _recorded(await asyncio.to_thread(lambda: self._store.rollback(reason=reason)))
 
 
-def _entry(release: Release) -> Entry:
+def _entry(release: Release) -> ReleaseEntry:
     bundle = release.bundle
-    return Entry(
+    return ReleaseEntry(
         release.id,
         bundle.id,
         bundle.ids,
@@ -197,4 +197,4 @@ def _bundle(sent: wire.NewBundle, request: Request) -> Bundle:
 
 
 def _recorded(bundle: Bundle) -> Response:
-    return answer(wire.Recorded(bundle.id, list(bundle.values())))
+    return answer(wire.BundleBody(bundle.id, list(bundle.values())))

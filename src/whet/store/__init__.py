@@ -1,7 +1,7 @@
 """The durable record: one SQLite file, one writer, many readers."""
 
 from .batch import Batch
-from .bundles import Written, bundle_of, read_bundle, version_of, write_bundle
+from .bundles import BundleFile, bundle_of, read_bundle, version_of, write_bundle
 from .erasure import Erased
 from .queue import Queue
 from .releases import Release
@@ -14,6 +14,7 @@ from .work_log import Log
 __all__ = [
     "Attempt",
     "Batch",
+    "BundleFile",
     "Erased",
     "Finish",
     "Log",
@@ -25,7 +26,6 @@ __all__ = [
     "Subject",
     "Subjects",
     "Touched",
-    "Written",
     "bundle_of",
     "read_bundle",
     "release_of",

@@ -25,7 +25,7 @@ EMPTY = Bundle()
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class BundleFile:
     """The content of a Bundle file."""
 
     bundle: Bundle
@@ -90,7 +90,7 @@ def write_bundle(
     os.replace(part, target)
 
 
-def read_bundle(path: str | os.PathLike[str]) -> Written:
+def read_bundle(path: str | os.PathLike[str]) -> BundleFile:
     """Read a file that `write_bundle` wrote, or a folder that has one called `bundle.json`.
 
     Raises:
@@ -109,7 +109,7 @@ def read_bundle(path: str | os.PathLike[str]) -> Written:
         raise InputError(f"cannot read {file}: {error.strerror or error}") from error
     except (msgspec.MsgspecError, ValueError) as error:
         raise InputError(f'{file} is not a saved Bundle, {{"bundle": [Versions]}}: {error}') from error
-    return Written(
+    return BundleFile(
         checked(content.bundle, str(file)),
         None if content.baseline is None else checked(content.baseline, str(file)),
         None if content.verdict is None else read_verdict(content.verdict, str(file)),

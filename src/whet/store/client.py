@@ -20,14 +20,14 @@ import msgspec
 
 from ..errors import StoreError
 from .group_commit import LinkLost, Submission, Writes
-from .owner import FRAME, YIELD, Reply, address, check, receive, send
+from .owner import FRAME, YIELD, OwnerReply, address, check, receive, send
 
-_reply = msgspec.msgpack.Decoder(Reply)
+_reply = msgspec.msgpack.Decoder(OwnerReply)
 _spool_encoder = msgspec.msgpack.Encoder()
 _spool_decoder = msgspec.msgpack.Decoder(list[tuple[str, list[list[Any]]]])
 
 
-class Client:
+class OwnerClient:
     """The Link through the socket of the owner of `path`; only writes go this way.
 
     Raises:

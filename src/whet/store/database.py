@@ -21,9 +21,9 @@ from typing import Any
 from urllib.parse import quote
 
 from ..errors import StoreBusyError, StoreError
-from .client import Client, absorb_spool, ask_to_yield
+from .client import OwnerClient, absorb_spool, ask_to_yield
 from .codec import encode_json
-from .group_commit import Link, LinkLost, Value, Writer, Writes
+from .group_commit import CommitThread, Link, LinkLost, Value, Writes
 from .owner import Owner, claim, failure
 from .segments import SEGMENT
 
@@ -39,7 +39,7 @@ _inherited: list[object] = []
 """SQLite connections that a fork copied: never to be used or closed in the child."""
 
 
-class Reader:
+class DatabaseReader:
     """A file of a store that is only read: read-only connections, one for each thread that reads at the time.
 
     Args:
@@ -91,7 +91,7 @@ class Reader:
         return connection
 
 
-class Database(Reader):
+class Database(DatabaseReader):
     """The file with its one writer: what the parts of a Store read and write through.
 
     Args:
@@ -111,7 +111,7 @@ class Database(Reader):
         self._closing: list[Callable[[], None]] = []
         self._start = threading.Lock()
         self._server: int | None = None
-        self._writer: Writer | None = None
+        self._writer: CommitThread | None = None
         serve_file = serve and not self.in_memory
         if not self.in_memory:
             self._check(serve)
@@ -122,7 +122,7 @@ class Database(Reader):
                     f"another server runs on {self.path} (process {holder(self.path)}). Stop it first."
                 )
         try:
-            self._writer = Writer(self._connect)
+            self._writer = CommitThread(self._connect)
         except BaseException:
             self._release_server()
             raise
@@ -184,7 +184,7 @@ class Database(Reader):
         if writer is None:  # in a forked child
             with self._start:
                 if self._writer is None:
-                    self._writer = Writer(self._connect)
+                    self._writer = CommitThread(self._connect)
                 writer = self._writer
         return writer.submit(writes, size)
 
@@ -228,7 +228,7 @@ class Database(Reader):
             with contextlib.suppress(StoreError):
                 absorb_spool(path, lambda writes: self.write(writes).result())
 
-    def _connect(self, writer: Writer) -> Link:
+    def _connect(self, writer: CommitThread) -> Link:
         """Become the owner of the file, or reach it.
 
         Raises:
@@ -252,7 +252,7 @@ class Database(Reader):
                     raise
                 return owner
             try:
-                return Client(self.path)
+                return OwnerClient(self.path)
             except LinkLost as exception:
                 if time.monotonic() > deadline:
                     raise StoreError(

@@ -79,14 +79,14 @@ class Link(Protocol):
         ...
 
 
-class Writer:
+class CommitThread:
     """Runs the thread.
 
     Args:
         connect: finds a Link; called again when one is lost.
     """
 
-    def __init__(self, connect: Callable[[Writer], Link]) -> None:
+    def __init__(self, connect: Callable[[CommitThread], Link]) -> None:
         self._connect = connect
         self._waiting: deque[Submission] = deque()
         self._size = 0

@@ -51,7 +51,7 @@ _encoder = msgspec.msgpack.Encoder()
 _FATAL = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_READONLY)
 
 
-class Reply(msgspec.Struct):
+class OwnerReply(msgspec.Struct):
     """The owner's answer: an error or None per submission, or why the frame was refused."""
 
     errors: list[str | None] = []
@@ -392,10 +392,10 @@ class Owner:
         if request != YIELD:
             raise ValueError(f"nothing is called {request[:20]!r}")
         if self.on_rollouts is not None:
-            send(peer, Reply(refused="it hands out work"))
+            send(peer, OwnerReply(refused="it hands out work"))
             return
         self.gave_way = True  # before the answer: from here on no commit may go into the file
-        send(peer, Reply())
+        send(peer, OwnerReply())
         with contextlib.suppress(StoreError):
             self._submit([])  # the writer learns of it at its next commit: this empty one
 
@@ -419,17 +419,17 @@ class Owner:
                     for writes in group:
                         check(writes)
                 except (msgspec.MsgspecError, ValueError) as exception:
-                    send(peer, Reply(refused=f"not a request: {exception}"))
+                    send(peer, OwnerReply(refused=f"not a request: {exception}"))
                     continue
                 try:
                     futures = [self._submit(writes) for writes in group]
                 except StoreError:
                     return  # closing: without an answer the client looks for the next owner
                 failures = [future.exception() for future in futures]
-                send(peer, Reply(errors=[None if error is None else str(error) for error in failures]))
+                send(peer, OwnerReply(errors=[None if error is None else str(error) for error in failures]))
         except ValueError as exception:
             with contextlib.suppress(OSError):
-                send(peer, Reply(refused=str(exception)))
+                send(peer, OwnerReply(refused=str(exception)))
         except OSError:
             pass  # the client is gone; it sends again whatever was not acknowledged
         finally:

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from ..types import Feedback, Outcome, Preference, Task, Trajectory, Version
 from .codec import decode
-from .database import Reader
+from .database import DatabaseReader
 from .group_commit import Value
 from .schema import LISTED, listed
 
@@ -17,7 +17,7 @@ Noun = TypeVar("Noun", Task, Version, Preference)
 
 
 def read_trajectories(
-    reader: Reader,
+    reader: DatabaseReader,
     equal: Mapping[str, Value],
     ids: Sequence[str] | None,
     since: float | None,
@@ -64,7 +64,7 @@ def read_trajectories(
 
 
 def read_all(
-    reader: Reader, noun: type[Noun], table: str, *, ids: Sequence[str] | None = None, **equal: Value
+    reader: DatabaseReader, noun: type[Noun], table: str, *, ids: Sequence[str] | None = None, **equal: Value
 ) -> Iterator[Noun]:
     """The nouns of a table in the order in which they were first recorded."""
     where = ["seq > ?"]
@@ -83,7 +83,7 @@ def read_all(
             yield decode(body, noun)
 
 
-def read_feedback(reader: Reader, run: str | None, session: str | None) -> Iterator[Feedback]:
+def read_feedback(reader: DatabaseReader, run: str | None, session: str | None) -> Iterator[Feedback]:
     """See `Store.feedback`."""
     equal = {column: key for column, key in (("run", run), ("session", session)) if key is not None}
     where = f"WHERE {' AND '.join(f'{column} = ?' for column in equal)} " if equal else ""
@@ -91,7 +91,7 @@ def read_feedback(reader: Reader, run: str | None, session: str | None) -> Itera
         yield decode(body, Feedback)
 
 
-def _feedback(reader: Reader, runs: set[str]) -> dict[str, list[Feedback]]:
+def _feedback(reader: DatabaseReader, runs: set[str]) -> dict[str, list[Feedback]]:
     feedback: dict[str, list[Feedback]] = {}
     if runs:
         query = f"SELECT run, body FROM feedback WHERE run IN {LISTED} ORDER BY seq"

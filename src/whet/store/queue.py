@@ -31,9 +31,20 @@ from .codec import MODES
 from .database import Database, holder
 from .group_commit import Value, Writes, ready
 from .owner import Arrival
-from .queue_index import Change, Commits, Entry, QueueIndex, follow
+from .queue_index import Change, Commits, QueuedRollout, QueueIndex, follow
 from .read_ahead import AHEAD, LiveId, ReadAhead
-from .rollouts import LOST, Claim, Finish, Report, Rollouts, failure_json, positive, stale, state, written
+from .rollouts import (
+    LOST,
+    Claim,
+    EncodedFinish,
+    Finish,
+    Rollouts,
+    failure_json,
+    positive,
+    stale,
+    state,
+    written,
+)
 
 _AGAIN = 0.25
 """Seconds after which a lease that could not be ended is looked at again."""
@@ -193,15 +204,15 @@ class Queue(Rollouts):
         if claim is not None:
             claim.check()
         problems: builtins.list[Exception | None] = [None] * len(finished)
-        reports: builtins.list[Report | None] = []
+        reports: builtins.list[EncodedFinish | None] = []
         for position, finish in enumerate(finished):
             try:
-                reports.append(Report(finish))
+                reports.append(EncodedFinish(finish))
             except InputError as problem:
                 problems[position] = problem
                 reports.append(None)
         change, now, live = Change(), self._clock(), "" if claim is None else self._live.get()
-        claimed: builtins.list[tuple[Entry, int, int]] = []
+        claimed: builtins.list[tuple[QueuedRollout, int, int]] = []
         with self._commits.held():
             if claim is not None:
                 self._expire(now)  # before the reports are sorted: one entry cannot change twice at once
@@ -285,12 +296,12 @@ class Queue(Rollouts):
 
     def _take(
         self, claim: Claim, now: float, change: Change, live: str
-    ) -> tuple[builtins.list[tuple[Entry, int, int]], builtins.list[Entry]]:
+    ) -> tuple[builtins.list[tuple[QueuedRollout, int, int]], builtins.list[QueuedRollout]]:
         """Hold the first in line, each with its attempt and fence; and the next in line, if anything must be read."""
         modes = claim.modes or MODES
         entries = self._index.take(claim.n, modes)
         ahead = self._index.next(AHEAD, modes) if self._read_ahead.lacks(entries) else []
-        claimed: builtins.list[tuple[Entry, int, int]] = []
+        claimed: builtins.list[tuple[QueuedRollout, int, int]] = []
         for entry in entries:
             entry.attempts += 1
             self._index.fence += 1
@@ -312,15 +323,15 @@ class Queue(Rollouts):
             )
         return claimed, ahead
 
-    def _unclaim(self, claimed: Sequence[tuple[Entry, int, int]]) -> None:
+    def _unclaim(self, claimed: Sequence[tuple[QueuedRollout, int, int]]) -> None:
         for entry, number, _ in reversed(claimed):  # each goes first in line, so the first claimed comes last
             self._index.give_back(entry, number - 1)
 
     def _leases(
         self,
         claim: Claim,
-        claimed: Sequence[tuple[Entry, int, int]],
-        ahead: Sequence[Entry],
+        claimed: Sequence[tuple[QueuedRollout, int, int]],
+        ahead: Sequence[QueuedRollout],
         now: float,
         live: str,
     ) -> builtins.list[Lease]:
@@ -334,12 +345,12 @@ class Queue(Rollouts):
             for rollout, (_, number, fence) in zip(rollouts, claimed, strict=True)
         ]
 
-    def _end(self, fresh: Sequence[tuple[Entry, Report]], change: Change) -> None:
+    def _end(self, fresh: Sequence[tuple[QueuedRollout, EncodedFinish]], change: Change) -> None:
         states: builtins.list[Sequence[Value]] = []
         ends: builtins.list[Sequence[Value]] = []
         ended: builtins.list[Status] = []
-        again: builtins.list[Entry] = []
-        over: builtins.list[Entry] = []
+        again: builtins.list[QueuedRollout] = []
+        over: builtins.list[QueuedRollout] = []
         at = time.time()
         for entry, report in fresh:
             ends.append((entry.fence, at, report.outcome, report.error, report.digest))
@@ -382,7 +393,7 @@ class Queue(Rollouts):
         self._index.done += 1
         return self._index.done
 
-    def _cancel(self, entry: Entry) -> Future[bool]:
+    def _cancel(self, entry: QueuedRollout) -> Future[bool]:
         waited = entry.fence is None
         self._index.withdraw(entry)
         ends = [] if waited else [(entry.fence, time.time(), "cancelled", None, None)]
@@ -429,7 +440,7 @@ class Queue(Rollouts):
         )
         return follow(self._commits.submit(change), lambda _: len(due))
 
-    def _recorded(self, report: Report) -> Exception | None:
+    def _recorded(self, report: EncodedFinish) -> Exception | None:
         """None if this report was recorded before, else why it is refused."""
         rows = self._database.rows(
             "SELECT 1 FROM attempts WHERE fence = ? AND rollout = ? AND digest = ?",
@@ -441,7 +452,7 @@ class Queue(Rollouts):
         def apply(_: BaseException | None) -> None:
             for seq, id, mode, max_attempts in arrivals:
                 if id not in self._index.entries:
-                    self._index.wait(Entry(seq, id, mode, max_attempts))
+                    self._index.wait(QueuedRollout(seq, id, mode, max_attempts))
 
         self._commits.note(apply)
 
@@ -454,7 +465,7 @@ class Queue(Rollouts):
             "SELECT seq, id, mode, max_attempts, attempts, fence, worker, lease FROM rollouts "
             "WHERE done IS NULL ORDER BY seq"
         ):
-            entry = Entry(seq, id, mode, limit, tried)
+            entry = QueuedRollout(seq, id, mode, limit, tried)
             if fence is None:
                 index.wait(entry)
             else:
@@ -479,13 +490,13 @@ class Queue(Rollouts):
 class _Sorted(NamedTuple):
     """Reports by how they are answered; each with its place in the request."""
 
-    fresh: dict[int, tuple[Entry, Report]]
+    fresh: dict[int, tuple[QueuedRollout, EncodedFinish]]
     """By fence: to be recorded."""
     places: list[int]
     """Places of fresh reports and of their repetitions."""
     waits: list[tuple[int | None, Future[None]]]
     """Being recorded already."""
-    unknown: list[tuple[int, Report]]
+    unknown: list[tuple[int, EncodedFinish]]
 
 
 def _turned(
@@ -529,7 +540,7 @@ def _turned(
 
 
 def _sort(
-    reports: Sequence[Report | None], index: QueueIndex, ending: Mapping[int, tuple[str, Future[None]]]
+    reports: Sequence[EncodedFinish | None], index: QueueIndex, ending: Mapping[int, tuple[str, Future[None]]]
 ) -> _Sorted:
     """Sort reports into new ones, those being recorded, and those that the file has to be asked about.
 

@@ -32,7 +32,7 @@ _REST = 0.05
 
 
 @dataclass(slots=True, eq=False)
-class Entry:
+class QueuedRollout:
     """A rollout that has not ended."""
 
     seq: int
@@ -64,14 +64,14 @@ class QueueIndex:
     def __init__(self) -> None:
         self.fence = 0
         self.done = 0
-        self.entries: dict[str, Entry] = {}
+        self.entries: dict[str, QueuedRollout] = {}
         self.fresh = False
         """Something came to wait since this was last set to False."""
-        self._waiting: dict[Mode, OrderedDict[str, Entry]] = {mode: OrderedDict() for mode in MODES}
-        self._deadlines: list[tuple[float, int, Entry]] = []
+        self._waiting: dict[Mode, OrderedDict[str, QueuedRollout]] = {mode: OrderedDict() for mode in MODES}
+        self._deadlines: list[tuple[float, int, QueuedRollout]] = []
         self._order = itertools.count(1)
 
-    def wait(self, entry: Entry) -> None:
+    def wait(self, entry: QueuedRollout) -> None:
         """Put an entry, new or given up, at the end of those that wait."""
         entry.order = next(self._order)
         entry.fence = entry.worker = entry.lease = None
@@ -79,27 +79,27 @@ class QueueIndex:
         self._waiting[entry.mode][entry.id] = entry
         self.fresh = True
 
-    def hold(self, entry: Entry, fence: int, worker: str, until: float, lease: float) -> None:
+    def hold(self, entry: QueuedRollout, fence: int, worker: str, until: float, lease: float) -> None:
         """Give an entry that does not wait to a worker."""
         entry.fence, entry.worker, entry.until, entry.lease = fence, worker, until, lease
         self.entries[entry.id] = entry
         self._list(entry, until)
 
-    def take(self, n: int, modes: Iterable[Mode]) -> list[Entry]:
+    def take(self, n: int, modes: Iterable[Mode]) -> list[QueuedRollout]:
         """Remove up to `n` that wait, the longest waiting first."""
         lines = [self._waiting[mode] for mode in dict.fromkeys(modes)]
-        entries: list[Entry] = []
+        entries: list[QueuedRollout] = []
         while len(entries) < n and (filled := [line for line in lines if line]):
             line = min(filled, key=_first_order)
             entries.append(line.popitem(last=False)[1])
         return entries
 
-    def next(self, n: int, modes: Iterable[Mode]) -> list[Entry]:
+    def next(self, n: int, modes: Iterable[Mode]) -> list[QueuedRollout]:
         """Up to `n` that wait in each of the modes, the longest waiting first, left in line."""
         lines = [self._waiting[mode] for mode in dict.fromkeys(modes)]
         return [entry for line in lines for entry in itertools.islice(line.values(), n)]
 
-    def give_back(self, entry: Entry, attempts: int) -> None:
+    def give_back(self, entry: QueuedRollout, attempts: int) -> None:
         """Undo `take`: the entry is first in line again."""
         entry.attempts = attempts
         entry.fence = entry.worker = entry.lease = None
@@ -107,20 +107,20 @@ class QueueIndex:
         self._waiting[entry.mode].move_to_end(entry.id, last=False)
         self.fresh = True
 
-    def withdraw(self, entry: Entry) -> None:
+    def withdraw(self, entry: QueuedRollout) -> None:
         """Remove an entry from the line, if it waits."""
         self._waiting[entry.mode].pop(entry.id, None)
 
-    def drop(self, entry: Entry) -> None:
+    def drop(self, entry: QueuedRollout) -> None:
         """Forget an entry that has ended."""
         self.withdraw(entry)
         entry.fence = None
         self.entries.pop(entry.id, None)
 
-    def due(self, now: float) -> list[Entry]:
+    def due(self, now: float) -> list[QueuedRollout]:
         """Held entries whose lease ended by `now`, in that order; those in the middle of a change come later."""
-        expired: list[Entry] = []
-        again: list[Entry] = []
+        expired: list[QueuedRollout] = []
+        again: list[QueuedRollout] = []
         while self._deadlines and self._deadlines[0][0] <= now:
             at, fence, entry = heapq.heappop(self._deadlines)
             if entry.fence == fence and entry.listed == at:
@@ -129,7 +129,7 @@ class QueueIndex:
             self._list(entry, max(entry.until, now + _REST))
         return sorted(expired, key=lambda entry: (entry.until, entry.fence))
 
-    def extend(self, entry: Entry, until: float) -> None:
+    def extend(self, entry: QueuedRollout, until: float) -> None:
         """Move the end of a lease."""
         entry.until = until
         if (
@@ -137,7 +137,7 @@ class QueueIndex:
         ):  # a later end is noticed when the earlier deadline comes: no heap work per heartbeat
             self._list(entry, until)
 
-    def _list(self, entry: Entry, at: float) -> None:
+    def _list(self, entry: QueuedRollout, at: float) -> None:
         if entry.fence is not None:
             entry.listed = at
             heapq.heappush(self._deadlines, (at, entry.fence, entry))
@@ -158,7 +158,7 @@ class QueueIndex:
         return waiting, len(self.entries) - waiting
 
 
-def _first_order(line: OrderedDict[str, Entry]) -> int:
+def _first_order(line: OrderedDict[str, QueuedRollout]) -> int:
     return next(iter(line.values())).order
 
 
@@ -264,7 +264,7 @@ class Commits:
 class Change:
     """The writes of entries in one commit, and what the index does once it is durable or has failed."""
 
-    entries: list[Entry] = field(default_factory=list)
+    entries: list[QueuedRollout] = field(default_factory=list)
     writes: list[tuple[str, Sequence[Sequence[Value]]]] = field(default_factory=list)
     size: int = 0
     then: list[Callable[[], None]] = field(default_factory=list)
@@ -272,7 +272,7 @@ class Change:
 
     def add(
         self,
-        entries: Sequence[Entry],
+        entries: Sequence[QueuedRollout],
         writes: Writes,
         *,
         size: int = 0,

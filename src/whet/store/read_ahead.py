@@ -17,7 +17,7 @@ from ..types import Rollout, digest
 from .bundles import EMPTY
 from .codec import decode_rollout
 from .database import Database
-from .queue_index import Entry
+from .queue_index import QueuedRollout
 from .rollouts import ROLLOUT
 from .schema import LISTED, listed
 
@@ -73,11 +73,13 @@ class ReadAhead:
         self._changes = 0
         """Commits that have changed tasks; a read that one of them overtook is not kept."""
 
-    def lacks(self, entries: Sequence[Entry]) -> bool:
+    def lacks(self, entries: Sequence[QueuedRollout]) -> bool:
         """True if one of them would have to be read."""
         return any(entry.seq not in self._rows for entry in entries)
 
-    def take(self, claimed: Sequence[tuple[Entry, int]], ahead: Sequence[Entry], live: str) -> list[Rollout]:
+    def take(
+        self, claimed: Sequence[tuple[QueuedRollout, int]], ahead: Sequence[QueuedRollout], live: str
+    ) -> list[Rollout]:
         """Rollouts that were just claimed, with the numbers of their attempts.
 
         Args:

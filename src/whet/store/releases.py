@@ -17,7 +17,7 @@ import msgspec
 from ..errors import GateError, InputError, StoreError
 from ..types import Bundle, Verdict, Version
 from .codec import decode
-from .database import Reader
+from .database import DatabaseReader
 from .queries import read_all
 
 LIVE = "live"
@@ -53,7 +53,7 @@ class Release:
     """Released without a proof, on request."""
 
 
-def history(reader: Reader, name: str, last: int | None) -> list[Release]:
+def history(reader: DatabaseReader, name: str, last: int | None) -> list[Release]:
     """See `Store.history`."""
     rows = reader.rows(
         "SELECT id, previous, at, reason, verdict, unproven, body FROM releases WHERE name = ? "
@@ -75,7 +75,7 @@ def history(reader: Reader, name: str, last: int | None) -> list[Release]:
     ]
 
 
-def stored_bundle(reader: Reader, body: bytes, of: str) -> Bundle:
+def stored_bundle(reader: DatabaseReader, body: bytes, of: str) -> Bundle:
     """The Bundle of which the record has the ids of its Versions.
 
     Raises:
@@ -99,7 +99,7 @@ declared: dict[str, Declared] = {}
 """Name → handle, of every resource that this process has declared; `whet.resource` adds to it."""
 
 
-def refuse_unknown(reader: Reader, bundle: Bundle, live: Bundle) -> None:
+def refuse_unknown(reader: DatabaseReader, bundle: Bundle, live: Bundle) -> None:
     """Refuse to release a name that nobody reads: it would change nothing, unnoticed.
 
     Names that are read are those that are live, that this process has declared, that a program which records here
@@ -125,7 +125,7 @@ def refuse_unknown(reader: Reader, bundle: Bundle, live: Bundle) -> None:
         )
 
 
-def read_verdicts(reader: Reader, candidate: str | None = None) -> list[Verdict]:
+def read_verdicts(reader: DatabaseReader, candidate: str | None = None) -> list[Verdict]:
     """Verdicts in the order in which they were recorded; `candidate` is the id of the Bundle that they are on."""
     where, values = ("WHERE candidate = ? ", [candidate]) if candidate is not None else ("", [])
     return [
@@ -135,7 +135,7 @@ def read_verdicts(reader: Reader, candidate: str | None = None) -> list[Verdict]
 
 
 def proof_of(
-    reader: Reader, bundle: Bundle, merged: Bundle, verdict: Verdict | None, *, unproven: bool
+    reader: DatabaseReader, bundle: Bundle, merged: Bundle, verdict: Verdict | None, *, unproven: bool
 ) -> Verdict | None:
     """The Verdict that a release stands on; None where it is released without one.
 

@@ -16,7 +16,7 @@ from .batch import feedback_row, trajectory_row
 from .codec import MODES, decode_rollout, encode_json
 from .database import Database
 from .group_commit import Value, Writes
-from .queue_index import Entry
+from .queue_index import QueuedRollout
 
 ROLLOUT = (
     "SELECT r.id, r.task_id, t.body, r.mode, r.resources, r.max_attempts, r.created, r.meta, r.status, "
@@ -94,7 +94,7 @@ class Attempt(NamedTuple):
     """Id of the Bundle that it ran under; None in a record from before that was kept."""
 
 
-class Report:
+class EncodedFinish:
     """A Finish, judged and encoded."""
 
     __slots__ = ("digest", "error", "finish", "outcome", "row", "size", "trajectory")
@@ -121,7 +121,7 @@ class Report:
         self.digest = hashlib.blake2b(b"%d:%b%b" % (len(head), head, sent), digest_size=16).hexdigest()
 
 
-def written(reports: Sequence[Report]) -> Writes:
+def written(reports: Sequence[EncodedFinish]) -> Writes:
     """The writes that record the trajectories of reports, with their feedback and spans."""
     rows = [report.row for report in reports if report.row is not None]
     feedback = [
@@ -152,7 +152,7 @@ def _failure(body: str | bytes | None) -> Failure | None:
 
 
 def state(
-    entry: Entry,
+    entry: QueuedRollout,
     status: Status,
     *,
     error: str | None = None,

@@ -28,7 +28,7 @@ ERROR = 2
 """Status code: the operation failed."""
 
 
-class Event(msgspec.Struct, frozen=True):
+class SpanEvent(msgspec.Struct, frozen=True):
     """Something that happened in a span, or a log record of it."""
 
     name: str
@@ -44,7 +44,7 @@ class Content(msgspec.Struct, frozen=True):
 
     span: Span
     attributes: Mapping[str, Json]
-    events: tuple[Event, ...] = ()
+    events: tuple[SpanEvent, ...] = ()
     status: int = 0
     """0 unset, 1 ok, 2 error."""
     message: str = ""
@@ -135,7 +135,7 @@ def _messages(data: bytes, at: int, end: int) -> Iterator[tuple[int, int, int, i
     return (field for field in fields(data, at, end) if field[1] == LENGTH)
 
 
-def _event(data: bytes, at: int, end: int, nesting: int) -> Event:
+def _event(data: bytes, at: int, end: int, nesting: int) -> SpanEvent:
     name, time = "", 0
     attrs: dict[str, Json] = {}
     for number, kind, value, stop in fields(data, at, end):
@@ -145,7 +145,7 @@ def _event(data: bytes, at: int, end: int, nesting: int) -> Event:
             name = _text(data, value, stop)
         elif number == 3 and kind == LENGTH:
             _pair(data, value, stop, nesting, attrs)
-    return Event(name, time, attrs)
+    return SpanEvent(name, time, attrs)
 
 
 def _pair(data: bytes, at: int, end: int, nesting: int, into: dict[str, Json]) -> None:
@@ -224,7 +224,9 @@ def _json(span: Span, nesting: int) -> Content:
     for event in _items(raw, "events"):
         name = event.get("name")
         held = _json_pairs(event, nesting)
-        events.append(Event(name if isinstance(name, str) else "", _integer(event.get("timeUnixNano")), held))
+        events.append(
+            SpanEvent(name if isinstance(name, str) else "", _integer(event.get("timeUnixNano")), held)
+        )
     return Content(
         span,
         _json_pairs(raw, nesting),

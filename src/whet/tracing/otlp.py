@@ -36,7 +36,7 @@ _RUN = RUN.encode()
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class DecodeLimits:
     """Limits of a request on the process that reads it."""
 
     spans: int = 50_000
@@ -45,7 +45,7 @@ class Limits:
     """A longer span is left out and counted."""
 
 
-LIMITS = Limits()
+LIMITS = DecodeLimits()
 
 
 class Decoded(NamedTuple):
@@ -58,7 +58,7 @@ class Decoded(NamedTuple):
 
 
 def decode(
-    body: bytes, *, json: bool, logs: bool, limits: Limits = LIMITS, run: str | None = None
+    body: bytes, *, json: bool, logs: bool, limits: DecodeLimits = LIMITS, run: str | None = None
 ) -> Decoded:
     """The spans (or with `logs` the log records) of one export request.
 
@@ -132,7 +132,7 @@ def gunzip(body: bytes, limit: int) -> bytes:
 class _Gather:
     """Collects the spans of one request and why others were rejected."""
 
-    def __init__(self, limits: Limits, logs: bool, run: str | None) -> None:
+    def __init__(self, limits: DecodeLimits, logs: bool, run: str | None) -> None:
         self.limits = limits
         self.logs = logs
         self.spans: list[Span] = []

@@ -67,7 +67,7 @@ def process_run() -> str | None:
     return os.environ.get(RUN) or None
 
 
-class Called:
+class CallSite:
     """Facts about a function before it is called."""
 
     __slots__ = ("by_name", "evolved", "method", "name", "names", "origin")
@@ -157,7 +157,7 @@ class StepNote:
         self.kind = kind
         self.agent = ""
         self.parent = parent
-        self.called: Called | None = None
+        self.called: CallSite | None = None
         self.frozen: Any = None
         self.observation: Any = None
         self.action: Any = None
@@ -213,7 +213,7 @@ class CallNote:
         "versions",
     )
 
-    def __init__(self, called: Called, frozen: Any, run: Run | None, sink: Any = None) -> None:
+    def __init__(self, called: CallSite, frozen: Any, run: Run | None, sink: Any = None) -> None:
         self.called = called
         self.sink = sink
         self.frozen = frozen

@@ -23,7 +23,7 @@ from ..errors import EnvError, InputError
 from ..types import Json, Step, Trajectory, canonical
 from .encode import thaw
 from .kinds import forwarding, kind_of
-from .record import Called
+from .record import CallSite
 from .tool_calls import Shape, arguments, bare, foreign_tools, tool_steps
 
 Effect: TypeAlias = Literal["read", "idempotent", "write"]
@@ -45,7 +45,7 @@ class ReplayedError(Exception):
 
 
 @dataclass(slots=True)
-class Counts:
+class ReplayCounts:
     """The fates of the tool calls of one replay."""
 
     exact: int = 0
@@ -94,7 +94,7 @@ class Replay:
     ) -> None:
         if not callable(divergence) and divergence not in ("exclude", "nearest", "live"):
             raise InputError(f"divergence={divergence!r}: it must be exclude, nearest, live or a function")
-        self.counts = Counts()
+        self.counts = ReplayCounts()
         self._divergence, self._guard = divergence, guard
         self._by_tool: dict[str, list[Step]] = {}
         self._repeats: dict[tuple[str, bytes], int] = {}
@@ -195,7 +195,7 @@ def replaying(tool: str) -> Replay | None:
     return replay
 
 
-def answerable(function: Any, called: Called, effect: Effect | None) -> Any:
+def answerable(function: Any, called: CallSite, effect: Effect | None) -> Any:
     """`function`, which a replay answers in its place; of the same kind: sync, async or generator."""
     shape = Shape.of(function)
     _marked.add(bare(called.name))

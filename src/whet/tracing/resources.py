@@ -134,7 +134,7 @@ class Resource:
         return f"resource({self.name!r})"
 
 
-class Text(Resource):
+class TextResource(Resource):
     """A text.  `str(handle)`, f-strings and the methods of str read it."""
 
     def __str__(self) -> str:
@@ -168,7 +168,7 @@ class Text(Resource):
         return str(self._read()) % values
 
     def __eq__(self, other: object) -> bool:
-        return str(self._read()) == (str(other._read()) if isinstance(other, Text) else other)
+        return str(self._read()) == (str(other._read()) if isinstance(other, TextResource) else other)
 
     __hash__ = object.__hash__
 
@@ -197,7 +197,7 @@ class Table(Resource, Mapping[str, Any]):
     __hash__ = object.__hash__
 
 
-class Row(Resource, Sequence[Any]):
+class SequenceResource(Resource, Sequence[Any]):
     """A read-only sequence whose every read sees the current Version."""
 
     def __getitem__(self, index: Any) -> Any:
@@ -212,7 +212,7 @@ class Row(Resource, Sequence[Any]):
     __hash__ = object.__hash__
 
 
-class Function(Resource):
+class FunctionResource(Resource):
     """The resource behind a function marked with `@evolve`; its default is the function's source, undecorated."""
 
     def __init__(
@@ -357,11 +357,11 @@ def _undecorated(text: str) -> str:
 
 
 @overload
-def resource(name: str, default: str, *, kind: str | None = None) -> Text: ...
+def resource(name: str, default: str, *, kind: str | None = None) -> TextResource: ...
 @overload
 def resource(name: str, default: Mapping[str, Any], *, kind: str | None = None) -> Table: ...
 @overload
-def resource(name: str, default: Sequence[Any], *, kind: str | None = None) -> Row: ...
+def resource(name: str, default: Sequence[Any], *, kind: str | None = None) -> SequenceResource: ...
 @overload
 def resource(name: str, default: Json = None, *, kind: str | None = None) -> Resource: ...
 def resource(name: str, default: Json = None, *, kind: str | None = None) -> Resource:
@@ -376,11 +376,11 @@ def resource(name: str, default: Json = None, *, kind: str | None = None) -> Res
     """
     handle: Resource
     if isinstance(default, str):
-        handle = Text(name, default, kind or "prompt")
+        handle = TextResource(name, default, kind or "prompt")
     elif isinstance(default, Mapping):
         handle = Table(name, dict(default), kind or "value")
     elif isinstance(default, Sequence) and not isinstance(default, bytes | bytearray | memoryview):
-        handle = Row(name, list(default), kind or "value")
+        handle = SequenceResource(name, list(default), kind or "value")
     elif default is None or isinstance(default, bool | int | float):
         handle = Resource(name, default, kind or "value")
     else:
@@ -464,7 +464,7 @@ def _evolve(function: Any, name: str | None, kind: str, metric: Any, *, live: bo
     name = name or name_of(function).rpartition(".")[2].lower()
     if live:
         loadable(function, name)
-    handle = Function(name, function, kind, metric, live=live)
+    handle = FunctionResource(name, function, kind, metric, live=live)
     _declare(handle)
     # Its calls are steps, for a decision is learned from them.
     marked = evolving(forwarding(function, lambda _args, _kwargs: handle.implementation()))

@@ -7,10 +7,10 @@ next owner takes in.  Nothing here ever raises into the caller's code.
 Secrets are taken out on the background thread, before anything reaches the store or the spool
 (`redact.py` says which); a record that cannot be searched is dropped and counted, not written.
 
-What is live: a file is asked at most once in `WATCH` seconds, by whoever reads a resource then, which costs a tenth of
-a millisecond, and at once after this process released or rolled back; a server is asked by a thread.  `Following` makes
-no store and writes to none: where the record cannot be read, what was live goes on, at first the agent as it came, with
-one warning.
+What is live: a file is asked at most once in `WATCH` seconds, by whoever reads a resource then, which costs a tenth
+of a millisecond, and at once after this process released or rolled back; a server is asked by a thread.
+`LiveBundle` makes no store and writes to none: where the record cannot be read, what was live goes on, at first the
+agent as it came, with one warning.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from ..store.batch import trajectory_row
 from ..store.bundles import EMPTY
 from ..store.client import append_to_spool
 from ..store.codec import encode
-from ..store.database import Reader
+from ..store.database import DatabaseReader
 from ..store.group_commit import releases_written
 from ..store.releases import LIVE, declared, history
 from ..types import Bundle, Feedback
@@ -67,14 +67,14 @@ _inherited: list[object] = []
 """Connections that a fork copied: never to be used or closed in the child."""
 
 
-class _File(Reader):
+class _File(DatabaseReader):
     """The file of a store, which need not exist yet."""
 
     def rows(self, query: str, values: Sequence[Value] = ()) -> list[Any]:
         return super().rows(query, values) if os.path.exists(self.path) else []
 
 
-class Following:
+class LiveBundle:
     """The live Bundle of one store, given as a Store, the path of a file, or a server."""
 
     def __init__(self, target: Store | Remote | str) -> None:
@@ -83,7 +83,7 @@ class Following:
 
     def _reset(self) -> None:
         """At the start, and in a forked child, which has neither the threads nor the connections of its parent."""
-        self._source: Reader | None = None
+        self._source: DatabaseReader | None = None
         if isinstance(self._target, Store):
             self._source = self._target.database
         elif isinstance(self._target, str):
@@ -133,7 +133,7 @@ class Following:
         except (WhetError, OSError, RuntimeError, ValueError) as error:
             self._warn(error)
 
-    def _read(self, source: Reader) -> None:
+    def _read(self, source: DatabaseReader) -> None:
         newest = source.rows("SELECT id FROM releases WHERE name = 'live' ORDER BY seq DESC LIMIT 1")
         release = newest[0][0] if newest else None
         if release != self._release:
@@ -172,7 +172,7 @@ class Sink:
         self._remote = None if isinstance(target, Store | str) else target
         self._own = isinstance(target, str)
         self._retry_at = 0.0
-        self._following = Following(target if self._store or self._remote else self.path)
+        self._following = LiveBundle(target if self._store or self._remote else self.path)
         self._declared: set[str] = set()
         """Names of resources that the record knows this program reads."""
         self._reset()

@@ -27,8 +27,8 @@ from .encode import freeze, thaw
 from .kinds import decorated, dressed, driving, kind_of
 from .labels import Kind, check_feedback, feedback_kind
 from .record import (
-    Called,
     CallNote,
+    CallSite,
     Collection,
     Frame,
     Run,
@@ -85,7 +85,7 @@ def trace(target: Any = None, /, *, name: str | None = None) -> Any:
 
 
 def _trace(function: Any, target: Any, name: str | None) -> Any:
-    called = Called(function, name)
+    called = CallSite(function, name)
     sink = sink_for(target) if target is not None else None
 
     def begin(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[CallNote | StepNote, Frame]:
@@ -219,7 +219,7 @@ def _stepped(function: F, name: str | None, kind: str, agent: str, effect: Effec
 
 
 def _step(function: Any, name: str | None, kind: str, agent: str, effect: Effect | None) -> Any:
-    called = Called(function, name, by_name=kind == "tool")
+    called = CallSite(function, name, by_name=kind == "tool")
     inner = answerable(function, called, effect) if kind == "tool" else function
     stepped = _recording(inner, called, kind, agent)
     stepped.whet_step = (called.name, kind, agent)
@@ -233,11 +233,11 @@ def evolving(function: Any) -> Any:
     call itself.
     """
     name, kind, agent = getattr(function, "whet_step", (None, "function", ""))
-    called = Called(function, name, evolved=True, by_name=kind == "tool")
+    called = CallSite(function, name, evolved=True, by_name=kind == "tool")
     return _recording(function, called, kind, agent)
 
 
-def _recording(function: Any, called: Called, kind: str, agent: str) -> Any:
+def _recording(function: Any, called: CallSite, kind: str, agent: str) -> Any:
     def begin(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[StepNote, Frame] | None:
         above = current.get()
         if (above is None and collector.get() is None) or _recorded_already(above, called):
@@ -250,7 +250,7 @@ def _recording(function: Any, called: Called, kind: str, agent: str) -> Any:
     return wrap(function, begin)
 
 
-def _recorded_already(above: Frame | None, called: Called) -> bool:
+def _recorded_already(above: Frame | None, called: CallSite) -> bool:
     """True if the innermost record is of this very call: made by another decorator, where one of the two is evolve."""
     note = None if above is None else above.step or above.call
     outer = None if note is None else note.called

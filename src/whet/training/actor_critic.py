@@ -19,10 +19,10 @@ import torch
 from torch import Tensor, nn
 
 from ..types import Outcome, Trajectory
-from .batch import Merged, Part, marked, parts
+from .batch import Merged, MicroBatch, marked, parts
 from .learner import Learner, chosen_logprobs
 from .losses import gae, value_loss, whiten
-from .network import Head, Network, predict, target_states
+from .network import Network, ScalarHead, predict, target_states
 from .options import ActorCriticOptions as ActorCriticOptions
 from .policy_gradient import PolicyLoss
 from .rounds import Rounds
@@ -42,7 +42,7 @@ class Episode:
 def estimate(
     episodes: Sequence[Episode],
     network: Network,
-    head: Head,
+    head: ScalarHead,
     reference: Network | None,
     options: ActorCriticOptions,
 ) -> dict[str, float]:
@@ -123,7 +123,9 @@ def _token_rewards(episode: Episode, order: Sequence[tuple[int, int]]) -> list[f
     return rewards
 
 
-def _after(episodes: Sequence[Episode], network: Network, head: Head, part_tokens: int) -> dict[int, float]:
+def _after(
+    episodes: Sequence[Episode], network: Network, head: ScalarHead, part_tokens: int
+) -> dict[int, float]:
     """Episode number → the value still expected where a limit cut it off; an episode that ended is not in it."""
     cut = []
     for number, episode in enumerate(episodes):
@@ -147,12 +149,12 @@ def _explained(values: Tensor, returns: Tensor) -> float:
 class ValueLoss(PolicyLoss, ABC):
     """A policy's loss and its value head's, of one optimizer step."""
 
-    head: Head
+    head: ScalarHead
     value_coefficient: float = 0.1
     value_clip: float | None = 0.2
 
     @abstractmethod
-    def joint(self, network: Network, part: Part) -> Tensor:
+    def joint(self, network: Network, part: MicroBatch) -> Tensor:
         """The part's share of the loss, both from one pass through the network."""
 
 
@@ -162,7 +164,7 @@ class ActorCriticLoss(ValueLoss):
 
     trains_trunk: bool = True
 
-    def joint(self, network: Network, part: Part) -> Tensor:
+    def joint(self, network: Network, part: MicroBatch) -> Tensor:
         """The part's share of the loss, both from one pass through the network."""
         predictions = predict(network, part, self.temperature)
         states = predictions.output.states.float().to(predictions.device)
@@ -182,13 +184,13 @@ class ActorCritic(Rounds[Valued]):
     penalises_loss = False
 
     def _heads(self, network: Network) -> Mapping[str, nn.Module]:
-        return {"value": Head(network.hidden, self.options.value_width, seed=self.options.seed)}
+        return {"value": ScalarHead(network.hidden, self.options.value_width, seed=self.options.seed)}
 
     @property
-    def _head(self) -> Head:
+    def _head(self) -> ScalarHead:
         assert self._learner is not None
         head = self._learner.heads["value"]
-        assert isinstance(head, Head)
+        assert isinstance(head, ScalarHead)
         return head
 
     def _with_value(self, loss: PolicyLoss) -> dict[str, Any]:
@@ -201,7 +203,7 @@ class ActorCritic(Rounds[Valued]):
         }
 
     def _update(
-        self, learner: Learner, cut: Sequence[Part], loss: PolicyLoss, rate: float
+        self, learner: Learner, cut: Sequence[MicroBatch], loss: PolicyLoss, rate: float
     ) -> tuple[float, float]:
         assert isinstance(loss, ValueLoss)
         return learner.descend(cut, lambda part: loss.joint(learner.decoder, part), rate=rate)

@@ -46,7 +46,7 @@ class Merged:
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
+class MergeCounts:
     """Counts of merging calls into sequences."""
 
     calls: int = 0
@@ -64,8 +64,8 @@ class Counts:
         """Calls that joined a sequence already begun."""
         return self.calls - self.sequences
 
-    def __add__(self, other: Counts) -> Counts:
-        return Counts(
+    def __add__(self, other: MergeCounts) -> MergeCounts:
+        return MergeCounts(
             self.calls + other.calls,
             self.sequences + other.sequences,
             self.forked + other.forked,
@@ -75,7 +75,7 @@ class Counts:
         )
 
 
-def merge(trajectory: Trajectory, unit: int = 0) -> tuple[list[Merged], Counts]:
+def merge(trajectory: Trajectory, unit: int = 0) -> tuple[list[Merged], MergeCounts]:
     """The sequences of one trajectory.  Steps without tokens (tools, other agents) are passed over.
 
     Raises:
@@ -106,7 +106,7 @@ def merge(trajectory: Trajectory, unit: int = 0) -> tuple[list[Merged], Counts]:
                 into.targets.append(start + offset)
                 into.logprobs.append(logprob)
                 into.calls.append(number)
-    counts = Counts(
+    counts = MergeCounts(
         calls,
         len(sequences),
         forked,
@@ -152,7 +152,7 @@ def _extended(sequences: list[Merged], prompt: Sequence[int]) -> Merged | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class MicroBatch:
     """Sequences that are computed at once, with their N targets packed."""
 
     layout: Layout
@@ -182,7 +182,7 @@ def parts(
     *,
     block: Callable[[Merged], int] | None = None,
     share: bool = True,
-) -> list[Part]:
+) -> list[MicroBatch]:
     """Cut into parts of at most this many tokens to compute (one block at least).
 
     What begins alike comes together, so that its beginning is computed once; otherwise the shortest
@@ -198,7 +198,7 @@ def parts(
     for number, sequence in enumerate(sequence for sequence in sequences if sequence.targets):
         blocks.setdefault(number if block is None else block(sequence), []).append(sequence)
     every = list(blocks.values())
-    complete: list[Part] = []
+    complete: list[MicroBatch] = []
     open_: list[int] = []
     room = part_tokens
     for number, alone, beside in _in_order(every, share=share):
@@ -256,7 +256,7 @@ def _longest(sequences: Sequence[Merged]) -> int:
 def marked(sequence: Merged, positions: Sequence[int], **extra: list[float]) -> Merged:
     """A sequence whose targets are read *at* these positions instead of written there.
 
-    A head that scores what has been said so far looks at the state of the token itself; a Part asks for
+    A head that scores what has been said so far looks at the state of the token itself; a MicroBatch asks for
     the state that predicts a target, so the target is the token after it, or one that is appended (which
     causal attention keeps from touching anything before it).
     """
@@ -269,7 +269,7 @@ def marked(sequence: Merged, positions: Sequence[int], **extra: list[float]) -> 
     )
 
 
-def _part(sequences: Sequence[Merged], *, share: bool) -> Part:
+def _part(sequences: Sequence[Merged], *, share: bool) -> MicroBatch:
     counts = [len(sequence.targets) for sequence in sequences]
     predicted_from = [[target - 1 for target in sequence.targets] for sequence in sequences]
     targets = [sequence.ids[target] for sequence in sequences for target in sequence.targets]
@@ -277,7 +277,7 @@ def _part(sequences: Sequence[Merged], *, share: bool) -> Part:
     logprobs = np.concatenate([sequence.logprobs for sequence in sequences])
     names = sorted({name for sequence in sequences for name in sequence.extra})
     extra = {name: np.concatenate([s.extra[name] for s in sequences]) for name in names}
-    return Part(
+    return MicroBatch(
         layout=plan([sequence.ids for sequence in sequences], predicted_from, share=share),
         targets=torch.tensor(targets),
         logprobs=torch.from_numpy(logprobs.astype(np.float32)),

@@ -97,7 +97,7 @@ class RecalledSession:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SearchOptions:
+class TreeOptions:
     """How a tree is grown."""
 
     rollouts: int = 16
@@ -133,7 +133,7 @@ class _Node:
     total: float = 0.0
 
 
-async def searched(task: Task, play: Play, options: SearchOptions, *, seed: int) -> Group:
+async def searched(task: Task, play: Play, options: TreeOptions, *, seed: int) -> Group:
     """A tree of one task, as the group of its trajectories.
 
     What has no reward (an infrastructure error) is in the group and not in the tree.
@@ -155,7 +155,7 @@ async def searched(task: Task, play: Play, options: SearchOptions, *, seed: int)
     return Group(task, tuple(trajectories))
 
 
-def _chosen(root: _Node, options: SearchOptions, low: float, high: float) -> list[_Node]:
+def _chosen(root: _Node, options: TreeOptions, low: float, high: float) -> list[_Node]:
     """From the root down to where a fresh answer is drawn."""
     path, scale = [root], max(high - low, 1e-9)
     while path[-1].drawn >= options.width * math.sqrt(path[-1].visits):

@@ -73,7 +73,7 @@ class Capture:
 
 
 @dataclass(frozen=True, slots=True)
-class Survey:
+class CaptureSurvey:
     """Counts over many trajectories."""
 
     trajectories: int
@@ -141,11 +141,11 @@ def _reward(trajectory: Trajectory, score: str | None) -> float | None:
     return float(trajectory.outcome is Outcome.SUCCESS) if trajectory.outcome.counts else None
 
 
-def survey(trajectories: Iterable[Trajectory], *, score: str | None = None) -> Survey:
+def survey(trajectories: Iterable[Trajectory], *, score: str | None = None) -> CaptureSurvey:
     """Check what can be learned from many trajectories."""
     captures = [check(trajectory, score=score) for trajectory in trajectories]
     reasons = Counter(reason for capture in captures for reason in capture.reasons)
-    return Survey(
+    return CaptureSurvey(
         len(captures),
         sum(capture.trainable for capture in captures),
         sum(capture.clonable for capture in captures),
@@ -154,7 +154,9 @@ def survey(trajectories: Iterable[Trajectory], *, score: str | None = None) -> S
     )
 
 
-def require(trajectories: Sequence[Trajectory], *, score: str | None = None, rl: bool = True) -> Survey:
+def require(
+    trajectories: Sequence[Trajectory], *, score: str | None = None, rl: bool = True
+) -> CaptureSurvey:
     """The survey, or a refusal where no trajectory can be used.
 
     Args:

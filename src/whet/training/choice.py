@@ -23,7 +23,7 @@ from torch import Tensor
 from ..errors import InputError
 from ..policy import Action
 from ..types import Json, Tokens, Usage
-from .batch import Merged, Part, parts
+from .batch import Merged, MicroBatch, parts
 from .learner import chosen_logprobs
 from .line import Line
 from .losses import unit_sums
@@ -69,7 +69,7 @@ def sequences_of(prompt: Sequence[int], actions: Sequence[Sequence[int]], unit: 
     return sequences
 
 
-def choice_logprobs(logprobs: Tensor, part: Part, *, normalised: bool = False) -> tuple[Tensor, Tensor]:
+def choice_logprobs(logprobs: Tensor, part: MicroBatch, *, normalised: bool = False) -> tuple[Tensor, Tensor]:
     """(D,) units of a part and (D, K) log-probabilities of their actions, −∞ where there are fewer.
 
     Args:

@@ -19,7 +19,7 @@ import msgspec
 from ..errors import InputError, TrainingRefused
 from ..loop import Context, Update
 from ..types import Bundle, Group, Json, Outcome, Trajectory, Version, digest, new_id
-from .batch import Counts, Merged, Part, merge, parts
+from .batch import MergeCounts, Merged, MicroBatch, merge, parts
 from .epochs import kept_aside, learner_of, passes, starting
 from .guards import Guard
 from .learner import Learner, Loss, cloning_loss
@@ -62,7 +62,7 @@ def resumed(state: Json, fresh: T, method: str) -> T:
         raise InputError(f"this is no state of {method}: {error}") from error
 
 
-Chosen = tuple[str, tuple[list[Merged], Counts]]
+Chosen = tuple[str, tuple[list[Merged], MergeCounts]]
 """A task's id, and one trajectory of it as sequences."""
 
 
@@ -155,7 +155,7 @@ def _from_json(saved: Json) -> list[Chosen]:
             chosen.append(
                 (
                     task,
-                    (merged, Counts(len(merged), len(merged), 0, tokens, targets, tokens)),
+                    (merged, MergeCounts(len(merged), len(merged), 0, tokens, targets, tokens)),
                 )
             )
     except (TypeError, ValueError) as error:
@@ -223,7 +223,7 @@ async def clone(
         [chosen[number] for number in numbers]
         for numbers in kept_aside([task for task, _ in chosen], options.validation_share)
     )
-    counts = sum((merged[1] for _, merged in train), Counts())
+    counts = sum((merged[1] for _, merged in train), MergeCounts())
     sequences = [sequence for _, (own, _) in train for sequence in own]
     validation = parts([sequence for _, (own, _) in held for sequence in own], options.part_tokens)
     if guard is not None:
@@ -243,11 +243,11 @@ async def clone(
 async def fit(
     learner: Learner,
     sequences: list[Merged],
-    validation: list[Part],
+    validation: list[MicroBatch],
     options: CloneOptions,
     context: Context,
     *,
-    loss_of: Callable[[Sequence[Part]], Loss] = cloning_loss,
+    loss_of: Callable[[Sequence[MicroBatch]], Loss] = cloning_loss,
 ) -> dict[str, float]:
     """Epochs over these sequences, until the validation loss rises or the last one is done."""
     by_unit: dict[int, list[Merged]] = {}
@@ -269,7 +269,7 @@ async def fit(
     )
 
 
-def weighted_loss(step_parts: Sequence[Part]) -> Loss:
+def weighted_loss(step_parts: Sequence[MicroBatch]) -> Loss:
     """Cross-entropy with each target's advantage as its weight, mean over the targets of these parts."""
     count = sum(len(part.targets) for part in step_parts)
     return lambda predictions, part: -(predictions.chosen * part.advantages).sum() / count

@@ -17,7 +17,7 @@ from statistics import fmean
 from ..errors import InputError
 from ..types import Group, Outcome, Trajectory
 from .assignment import centred_credits, decompose, step_credits, step_rewards
-from .batch import Counts, Merged, is_logprob, merge
+from .batch import MergeCounts, Merged, is_logprob, merge
 from .losses import advantages
 from .options import Assignment, Baseline, Scale
 
@@ -28,7 +28,7 @@ class Credited:
 
     sequences: list[Merged]
     """Of groups with a signal, with advantages."""
-    counts: Counts
+    counts: MergeCounts
     """Of these sequences."""
     metrics: dict[str, float]
     """Of all groups, those without a signal included."""
@@ -75,7 +75,7 @@ def credit(
         InputError: a reward is not finite, or a call's log-probabilities are missing.
     """
     sequences: list[Merged] = []
-    counts = Counts()
+    counts = MergeCounts()
     flat = small = masked = unit = 0
     off = penalties or {}
     plan = _Plan(assignment, gamma, score is None, _spread(groups, score, assignment))
@@ -124,7 +124,7 @@ def credit(
     return Credited(sequences, counts, metrics)
 
 
-def tokens_of(counts: Counts) -> dict[str, float]:
+def tokens_of(counts: MergeCounts) -> dict[str, float]:
     """Counts of merging, for the metrics."""
     return {
         "tokens": float(counts.tokens),

@@ -33,7 +33,7 @@ from ..errors import InputError, MissingExtra, NotFoundError
 from ..types import Json, Version, new_id
 from . import model as ours
 from . import packed_attention, sharding
-from .batch import Part
+from .batch import MicroBatch
 from .packing import WORTH, Layout, plan
 from .predictions import Output
 
@@ -188,8 +188,8 @@ class CausalLM:
         out = self.model(**inputs, output_hidden_states=True)
         return out.hidden_states[-1], out.logits
 
-    def output(self, part: Part) -> Output:
-        """States at the targets of a Part and what makes logits of them, on the network's device."""
+    def output(self, part: MicroBatch) -> Output:
+        """States at the targets of a MicroBatch and what makes logits of them, on the network's device."""
         layout = part.layout.to(self.device)
         states, logits = self._states(layout, packed=self.packs)
         states = states.index_select(0, layout.index)

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from ..errors import InputError, TrainingRefused
 from ..types import Json, Version, new_id
 from . import model, processes, sharding
-from .batch import Merged, Part
+from .batch import Merged, MicroBatch
 from .batch import parts as cut_into_parts
 from .network import Network, explained, predict, saved
 from .optim import MuonAdamW, OptimOptions
@@ -31,8 +31,8 @@ from .predictions import Predictions
 
 T = TypeVar("T")
 
-Loss = Callable[[Predictions, Part], Tensor]
-"""Predictions at a Part's targets → a scalar to be minimised."""
+Loss = Callable[[Predictions, MicroBatch], Tensor]
+"""Predictions at a MicroBatch's targets → a scalar to be minimised."""
 
 
 class Refreshed(Protocol):
@@ -88,7 +88,7 @@ class Learner:
         return self.optimizer.steps
 
     def update(
-        self, parts: Sequence[Part], loss: Loss, *, rate: float, temperature: float = 1.0
+        self, parts: Sequence[MicroBatch], loss: Loss, *, rate: float, temperature: float = 1.0
     ) -> tuple[float, float]:
         """One optimizer step on the sum of the loss over these parts; its value and the gradient's length.
 
@@ -172,11 +172,11 @@ class Learner:
         raise failure
 
     @torch.no_grad()
-    def chosen(self, part: Part, temperature: float = 1.0) -> Tensor:
+    def chosen(self, part: MicroBatch, temperature: float = 1.0) -> Tensor:
         """(N,) log-probability of each target of a part, of the weights as they are."""
         return chosen_logprobs(self.decoder, part, temperature)
 
-    def mean_loss(self, parts: Sequence[Part]) -> float:
+    def mean_loss(self, parts: Sequence[MicroBatch]) -> float:
         """Cross-entropy per target, in nats, of the weights as they are."""
         return mean_loss(self.decoder, parts)
 
@@ -261,12 +261,12 @@ def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
 
 
-def logprobs(network: Network, part: Part) -> Tensor:
-    """(N, vocabulary) log-probabilities at the targets of a Part; under autograd unless switched off."""
+def logprobs(network: Network, part: MicroBatch) -> Tensor:
+    """(N, vocabulary) log-probabilities at the targets of a MicroBatch; under autograd unless switched off."""
     return predict(network, part).logprobs()
 
 
-def chosen_logprobs(network: Network, part: Part, temperature: float = 1.0) -> Tensor:
+def chosen_logprobs(network: Network, part: MicroBatch, temperature: float = 1.0) -> Tensor:
     """(N,) log-probability of each target."""
     return predict(network, part, temperature).chosen
 
@@ -280,14 +280,14 @@ def unit_logprobs(network: Network, sequences: Sequence[Merged], units: int, par
     return sums
 
 
-def cloning_loss(step_parts: Sequence[Part]) -> Loss:
+def cloning_loss(step_parts: Sequence[MicroBatch]) -> Loss:
     """Mean cross-entropy over the targets of these parts together."""
     count = sum(len(part.targets) for part in step_parts)
     return lambda predictions, part: -predictions.chosen.sum() / count
 
 
 @torch.no_grad()
-def mean_loss(network: Network, parts: Iterable[Part]) -> float:
+def mean_loss(network: Network, parts: Iterable[MicroBatch]) -> float:
     """Cross-entropy per target, in nats."""
     total, count = 0.0, 0
     for part in parts:

@@ -1,7 +1,7 @@
 """The networks that a learner trains: our decoder, or a causal LM of transformers.
 
 A `Network` has named parameters, gives states and logits at the targets of a
-Part, copies itself and writes itself to a folder.  `Head` is what is put on the
+MicroBatch, copies itself and writes itself to a folder.  `ScalarHead` is what is put on the
 states where a number is wanted: a value, a score, a step's quality.
 """
 
@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from ..errors import InputError, TrainingRefused
 from ..types import Json, Version
 from . import model
-from .batch import Part
+from .batch import MicroBatch
 from .forward import fuse, hidden_states
 from .huggingface import CausalLM
 from .model import Decoder
@@ -27,12 +27,12 @@ from .predictions import Output, Predictions
 Network = Decoder | CausalLM
 
 
-def predict(network: Network, part: Part, temperature: float = 1.0) -> Predictions:
-    """Predictions of a network at the targets of a Part; under autograd unless switched off."""
+def predict(network: Network, part: MicroBatch, temperature: float = 1.0) -> Predictions:
+    """Predictions of a network at the targets of a MicroBatch; under autograd unless switched off."""
     return Predictions(_output(network, part), part, temperature=temperature)
 
 
-def _output(network: Network, part: Part) -> Output:
+def _output(network: Network, part: MicroBatch) -> Output:
     largest = int(part.layout.ids.max())
     if largest >= network.vocab_size:
         raise InputError(
@@ -78,7 +78,7 @@ def _out_of_memory(error: Exception) -> bool:
     return isinstance(error, MemoryError) or ("memory" in str(error) and "alloc" in str(error).lower())
 
 
-def _computed(network: Network, part: Part) -> Output:
+def _computed(network: Network, part: MicroBatch) -> Output:
     if isinstance(network, Decoder):
         fused = fuse(network)
         states = hidden_states(fused, part.layout).index_select(0, part.layout.index)
@@ -86,8 +86,8 @@ def _computed(network: Network, part: Part) -> Output:
     return network.output(part)
 
 
-def target_outputs(network: Network, part: Part) -> tuple[Tensor, Tensor]:
-    """(N, hidden) states and (N, vocabulary) logits at the targets of a Part, in one pass."""
+def target_outputs(network: Network, part: MicroBatch) -> tuple[Tensor, Tensor]:
+    """(N, hidden) states and (N, vocabulary) logits at the targets of a MicroBatch, in one pass."""
     output = _output(network, part)
     if output.weight is None:
         assert output.logits is not None
@@ -97,8 +97,8 @@ def target_outputs(network: Network, part: Part) -> tuple[Tensor, Tensor]:
     return output.states.float().to(part.targets.device), logits.float().to(part.targets.device)
 
 
-def target_states(network: Network, part: Part) -> Tensor:
-    """(N, hidden) states at the targets of a Part."""
+def target_states(network: Network, part: MicroBatch) -> Tensor:
+    """(N, hidden) states at the targets of a MicroBatch."""
     return _output(network, part).states.float().to(part.targets.device)
 
 
@@ -113,7 +113,7 @@ def saved(
     return network.version(resource, folder, parent, meta)
 
 
-class Head(nn.Module):
+class ScalarHead(nn.Module):
     """A number from each state: linear, or through one layer of `width` units.
 
     Its last layer begins at zero, so that at first everything is worth the same and an advantage is

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from ..errors import InputError, TrainingRefused
 from ..types import Group, Json, Preference, Tokens, Trajectory
-from .batch import Merged, Part, merge, parts
+from .batch import Merged, MicroBatch, merge, parts
 from .credit import reward_of
 from .learner import chosen_logprobs
 from .losses import unit_sums
@@ -33,7 +33,7 @@ Encode = Callable[[Json], Sequence[int]]
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class PreferencePair:
     """A better and a worse answer as sequences."""
 
     chosen: list[Merged]
@@ -50,7 +50,7 @@ def trajectory_pairs(
     margin: float = 0.0,
     per_task: int = 8,
     seed: int = 0,
-) -> tuple[list[Pair], dict[str, float]]:
+) -> tuple[list[PreferencePair], dict[str, float]]:
     """Pairs of whole trajectories of one task, and what was left out.
 
     Args:
@@ -58,7 +58,7 @@ def trajectory_pairs(
         margin: the reward must differ by more than this.
         per_task: pairs of one task at most, drawn by `seed`.
     """
-    pairs: list[Pair] = []
+    pairs: list[PreferencePair] = []
     left_out = {"ties": 0, "identical": 0, "over_cap": 0, "masked": 0}
     for group in groups:
         judged = [(trajectory, reward_of(trajectory, score)) for trajectory in group.trajectories]
@@ -73,7 +73,7 @@ def trajectory_pairs(
             else:
                 better = first > second
                 of_task.append(
-                    Pair(
+                    PreferencePair(
                         left_answer if better else right_answer,
                         right_answer if better else left_answer,
                         group.task.id,
@@ -89,13 +89,13 @@ def trajectory_pairs(
 
 def step_pairs(
     groups: Sequence[Group], *, score: str | None = None, margin: float = 0.0, per_task: int = 8
-) -> tuple[list[Pair], dict[str, float]]:
+) -> tuple[list[PreferencePair], dict[str, float]]:
     """Pairs of answers to one prompt, the best against each that is worse, and what was left out.
 
     An answer's worth is the mean reward of the trajectories that gave it there; loss falls on the
     answer's tokens alone.  Of a task's pairs, those that differ most come first.
     """
-    pairs: list[Pair] = []
+    pairs: list[PreferencePair] = []
     left_out = {"ties": 0, "over_cap": 0, "masked": 0, "nodes": 0}
     for group in groups:
         nodes: dict[tuple[int, ...], dict[tuple[int, ...], list[float]]] = {}
@@ -122,7 +122,7 @@ def step_pairs(
                     left_out["ties"] += 1
                     continue
                 sides = _one_call(call_of[prompt, best]), _one_call(call_of[prompt, worse])
-                of_task.append(Pair([sides[0]], [sides[1]], group.task.id, high - low))
+                of_task.append(PreferencePair([sides[0]], [sides[1]], group.task.id, high - low))
         of_task.sort(key=lambda pair: -pair.margin)
         left_out["over_cap"] += max(0, len(of_task) - per_task)
         pairs.extend(of_task[:per_task])
@@ -131,7 +131,7 @@ def step_pairs(
 
 def imported(
     preferences: Sequence[Preference], encode: Encode | None = None
-) -> tuple[list[Pair], dict[str, float]]:
+) -> tuple[list[PreferencePair], dict[str, float]]:
     """Preferences as pairs; the prompt is context, the whole answer is learned from.
 
     Args:
@@ -140,7 +140,7 @@ def imported(
     Raises:
         InputError: text without an `encode`.
     """
-    pairs: list[Pair] = []
+    pairs: list[PreferencePair] = []
     left_out = {"ties": 0, "identical": 0}
     for number, preference in enumerate(preferences):
         prompt, chosen, rejected = (
@@ -152,7 +152,7 @@ def imported(
             left_out["identical"] += 1
         else:
             sides = [_one_call(Tokens(prompt, answer, ())) for answer in (chosen, rejected)]
-            pairs.append(Pair([sides[0]], [sides[1]], f"{prompt}/{number}"))
+            pairs.append(PreferencePair([sides[0]], [sides[1]], f"{prompt}/{number}"))
     return pairs, {name: float(count) for name, count in left_out.items()}
 
 
@@ -190,11 +190,11 @@ def _same(first: Sequence[Merged], second: Sequence[Merged]) -> bool:
 
 
 def with_preferences(
-    compared: tuple[list[Pair], dict[str, float]],
+    compared: tuple[list[PreferencePair], dict[str, float]],
     preferences: Sequence[Preference],
     encode: Encode | None,
     groups: int,
-) -> tuple[list[Pair], dict[str, float]]:
+) -> tuple[list[PreferencePair], dict[str, float]]:
     """Pairs of trajectories and of people's preferences; how many there are, and what was left out.
 
     Args:
@@ -219,8 +219,8 @@ def with_preferences(
 
 
 def cut_pairs(
-    pairs: Sequence[Pair], numbers: Sequence[int], part_tokens: int, length: int | None = None
-) -> list[Part]:
+    pairs: Sequence[PreferencePair], numbers: Sequence[int], part_tokens: int, length: int | None = None
+) -> list[MicroBatch]:
     """Parts that keep both sides of a pair together; units are 2i for chosen and 2i + 1 for rejected.
 
     Args:
@@ -239,7 +239,7 @@ def _as_unit(sequence: Merged, unit: int) -> Merged:
     return Merged(unit, sequence.ids, sequence.targets, sequence.logprobs, extra=sequence.extra)
 
 
-def side_sums(values: Tensor, part: Part) -> tuple[Tensor, Tensor, Tensor]:
+def side_sums(values: Tensor, part: MicroBatch) -> tuple[Tensor, Tensor, Tensor]:
     """(P,) pair numbers in a part and (P,) sums of its (N,) values, chosen and rejected."""
     numbers = torch.unique(part.units // 2)
     sums = unit_sums(values, part.units, int(part.units.max()) + 2)
@@ -247,7 +247,9 @@ def side_sums(values: Tensor, part: Part) -> tuple[Tensor, Tensor, Tensor]:
 
 
 @torch.no_grad()
-def reference_sums(network: Network, pairs: Sequence[Pair], part_tokens: int) -> tuple[Tensor, Tensor]:
+def reference_sums(
+    network: Network, pairs: Sequence[PreferencePair], part_tokens: int
+) -> tuple[Tensor, Tensor]:
     """(pairs,) log-probability of each chosen and each rejected answer under a network."""
     chosen, rejected = torch.zeros(len(pairs)), torch.zeros(len(pairs))
     every = range(len(pairs))

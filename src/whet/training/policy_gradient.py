@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from .batch import Part
+from .batch import MicroBatch
 from .losses import clipped, k1, k3, log_ratios, token_weights
 from .network import Network, predict
 from .options import Aggregation, Ratio
@@ -27,7 +27,7 @@ EXACT_VOCABULARY = 32_768
 class PolicyLoss:
     """A `Loss` for `Learner.update`, made anew for every optimizer step."""
 
-    parts: Sequence[Part]
+    parts: Sequence[MicroBatch]
     """All parts of the step."""
     aggregation: Aggregation = "dapo"
     clip_low: float = 0.2
@@ -45,7 +45,7 @@ class PolicyLoss:
     def __post_init__(self) -> None:
         self._units = torch.cat([part.units for part in self.parts])
 
-    def __call__(self, predictions: Predictions, part: Part) -> Tensor:
+    def __call__(self, predictions: Predictions, part: MicroBatch) -> Tensor:
         """The part's share of the loss, from the policy's predictions as it is now."""
         chosen, spread = predictions.chosen, predictions.entropy
         before = part.logprobs

@@ -1,4 +1,4 @@
-"""Predictions at the targets of a Part: log-probabilities and entropies, in pieces.
+"""Predictions at the targets of a MicroBatch: log-probabilities and entropies, in pieces.
 
 A row of logits is as long as the vocabulary, and training needs two numbers of it.  So the logits
 of a few targets at a time are made, read and thrown away, and made again for the gradient: memory
@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .batch import Part
+from .batch import MicroBatch
 from .losses import exact_kl
 
 PIECE = 1 << 24
@@ -56,14 +56,16 @@ class Output:
 
 
 class Predictions:
-    """Predictions at the N targets of a Part; differentiable in the network's weights.
+    """Predictions at the N targets of a MicroBatch; differentiable in the network's weights.
 
     Args:
         temperature: divides the logits.
         piece: logits held at once.
     """
 
-    def __init__(self, output: Output, part: Part, *, temperature: float = 1.0, piece: int = PIECE) -> None:
+    def __init__(
+        self, output: Output, part: MicroBatch, *, temperature: float = 1.0, piece: int = PIECE
+    ) -> None:
         self.output = output
         self.temperature = temperature
         self.device = part.targets.device

@@ -33,7 +33,7 @@ _sharded = False
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ProcessRank:
     """Which of how many processes this is."""
 
     rank: int = 0
@@ -47,11 +47,11 @@ class Place:
         return self.rank == 0
 
 
-def place() -> Place:
+def place() -> ProcessRank:
     """Where this process stands among those that train together; alone unless `joined`."""
     if not (dist.is_available() and dist.is_initialized()):
-        return Place()
-    return Place(dist.get_rank(), dist.get_world_size(), _sharded)
+        return ProcessRank()
+    return ProcessRank(dist.get_rank(), dist.get_world_size(), _sharded)
 
 
 @contextmanager

@@ -63,9 +63,9 @@ class Prompts:
         """Ids of the tasks that can be asked for."""
         return frozenset(self._prompts)
 
-    def __call__(self) -> Prompt:
+    def __call__(self) -> PromptEnv:
         """A fresh Env."""
-        return Prompt(self._prompts)
+        return PromptEnv(self._prompts)
 
     def policy(self, bundle: Bundle, seed: int) -> Answers:
         """The policy of one rollout."""
@@ -73,7 +73,7 @@ class Prompts:
         return Answers(sampler.session(seed), self.stop_id, self.max_new_tokens)
 
 
-class Prompt:
+class PromptEnv:
     """One prompt: its ids are the observation, and any answer ends the episode.
 
     Args:

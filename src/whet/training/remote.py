@@ -45,7 +45,7 @@ class RemoteModels(LocalModels):
 
     def sampler(  # type: ignore[override]
         self, version: Version, *, greedy: bool = False, temperature: float = 1.0
-    ) -> Following:
+    ) -> VersionSampler:
         """A sampler that has the server take up these weights before its first call.
 
         Raises:
@@ -54,7 +54,7 @@ class RemoteModels(LocalModels):
         """
         if _key(version) not in self._known:
             self._live(version)
-        return Following(self, version, greedy=greedy, temperature=temperature)
+        return VersionSampler(self, version, greedy=greedy, temperature=temperature)
 
     async def publish(self, version: Version) -> tuple[str, str | None]:
         """Have the server serve a Version, unless it does; its policy version, and an adapter's name.
@@ -102,7 +102,7 @@ def _key(version: Version) -> str:
     return f"{version.id}/{version.meta.get('policy_version', version.id)}"
 
 
-class Following(RemoteSampler):
+class VersionSampler(RemoteSampler):
     """A RemoteSampler of one Version."""
 
     def __init__(self, models: RemoteModels, version: Version, *, greedy: bool, temperature: float) -> None:
@@ -121,7 +121,7 @@ class Following(RemoteSampler):
 class FollowingSession(RemoteSession):
     """A session that waits for its Version to be served."""
 
-    def __init__(self, sampler: Following, seed: int) -> None:
+    def __init__(self, sampler: VersionSampler, seed: int) -> None:
         super().__init__(sampler, seed)
         self._following = sampler
         self._ready = False

@@ -31,7 +31,7 @@ from ..loop import Context, Update
 from ..types import Bundle, Group, Json, Version
 from . import off_policy
 from .alarms import Stop, check
-from .batch import Part, by_unit, merge, minibatches, parts
+from .batch import MicroBatch, by_unit, merge, minibatches, parts
 from .cloning import resumed
 from .credit import Credited, staleness
 from .epochs import starting
@@ -49,7 +49,7 @@ Options = TypeVar("Options", bound=RoundOptions)
 
 
 @dataclass(kw_only=True)
-class Run:
+class RoundState:
     """State from step to step; saved as Update.state."""
 
     start: dict[str, Json]
@@ -179,7 +179,7 @@ class Rounds(Generic[Options]):
             )
 
     def _compare(
-        self, learner: Learner, credited: Credited, groups: Sequence[Group], run: Run
+        self, learner: Learner, credited: Credited, groups: Sequence[Group], run: RoundState
     ) -> dict[str, float]:
         """Compare these weights with those that sampled the tokens, before the first update in a process.
 
@@ -213,7 +213,7 @@ class Rounds(Generic[Options]):
             part_tokens=options.part_tokens,
         )
 
-    def _begin(self, bundle: Bundle, context: Context) -> Run:
+    def _begin(self, bundle: Bundle, context: Context) -> RoundState:
         """The run so far, with its learner: new, still in memory, or restored from the last checkpoint."""
         version = bundle[self.options.resource]
         if context.state is None:
@@ -226,8 +226,8 @@ class Rounds(Generic[Options]):
                 heads=self._heads(start),
             )
             self.models.add(self._learner)
-            return Run(start=msgspec.to_builtins(version))
-        run = resumed(context.state, Run(start={}), self.name)
+            return RoundState(start=msgspec.to_builtins(version))
+        run = resumed(context.state, RoundState(start={}), self.name)
         live = self._learner
         if live and live.handle == run.handle and live.policy_version == run.policy_version:
             return run
@@ -251,7 +251,7 @@ class Rounds(Generic[Options]):
         """Sequences with an advantage on every token, and what was left out."""
         raise NotImplementedError
 
-    def _loss(self, cut: Sequence[Part], run: Run, measures: bool) -> PolicyLoss:
+    def _loss(self, cut: Sequence[MicroBatch], run: RoundState, measures: bool) -> PolicyLoss:
         """The loss of one optimizer step over these parts."""
         options = self.options
         penalty = options.kl_coefficient if self.penalises_loss else 0.0
@@ -269,12 +269,12 @@ class Rounds(Generic[Options]):
         )
 
     def _update(
-        self, learner: Learner, cut: Sequence[Part], loss: PolicyLoss, rate: float
+        self, learner: Learner, cut: Sequence[MicroBatch], loss: PolicyLoss, rate: float
     ) -> tuple[float, float]:
         """One optimizer step."""
         return learner.update(cut, loss, rate=rate, temperature=self.options.temperature)
 
-    async def _learn(self, learner: Learner, credited: Credited, run: Run) -> dict[str, float]:
+    async def _learn(self, learner: Learner, credited: Credited, run: RoundState) -> dict[str, float]:
         """The optimizer steps of one round; what they measured, the last one's where there are several."""
         options = self.options
         if not credited.sequences:
@@ -302,7 +302,7 @@ class Rounds(Generic[Options]):
         }
 
     async def _finish(
-        self, bundle: Bundle, context: Context, run: Run, metrics: dict[str, float], stop: Stop | None
+        self, bundle: Bundle, context: Context, run: RoundState, metrics: dict[str, float], stop: Stop | None
     ) -> Update:
         """Checkpoint and validate where due, and say whether it is over."""
         options, learner, reason = self.options, self._learner, stop.reason if stop else ""
@@ -340,7 +340,7 @@ class Rounds(Generic[Options]):
             bundle=now, state=msgspec.to_builtins(run), metrics=metrics, done=bool(reason), reason=reason
         )
 
-    def _save(self, run: Run, context: Context) -> Run:
+    def _save(self, run: RoundState, context: Context) -> RoundState:
         """Write what resuming needs; the save before it stays, in case this Update is never recorded."""
         assert self._learner is not None
         assert self._reference is not None

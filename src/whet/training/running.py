@@ -41,7 +41,7 @@ from ..types import (
     new_id,
 )
 from . import templates
-from .capture import Survey, require
+from .capture import CaptureSurvey, require
 from .dataset import grouped, vocabulary_size
 from .huggingface import LoRAOptions, within_reach
 from .local import adopted, fresh
@@ -58,7 +58,7 @@ LARGEST_VOCABULARY = 2**20
 
 
 @dataclass(frozen=True, kw_only=True)
-class World:
+class SamplingWorld:
     """Where a method samples as it learns."""
 
     env: EnvFactory
@@ -71,7 +71,7 @@ class World:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Job:
+class TrainingJob:
     """A method, its model and its data."""
 
     name: str
@@ -86,7 +86,7 @@ class Job:
     rl: bool = True
     """True if the method needs rewards and log-probabilities."""
     preferences: Sequence[Preference] = ()
-    world: World | None = None
+    world: SamplingWorld | None = None
     """Where fresh rollouts are sampled; None where the trajectories are all there is."""
     tasks: int | None = None
     """Tasks of a round, for a method that learns from its own trajectories; all if None."""
@@ -109,10 +109,10 @@ class Trained:
     metrics: Mapping[str, float]
     rounds: int
     reason: str
-    survey: Survey | None
+    survey: CaptureSurvey | None
 
 
-async def run(job: Job, make: Callable[[], Optimizer], *, resume: bool = False) -> Trained:
+async def run(job: TrainingJob, make: Callable[[], Optimizer], *, resume: bool = False) -> Trained:
     """Train to the end.
 
     Args:
@@ -153,9 +153,11 @@ async def run(job: Job, make: Callable[[], Optimizer], *, resume: bool = False) 
     return Trained(done.bundle, done.metrics[-1] if done.metrics else {}, done.rounds, done.reason, surveyed)
 
 
-async def _improved(job: Job, store: Store, optimizer: Optimizer, parent: Bundle, view: _View) -> Improvement:
+async def _improved(
+    job: TrainingJob, store: Store, optimizer: Optimizer, parent: Bundle, view: _View
+) -> Improvement:
     groups: Sequence[Group] | None = grouped(job.trajectories)
-    world = job.world or World(
+    world = job.world or SamplingWorld(
         env=_nowhere, tasks=trained_on([group.task for group in groups or ()]), policy=_nobody
     )
     if job.world is not None:
@@ -221,7 +223,7 @@ class _View:
         rounds: that the run has had; rows of later ones are of rounds that are run again.
     """
 
-    def __init__(self, job: Job, rounds: int) -> None:
+    def __init__(self, job: TrainingJob, rounds: int) -> None:
         self._output, self._progress, self._rounds = job.output, job.progress, rounds
         self._first: dict[str, Json] | None = None
         self._calls = 0
@@ -275,7 +277,7 @@ def _refuse_begun(output: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def _parent(job: Job, store: Store, optimizer: Optimizer) -> Bundle:
+def _parent(job: TrainingJob, store: Store, optimizer: Optimizer) -> Bundle:
     """The Bundle that the run began with.
 
     Raises:
@@ -305,7 +307,7 @@ def _parent(job: Job, store: Store, optimizer: Optimizer) -> Bundle:
     return parent
 
 
-def _start(job: Job) -> Bundle:
+def _start(job: TrainingJob) -> Bundle:
     if not job.model:
         return job.start
     folder = job.output / "start"
@@ -343,7 +345,7 @@ def _output_of(model: str) -> Path | None:
     return path if path.is_file() else None
 
 
-def _continued(job: Job, path: Path) -> Bundle:
+def _continued(job: TrainingJob, path: Path) -> Bundle:
     """The weights that another run ended with: what is trained from them names them as its parent.
 
     Raises:
@@ -363,7 +365,7 @@ def _continued(job: Job, path: Path) -> Bundle:
 # -- views --------------------------------------------------------------------------------------
 
 
-def _recorded(job: Job) -> dict[str, Json]:
+def _recorded(job: TrainingJob) -> dict[str, Json]:
     """The record of the run, written before it begins; a resumed run keeps its id and its start time."""
     path = job.output / RECORD
     record: dict[str, Json] = {

@@ -1,6 +1,6 @@
 """Sampling in this process, for policies that act one rollout at a time.
 
-Each rollout holds a `Session`: its context so far and its own random stream.
+Each rollout holds a `RolloutSession`: its context so far and its own random stream.
 `await session.generate(...)` puts a request in line; when every task that can run
 has run, all waiting requests go through the serving engine (`serving/`) as one batch,
 in the event loop's own thread.  What a session samples depends on its seed and its
@@ -33,13 +33,15 @@ from .serving.sampling import Generation, Sampling
 class _Request:
     __slots__ = ("future", "generation", "session")
 
-    def __init__(self, session: Session, generation: Generation, future: asyncio.Future[Sampled]) -> None:
+    def __init__(
+        self, session: RolloutSession, generation: Generation, future: asyncio.Future[Sampled]
+    ) -> None:
         self.session = session
         self.generation = generation
         self.future = future
 
 
-class Session:
+class RolloutSession:
     """The model's side of one rollout; made by `Sampler.session`."""
 
     __slots__ = ("_busy", "_random", "_sampler", "_slot", "context")
@@ -142,9 +144,9 @@ class Sampler:
         self._temperature = 0.0 if greedy else temperature
         self._samplings: dict[tuple[int | None, int], Sampling] = {}
 
-    def session(self, seed: int) -> Session:
+    def session(self, seed: int) -> RolloutSession:
         """A fresh session that draws from `seed` alone."""
-        return Session(self, seed)
+        return RolloutSession(self, seed)
 
     def refresh(self, policy_version: str | None = None) -> None:
         """Take up weights that were changed in place; open sessions read their context again."""

@@ -24,7 +24,7 @@ from ..types import Json, Score, Trajectory, Version, digest, new_id
 from . import model
 from .batch import Merged, marked, merge, parts
 from .local import LocalModels
-from .network import Head, Network, saved, target_states
+from .network import Network, ScalarHead, saved, target_states
 
 Reads = Literal["end", "steps"]
 HEAD = "head.safetensors"
@@ -35,7 +35,7 @@ class Scorer:
     """A network whose states a head turns into scores."""
 
     network: Network
-    head: Head
+    head: ScalarHead
 
     def ends(self, trajectory: Trajectory, unit: int) -> list[Merged]:
         """The place where a whole trajectory is read: the last token of its newest call."""
@@ -113,7 +113,7 @@ def load_scorer(version: Version, models: LocalModels | None = None) -> Scorer:
         raise InputError(f"{path} was changed since it was saved")
     tensors = model.load_tensors(path)
     inside = tensors["inner.weight"].shape[0] if "inner.weight" in tensors else None
-    head = Head(network.hidden, inside)
+    head = ScalarHead(network.hidden, inside)
     head.load_state_dict(tensors)
     return Scorer(network, head)
 
@@ -170,7 +170,7 @@ class LearnedReward:
 
 def new_scorer(network: Network) -> Scorer:
     """A scorer that gives everything 0."""
-    return Scorer(network, Head(network.hidden))
+    return Scorer(network, ScalarHead(network.hidden))
 
 
 def agreement(chosen: Tensor, rejected: Tensor) -> float:

@@ -28,7 +28,7 @@ from torch import Tensor, nn
 from ..errors import InputError, MissingExtra, ModelError, TrainingRefused
 from ..models.sampling import Sampled
 from ..types import Json, Version, digest, new_id
-from .batch import Part
+from .batch import MicroBatch
 from .learner import Learner, Loss
 from .local import LocalModels
 from .network import Network
@@ -51,15 +51,15 @@ def _sdk() -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Datum:
-    """One sequence for the server, and which targets of a Part it predicts."""
+    """One sequence for the server, and which targets of a MicroBatch it predicts."""
 
     ids: list[int]
     at: dict[int, int]
     """Position → number of the target that is predicted there."""
 
 
-def data_of(part: Part) -> list[Datum]:
-    """The sequences of a Part one by one; what they have in common is written out for each.
+def data_of(part: MicroBatch) -> list[Datum]:
+    """The sequences of a MicroBatch one by one; what they have in common is written out for each.
 
     Where two targets are predicted by one token (a shared beginning that goes on in two ways), the
     sequence is given twice.
@@ -142,7 +142,7 @@ class TinkerLearner(Learner):
         return self._updates
 
     def update(
-        self, parts: Sequence[Part], loss: Loss, *, rate: float, temperature: float = 1.0
+        self, parts: Sequence[MicroBatch], loss: Loss, *, rate: float, temperature: float = 1.0
     ) -> tuple[float, float]:
         """One step on the server on the sum of the loss over these parts.
 
@@ -180,7 +180,7 @@ class TinkerLearner(Learner):
         self._refresh()
         return total, norm
 
-    def chosen(self, part: Part, temperature: float = 1.0) -> torch.Tensor:
+    def chosen(self, part: MicroBatch, temperature: float = 1.0) -> torch.Tensor:
         """(N,) log-probability of each target of a part, as the server computes it.
 
         Raises:
@@ -188,7 +188,7 @@ class TinkerLearner(Learner):
         """
         return self._forward([part], [data_of(part)])[0]
 
-    def mean_loss(self, parts: Sequence[Part]) -> float:
+    def mean_loss(self, parts: Sequence[MicroBatch]) -> float:
         """Cross-entropy per target, in nats, as the server computes it.
 
         Raises:
@@ -199,7 +199,7 @@ class TinkerLearner(Learner):
         ]
         return -sum(logprobs) / max(1, len(logprobs))
 
-    def _forward(self, parts: Sequence[Part], data: Iterable[Sequence[Datum]]) -> list[Tensor]:
+    def _forward(self, parts: Sequence[MicroBatch], data: Iterable[Sequence[Datum]]) -> list[Tensor]:
         """(N,) log-probability of the targets of each part, in one request."""
         types = _sdk().types
         owned = [
@@ -251,7 +251,7 @@ class TinkerLearner(Learner):
 class _Told(Predictions):
     """A server's log-probabilities of the targets, and differentiable in them."""
 
-    def __init__(self, chosen: Tensor, part: Part) -> None:
+    def __init__(self, chosen: Tensor, part: MicroBatch) -> None:
         super().__init__(Output(chosen.detach().unsqueeze(1), logits=chosen.detach().unsqueeze(1)), part)
         self._both = chosen, -chosen.detach()  # an unbiased estimate: the targets were drawn from it
 
@@ -267,7 +267,7 @@ def _refuse(loss: Any, temperature: float) -> None:
         loss.reference = None  # it would be measured and no more
 
 
-def _datum(types: Any, datum: Datum, part: Part, weights: Tensor | None) -> Any:
+def _datum(types: Any, datum: Datum, part: MicroBatch, weights: Tensor | None) -> Any:
     targets, worth = [0] * len(datum.ids), [0.0] * len(datum.ids)
     for position, target in datum.at.items():
         targets[position] = int(part.targets[target])

@@ -69,7 +69,7 @@ class EntryPoint:
 
 
 @dataclass(frozen=True, slots=True)
-class Prompt:
+class PromptLiteral:
     """A text that steers the agent."""
 
     path: str
@@ -98,7 +98,7 @@ class Scan:
     frameworks: dict[str, str] = field(default_factory=dict)
     """Imported package → framework."""
     entry_points: list[EntryPoint] = field(default_factory=list)
-    prompts: list[Prompt] = field(default_factory=list)
+    prompts: list[PromptLiteral] = field(default_factory=list)
     tools: list[Tool] = field(default_factory=list)
     unread: list[str] = field(default_factory=list)
     """Files that could not be read as Python, with the reason."""
@@ -248,7 +248,7 @@ class _Reader:
 
     def _add(self, name: str, constant: ast.Constant, early: bool) -> None:
         prompts = self._scan.prompts
-        prompt = Prompt(self._path, name, constant.lineno, str(constant.value), early)
+        prompt = PromptLiteral(self._path, name, constant.lineno, str(constant.value), early)
         for index, earlier in enumerate(prompts):
             if (earlier.path, earlier.line, earlier.text) == (prompt.path, prompt.line, prompt.text):
                 if early and not earlier.at_import:

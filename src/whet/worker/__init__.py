@@ -5,6 +5,6 @@ server as it sees it, `agent.py` one attempt, `wire.py` the bodies of requests a
 names that an agent for the Agent Lightning 0.1 interface imports are here.
 """
 
-from .lit import LLM, LitAgent, PromptTemplate, Report, Triplet
+from .lit import LLM, LitAgent, LitReport, PromptTemplate, Triplet
 
-__all__ = ["LLM", "LitAgent", "PromptTemplate", "Report", "Triplet"]
+__all__ = ["LLM", "LitAgent", "LitReport", "PromptTemplate", "Triplet"]

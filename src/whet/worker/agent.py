@@ -1,4 +1,4 @@
-"""One attempt at one rollout: the user's agent, whatever its interface, from a Lease to a Finish.
+"""One attempt at one rollout: the user's agent, whatever its interface, from a Lease to a FinishRequest.
 
 A failure is attributed here: an exception of the agent is a recorded failure of the rollout; an
 infrastructure error (the model endpoint down, the environment broken) is reported as an error, so
@@ -33,9 +33,9 @@ from ..types import (
     digest,
 )
 from .lit import input_of, is_async, is_lit, reported, resources_of, trajectory_of
-from .wire import Finish
+from .wire import FinishRequest
 
-Attempt = Callable[[Lease, Bundle], Awaitable[Finish]]
+Attempt = Callable[[Lease, Bundle], Awaitable[FinishRequest]]
 """Runs one lease under its Bundle; never raises an exception of the agent."""
 
 
@@ -88,13 +88,13 @@ def _id(lease: Lease) -> str:
     return f"{lease.rollout.id}.{lease.attempt}"
 
 
-def _finish(lease: Lease, trajectory: Trajectory) -> Finish:
+def _finish(lease: Lease, trajectory: Trajectory) -> FinishRequest:
     id, mode = lease.rollout.id, lease.rollout.mode
     meta = {"run": id, "rollout": id, "attempt": lease.attempt, "mode": mode, "worker": lease.worker}
     trajectory = recordable(replace(trajectory, meta={**trajectory.meta, **meta}))
     # The queue retries a report with an error; the agent's own mistake is a result, to learn from.
     error = trajectory.error if trajectory.outcome is Outcome.INFRASTRUCTURE_ERROR else None
-    return Finish(lease.rollout.id, lease.fence, trajectory, error)
+    return FinishRequest(lease.rollout.id, lease.fence, trajectory, error)
 
 
 class _Called:
@@ -103,7 +103,7 @@ class _Called:
     def __init__(self, agent: Callable[..., Any]) -> None:
         self._env = calls(agent)
 
-    async def __call__(self, lease: Lease, bundle: Bundle) -> Finish:
+    async def __call__(self, lease: Lease, bundle: Bundle) -> FinishRequest:
         seed = lease.rollout.meta.get("seed")
         if not isinstance(seed, int):
             seed = int(digest(lease.rollout.id, 8), 16)
@@ -124,7 +124,7 @@ class _Lit:
     def __init__(self, agent: Any) -> None:
         self._agent, self._awaits = agent, is_async(agent)
 
-    async def __call__(self, lease: Lease, bundle: Bundle) -> Finish:
+    async def __call__(self, lease: Lease, bundle: Bundle) -> FinishRequest:
         task, id = lease.rollout.task, _id(lease)
         name = "training_rollout" if lease.rollout.mode == "train" else "validation_rollout"
         arguments = (input_of(task), id, resources_of(bundle))

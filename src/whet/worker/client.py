@@ -22,12 +22,12 @@ from ..types import Bundle, Lease
 from .wire import (
     Beat,
     Beaten,
+    BundleBody,
     Claimed,
-    Finish,
     FinishMany,
+    FinishRequest,
     Held,
-    Recorded,
-    Refusal,
+    RefusalBody,
     Results,
     Withdraw,
     Withdrawn,
@@ -43,7 +43,7 @@ REMEMBERED = 1_000
 _encoder = msgspec.json.Encoder(enc_hook=plain)
 
 
-class Client:
+class QueueClient:
     """Talks to one server.
 
     Args:
@@ -86,7 +86,7 @@ class Client:
         await self._post("/api/rollouts/withdraw", Withdraw(worker), Withdrawn)
 
     async def finish(
-        self, finished: Sequence[Finish], *, patience: float, claim: Claim | None = None
+        self, finished: Sequence[FinishRequest], *, patience: float, claim: Claim | None = None
     ) -> Results:
         """Report rollouts, and claim more in the same request; repeated for up to `patience` seconds.
 
@@ -125,7 +125,7 @@ class Client:
                 raise _unreachable(self.url, exception) from exception
             if len(self._bundles) >= REMEMBERED:
                 self._bundles = {EMPTY.id: EMPTY}
-            self._bundles[id] = Bundle(_decoded(answered, Recorded).versions)
+            self._bundles[id] = Bundle(_decoded(answered, BundleBody).versions)
         return self._bundles[id]
 
     async def _post(self, path: str, body: Any, type: type[T], *, wait: float = 0.0) -> T:
@@ -209,7 +209,7 @@ def _unreachable(url: str, exception: Exception) -> StoreError:
 def _refusal(answered: httpx2.Response) -> str:
     """The message of a refusal; the beginning of the text if it is not one of whet's."""
     try:
-        return msgspec.json.decode(answered.content, type=Refusal).error.message
+        return msgspec.json.decode(answered.content, type=RefusalBody).error.message
     except msgspec.MsgspecError:
         return answered.text[:300]
 

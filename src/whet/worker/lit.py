@@ -43,7 +43,7 @@ class Triplet(msgspec.Struct):
     metadata: dict[str, Any] = {}
 
 
-class Report(msgspec.Struct):
+class LitReport(msgspec.Struct):
     """The report of a rollout; the body of `POST /rollout`."""
 
     rollout_id: str
@@ -73,7 +73,7 @@ class LitAgent:
             resources: name → LLM, PromptTemplate, or a plain value.
 
         Returns:
-            A float (the reward), a list of Triplets or of span dicts, a Report, or None.
+            A float (the reward), a list of Triplets or of span dicts, a LitReport, or None.
         """
         raise NotImplementedError("write training_rollout or training_rollout_async")
 
@@ -135,35 +135,35 @@ def served(content: Json) -> Json:
     return content
 
 
-def reported(result: Any, rollout_id: str) -> Report:
-    """The return value of a rollout method as a Report.
+def reported(result: Any, rollout_id: str) -> LitReport:
+    """The return value of a rollout method as a LitReport.
 
     Raises:
         TypeError: the interface does not allow it.
     """
     if result is None:
-        return Report(rollout_id)
+        return LitReport(rollout_id)
     if isinstance(result, bool | int | float):
-        return Report(rollout_id, final_reward=float(result))
+        return LitReport(rollout_id, final_reward=float(result))
     if isinstance(result, list):
         return _listed(result, rollout_id)
     if hasattr(result, "final_reward") and hasattr(result, "triplets"):
         # Ours, or the original's class with the same fields.
         triplets = None if result.triplets is None else [_triplet(turn) for turn in result.triplets]
-        return Report(
+        return LitReport(
             rollout_id, result.final_reward, triplets, result.trace, result.logs, dict(result.metadata or {})
         )
     raise TypeError(
         f"a rollout returned {type(result).__name__}; it must return a float, a list of Triplets or of "
-        "span dicts, a Report, or None"
+        "span dicts, a LitReport, or None"
     )
 
 
-def _listed(result: Sequence[Any], rollout_id: str) -> Report:
+def _listed(result: Sequence[Any], rollout_id: str) -> LitReport:
     if all(isinstance(span, dict) for span in result):
-        return Report(rollout_id, trace=list(result))
+        return LitReport(rollout_id, trace=list(result))
     triplets = [_triplet(turn) for turn in result]
-    return Report(rollout_id, final_reward=triplets[-1].reward if triplets else None, triplets=triplets)
+    return LitReport(rollout_id, final_reward=triplets[-1].reward if triplets else None, triplets=triplets)
 
 
 def _triplet(turn: Any) -> Triplet:
@@ -174,7 +174,7 @@ def _triplet(turn: Any) -> Triplet:
     return Triplet(turn.prompt, turn.response, turn.reward, dict(turn.metadata or {}))
 
 
-def trajectory_of(report: Report, task: Task, id: str) -> Trajectory:
+def trajectory_of(report: LitReport, task: Task, id: str) -> Trajectory:
     """A report as a Trajectory: each triplet a Step with its tokens, agent and reward.
 
     The final reward is that of the last Step where no triplet has one of its own, and the Score "reward" in any

@@ -19,7 +19,7 @@ from ..errors import InputError, StoreError
 from ..tracing.resources import isolate_functions
 from ..types import Mode
 from .agent import attempt, load
-from .client import Client
+from .client import QueueClient
 from .run import Tally, Worker
 
 _PARENT = "WHET_WORK_PARENT"
@@ -31,7 +31,7 @@ QUICK = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Work:
+class WorkerOptions:
     """The settings of one worker."""
 
     agent: str
@@ -49,7 +49,7 @@ class Work:
     """Seconds that the server may be unreachable; None retries indefinitely."""
 
 
-def work_here(work: Work, done: Callable[[Tally], None]) -> int:
+def work_here(work: WorkerOptions, done: Callable[[Tally], None]) -> int:
     """Run a worker in this process until it is stopped; returns the exit code.
 
     Args:
@@ -77,7 +77,7 @@ def work_here(work: Work, done: Callable[[Tally], None]) -> int:
         loop = asyncio.get_running_loop()
         for signal_ in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(signal_, stop)
-        client = Client(work.url, work.token, on_trouble=_say)
+        client = QueueClient(work.url, work.token, on_trouble=_say)
         worker = Worker(
             attempt_,
             client,

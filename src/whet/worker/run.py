@@ -16,8 +16,8 @@ from ..errors import InputError, StoreError
 from ..store.rollouts import MOST, Claim
 from ..types import Failure, Fault, Lease, Mode, Outcome
 from .agent import Attempt
-from .client import Client
-from .wire import Finish, Held, Result
+from .client import QueueClient
+from .wire import FinishRequest, FinishResult, Held
 
 POLL = 20.0
 """Seconds that one claim waits for work."""
@@ -61,7 +61,7 @@ class Worker:
     def __init__(
         self,
         attempt: Attempt,
-        client: Client,
+        client: QueueClient,
         *,
         name: str,
         concurrency: int = 8,
@@ -82,7 +82,7 @@ class Worker:
         """Fence → rollout under way; fences are unique."""
         self._undelivered: dict[int, Held] = {}
         """Fence → rollout that is done and not yet acknowledged; its lease is kept alive too."""
-        self._done: asyncio.Queue[Finish] = asyncio.Queue()
+        self._done: asyncio.Queue[FinishRequest] = asyncio.Queue()
         self._away: float | None = None
         """Since when the server could not be reached, by the loop's clock; None if it could the last time."""
         self._pause = RETRY
@@ -226,7 +226,7 @@ class Worker:
         self._running.pop(lease.fence, None)
         self._hand_over(finish)
 
-    def _hand_over(self, finish: Finish) -> None:
+    def _hand_over(self, finish: FinishRequest) -> None:
         """Have a report delivered; its lease is kept until it is."""
         self._undelivered[finish.fence] = Held(finish.id, finish.fence)
         self._done.put_nowait(finish)
@@ -273,7 +273,7 @@ class Worker:
                     self._undelivered.pop(finish.fence, None)
                     self._done.task_done()
 
-    async def _send(self, batch: list[Finish], n: int = 0) -> Sequence[Lease]:
+    async def _send(self, batch: list[FinishRequest], n: int = 0) -> Sequence[Lease]:
         """Report a batch, claiming up to `n` with it."""
         try:
             claim = self._claim_for(n) if n else None
@@ -288,7 +288,7 @@ class Worker:
         self._count(batch, answer.results)
         return answer.leases
 
-    def _count(self, batch: Sequence[Finish], results: Sequence[Result]) -> None:
+    def _count(self, batch: Sequence[FinishRequest], results: Sequence[FinishResult]) -> None:
         for finish, result in zip(batch, results, strict=True):
             if result.stale:
                 self.tally.stale += 1
@@ -304,18 +304,18 @@ class Worker:
                 if finish.trajectory is not None and finish.trajectory.outcome is Outcome.FAILURE:
                     self.tally.failed += 1
 
-    async def _apart(self, batch: list[Finish], refusal: InputError) -> None:
+    async def _apart(self, batch: list[FinishRequest], refusal: InputError) -> None:
         """Send the finishes of a refused batch one by one; the refused one is reported as a failure of the store."""
         if len(batch) > 1:
             for finish in batch:
                 await self._send([finish])
         elif batch[0].trajectory is not None:
             failure = Failure(Fault.STORE, "InputError", f"its trajectory was refused: {refusal}")
-            await self._send([Finish(batch[0].id, batch[0].fence, None, failure)])
+            await self._send([FinishRequest(batch[0].id, batch[0].fence, None, failure)])
         else:
             self.tally.lost += 1
             self._report(f"{batch[0].id}: could not be reported: {refusal}")
 
 
-def _failed(lease: Lease, failure: Failure) -> Finish:
-    return Finish(lease.rollout.id, lease.fence, None, failure)
+def _failed(lease: Lease, failure: Failure) -> FinishRequest:
+    return FinishRequest(lease.rollout.id, lease.fence, None, failure)

@@ -17,7 +17,7 @@ from ..types import Failure, Json, Lease, Mode, Rollout, Task, Trajectory, Versi
 Fence = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 
 
-class Request(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+class StrictBody(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     """A body in which a misspelt field is refused rather than ignored."""
 
 
@@ -30,13 +30,13 @@ class Problem(msgspec.Struct):
     """For people: what failed, what was given, what to do."""
 
 
-class Refusal(msgspec.Struct):
+class RefusalBody(msgspec.Struct):
     """The body of every answer of 400 and above."""
 
     error: Problem
 
 
-class NewRollout(Request):
+class NewRollout(StrictBody):
     """A rollout to queue; one whose id is known is left as it is."""
 
     task: Task
@@ -48,7 +48,7 @@ class NewRollout(Request):
     meta: dict[str, Json] = {}
 
 
-class Add(Request):
+class Add(StrictBody):
     """Rollouts to queue."""
 
     rollouts: Annotated[list[NewRollout], msgspec.Meta(max_length=MOST)]
@@ -66,7 +66,7 @@ class Claimed(msgspec.Struct):
     leases: Sequence[Lease]
 
 
-class Withdraw(Request):
+class Withdraw(StrictBody):
     """A worker that is stopped withdraws its waiting claims: each is answered at once, empty or with the
     leases that it had just been given.  Cutting the connection would leave that in doubt."""
 
@@ -79,14 +79,14 @@ class Withdrawn(msgspec.Struct):
     claims: int
 
 
-class Held(Request):
+class Held(StrictBody):
     """One lease, named by its rollout and its fence."""
 
     id: Id
     fence: Fence
 
 
-class Beat(Request):
+class Beat(StrictBody):
     """Keep leases for longer."""
 
     leases: Annotated[list[Held], msgspec.Meta(max_length=MOST)]
@@ -99,7 +99,7 @@ class Beaten(msgspec.Struct):
     until: list[float | None]
 
 
-class Finish(Request):
+class FinishRequest(StrictBody):
     """The report of one rollout: a trajectory, an error, or both.
 
     The same report may be sent again and is recorded once: give the trajectory its `id` and
@@ -116,33 +116,33 @@ class Finish(Request):
     run, unless they name another."""
 
 
-class FinishMany(Request):
+class FinishMany(StrictBody):
     """The reports of several rollouts."""
 
-    finished: Annotated[list[Finish], msgspec.Meta(max_length=MOST)]
+    finished: Annotated[list[FinishRequest], msgspec.Meta(max_length=MOST)]
     claim: Claim | None = None
     """Ask for more in the same commit: half the requests and flushes of a busy worker.  It is answered
     at once, with nothing if nothing waits, whatever `wait` says."""
 
 
-class OneBeat(Request):
+class OneBeat(StrictBody):
     """Keep the one lease that the path names."""
 
     fence: Fence
     lease: Seconds = 60.0
 
 
-class OneFinish(Request):
+class OneFinish(StrictBody):
     """The report of the one rollout that the path names."""
 
     fence: Fence
     trajectory: Trajectory | None = None
     error: Failure | None = None
     spans: bytes = b""
-    """As in `Finish`."""
+    """As in `FinishRequest`."""
 
 
-class Result(msgspec.Struct):
+class FinishResult(msgspec.Struct):
     """The answer to one finish; `stale` where its lease had gone to somebody else."""
 
     id: str
@@ -154,19 +154,19 @@ class Result(msgspec.Struct):
 class Results(msgspec.Struct):
     """One for each finish, in the order given."""
 
-    results: list[Result]
+    results: list[FinishResult]
     leases: Sequence[Lease] = ()
     """The leases of the claim that came along."""
 
 
-class Rollouts(msgspec.Struct):
+class RolloutPage(msgspec.Struct):
     """A page of rollouts; `after` of the next page."""
 
     rollouts: Sequence[Rollout]
     after: int | None = None
 
 
-class NewBundle(Request):
+class NewBundle(StrictBody):
     """A Bundle to record: contents by name, Versions, or both."""
 
     resources: dict[str, Json] = {}
@@ -174,7 +174,7 @@ class NewBundle(Request):
     versions: list[Version] = []
 
 
-class Recorded(msgspec.Struct):
+class BundleBody(msgspec.Struct):
     """A recorded Bundle."""
 
     id: str

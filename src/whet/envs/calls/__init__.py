@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ...data.calls import Call, calls_of, functions_of, problems, same
+from ...data.calls import FunctionCall, calls_of, functions_of, problems, same
 from ...env import StepResult
 from ...errors import EnvError, InputError
 from ...types import Group, Json, Outcome, Step, Task, Tokens, Trajectory
@@ -78,7 +78,7 @@ class CallEnv:
         return StepResult(None, float(good), True, False, {"success": good, "problems": list[Json](wrong)})
 
 
-def _read(action: Json) -> list[Call]:
+def _read(action: Json) -> list[FunctionCall]:
     if isinstance(action, Mapping):
         return calls_of(action)
     if not isinstance(action, list):
@@ -86,7 +86,7 @@ def _read(action: Json) -> list[Call]:
     return calls_of({"tool_calls": [{"function": call} for call in action]})
 
 
-def wanted(task: Task) -> list[Call]:
+def wanted(task: Task) -> list[FunctionCall]:
     """The calls that a task wants."""
     return _read(task.answer)
 

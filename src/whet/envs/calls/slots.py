@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ...data.calls import Call, Function
+from ...data.calls import FunctionCall, FunctionSpec
 from .values import Kind, Value, values_of
 
 FUNCTIONS, ARGUMENTS, VALUES, CLAUSES = 4, 24, 14, 3
@@ -97,7 +97,7 @@ class CallView:
         functions: what may be called; of more than FUNCTIONS those that the request says most about.
     """
 
-    def __init__(self, request: str, functions: Sequence[Function]) -> None:
+    def __init__(self, request: str, functions: Sequence[FunctionSpec]) -> None:
         self.request = request
         self._stems = frozenset(stems(request))
         self._clauses = [
@@ -118,7 +118,7 @@ class CallView:
         self.candidates = self._candidates()
         """Argument → values that it may have, in the request's order."""
 
-    def _overlap(self, function: Function, others: Sequence[Function]) -> tuple[int, int]:
+    def _overlap(self, function: FunctionSpec, others: Sequence[FunctionSpec]) -> tuple[int, int]:
         """Words of the name, and further ones of the description that no other has, that the request says."""
         name = set(stems(function.name))
         about = set(stems(function.description)) - name
@@ -205,7 +205,7 @@ class CallView:
                 candidates[slot].append(index)
         return {slot: sorted(indices) for slot, indices in candidates.items()}
 
-    def encode(self, calls: Sequence[Call]) -> list[str] | None:
+    def encode(self, calls: Sequence[FunctionCall]) -> list[str] | None:
         """The tokens of these calls, None where something in them has no slot."""
         answer: list[str] = []
         used: set[int] = set()
@@ -238,7 +238,7 @@ class CallView:
         ]
         return min(indices, key=lambda n: (n in used, n not in self.candidates[slot], n), default=None)
 
-    def decode(self, tokens: Sequence[str]) -> list[Call]:
+    def decode(self, tokens: Sequence[str]) -> list[FunctionCall]:
         """The calls that an answer's tokens stand for.
 
         Raises:
@@ -247,12 +247,12 @@ class CallView:
         body = [token for token in tokens if token != END]
         if body == ["none"]:
             return []
-        calls: list[Call] = []
+        calls: list[FunctionCall] = []
         owner = -1
         while body:
             if body[0] == "call" and len(body) > 1:
                 owner = _slot(body[1], "f", len(self.functions))
-                calls.append(Call(self.functions[owner].name, {}))
+                calls.append(FunctionCall(self.functions[owner].name, {}))
             elif calls and len(body) > 1:
                 number, argument = self.arguments[_slot(body[0], "p", len(self.arguments))]
                 value = self.values[_slot(body[1], "v", len(self.values))]

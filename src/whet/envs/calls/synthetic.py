@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from ...data.calls import Call, Function
+from ...data.calls import FunctionCall, FunctionSpec
 from ...types import Json, Task
 
 Names = Literal["seen", "unseen"]
@@ -149,13 +149,13 @@ _KINDS: tuple[_Kind, ...] = (
 
 @dataclass(frozen=True, slots=True)
 class _Generated:
-    function: Function
+    function: FunctionSpec
     verb: str
     noun: str
     kinds: tuple[_Kind, ...]
 
 
-def functions(names: Names = "seen", *, count: int = 50, seed: int = 0) -> list[Function]:
+def functions(names: Names = "seen", *, count: int = 50, seed: int = 0) -> list[FunctionSpec]:
     """Functions of these names; the same seed gives the same ones."""
     return [generated.function for generated in _functions(names, count, seed)]
 
@@ -172,7 +172,7 @@ def _function(verb: str, noun: str, rng: random.Random) -> _Generated:
     needed = [kind.name for kind in kinds[: max(1, rng.randint(1, len(kinds)))]]
     name = rng.choice((f"{verb}_{noun}", f"{noun}.{verb}", f"{verb}{noun.capitalize()}"))
     schema = {"type": "object", "properties": {kind.name: kind.schema for kind in kinds}, "required": needed}
-    return _Generated(Function(name, schema, f"{verb.capitalize()} a {noun}."), verb, noun, kinds)
+    return _Generated(FunctionSpec(name, schema, f"{verb.capitalize()} a {noun}."), verb, noun, kinds)
 
 
 def call_tasks(
@@ -210,7 +210,7 @@ def _task(id: str, pool: Sequence[_Generated], rng: random.Random, call_count: i
     size = max(len(offered), rng.randint(1, 4))
     offered += [candidate for candidate in others if candidate not in offered][: size - len(offered)]
     rng.shuffle(offered)
-    calls, parts = list[Call](), list[str]()
+    calls, parts = list[FunctionCall](), list[str]()
     for target in [first, second][: max(1, number)]:
         call, words = _worded_call(target, rng)
         calls.append(call)
@@ -226,7 +226,7 @@ def _task(id: str, pool: Sequence[_Generated], rng: random.Random, call_count: i
     )
 
 
-def _worded_call(target: _Generated, rng: random.Random) -> tuple[Call, str]:
+def _worded_call(target: _Generated, rng: random.Random) -> tuple[FunctionCall, str]:
     """A call of a function, and the words that ask for it."""
     chosen = [kind for kind in target.kinds if kind.name in target.function.required or rng.random() < 0.6]
     rng.shuffle(chosen)
@@ -235,9 +235,9 @@ def _worded_call(target: _Generated, rng: random.Random) -> tuple[Call, str]:
     for kind in chosen:
         arguments[kind.name] = kind.draw(rng)
         words.append(kind.say(arguments[kind.name]))
-    return Call(target.function.name, arguments), " ".join(words)
+    return FunctionCall(target.function.name, arguments), " ".join(words)
 
 
-def as_json(calls: Sequence[Call]) -> list[Json]:
+def as_json(calls: Sequence[FunctionCall]) -> list[Json]:
     """Calls as JSON objects of `name` and `arguments`."""
     return [{"name": call.name, "arguments": dict(call.arguments)} for call in calls]

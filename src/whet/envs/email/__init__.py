@@ -1,8 +1,8 @@
 """The e-mail world: mailboxes, search, questions with checkable answers, and an Env to ask them in."""
 
 from .entities import BODY_KINDS, KINDS, extract, find, plain_subject, same
-from .index import Hit, Inbox, MailIndex, World, tokens
-from .mailbox import Reading, read_mail
+from .index import Hit, Inbox, MailIndex, MailWorld, tokens
+from .mailbox import MailFolder, read_mail
 from .parse import Mail
 from .phrasing import TEMPLATE_WORDS, TIERS, Clues, ClueWord
 from .questions import derive, shortage
@@ -21,10 +21,10 @@ __all__ = [
     "Inbox",
     "Mail",
     "MailEnv",
+    "MailFolder",
     "MailIndex",
-    "Reading",
+    "MailWorld",
     "Rubric",
-    "World",
     "checked",
     "derive",
     "extract",

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ...errors import InputError, WhetError
 from .entities import BODY_KINDS, Kind, located
-from .index import World
+from .index import MailWorld
 from .mailbox import read_mail
 from .parse import Mail
 from .questions import derive, shortage
@@ -34,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--sample", type=int, default=30)
     options = parser.parse_args(arguments)
     try:
-        world = World(read_mail(options.folder).mails)
+        world = MailWorld(read_mail(options.folder).mails)
         tasks = derive(world, mailboxes=world.mailboxes, seed=options.seed)
         if not tasks:
             why = shortage(world, world.mailboxes)

@@ -1,4 +1,4 @@
-"""Search over mails: a MailIndex on in-memory SQLite FTS5, and the World of mailboxes it serves.
+"""Search over mails: a MailIndex on in-memory SQLite FTS5, and the MailWorld of mailboxes it serves.
 
 An index is asked about a million times in a training run, so everything that
 does not depend on the words (who a sender pattern matches, which mails are
@@ -79,7 +79,7 @@ def _spelled(word: str) -> str:
     return word if word.isascii() else f"x{word.encode('utf-8', 'surrogatepass').hex()}"
 
 
-class Words:
+class MailWords:
     """The words of mails, each mail's set kept once for all indexes that hold it."""
 
     def __init__(self) -> None:
@@ -121,7 +121,7 @@ class Hit:
 class MailIndex:
     """Mails, searchable.  `search` may be called from several threads."""
 
-    def __init__(self, mails: Iterable[Mail], words: Words | None = None) -> None:
+    def __init__(self, mails: Iterable[Mail], words: MailWords | None = None) -> None:
         """
         Args:
             words: shared with other indexes over the same mails.
@@ -136,7 +136,7 @@ class MailIndex:
                 "two mails have the same id; give the mails of one Reading, or of several made distinct"
             )
         texts = [(_tokens(mail.subject), _tokens(mail.body)) for mail in self.mails]
-        words = words or Words()
+        words = words or MailWords()
         held = [words.of(mail, *text) for mail, text in zip(self.mails, texts, strict=True)]
         self.subject_tokens: list[frozenset[str]] = [subject for subject, _ in held]
         self.tokens: list[frozenset[str]] = [text_tokens for _, text_tokens in held]
@@ -335,7 +335,7 @@ def _within(
 
 
 @dataclass(frozen=True, slots=True)
-class ToolCall:
+class InboxCall:
     """One use of an Inbox."""
 
     tool: str
@@ -353,7 +353,7 @@ class Inbox:
     def __init__(self, index: MailIndex, without: Set[str] = frozenset()) -> None:
         self.index = index
         self.without = frozenset(without)
-        self.log: list[ToolCall] = []
+        self.log: list[InboxCall] = []
         self.frequency = index.document_frequency
         """In how many mails a word occurs; knowing it costs no turn."""
         self.missing = index.missing
@@ -391,7 +391,7 @@ class Inbox:
         }
         arguments |= {"since": since and since.isoformat(), "until": until and until.isoformat()}
         arguments = {name: value for name, value in arguments.items() if value is not None}
-        self.log.append(ToolCall("search", arguments, [hit.id for hit in hits]))
+        self.log.append(InboxCall("search", arguments, [hit.id for hit in hits]))
         return hits
 
     def read(self, id: str) -> Mail:
@@ -405,13 +405,13 @@ class Inbox:
                 raise NotFoundError(f"no mail has the id {id!r}; give an id that a search returned")
             mail = self.index.read(id)
         except NotFoundError:
-            self.log.append(ToolCall("read", {"id": id}, None))
+            self.log.append(InboxCall("read", {"id": id}, None))
             raise
-        self.log.append(ToolCall("read", {"id": id}, [id]))
+        self.log.append(InboxCall("read", {"id": id}, [id]))
         return mail
 
 
-class World:
+class MailWorld:
     """All mail at hand, by mailbox, with one index for each set of mailboxes that is asked for."""
 
     def __init__(self, mails: Iterable[Mail]) -> None:
@@ -422,7 +422,7 @@ class World:
             name: tuple(by_mailbox[name]) for name in sorted(by_mailbox)
         }
         self._indexes: dict[tuple[str, ...], MailIndex] = {}
-        self._words = Words()
+        self._words = MailWords()
         self._lock = threading.Lock()
         self.episodes: WeakValueDictionary[str, Inbox] = WeakValueDictionary()
         """Inboxes of the episodes under way, by the handle in their first observation."""

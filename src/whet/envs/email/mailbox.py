@@ -1,7 +1,7 @@
 """Mail from disk: a maildir, mbox files, or a folder tree of RFC 822 files, read into `Mail`.
 
 Whatever is wrong with a file (no mail, broken headers, undecodable bytes, a
-second copy) is reported in the `Reading` with its path and the reason; it is
+second copy) is reported in the `MailFolder` with its path and the reason; it is
 never a crash and never silent.  Nothing is written, no link is followed, and
 attachments are named but not kept.
 
@@ -40,7 +40,7 @@ _MBOX_SPLIT = re.compile(rb"(?:\A|(?<=\n)\r?\n)From [^\n]{0,200}?\d{4}[^\n]{0,20
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class UnreadableMail:
     """A file that could not be read as it stands, and why."""
 
     path: str
@@ -58,11 +58,11 @@ class Duplicate:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class MailFolder:
     """The mail of a folder."""
 
     mails: tuple[Mail, ...]
-    problems: tuple[Problem, ...] = ()
+    problems: tuple[UnreadableMail, ...] = ()
     duplicates: tuple[Duplicate, ...] = ()
 
     @property
@@ -74,7 +74,7 @@ class Reading:
         return dict(sorted(counts.items()))
 
 
-def read_mail(folder: Path | str) -> Reading:
+def read_mail(folder: Path | str) -> MailFolder:
     """Read all mail under a folder (or in one mbox or mail file).
 
     Returns:
@@ -113,19 +113,19 @@ def read_mail(folder: Path | str) -> Reading:
         raise InputError(
             f"nothing in {str(root)!r} is mail ({extent}{first}). Give a folder that holds mail files."
         )
-    return Reading(tuple(reader.mails), tuple(reader.problems), tuple(reader.duplicates))
+    return MailFolder(tuple(reader.mails), tuple(reader.problems), tuple(reader.duplicates))
 
 
-def _files(root: Path, problems: list[Problem]) -> Iterator[Path]:
+def _files(root: Path, problems: list[UnreadableMail]) -> Iterator[Path]:
     def failed(error: OSError) -> None:
-        problems.append(Problem(str(error.filename), f"folder cannot be read: {error.strerror}"))
+        problems.append(UnreadableMail(str(error.filename), f"folder cannot be read: {error.strerror}"))
 
     for folder, names, files in os.walk(root, onerror=failed):
         if "cur" in names and "new" in names and "tmp" in names:
             names.remove("tmp")  # a maildir's half-delivered mail
         for name in names:
             if os.path.islink(os.path.join(folder, name)):
-                problems.append(Problem(os.path.join(folder, name), "symbolic link, not followed"))
+                problems.append(UnreadableMail(os.path.join(folder, name), "symbolic link, not followed"))
         names.sort(key=_natural)
         for name in sorted(files, key=_natural):
             yield Path(folder, name)
@@ -141,7 +141,7 @@ class _Reader:
 
     root: Path
     mails: list[Mail] = field(default_factory=list)
-    problems: list[Problem] = field(default_factory=list)
+    problems: list[UnreadableMail] = field(default_factory=list)
     duplicates: list[Duplicate] = field(default_factory=list)
     _owners: dict[tuple[Path, bool], tuple[str, str]] = field(default_factory=dict)
     _ids: set[str] = field(default_factory=set)
@@ -173,7 +173,7 @@ class _Reader:
             self._mail(path, content, str(path), mbox=False)
 
     def _problem(self, path: Path | str, reason: str) -> None:
-        self.problems.append(Problem(_name(str(path)), reason))
+        self.problems.append(UnreadableMail(_name(str(path)), reason))
 
     def _mail(self, path: Path, content: bytes, where: str, *, mbox: bool) -> None:
         try:

@@ -33,7 +33,7 @@ from functools import partial
 from ...errors import InputError
 from ...types import Json, Task, digest
 from .entities import BODY_KINDS, KINDS, MONTHS, Kind, extract, find, plain_subject
-from .index import MailIndex, World, tokens, words_outside
+from .index import MailIndex, MailWorld, tokens, words_outside
 from .parse import Mail
 from .phrasing import TEMPLATE_WORDS, TIERS, Clues, ClueWord, SenderForm, Tier, phrase
 from .vocabulary import NO_PERSON, STOP_WORDS, WEEKDAYS
@@ -233,7 +233,7 @@ def _content(word: str) -> bool:
     return 3 <= len(word) <= 15 and word.isalpha() and word.isascii() and word not in _NO_WORDS
 
 
-def shortage(world: World, mailboxes: Iterable[str]) -> str:
+def shortage(world: MailWorld, mailboxes: Iterable[str]) -> str:
     """Why these mailboxes give few questions or none: a clause with the counts of mails.
 
     Raises:
@@ -247,7 +247,7 @@ def shortage(world: World, mailboxes: Iterable[str]) -> str:
 
 
 def derive(
-    world: World,
+    world: MailWorld,
     *,
     mailboxes: Iterable[str],
     seed: int,

@@ -27,7 +27,7 @@ from typing import Any
 from ...env import StepResult
 from ...errors import EnvError, InputError, NotFoundError
 from ...types import Json, Outcome, Task
-from .index import Hit, Inbox, World
+from .index import Hit, Inbox, MailWorld
 from .parse import Mail
 from .rubric import Rubric, checked, published_reward, training_reward
 
@@ -59,10 +59,10 @@ class _Episode:
 
 
 class MailEnv:
-    """One question asked of a World.  Single use, as every Env is."""
+    """One question asked of a MailWorld.  Single use, as every Env is."""
 
     def __init__(
-        self, world: World, max_turns: int = 10, *, reward: Callable[[Rubric], float] = training_reward
+        self, world: MailWorld, max_turns: int = 10, *, reward: Callable[[Rubric], float] = training_reward
     ) -> None:
         if max_turns < 1:
             raise InputError(f"max_turns is {max_turns}; it must be at least 1")
@@ -137,7 +137,7 @@ class MailEnv:
         return self._task, deepcopy(self._episode)
 
     def restore(self, snapshot: Any) -> None:
-        """Go back to a snapshot, of this Env or of another over the same World."""
+        """Go back to a snapshot, of this Env or of another over the same MailWorld."""
         # The inbox is not part of it: a fresh one, of which nothing is counted twice.
         task, episode = snapshot
         self._task, self._episode = task, deepcopy(episode)

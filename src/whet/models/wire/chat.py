@@ -12,7 +12,7 @@ from typing import Any
 
 from ...types import Json, Tokens, Usage
 from ..base import Completion, ToolCall, text_of
-from .neutral import CallPiece, Counts, Piece, arguments_text, count, trainable
+from .neutral import AnswerPart, CallPiece, Counts, arguments_text, count, trainable
 from .sse import DONE, data_event
 
 api = "chat"
@@ -85,7 +85,7 @@ def tool_call(id: str, name: str, arguments: str) -> dict[str, Any]:
 # -- writing answers ------------------------------------------------------------------------------
 
 
-def _head(piece: Piece, request: Mapping[str, Any], kind: str) -> dict[str, Any]:
+def _head(piece: AnswerPart, request: Mapping[str, Any], kind: str) -> dict[str, Any]:
     """The fields of an answer, or of each chunk of one, that are about all of it."""
     return {
         "id": f"chatcmpl-{piece.id}",
@@ -95,7 +95,7 @@ def _head(piece: Piece, request: Mapping[str, Any], kind: str) -> dict[str, Any]
     }
 
 
-def write_answer(piece: Piece, request: Mapping[str, Any]) -> dict[str, Any]:
+def write_answer(piece: AnswerPart, request: Mapping[str, Any]) -> dict[str, Any]:
     """A whole answer to `request`, with one choice."""
     message: dict[str, Json] = {"role": "assistant", "content": piece.text or None}
     message["refusal"] = piece.refusal or None
@@ -110,7 +110,7 @@ def write_answer(piece: Piece, request: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _ending(piece: Piece) -> dict[str, Json]:
+def _ending(piece: AnswerPart) -> dict[str, Json]:
     """`finish_reason`, and the stop sequence where vLLM has it."""
     ending: dict[str, Json] = {"finish_reason": piece.finish or "stop"}
     if piece.sequence:
@@ -118,16 +118,16 @@ def _ending(piece: Piece) -> dict[str, Json]:
     return ending
 
 
-class Writer:
+class ChatStreamWriter:
     """Writes an answer to `request` as chunks, as its Pieces come; the usage is a last chunk."""
 
     def __init__(self, request: Mapping[str, Any]) -> None:
         self._request = request
         self._head: dict[str, Any] = {}
-        self._last = Piece()
+        self._last = AnswerPart()
 
-    def write(self, piece: Piece) -> list[Json]:
-        """The chunks that a Piece becomes."""
+    def write(self, piece: AnswerPart) -> list[Json]:
+        """The chunks that a AnswerPart becomes."""
         chunks: list[Json] = []
         if not self._head:
             self._head = _head(piece, self._request, "chat.completion.chunk")
@@ -142,7 +142,7 @@ class Writer:
         return [*chunks, self._chunk(delta)] if delta else chunks
 
     def end(self) -> list[Json]:
-        """The chunks after the last Piece of a whole answer."""
+        """The chunks after the last AnswerPart of a whole answer."""
         counts = {**self._head, "choices": [], "usage": usage_of(self._last.usage or {})}
         return [self._chunk({}, **_ending(self._last)), counts]
 
@@ -160,7 +160,7 @@ def _call_delta(call: CallPiece) -> Json:
 # -- reading answers ------------------------------------------------------------------------------
 
 
-class Reader:
+class ChatStreamReader:
     """Puts the chunks of a stream together into the answer that would have come whole.
 
     A whole answer is read as a stream of one chunk.
@@ -217,7 +217,7 @@ class Reader:
             answer["policy_version"] = self.policy_version
         return answer
 
-    def pieces(self, event: Mapping[str, Any]) -> list[Piece]:
+    def pieces(self, event: Mapping[str, Any]) -> list[AnswerPart]:
         """The part of a chunk that is of the first choice; the other APIs have no second."""
         choice = first_choice(event)
         delta = choice.get("delta") or {}
@@ -238,7 +238,7 @@ def first_choice(event: Mapping[str, Any]) -> dict[str, Any]:
     return {}
 
 
-def read_answer(answer: Mapping[str, Any]) -> Piece:
+def read_answer(answer: Mapping[str, Any]) -> AnswerPart:
     """A whole answer; of several choices the first."""
     choice = answer["choices"][0]
     message = choice.get("message") or {}
@@ -251,9 +251,9 @@ def read_answer(answer: Mapping[str, Any]) -> Piece:
 
 def _piece(
     event: Mapping[str, Any], choice: Mapping[str, Any], message: Mapping[str, Any], calls: list[CallPiece]
-) -> Piece:
+) -> AnswerPart:
     # By position: one is made for every chunk, and keywords take 0.42 in place of 0.24 µs.
-    return Piece(
+    return AnswerPart(
         event.get("id"),
         event.get("model"),
         event.get("created"),
@@ -355,7 +355,7 @@ def _merge_calls(calls: list[dict[str, Any]], pieces: list[dict[str, Any]]) -> N
 
 
 def completion(answer: Mapping[str, Any], *, expected: Usage, raw: Json = None) -> Completion:
-    """The first choice of an answer that a Reader has put together.
+    """The first choice of an answer that a ChatStreamReader has put together.
 
     Args:
         expected: prompt tokens as estimated, for an endpoint that reports no usage.
@@ -428,3 +428,8 @@ def _logprobs(choice: Mapping[str, Any]) -> Iterator[float]:
     for entry in (logprobs.get("content") if isinstance(logprobs, dict) else None) or ():
         logprob = entry.get("logprob") if isinstance(entry, dict) else None
         yield float(logprob) if isinstance(logprob, int | float) else math.nan
+
+
+# The gateway takes a module as the description of an API, and asks each for these two by one name.
+stream_reader = ChatStreamReader
+stream_writer = ChatStreamWriter

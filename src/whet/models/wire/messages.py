@@ -16,9 +16,9 @@ from typing import Any
 from ...types import Json, new_id
 from .chat import tool_call
 from .neutral import (
+    AnswerPart,
     CallPiece,
     Counts,
-    Piece,
     Untranslatable,
     arguments_object,
     arguments_text,
@@ -390,7 +390,7 @@ def _tool_use(id: str, name: str, arguments: str) -> dict[str, Json]:
 # -- reading answers ------------------------------------------------------------------------------
 
 
-class Reader:
+class MessagesStreamReader:
     """Puts the events of a stream together into the answer that would have come whole."""
 
     sequence = -1
@@ -451,41 +451,43 @@ class Reader:
                 self._close(index)
         return self._message
 
-    def pieces(self, event: Mapping[str, Any]) -> list[Piece]:
+    def pieces(self, event: Mapping[str, Any]) -> list[AnswerPart]:
         """The additions of one event; call it after `read`, which merges the usage."""
         kind, index = event.get("type"), event.get("index", 0)
         if kind == "message_start":
             message = event["message"]
-            return [Piece(id=message.get("id"), model=message.get("model"))]
+            return [AnswerPart(id=message.get("id"), model=message.get("model"))]
         if kind == "content_block_start":
             block = event["content_block"]
             if block.get("type") == "tool_use":
                 self._calls[index] = len(self._calls)
                 self._silent.add(index)
-                return [Piece(calls=[CallPiece(self._calls[index], block["id"], block["name"])])]
-            return [Piece(text=block["text"])] if block.get("type") == "text" and block.get("text") else []
+                return [AnswerPart(calls=[CallPiece(self._calls[index], block["id"], block["name"])])]
+            return (
+                [AnswerPart(text=block["text"])] if block.get("type") == "text" and block.get("text") else []
+            )
         if kind == "content_block_delta":
             delta = event["delta"]
             if delta.get("type") == "input_json_delta":
                 return self._arguments_piece(index, delta["partial_json"])
-            return [Piece(text=delta.get("text") or "", reasoning=delta.get("thinking") or "")]
+            return [AnswerPart(text=delta.get("text") or "", reasoning=delta.get("thinking") or "")]
         if kind == "content_block_stop" and index in self._silent:
             # A call without arguments streams none, and chat clients parse the empty text as JSON.
             return self._arguments_piece(index, "{}")
         if kind == "message_delta" and self._message is not None:
-            return [Piece(usage=usage(self._message), **_finish(self._message))]
+            return [AnswerPart(usage=usage(self._message), **_finish(self._message))]
         return []
 
-    def _arguments_piece(self, index: int, text: str) -> list[Piece]:
+    def _arguments_piece(self, index: int, text: str) -> list[AnswerPart]:
         if not text:
             return []
         self._silent.discard(index)
-        return [Piece(calls=[CallPiece(self._calls[index], arguments=text)])]
+        return [AnswerPart(calls=[CallPiece(self._calls[index], arguments=text)])]
 
 
-def read_answer(answer: Mapping[str, Any]) -> Piece:
+def read_answer(answer: Mapping[str, Any]) -> AnswerPart:
     """A whole answer."""
-    piece = Piece(id=answer.get("id"), model=answer.get("model"), usage=usage(answer), **_finish(answer))
+    piece = AnswerPart(id=answer.get("id"), model=answer.get("model"), usage=usage(answer), **_finish(answer))
     calls: list[CallPiece] = []
     for block in answer["content"]:
         kind = block.get("type")
@@ -509,7 +511,7 @@ def _finish(answer: Mapping[str, Any]) -> dict[str, Any]:
 # -- writing answers ------------------------------------------------------------------------------
 
 
-class Writer:
+class MessagesStreamWriter:
     """Writes an answer to `request` as events; blocks are opened and closed as this API has them.
 
     Chat may interleave the arguments of several tool calls, and this API has one block open
@@ -525,10 +527,10 @@ class Writer:
         """`text`, `thinking`, or the index of a tool call."""
         self._held: dict[str | int, Any] = {}
         """Texts and calls that wait for their blocks, in order of appearance: `text`, `thinking`, or a call's index."""
-        self._last = Piece()
+        self._last = AnswerPart()
 
-    def write(self, piece: Piece) -> list[Json]:
-        """The events that a Piece becomes."""
+    def write(self, piece: AnswerPart) -> list[Json]:
+        """The events that a AnswerPart becomes."""
         events: list[Json] = [] if self._started else [self._start(piece)]
         if piece.usage:
             self._last.usage = piece.usage
@@ -543,7 +545,7 @@ class Writer:
         return events
 
     def end(self) -> list[Json]:
-        """The events after the last Piece of a whole answer."""
+        """The events after the last AnswerPart of a whole answer."""
         events = self._close()
         for kind, held in self._held.items():
             events += self._begin(held) if isinstance(held, CallPiece) else self._text(str(kind), held)
@@ -559,7 +561,7 @@ class Writer:
             {"type": "message_stop"},
         ]
 
-    def _start(self, piece: Piece) -> Json:
+    def _start(self, piece: AnswerPart) -> Json:
         self._started = True
         message: dict[str, Json] = {
             "id": f"msg_{piece.id or new_id()}",
@@ -617,9 +619,14 @@ class Writer:
         return [{"type": "content_block_stop", "index": self._index}]
 
 
-def write_answer(piece: Piece, request: Mapping[str, Any]) -> dict[str, Json]:
+def write_answer(piece: AnswerPart, request: Mapping[str, Any]) -> dict[str, Json]:
     """A whole answer to `request`: its stream, put together."""
-    reader, writer = Reader(), Writer(request)
+    reader, writer = MessagesStreamReader(), MessagesStreamWriter(request)
     for event in [*writer.write(piece), *writer.end()]:
         reader.read(event)
     return reader.response() or {}
+
+
+# The gateway takes a module as the description of an API, and asks each for these two by one name.
+stream_reader = MessagesStreamReader
+stream_writer = MessagesStreamWriter

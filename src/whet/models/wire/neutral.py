@@ -36,7 +36,7 @@ class Untranslatable(Exception):
 
 
 class CallPiece(msgspec.Struct):
-    """A Piece's addition to one tool call."""
+    """A AnswerPart's addition to one tool call."""
 
     index: int
     """Position among the tool calls of the answer."""
@@ -45,7 +45,7 @@ class CallPiece(msgspec.Struct):
     arguments: str = ""
 
 
-class Piece(msgspec.Struct):
+class AnswerPart(msgspec.Struct):
     """An event's addition to an answer, or all of the answer."""
 
     id: str | None = None
@@ -81,7 +81,7 @@ class AnswerReader(Protocol):
 class AnswerWriter(Protocol):
     """Writes the Pieces of an answer as events of one API."""
 
-    def write(self, piece: Piece) -> list[Json]: ...
+    def write(self, piece: AnswerPart) -> list[Json]: ...
 
     def end(self) -> list[Json]: ...
 

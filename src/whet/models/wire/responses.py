@@ -14,7 +14,7 @@ from typing import Any
 from ...types import Json, new_id
 from . import chat
 from .messages import EXTENSIONS
-from .neutral import CallPiece, Counts, Piece, Untranslatable
+from .neutral import AnswerPart, CallPiece, Counts, Untranslatable
 from .sse import named_event
 
 api = "responses"
@@ -187,7 +187,7 @@ def _content(content: Json) -> Json:
 # -- reading answers ------------------------------------------------------------------------------
 
 
-class Reader:
+class ResponsesStreamReader:
     """Finds the answer in a stream, whose last event repeats all of it; until then, what there is."""
 
     policy_version: str | None = None
@@ -271,7 +271,7 @@ _NAMES = {
 """Kind of item → what its delta and done events are called."""
 
 
-class Writer:
+class ResponsesStreamWriter:
     """Writes an answer to `request` as events.
 
     Items of this API's stream may be open side by side, so the arguments of several tool calls
@@ -289,8 +289,8 @@ class Writer:
         self._finish: str | None = None
         self._usage: Counts | None = None
 
-    def write(self, piece: Piece) -> list[Json]:
-        """The events that a Piece becomes."""
+    def write(self, piece: AnswerPart) -> list[Json]:
+        """The events that a AnswerPart becomes."""
         events = [] if self._response else self._start(piece)
         self._usage, self._finish = piece.usage or self._usage, piece.finish or self._finish
         for key, text, call in _contents(piece):
@@ -298,13 +298,13 @@ class Writer:
         return events
 
     def end(self) -> list[Json]:
-        """The events after the last Piece of a whole answer."""
+        """The events after the last AnswerPart of a whole answer."""
         response = self._ended()
         status = str(response["status"])
         events = [event for item in self._items.values() for event in self._done(item, status)]
         return [*events, self._event(f"response.{status}", response=response)]
 
-    def whole(self, piece: Piece) -> dict[str, Json]:
+    def whole(self, piece: AnswerPart) -> dict[str, Json]:
         """The answer that the stream of `piece` would end with, without making its events."""
         self._start(piece)
         self._usage, self._finish = piece.usage, piece.finish
@@ -336,7 +336,7 @@ class Writer:
         self._sequence += 1
         return {"type": kind, "sequence_number": self._sequence, **fields}
 
-    def _start(self, piece: Piece) -> list[Json]:
+    def _start(self, piece: AnswerPart) -> list[Json]:
         request = self._request
         parallel = request.get("parallel_tool_calls")
         self._response = {
@@ -393,8 +393,8 @@ class Writer:
         return [*events, self._event("response.output_item.done", output_index=item.index, item=done)]
 
 
-def _contents(piece: Piece) -> list[tuple[str | int, str, CallPiece | None]]:
-    """Key of the item, text and call of everything in a Piece."""
+def _contents(piece: AnswerPart) -> list[tuple[str | int, str, CallPiece | None]]:
+    """Key of the item, text and call of everything in a AnswerPart."""
     contents: list[tuple[str | int, str, CallPiece | None]] = []
     if piece.reasoning:
         contents.append(("reasoning", piece.reasoning, None))
@@ -407,6 +407,11 @@ def _contents(piece: Piece) -> list[tuple[str | int, str, CallPiece | None]]:
     return contents
 
 
-def write_answer(piece: Piece, request: Mapping[str, Any]) -> dict[str, Json]:
+def write_answer(piece: AnswerPart, request: Mapping[str, Any]) -> dict[str, Json]:
     """A whole answer to `request`."""
-    return Writer(request).whole(piece)
+    return ResponsesStreamWriter(request).whole(piece)
+
+
+# The gateway takes a module as the description of an API, and asks each for these two by one name.
+stream_reader = ResponsesStreamReader
+stream_writer = ResponsesStreamWriter

@@ -6,7 +6,7 @@ change.  The other modules each hold one thing that those need.
 
 from .assignment import Assignments
 from .gateway import Gateway, Status
-from .serving import Served, served
+from .serving import ServedBundle, served
 from .upstream import Upstream
 
-__all__ = ["Assignments", "Gateway", "Served", "Status", "Upstream", "served"]
+__all__ = ["Assignments", "Gateway", "ServedBundle", "Status", "Upstream", "served"]

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from ...errors import InputError
 from ...types import Bundle
-from .serving import Served, served
+from .serving import ServedBundle, served
 
 REMEMBERED = 100_000
 """Runs whose assignment is kept in memory; at about 300 bytes each."""
@@ -25,11 +25,11 @@ class Reassigned(InputError):
 
 
 @dataclass(frozen=True, slots=True)
-class Live:
+class LiveAssignment:
     """The Bundle of new runs."""
 
     bundle: Bundle
-    served: Served
+    served: ServedBundle
 
 
 class Assignments:
@@ -53,15 +53,15 @@ class Assignments:
         self._choose = choose
         self._remembered = remembered
         self._lock = threading.Lock()
-        self._runs: OrderedDict[str, Served] = OrderedDict()
-        self._compiled: OrderedDict[str, Served] = OrderedDict()
-        self._live = Live(Bundle(), Served())
+        self._runs: OrderedDict[str, ServedBundle] = OrderedDict()
+        self._compiled: OrderedDict[str, ServedBundle] = OrderedDict()
+        self._live = LiveAssignment(Bundle(), ServedBundle())
         self.swaps = 0
         if bundle is not None:
             self.swap(bundle)
 
     @property
-    def live(self) -> Live:
+    def live(self) -> LiveAssignment:
         """The Bundle of new runs."""
         return self._live
 
@@ -74,11 +74,11 @@ class Assignments:
         if bundle == self._live.bundle and self.swaps:
             return False
         compiled = self._served(bundle)
-        self._live = Live(bundle, compiled)
+        self._live = LiveAssignment(bundle, compiled)
         self.swaps += 1
         return True
 
-    def known(self, key: str) -> Served | None:
+    def known(self, key: str) -> ServedBundle | None:
         """The run's assignment, None if it is not remembered."""
         with self._lock:
             assigned = self._runs.get(key)
@@ -86,7 +86,7 @@ class Assignments:
                 self._runs.move_to_end(key)
             return assigned
 
-    def of(self, key: str, recorded: Bundle | None = None) -> Served:
+    def of(self, key: str, recorded: Bundle | None = None) -> ServedBundle:
         """The run's assignment, made now if it has none.
 
         Args:
@@ -100,7 +100,7 @@ class Assignments:
             chosen = self._choose(key)
         return self._keep(key, self._live.served if chosen is None else self._served(chosen))
 
-    def assign(self, key: str, bundle: Bundle) -> Served:
+    def assign(self, key: str, bundle: Bundle) -> ServedBundle:
         """Serve `bundle` to this run.
 
         Raises:
@@ -115,7 +115,7 @@ class Assignments:
             )
         return assigned
 
-    def _keep(self, key: str, candidate: Served) -> Served:
+    def _keep(self, key: str, candidate: ServedBundle) -> ServedBundle:
         with self._lock:
             # Two first calls of one run may both come this far, with another release live in between.
             assigned = self._runs.setdefault(key, candidate)
@@ -124,7 +124,7 @@ class Assignments:
                 self._runs.popitem(last=False)
             return assigned
 
-    def _served(self, bundle: Bundle) -> Served:
+    def _served(self, bundle: Bundle) -> ServedBundle:
         compiled = self._compiled.get(bundle.id)
         if compiled is None:
             compiled = self._compiled[bundle.id] = served(bundle, self._upstreams)

@@ -13,9 +13,9 @@ from typing import Any, Protocol
 import msgspec
 
 from ...models.wire import chat, messages, responses
-from ...models.wire.neutral import AnswerReader, AnswerWriter, Counts, Piece, Untranslatable
+from ...models.wire.neutral import AnswerPart, AnswerReader, AnswerWriter, Counts, Untranslatable
 from ...types import Fault, Json
-from .failures import CallFailed
+from .failures import UpstreamFailed
 
 encode = msgspec.json.Encoder().encode
 _MARKS = re.compile(rb'"(?:usage|(?:prompt_)?token_ids|token_mask|logprobs|policy_version)"')
@@ -41,11 +41,11 @@ class Dialect(Protocol):
 
     def usage(self, answer: Mapping[str, Any]) -> Counts | None: ...
 
-    def Reader(self) -> AnswerReader: ...
+    def stream_reader(self) -> AnswerReader: ...
 
-    def Writer(self, request: Mapping[str, Any]) -> AnswerWriter: ...
+    def stream_writer(self, request: Mapping[str, Any]) -> AnswerWriter: ...
 
-    def write_answer(self, piece: Piece, request: Mapping[str, Any]) -> dict[str, Any]: ...
+    def write_answer(self, piece: AnswerPart, request: Mapping[str, Any]) -> dict[str, Any]: ...
 
 
 DIALECTS: Mapping[str, Dialect] = {"chat": chat, "responses": responses, "messages": messages}
@@ -55,7 +55,7 @@ def request_as(body: dict[str, Any], api: str, spoken: str) -> dict[str, Any]:
     """A request of `api` as one of `spoken`, which the upstream speaks.
 
     Raises:
-        CallFailed: it uses what the upstream's API does not have.
+        UpstreamFailed: it uses what the upstream's API does not have.
     """
     try:
         if api != "chat" and api != spoken:
@@ -63,7 +63,7 @@ def request_as(body: dict[str, Any], api: str, spoken: str) -> dict[str, Any]:
             api = "chat"
         return body if api == spoken else messages.write_request(body)
     except Untranslatable as error:
-        raise CallFailed(
+        raise UpstreamFailed(
             Fault.AGENT,
             "not_translatable",
             f"{error.feature} cannot be put to this gateway's upstream, which speaks the {error.api} API only. "
@@ -82,7 +82,7 @@ def answer_as(answer: Mapping[str, Any], api: str, spoken: str, request: Mapping
     return DIALECTS[api].write_answer(piece, request)
 
 
-class Asked:
+class ExtraFields:
     """The extras that the agent asked for itself; those that only the gateway asked for are taken out again."""
 
     __slots__ = ("ids", "logprobs", "usage")

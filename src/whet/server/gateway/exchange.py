@@ -1,6 +1,6 @@
 """One call from request to answer: prepared, sent, passed on as it arrives, and noted.
 
-Everything that can go wrong is raised as `CallFailed`; `gateway.py` answers with it and records
+Everything that can go wrong is raised as `UpstreamFailed`; `gateway.py` answers with it and records
 it.  An answer is looked at before it is passed on, so that what the agent did not ask for is
 taken out and a broken one is never handed on as if it were whole.
 """
@@ -19,11 +19,11 @@ from ...models.wire.neutral import MISSHAPEN, AnswerReader, AnswerWriter, decode
 from ...models.wire.sse import DONE, Splitter, data_of
 from ...types import Fault, Json
 from ..asgi import Request, Response, Stream, deeper
-from .dialects import Asked, Dialect, answer_as, encode, request_as
-from .failures import CallFailed, ClientGone, fault_of
-from .record import Call
-from .serving import Served
-from .upstream import Opened, Upstream, Upstreams, forwarded, returned
+from .dialects import Dialect, ExtraFields, answer_as, encode, request_as
+from .failures import ClientGone, UpstreamFailed, fault_of
+from .record import ModelCall
+from .serving import ServedBundle
+from .upstream import Upstream, UpstreamAnswer, Upstreams, forwarded, returned
 
 NESTING = 200
 """Levels of lists and objects in a request."""
@@ -48,9 +48,9 @@ class Exchange:
         self,
         request: Request,
         dialect: Dialect,
-        call: Call,
+        call: ModelCall,
         *,
-        served: Served,
+        served: ServedBundle,
         upstream: Upstream,
         spoken: Dialect,
     ) -> None:
@@ -59,14 +59,14 @@ class Exchange:
         self._translated = spoken is not dialect
         self._headers: dict[str, str] = {}
         self._body: Mapping[str, Any] = {}
-        self._asked: Asked | None = None
+        self._asked: ExtraFields | None = None
         self.stream: Stream | None = None
         """Set once a streamed answer was begun; then an error must be an event in it."""
         self.error_sent = False
         """The upstream's own error was passed on in the stream already."""
         self.complete = False
         """All of a streamed answer was sent; many agents hang up then, without waiting for its end."""
-        self.reader: AnswerReader = dialect.Reader()
+        self.reader: AnswerReader = dialect.stream_reader()
         """Of what was sent to the agent so far."""
         self._upstream_reader = self.reader
         """Of what the upstream has sent; another one than `reader` where a stream is translated."""
@@ -81,7 +81,7 @@ class Exchange:
             headers: further ones for the agent.
 
         Raises:
-            CallFailed: there is no whole answer.
+            UpstreamFailed: there is no whole answer.
         """
         body = self._prepare(raw)
         forwarded_headers = forwarded(
@@ -121,7 +121,7 @@ class Exchange:
             sent = request_as(body, self._dialect.api, self._spoken.api)
             if self._spoken.api != "chat":
                 return encode(sent) if self._translated else call.request
-            self._asked = Asked(sent)
+            self._asked = ExtraFields(sent)
             asking = chat.asking(sent, tokens=self._upstream.tokens, usage=self._upstream.usage)
         except MISSHAPEN as exception:
             raise _invalid(f"it is not a {self._dialect.api} request ({exception!r})") from exception
@@ -129,7 +129,7 @@ class Exchange:
 
     # -- a refusal ----------------------------------------------------------------------------
 
-    def _refusal(self, opened: Opened, body: bytes) -> CallFailed:
+    def _refusal(self, opened: UpstreamAnswer, body: bytes) -> UpstreamFailed:
         """The upstream's error, in the agent's dialect."""
         self._call.bulk = len(body)
         fault = fault_of(opened.status, own_key=self._upstream.key is not None)
@@ -138,7 +138,7 @@ class Exchange:
         status = opened.status if opened.status >= 400 else 502
         text = message or body[:_EXCERPT].decode(errors="replace") or "nothing"
         own = body if message is not None and not self._translated and status == opened.status else None
-        return CallFailed(
+        return UpstreamFailed(
             fault,
             kind or "upstream_error",
             text if own is not None else f"the upstream answered {opened.status}: {text}",
@@ -183,12 +183,12 @@ class Exchange:
         """The policy that answered is the one that the run was assigned.
 
         Raises:
-            CallFailed: it is another, or does not say.
+            UpstreamFailed: it is another, or does not say.
         """
         assigned, answering = self._served.policy_version, self._call.policy_version
         if assigned is not None and answering != assigned:
             version = "no policy version" if answering is None else f"policy version {answering!r}"
-            raise CallFailed(
+            raise UpstreamFailed(
                 Fault.MODEL,
                 "version_mismatch",
                 f"the run was assigned policy version {assigned!r}, and the upstream answered with {version}. "
@@ -197,13 +197,16 @@ class Exchange:
 
     # -- a streamed answer --------------------------------------------------------------------
 
-    async def _relay(self, opened: Opened) -> None:
+    async def _relay(self, opened: UpstreamAnswer) -> None:
         if "event-stream" not in opened.content_type:
             raw = await opened.body()
             message, _ = _error_words(_json(raw))
             raise _malformed(f"is not an event stream{f': {message}' if message else ''}", raw)
         if self._translated:
-            self._upstream_reader, self._writer = self._spoken.Reader(), self._dialect.Writer(self._body)
+            self._upstream_reader, self._writer = (
+                self._spoken.stream_reader(),
+                self._dialect.stream_writer(self._body),
+            )
         reader, writer = self._upstream_reader, self._writer
         splitter, done = Splitter(), False
         try:
@@ -212,7 +215,7 @@ class Exchange:
                 done = await self._pass(splitter.feed(chunk)) or done
             done = await self._pass(splitter.end()) or done
             if not reader.finished and not (done and reader.response() is not None):
-                raise CallFailed(
+                raise UpstreamFailed(
                     Fault.MODEL, "upstream_cut", "the upstream's stream ended before its answer was complete"
                 )
             if writer is not None:
@@ -259,19 +262,19 @@ class Exchange:
         if reader.failure is not None:
             self.error_sent = self._writer is None
             message, kind = _error_words({"error": reader.failure})
-            raise CallFailed(Fault.MODEL, kind or "upstream_error", message or "the upstream failed")
+            raise UpstreamFailed(Fault.MODEL, kind or "upstream_error", message or "the upstream failed")
         self._call.policy_version = reader.policy_version or self._call.policy_version
         if first_event:
             try:
                 self._check_version()
-            except CallFailed:
+            except UpstreamFailed:
                 outgoing.clear()  # nothing of another policy's answer is passed on
                 raise
 
     def _translated_event(self, event: bytes, value: dict[str, Any]) -> list[bytes]:
         """An event as the agent gets it: its own bytes, unless it is translated or something is taken out."""
         if self._writer is not None:
-            assert isinstance(self._upstream_reader, chat.Reader | messages.Reader)
+            assert isinstance(self._upstream_reader, chat.ChatStreamReader | messages.MessagesStreamReader)
             pieces = self._upstream_reader.pieces(value)
             return [line for piece in pieces for line in self._written(self._writer.write(piece))]
         if self._asked is None:
@@ -285,7 +288,7 @@ class Exchange:
         """Events of a translated stream as bytes, noted as told to the agent."""
         for event in events:
             self.reader.read(event)
-        if self._dialect.api == "chat" and not Asked(self._body).usage:
+        if self._dialect.api == "chat" and not ExtraFields(self._body).usage:
             events = [event for event in events if event["choices"]]
         return [self._dialect.frame(event) for event in events]
 
@@ -315,7 +318,7 @@ def read_request(raw: bytes) -> dict[str, Any]:
     """The agent's body as JSON.
 
     Raises:
-        CallFailed: it is not a JSON object, or is nested too deeply.
+        UpstreamFailed: it is not a JSON object, or is nested too deeply.
     """
     try:
         body = decode(raw)
@@ -328,13 +331,15 @@ def read_request(raw: bytes) -> dict[str, Any]:
     return body
 
 
-def _invalid(why: str) -> CallFailed:
-    return CallFailed(Fault.AGENT, "invalid_request", f"the request cannot be used: {why}", status=400)
+def _invalid(why: str) -> UpstreamFailed:
+    return UpstreamFailed(Fault.AGENT, "invalid_request", f"the request cannot be used: {why}", status=400)
 
 
-def _malformed(why: str, raw: bytes) -> CallFailed:
+def _malformed(why: str, raw: bytes) -> UpstreamFailed:
     excerpt = raw[:_EXCERPT].decode(errors="replace")
-    return CallFailed(Fault.MODEL, "malformed_answer", f"the upstream's answer {why}. It began: {excerpt}")
+    return UpstreamFailed(
+        Fault.MODEL, "malformed_answer", f"the upstream's answer {why}. It began: {excerpt}"
+    )
 
 
 def _json(raw: bytes) -> Json:

@@ -1,6 +1,6 @@
 """The ways in which a call fails, and the words in which the agent hears of them.
 
-A failure is attributed once, where it happens, and carried as `CallFailed` to the one place that
+A failure is attributed once, where it happens, and carried as `UpstreamFailed` to the one place that
 answers the agent and writes the record.  Nothing here retries: an agent's client does that, and
 it must see the status that its own rules are made for.
 """
@@ -15,7 +15,7 @@ CLIENT_GONE = 499
 """Status recorded for a call whose client went away before its answer was complete."""
 
 
-class CallFailed(Exception):
+class UpstreamFailed(Exception):
     """A call that has no whole answer.
 
     Args:

@@ -24,14 +24,14 @@ from ...errors import InputError, NotFoundError, StoreError, WhetError
 from ...store import Store
 from ...store.group_commit import releases_written
 from ...types import Bundle, Failure, Fault, Span, Version
-from ..asgi import Handler, Refused, Request, Response, Role, Route, answer, reads, writes
+from ..asgi import Handler, HttpRoute, Refused, Request, Response, Role, answer, reads, writes
 from .assignment import Assignments, Reassigned
 from .dialects import DIALECTS, Dialect
 from .exchange import Exchange, query_of, watched
-from .failures import CLIENT_GONE, CallFailed, ClientGone
+from .failures import CLIENT_GONE, ClientGone, UpstreamFailed
 from .identity import Identity, identify, readable
-from .record import ENCODING, Call, Recorder
-from .serving import Served
+from .record import ENCODING, ModelCall, Recorder
+from .serving import ServedBundle
 from .traffic import Traffic
 from .upstream import Upstream, Upstreams, choose, forwarded, returned
 
@@ -113,7 +113,7 @@ class Gateway:
         self._written = releases_written()
 
     @property
-    def routes(self) -> Sequence[Route]:
+    def routes(self) -> Sequence[HttpRoute]:
         """The model APIs, below `/v1` and below the paths that name a run, and the admin routes."""
         return (*self._model_routes(), *self._admin_routes())
 
@@ -131,14 +131,14 @@ class Gateway:
 
     # -- calls --------------------------------------------------------------------------------
 
-    def _model_routes(self) -> Sequence[Route]:
+    def _model_routes(self) -> Sequence[HttpRoute]:
         routes = []
         for prefix, token in _PREFIXES:
 
             def route(
                 method: str, path: str, handler: Handler, *, prefix: str = prefix, token: str | None = token
-            ) -> Route:
-                return Route(
+            ) -> HttpRoute:
+                return HttpRoute(
                     method=method,
                     path=f"{prefix}/v1{path}",
                     handler=handler,
@@ -166,8 +166,8 @@ class Gateway:
         try:
             identity = identify(request)
         except InputError as error:
-            return _error(dialect, CallFailed(Fault.AGENT, "invalid_id", str(error), status=400))
-        call = Call(dialect.api, identity)
+            return _error(dialect, UpstreamFailed(Fault.AGENT, "invalid_id", str(error), status=400))
+        call = ModelCall(dialect.api, identity)
         self.calls += 1
         exchange: Exchange | None = None
         try:
@@ -176,7 +176,7 @@ class Gateway:
                 exchange = await self._exchange(request, dialect, call)
                 assert self._client is not None
                 return await exchange.run(raw, _own_headers(call), self._client)
-        except CallFailed as failed:
+        except UpstreamFailed as failed:
             call.failure = failed.failure
             return await self._failed(dialect, call, exchange, failed)
         except ClientGone:
@@ -187,7 +187,9 @@ class Gateway:
         except Refused as refused:
             call.status = refused.status
             call.failure = Failure(Fault.AGENT, refused.kind, str(refused))
-            return _error(dialect, CallFailed(Fault.AGENT, refused.kind, str(refused), status=refused.status))
+            return _error(
+                dialect, UpstreamFailed(Fault.AGENT, refused.kind, str(refused), status=refused.status)
+            )
         except BaseException as error:
             call.status = call.status or 500
             call.failure = Failure(Fault.ENVIRONMENT, type(error).__name__, str(error))
@@ -197,7 +199,7 @@ class Gateway:
             self._check_assignment(call)
             self.recorder.add(call)
 
-    async def _exchange(self, request: Request, dialect: Dialect, call: Call) -> Exchange:
+    async def _exchange(self, request: Request, dialect: Dialect, call: ModelCall) -> Exchange:
         served = await self._assigned(call.identity)
         call.versions = served.versions
         name, spoken = choose(self.upstreams, dialect.api, served.upstream(call.identity.key))
@@ -211,7 +213,7 @@ class Gateway:
         )
 
     async def _failed(
-        self, dialect: Dialect, call: Call, exchange: Exchange | None, failed: CallFailed
+        self, dialect: Dialect, call: ModelCall, exchange: Exchange | None, failed: UpstreamFailed
     ) -> Response | None:
         """Tell the agent in its own dialect: as an answer, or inside the stream that was begun."""
         if exchange is None or exchange.stream is None:
@@ -225,7 +227,7 @@ class Gateway:
         await exchange.stream.close()
         return None
 
-    def _check_assignment(self, call: Call) -> None:
+    def _check_assignment(self, call: ModelCall) -> None:
         """The Versions that the call was served are those that its run is assigned."""
         assigned = self.assignments.known(call.identity.key)
         if assigned is not None and dict(assigned.versions) != dict(call.versions) and call.request:
@@ -249,7 +251,7 @@ class Gateway:
                 body = await request.body() if request.method == "POST" else None
                 async with watched(request):
                     return await self._passed(request, caller_api, target, body)
-            except CallFailed as failed:
+            except UpstreamFailed as failed:
                 return _error(DIALECTS["messages" if caller_api == "messages" else "chat"], failed)
             except ClientGone:
                 raise Refused(408, "client_gone", "the client went away") from None
@@ -276,7 +278,7 @@ class Gateway:
 
     # -- Bundles ------------------------------------------------------------------------------
 
-    async def _assigned(self, identity: Identity) -> Served:
+    async def _assigned(self, identity: Identity) -> ServedBundle:
         served = self.assignments.known(identity.key)
         if served is not None:
             return served
@@ -290,7 +292,7 @@ class Gateway:
                 recorded = None if identity.fresh else await asyncio.to_thread(self._recorded, identity)
             return self.assignments.of(identity.key, recorded)
         except WhetError as error:
-            raise CallFailed(Fault.ENVIRONMENT, "bad_bundle", str(error), status=500) from error
+            raise UpstreamFailed(Fault.ENVIRONMENT, "bad_bundle", str(error), status=500) from error
 
     def _recorded(self, identity: Identity) -> Bundle | None:
         """The Bundle that this run was served before or that its rollout runs under; None if neither is recorded."""
@@ -329,7 +331,7 @@ class Gateway:
 
     # -- administration -----------------------------------------------------------------------
 
-    def _admin_routes(self) -> Sequence[Route]:
+    def _admin_routes(self) -> Sequence[HttpRoute]:
         base = "/api/gateway"
         changes = (
             ("pause", self._pause, "Hold calls that arrive", None),
@@ -343,7 +345,7 @@ class Gateway:
                 writes(f"{base}/{name}", handler, summary, body, Status, role=Role.ADMIN)
                 for name, handler, summary, body in changes
             ),
-            Route(
+            HttpRoute(
                 method="PUT",
                 path=f"{base}/runs/{{run}}",
                 handler=self._assign,
@@ -415,7 +417,7 @@ _UNRECORDED = (
 """Method, path, and the API whose upstream it is passed on to."""
 
 
-def _own_headers(call: Call) -> dict[str, str]:
+def _own_headers(call: ModelCall) -> dict[str, str]:
     """Headers by which the agent can name the record: the run that feedback refers to, and the call."""
     headers = {"x-whet-call": call.id.hex(), "x-whet-trace": call.identity.trace.hex()}
     if call.identity.run is not None:
@@ -423,7 +425,7 @@ def _own_headers(call: Call) -> dict[str, str]:
     return headers
 
 
-def _error(dialect: Dialect, failed: CallFailed) -> Response:
+def _error(dialect: Dialect, failed: UpstreamFailed) -> Response:
     body = failed.body
     if body is None:
         body = msgspec.json.encode(dialect.error(failed.status, failed.kind, str(failed)))

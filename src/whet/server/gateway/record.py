@@ -35,7 +35,7 @@ _NULL = msgspec.Raw(b"null")
 
 
 @dataclass(slots=True)
-class Call:
+class ModelCall:
     """One call; filled in as it goes on."""
 
     api: str
@@ -129,7 +129,7 @@ class Recorder:
         limit: int = WAITING,
     ) -> None:
         self._spans, self._redact, self._limit = spans, redact, limit
-        self._waiting: deque[Call] = deque()
+        self._waiting: deque[ModelCall] = deque()
         self._size = 0
         self._writing = 0
         self._changed = threading.Condition()
@@ -148,7 +148,7 @@ class Recorder:
         """Calls that are not durable yet."""
         return len(self._waiting) + self._writing
 
-    def add(self, call: Call) -> None:
+    def add(self, call: ModelCall) -> None:
         """Have a call recorded; returns at once."""
         with self._changed:
             if self._deadline is not None or self._size + call.size > self._limit:
@@ -181,7 +181,7 @@ class Recorder:
         if self.lost == calls or self.lost // 100 != (self.lost - calls) // 100:
             print(f"whet: {self.lost:,} model calls could not be recorded: {reason}", file=sys.stderr)
 
-    def _take(self) -> list[Call]:
+    def _take(self) -> list[ModelCall]:
         with self._changed:
             while not self._waiting and self._deadline is None:
                 self._changed.wait()

@@ -27,7 +27,7 @@ from ...store.releases import GATEWAY_PARAMETERS as PARAMETERS
 from ...store.releases import GATEWAY_PROMPT as SYSTEM_PROMPT
 from ...store.releases import GATEWAY_ROUTE as ROUTE
 from ...types import Bundle, Fault, Json
-from .failures import CallFailed
+from .failures import UpstreamFailed
 
 DECODING = frozenset(
     {
@@ -70,7 +70,7 @@ _MODES = ("replace", "prepend", "append")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Served:
+class ServedBundle:
     """A Bundle as the gateway serves it.  Immutable: a call keeps the one that it began with."""
 
     versions: Mapping[str, str] = field(default_factory=dict)
@@ -106,7 +106,7 @@ class Served:
         """A copy of a request in the dialect `api`, as this Bundle has it.
 
         Raises:
-            CallFailed: a parameter that the API does not have, which must not be left out silently.
+            UpstreamFailed: a parameter that the API does not have, which must not be left out silently.
         """
         body = dict(request)
         if self.model is not None:
@@ -124,7 +124,7 @@ class Served:
                 body["reasoning"] = {**(body.get("reasoning") or {}), "effort": value}
                 continue
             if word is None:
-                raise CallFailed(
+                raise UpstreamFailed(
                     Fault.ENVIRONMENT,
                     "parameter_not_supported",
                     f"Version {self.versions[PARAMETERS]} of {PARAMETERS} sets {name}, which the {api} API "
@@ -190,7 +190,7 @@ def _messages_prompt(body: dict[str, Any], change: Any) -> None:
 _PROMPTS = {"chat": _chat_prompt, "responses": _responses_prompt, "messages": _messages_prompt}
 
 
-def served(bundle: Bundle, upstreams: Mapping[str, object]) -> Served:
+def served(bundle: Bundle, upstreams: Mapping[str, object]) -> ServedBundle:
     """A Bundle, compiled for the gateway.
 
     Args:
@@ -203,7 +203,7 @@ def served(bundle: Bundle, upstreams: Mapping[str, object]) -> Served:
     content = {name: version.content for name, version in versions.items()}
     model, policy = _model(content.get(MODEL))
     prompt, mode, rewrites = _system_prompt(content.get(SYSTEM_PROMPT))
-    return Served(
+    return ServedBundle(
         versions={name: version.id for name, version in versions.items()},
         model=model,
         policy_version=policy,

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from ...types import Fault
-from .failures import CallFailed
+from .failures import UpstreamFailed
 
 PATIENCE = 60.0
 """Seconds that a call is held before the agent is told to come again."""
@@ -58,7 +58,7 @@ class Traffic:
         """One call, from when it is let in until its answer has ended.
 
         Raises:
-            CallFailed: held for too long, or too many were held already.
+            UpstreamFailed: held for too long, or too many were held already.
         """
         if self.paused:
             await self._wait()
@@ -84,8 +84,8 @@ class Traffic:
         finally:
             self.held -= 1
 
-    def _refusal(self, why: str) -> CallFailed:
-        return CallFailed(
+    def _refusal(self, why: str) -> UpstreamFailed:
+        return UpstreamFailed(
             Fault.ENVIRONMENT,
             "paused",
             f"The gateway is paused and {why}. Try again, or resume it with POST /api/gateway/resume.",

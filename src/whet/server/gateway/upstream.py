@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from ...errors import InputError, MissingExtra
 from ...models.endpoint import check_address
 from ...types import Fault
-from .failures import CallFailed
+from .failures import UpstreamFailed
 
 try:
     import aiohttp
@@ -115,7 +115,7 @@ def choose(upstreams: Mapping[str, Upstream], api: str, name: str | None) -> tup
     the two that a call can be translated to.
 
     Raises:
-        CallFailed: none can be asked.
+        UpstreamFailed: none can be asked.
     """
     spoken_first = dict.fromkeys((api, *TRANSLATED))
     candidates = upstreams if name is None else {name: upstreams[name]}
@@ -124,7 +124,7 @@ def choose(upstreams: Mapping[str, Upstream], api: str, name: str | None) -> tup
             if spoken in upstream.speaks:
                 return candidate, spoken
     apis = {label: sorted(upstream.speaks) for label, upstream in upstreams.items()}
-    raise CallFailed(
+    raise UpstreamFailed(
         Fault.ENVIRONMENT,
         "no_upstream",
         f"no upstream speaks the {api} API, chat or Messages"
@@ -180,7 +180,7 @@ def returned(headers: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-class Opened:
+class UpstreamAnswer:
     """An answer whose head is here."""
 
     def __init__(self, response: aiohttp.ClientResponse, upstream: Upstream) -> None:
@@ -189,7 +189,7 @@ class Opened:
         self._response, self._upstream = response, upstream
         self._ended = False
 
-    async def __aenter__(self) -> Opened:
+    async def __aenter__(self) -> UpstreamAnswer:
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -207,7 +207,7 @@ class Opened:
         """The body as it arrives.
 
         Raises:
-            CallFailed: it was cut, stalled or too long.
+            UpstreamFailed: it was cut, stalled or too long.
         """
         size = 0
         stream = self._response.content
@@ -216,14 +216,14 @@ class Opened:
                 async with asyncio.timeout(self._upstream.idle_seconds):
                     chunk = await stream.readany()
             except TimeoutError:
-                raise CallFailed(
+                raise UpstreamFailed(
                     Fault.MODEL,
                     "upstream_stalled",
                     f"the upstream sent nothing for {self._upstream.idle_seconds:g} seconds",
                     status=504,
                 ) from None
             except (aiohttp.ClientError, OSError) as exception:
-                raise CallFailed(
+                raise UpstreamFailed(
                     Fault.MODEL, "upstream_cut", f"the upstream's answer was cut ({type(exception).__name__})"
                 ) from exception
             if not chunk:
@@ -231,7 +231,7 @@ class Opened:
                 return
             size += len(chunk)
             if size > LARGEST:
-                raise CallFailed(
+                raise UpstreamFailed(
                     Fault.MODEL, "answer_too_large", f"the upstream's answer is larger than {LARGEST:,} bytes"
                 )
             yield chunk
@@ -260,11 +260,11 @@ class Upstreams:
 
     async def open(
         self, upstream: Upstream, method: str, path: str, *, headers: Mapping[str, str], body: bytes | None
-    ) -> Opened:
+    ) -> UpstreamAnswer:
         """Send a request and wait for the head of its answer; leave the answer's `async with` when it is read.
 
         Raises:
-            CallFailed: it does not come.
+            UpstreamFailed: it does not come.
         """
         if upstream.url not in self._proxies:
             self._proxies[upstream.url] = upstream.proxy()
@@ -282,11 +282,11 @@ class Upstreams:
                 )
         except (aiohttp.ConnectionTimeoutError, aiohttp.ClientConnectorError) as exception:
             problem = f"{where} cannot be reached ({type(exception).__name__})"
-            raise CallFailed(Fault.MODEL, "upstream_unreachable", problem) from exception
+            raise UpstreamFailed(Fault.MODEL, "upstream_unreachable", problem) from exception
         except TimeoutError:
             problem = f"{where} did not answer within {upstream.first_seconds:g} seconds"
-            raise CallFailed(Fault.MODEL, "upstream_timeout", problem, status=504) from None
+            raise UpstreamFailed(Fault.MODEL, "upstream_timeout", problem, status=504) from None
         except (aiohttp.ClientError, OSError, ValueError) as exception:
             problem = f"{where} gave no answer ({type(exception).__name__})"
-            raise CallFailed(Fault.MODEL, "upstream_failed", problem) from exception
-        return Opened(response, upstream)
+            raise UpstreamFailed(Fault.MODEL, "upstream_failed", problem) from exception
+        return UpstreamAnswer(response, upstream)

@@ -7,6 +7,6 @@ between it and vLLM by URL alone.  The generation itself is `training/serving`.
 """
 
 from .part import PolicyPart
-from .weights import Weights, watch
+from .weights import WeightLoader, watch
 
-__all__ = ["PolicyPart", "Weights", "watch"]
+__all__ = ["PolicyPart", "WeightLoader", "watch"]

@@ -10,21 +10,21 @@ import time
 from collections.abc import Mapping, Sequence
 
 from ...models.wire import chat
-from ...training.serving.host import Served, Ticket
+from ...training.serving.host import ServedVersion, Ticket
 from ...training.serving.sampling import Generation
-from ...training.serving.text import Text, Writer
+from ...training.serving.text import TextCodec, TextWriter
 from ...types import Json, new_id
-from .requests import Asked
+from .requests import GenerationRequest
 
 
-class Words:
+class ChoiceText:
     """The text of one choice as it grows; told of every token in the engine's thread.
 
     What could still become a stop text or a tool call is held back.
     """
 
-    def __init__(self, text: Text, stops: Sequence[str], tools: bool) -> None:
-        self._writer: Writer = text.writer()
+    def __init__(self, text: TextCodec, stops: Sequence[str], tools: bool) -> None:
+        self._writer: TextWriter = text.writer()
         self._stops = stops
         self._hold = max(map(len, stops), default=1) - 1
         self._call = text.tools.begins if tools else ""
@@ -65,7 +65,7 @@ class Words:
 class Choice:
     """One choice of an answer: the ticket, its words, and the part that a stream has shown."""
 
-    def __init__(self, index: int, ticket: Ticket, words: Words, query: Asked) -> None:
+    def __init__(self, index: int, ticket: Ticket, words: ChoiceText, query: GenerationRequest) -> None:
         self.index, self.ticket, self.words, self._query = index, ticket, words, query
         self._text = ticket.served.text
         self._shown = 0
@@ -179,7 +179,7 @@ def _legacy(entries: Sequence[Mapping[str, Json]]) -> Json:
     }
 
 
-def head(query: Asked, served: Served, *, chunk: bool) -> dict[str, Json]:
+def head(query: GenerationRequest, served: ServedVersion, *, chunk: bool) -> dict[str, Json]:
     """The fields that every answer or event of one request begins with."""
     kind = ("chat.completion.chunk" if chunk else "chat.completion") if query.chat else "text_completion"
     prefix = "chatcmpl" if query.chat else "cmpl"

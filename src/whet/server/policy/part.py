@@ -11,15 +11,15 @@ from typing import Any
 from ...errors import InputError, ModelError
 from ...models.wire import chat
 from ...models.wire.sse import DONE
-from ...training.serving.host import Host, Served
+from ...training.serving.host import Host, ServedVersion
 from ...types import Json
-from ..asgi import Refused, Request, Response, Role, Route, answer, reads, writes
-from .answers import Choice, Words, head, used
-from .requests import Asked, ChatRequest, CompletionRequest, read_chat, read_completion
-from .weights import LoRA, Reload, Unload, Weights
+from ..asgi import HttpRoute, Refused, Request, Response, Role, answer, reads, writes
+from .answers import Choice, ChoiceText, head, used
+from .requests import ChatRequest, CompletionRequest, GenerationRequest, read_chat, read_completion
+from .weights import LoRA, Reload, Unload, WeightLoader
 
 _TAG = "x-whet-policy-version"
-Reads = Callable[[dict[str, Any], Any, int], Asked]
+Reads = Callable[[dict[str, Any], Any, int], GenerationRequest]
 
 
 class PolicyPart:
@@ -29,11 +29,11 @@ class PolicyPart:
         weights: takes up the versions that a request names; None refuses such requests.
     """
 
-    def __init__(self, host: Host, weights: Weights | None = None) -> None:
+    def __init__(self, host: Host, weights: WeightLoader | None = None) -> None:
         self.host, self.weights = host, weights
 
     @property
-    def routes(self) -> Sequence[Route]:
+    def routes(self) -> Sequence[HttpRoute]:
         answer_type = dict[str, Any]
         status = "Versions that are served, old ones that still finish included, and what they do"
         own = [
@@ -100,11 +100,11 @@ class PolicyPart:
             for choice in choices:
                 choice.ticket.cancel()
 
-    def _begin(self, query: Asked, served: Served) -> list[Choice]:
+    def _begin(self, query: GenerationRequest, served: ServedVersion) -> list[Choice]:
         choices: list[Choice] = []
         try:
             for index, sampling in enumerate(query.samplings):
-                words = Words(served.text, query.stops, bool(query.tools))
+                words = ChoiceText(served.text, query.stops, bool(query.tools))
                 ticket = self.host.ask(
                     query.request.model, query.ids, sampling, form=query.form, stopped=words.push, on=served
                 )
@@ -115,7 +115,9 @@ class PolicyPart:
             raise Refused(503, "overloaded", str(error), headers={"retry-after": "1"}) from error
         return choices
 
-    async def _whole(self, query: Asked, served: Served, choices: Sequence[Choice]) -> Response:
+    async def _whole(
+        self, query: GenerationRequest, served: ServedVersion, choices: Sequence[Choice]
+    ) -> Response:
         for choice in choices:
             await choice.ticket.whole()
         body = head(query, served, chunk=False)
@@ -126,7 +128,7 @@ class PolicyPart:
         return answer(body, x_whet_policy_version=served.policy_version)
 
     async def _stream(
-        self, request: Request, query: Asked, served: Served, choices: Sequence[Choice]
+        self, request: Request, query: GenerationRequest, served: ServedVersion, choices: Sequence[Choice]
     ) -> None:
         stream = await request.stream(headers={_TAG: served.policy_version})
         common = head(query, served, chunk=True)

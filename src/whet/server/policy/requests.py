@@ -13,9 +13,9 @@ from typing import Any
 import msgspec
 
 from ...errors import InputError
-from ...training.serving.constraints import Form, call_form, form_of
+from ...training.serving.constraints import AnswerFormat, call_form, form_of
 from ...training.serving.sampling import Forcing, Sampling
-from ...training.serving.text import Prompt, Text
+from ...training.serving.text import RenderedChat, TextCodec
 from ...training.serving.tools import functions
 from ...types import Json, digest
 
@@ -89,17 +89,17 @@ class CompletionRequest(Common, kw_only=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class GenerationRequest:
     """A request that can be served."""
 
     request: Common
-    prompt: Prompt | None
+    prompt: RenderedChat | None
     """Of a chat."""
     ids: Sequence[int]
     samplings: Sequence[Sampling]
     """One for each choice."""
     stops: Sequence[str]
-    form: Form | None
+    form: AnswerFormat | None
     tools: Sequence[Json]
     logprobs: bool
 
@@ -109,7 +109,7 @@ class Asked:
         return self.prompt is not None
 
 
-def read_chat(body: dict[str, Any], text: Text, max_length: int) -> Asked:
+def read_chat(body: dict[str, Any], text: TextCodec, max_length: int) -> GenerationRequest:
     """A chat request, for the version that is to answer it.
 
     Raises:
@@ -132,10 +132,10 @@ def read_chat(body: dict[str, Any], text: Text, max_length: int) -> Asked:
     top = (request.top_logprobs or 0) if request.logprobs else 0
     samplings = _samplings(request, text, limit, top)
     stops, logprobs = _stops(request.stop), bool(request.logprobs)
-    return Asked(request, prompt, prompt.ids, samplings, stops, form, tools, logprobs)
+    return GenerationRequest(request, prompt, prompt.ids, samplings, stops, form, tools, logprobs)
 
 
-def read_completion(body: dict[str, Any], text: Text, max_length: int) -> Asked:
+def read_completion(body: dict[str, Any], text: TextCodec, max_length: int) -> GenerationRequest:
     """A completion request, for the version that is to answer it.
 
     Raises:
@@ -146,7 +146,7 @@ def read_completion(body: dict[str, Any], text: Text, max_length: int) -> Asked:
     limit = 16 if request.max_tokens is None else request.max_tokens  # the API's own default
     samplings = _samplings(request, text, limit, request.logprobs or 0)
     stops, logprobs = _stops(request.stop), request.logprobs is not None
-    return Asked(request, None, ids, samplings, stops, form_of(body), (), logprobs)
+    return GenerationRequest(request, None, ids, samplings, stops, form_of(body), (), logprobs)
 
 
 def _converted(body: dict[str, Any], kind: type[Any]) -> Any:
@@ -160,7 +160,7 @@ def _converted(body: dict[str, Any], kind: type[Any]) -> Any:
         raise InputError(f"the request cannot be used: {error}") from error
 
 
-def _samplings(request: Common, text: Text, limit: int, top: int) -> list[Sampling]:
+def _samplings(request: Common, text: TextCodec, limit: int, top: int) -> list[Sampling]:
     count = 1 if request.n is None else request.n
     if not 1 <= count <= MOST_CHOICES:
         raise InputError(f"n must be between 1 and {MOST_CHOICES}; got {count}")
@@ -181,7 +181,7 @@ def _samplings(request: Common, text: Text, limit: int, top: int) -> list[Sampli
     return [first, *further]
 
 
-def _forcing(thinking: Thinking | None, text: Text) -> Forcing | None:
+def _forcing(thinking: Thinking | None, text: TextCodec) -> Forcing | None:
     if thinking is None:
         return None
     end = text.encode(thinking.end)

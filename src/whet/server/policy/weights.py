@@ -17,9 +17,9 @@ import msgspec
 from ...errors import InputError, NotFoundError, WhetError
 from ...store import Store
 from ...training.network import Network
-from ...training.serving.host import Host, Served
+from ...training.serving.host import Host, ServedVersion
 from ...training.serving.loading import Loaded, from_folder, from_version
-from ...training.serving.text import Text
+from ...training.serving.text import TextCodec
 from ...types import Version
 
 
@@ -47,7 +47,7 @@ class Reload(msgspec.Struct):
     timeout: float | None = None
 
 
-class Weights:
+class WeightLoader:
     """Takes up weights that a request names.
 
     Args:
@@ -57,14 +57,14 @@ class Weights:
     """
 
     def __init__(
-        self, host: Host, name: str, base: Network, text: Text, *, allowed: Sequence[Path] = ()
+        self, host: Host, name: str, base: Network, text: TextCodec, *, allowed: Sequence[Path] = ()
     ) -> None:
         self.host, self.name, self._base, self._text = host, name, base, text
         self._allowed = [folder.resolve() for folder in allowed]
         self._one = threading.Lock()
         """Loading takes memory; one at a time."""
 
-    def adapter(self, adapter: LoRA) -> Served:
+    def adapter(self, adapter: LoRA) -> ServedVersion:
         """Serve factors under a name of their own.
 
         Raises:
@@ -90,7 +90,7 @@ class Weights:
             raise InputError(f"{name} is the policy itself, no adapter; it is served until the server ends")
         self.host.withdraw(name)
 
-    def reload(self, request: Reload) -> Served:
+    def reload(self, request: Reload) -> ServedVersion:
         """Serve the policy with the weights of another folder.
 
         Raises:
@@ -109,7 +109,7 @@ class Weights:
             self._base = loaded.network
             return served
 
-    def _publish(self, name: str, loaded: Loaded) -> Served:
+    def _publish(self, name: str, loaded: Loaded) -> ServedVersion:
         return self.host.publish(
             name, loaded.network, self._text, policy_version=loaded.policy_version, version=loaded.version
         )
@@ -151,7 +151,7 @@ def watch(
     store: Store,
     resource: str,
     host: Host,
-    text: Text,
+    text: TextCodec,
     stop: threading.Event,
     *,
     base: Callable[[], Loaded] | None = None,

@@ -17,12 +17,12 @@ from ...types import Json, Span, Tokens
 from ..content import Content, member
 from .agents import wire_of
 from .messages import Message, joined, message, messages, with_wire_ids
-from .reading import LLM, Reading, number, usage, word
+from .reading import LLM, SpanReading, number, usage, word
 
 ENCODING = "call+json"
 
 
-def read(span: Span) -> tuple[Content, Reading]:
+def read(span: Span) -> tuple[Content, SpanReading]:
     """A call as a span whose reading is that of a model call.
 
     Raises:
@@ -35,7 +35,9 @@ def read(span: Span) -> tuple[Content, Reading]:
     if not isinstance(body, dict):
         raise InputError(f"call {span.id.hex()} cannot be read: it is not an object.")
     request, response = member(body, "request"), member(body, "response")
-    reading = Reading(LLM, span.name or f"{body.get('api') or 'model'} {word(body, 'model') or ''}".strip())
+    reading = SpanReading(
+        LLM, span.name or f"{body.get('api') or 'model'} {word(body, 'model') or ''}".strip()
+    )
     reading.model = word(body, "model") or word(request, "model")
     reading.response_model = word(response, "model")
     reading.response_id = word(response, "id")
@@ -101,7 +103,7 @@ def _answers(response: Mapping[str, Json]) -> tuple[list[Message], Json]:
     return [], None
 
 
-def _blame(body: Mapping[str, Json], reading: Reading) -> None:
+def _blame(body: Mapping[str, Json], reading: SpanReading) -> None:
     error = body.get("error")
     if isinstance(error, dict):
         text = error.get("message")
@@ -109,7 +111,7 @@ def _blame(body: Mapping[str, Json], reading: Reading) -> None:
         reading.fault = word(error, "fault")
 
 
-def _tokens(body: Mapping[str, Json], reading: Reading) -> None:
+def _tokens(body: Mapping[str, Json], reading: SpanReading) -> None:
     """Token ids of the answer that was used, and of every sample when there were several."""
     policy = word(body, "policy_version")
     if policy:

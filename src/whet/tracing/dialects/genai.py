@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from ...types import Json
-from ..content import Content, Event
+from ..content import Content, SpanEvent
 from .messages import Message, message, messages, parsed, plain, structure, tool_result, with_wire_ids
 from .reading import (
     AGENT,
@@ -22,7 +22,7 @@ from .reading import (
     LLM,
     NODE,
     TOOL,
-    Reading,
+    SpanReading,
     Usage,
     array,
     failure,
@@ -59,7 +59,7 @@ MARKS = frozenset({"gen_ai.operation.name", "gen_ai.request.model", "gen_ai.resp
 """A span without any of these attributes is none of `read`'s."""
 
 
-def read(content: Content) -> Reading | None:
+def read(content: Content) -> SpanReading | None:
     """A span of a GenAI operation; None if it is of none."""
     operation = word(content.attributes, "gen_ai.operation.name")
     kind = _OPERATIONS.get(operation or "")
@@ -71,10 +71,10 @@ def read(content: Content) -> Reading | None:
     return of_kind(content, kind)
 
 
-def of_kind(content: Content, kind: str) -> Reading:
+def of_kind(content: Content, kind: str) -> SpanReading:
     """Read a span whose kind is known."""
     held = content.attributes
-    reading = Reading(kind, content.span.name, error=failure(content))
+    reading = SpanReading(kind, content.span.name, error=failure(content))
     if kind == LLM:
         model_call(content, reading)
     elif kind == TOOL:
@@ -98,7 +98,7 @@ def of_kind(content: Content, kind: str) -> Reading:
     return reading
 
 
-def model_call(content: Content, reading: Reading) -> None:
+def model_call(content: Content, reading: SpanReading) -> None:
     """Read a model call: model, usage, messages."""
     held = content.attributes
     reading.response_model = word(held, "gen_ai.response.model")
@@ -130,7 +130,7 @@ def tokens(held: Mapping[str, Json], prefix: str = "gen_ai.usage.") -> Usage | N
     )
 
 
-def spoken(content: Content, reading: Reading) -> None:
+def spoken(content: Content, reading: SpanReading) -> None:
     """Input and output messages, from attributes, else from events or log records of the span."""
     for held in (
         content.attributes,
@@ -147,7 +147,7 @@ def spoken(content: Content, reading: Reading) -> None:
         by_event(_events(content), reading)
 
 
-def by_event(events: Iterable[Event], reading: Reading) -> None:
+def by_event(events: Iterable[SpanEvent], reading: SpanReading) -> None:
     """Messages that came one by one, as events of the span or as log records."""
     prompt: list[Message] = []
     answers: list[Message] = []
@@ -170,12 +170,12 @@ def by_event(events: Iterable[Event], reading: Reading) -> None:
         reading.output, reading.others = answers[0], answers[1:]
 
 
-def _events(content: Content) -> list[Event]:
+def _events(content: Content) -> list[SpanEvent]:
     """Events and log records, and those that an older PydanticAI writes as one attribute."""
     events = list(content.events)
     for record in array(content.attributes.get("events")):
         if isinstance(record, dict) and isinstance(name := record.get("event.name"), str):
-            events.append(Event(name, 0, record))
+            events.append(SpanEvent(name, 0, record))
     return events
 
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from ...types import Json
 from ..content import Content
 from .messages import Message, joined, messages, parsed, plain, structure, tool_result, with_wire_ids
-from .reading import AGENT, FUNCTION, LLM, NODE, TOOL, Reading, Usage, failure, number, usage, word
+from .reading import AGENT, FUNCTION, LLM, NODE, TOOL, SpanReading, Usage, failure, number, usage, word
 
 _TYPE = "langfuse.observation.type"
 _INPUT, _OUTPUT = "langfuse.observation.input", "langfuse.observation.output"
@@ -23,7 +23,7 @@ MARKS = frozenset({_TYPE})
 _KINDS = {"generation": LLM, "tool": TOOL, "agent": AGENT, "chain": NODE}
 
 
-def read(content: Content) -> Reading | None:
+def read(content: Content) -> SpanReading | None:
     """An observation; a type that is not known is a function."""
     held = content.attributes
     type = word(held, _TYPE)
@@ -32,7 +32,7 @@ def read(content: Content) -> Reading | None:
     kind = _KINDS.get(type, FUNCTION)
     if not content.span.parent and kind in (FUNCTION, NODE):
         kind = AGENT
-    reading = Reading(kind, content.span.name, named=type == "agent", error=failure(content))
+    reading = SpanReading(kind, content.span.name, named=type == "agent", error=failure(content))
     if kind == LLM:
         _generation(held, reading)
     elif kind == AGENT:
@@ -47,7 +47,7 @@ def read(content: Content) -> Reading | None:
     return reading
 
 
-def _generation(held: Mapping[str, Json], reading: Reading) -> None:
+def _generation(held: Mapping[str, Json], reading: SpanReading) -> None:
     reading.model = word(held, "langfuse.observation.model.name")
     reading.finish = parsed(held.get("langfuse.observation.metadata.finish_reason"))
     reading.usage = _tokens(structure(held.get("langfuse.observation.usage_details")))
@@ -88,7 +88,7 @@ def _detail(details: Mapping[str, Json], group: str, name: str) -> int | None:
     return number(held, name) if isinstance(held, dict) else None
 
 
-def _agent(held: Mapping[str, Json], reading: Reading) -> None:
+def _agent(held: Mapping[str, Json], reading: SpanReading) -> None:
     arguments = _called(held)
     if isinstance(arguments, dict):
         values = arguments.get("args") if set(arguments) == {"args"} else list(arguments.values())

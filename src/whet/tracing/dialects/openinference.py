@@ -22,7 +22,7 @@ from .reading import (
     LLM,
     NODE,
     TOOL,
-    Reading,
+    SpanReading,
     Usage,
     array,
     failure,
@@ -38,13 +38,13 @@ MARKS = frozenset({"openinference.span.kind"})
 """A span without it is none of `read`'s."""
 
 
-def read(content: Content) -> Reading | None:
+def read(content: Content) -> SpanReading | None:
     """A span that says its OpenInference kind."""
     kind_name = word(content.attributes, "openinference.span.kind")
     if kind_name is None:
         return None
     kind = _KINDS.get(kind_name.upper(), FUNCTION)
-    reading = Reading(kind, content.span.name, error=failure(content))
+    reading = SpanReading(kind, content.span.name, error=failure(content))
     if kind == LLM:
         _model_call(content, reading)
     elif kind == TOOL:
@@ -67,7 +67,7 @@ def read(content: Content) -> Reading | None:
     return reading
 
 
-def _model_call(content: Content, reading: Reading) -> None:
+def _model_call(content: Content, reading: SpanReading) -> None:
     held = content.attributes
     parameters = structure(held.get("llm.invocation_parameters"))
     requested = word(parameters, "model", "model_name") if isinstance(parameters, dict) else None
@@ -154,7 +154,7 @@ def _prompt(value: Json) -> list[Message] | None:
     return [*first, *messages(prompt)] or None
 
 
-def _tool(content: Content, reading: Reading) -> None:
+def _tool(content: Content, reading: SpanReading) -> None:
     held = content.attributes
     reading.name = word(held, "tool.name", "tool_call.function.name") or content.span.name
     arguments = parsed(held.get("tool_call.function.arguments") or held.get("input.value"))
@@ -165,7 +165,7 @@ def _tool(content: Content, reading: Reading) -> None:
     reading.tool_call_id = word(held, "tool_call.id", "tool.id") or id
 
 
-def _agent(content: Content, reading: Reading) -> None:
+def _agent(content: Content, reading: SpanReading) -> None:
     held = content.attributes
     body = structure(held.get("output.value"))
     answer = body if isinstance(body, dict) else {}

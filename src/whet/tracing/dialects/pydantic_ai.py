@@ -5,13 +5,13 @@ from __future__ import annotations
 from ..content import Content
 from . import genai
 from .messages import Message, messages, plain, with_wire_ids
-from .reading import AGENT, Reading, number, word
+from .reading import AGENT, SpanReading, number, word
 
 MARKS = frozenset({"pydantic_ai.all_messages", "agent_name"})
 """A span without either is none of `read`'s."""
 
 
-def read(content: Content) -> Reading | None:
+def read(content: Content) -> SpanReading | None:
     """An agent's run; everything else PydanticAI writes is plain GenAI."""
     held = content.attributes
     if "pydantic_ai.all_messages" not in held and (
@@ -42,6 +42,6 @@ def read(content: Content) -> Reading | None:
 
 
 def _system(content: Content) -> list[Message]:
-    reading = Reading(AGENT, "")
+    reading = SpanReading(AGENT, "")
     genai.spoken(content, reading)
     return [turn for turn in reading.input or () if turn["role"] == "system" and "text" in turn]

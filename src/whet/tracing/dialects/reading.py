@@ -46,7 +46,7 @@ class Wire(msgspec.Struct):
         return (self.system, self.tools) if self.system or self.tools else None
 
 
-class Reading(msgspec.Struct):
+class SpanReading(msgspec.Struct):
     """One span, or several that are one step."""
 
     kind: str
@@ -81,7 +81,7 @@ class Reading(msgspec.Struct):
     """More for Step.info."""
     wire: Wire | None = None
     """The signs of its agent in the request of a gateway's call."""
-    fill: Callable[[Reading], None] | None = None
+    fill: Callable[[SpanReading], None] | None = None
     """Reads what only matters if this is an agent: called once that is known."""
 
 

@@ -15,7 +15,7 @@ from ...types import Json
 from ..content import Content
 from . import genai
 from .messages import Message, joined, message, messages, parsed, plain, structure, tool_result, with_wire_ids
-from .reading import AGENT, FUNCTION, LLM, NODE, TOOL, Reading, failure, first, indexed, under, word
+from .reading import AGENT, FUNCTION, LLM, NODE, TOOL, SpanReading, failure, first, indexed, under, word
 
 _INPUT = ("traceloop.entity.input", "gen_ai.task.input")
 _OUTPUT = ("traceloop.entity.output", "gen_ai.task.output")
@@ -25,7 +25,7 @@ MARKS = frozenset({"traceloop.span.kind", "llm.request.type", *_FLAT})
 """A span without any of these attributes is none of `read`'s."""
 
 
-def read(content: Content) -> Reading | None:
+def read(content: Content) -> SpanReading | None:
     """A span with Traceloop's kind, or a model call in its older flattened form."""
     held = content.attributes
     kind = word(held, "traceloop.span.kind")
@@ -38,15 +38,15 @@ def read(content: Content) -> Reading | None:
     if kind in ("workflow", "agent"):
         return _agent(content, kind)
     if word(held, "gen_ai.task.name", "traceloop.association.properties.langgraph_node"):
-        return Reading(NODE, content.span.name, error=failure(content), calls=_calls(held))
-    reading = Reading(FUNCTION, _name(content), error=failure(content))
+        return SpanReading(NODE, content.span.name, error=failure(content), calls=_calls(held))
+    reading = SpanReading(FUNCTION, _name(content), error=failure(content))
     reading.arguments = _unwrapped(parsed(first(held, *_INPUT)), "inputs")
     result = parsed(first(held, *_OUTPUT))
     reading.result = None if result is None else plain(_unwrapped(result, "outputs"))
     return reading
 
 
-def _model_call(content: Content) -> Reading:
+def _model_call(content: Content) -> SpanReading:
     held = content.attributes
     reading = genai.of_kind(content, LLM)
     if reading.input is None:
@@ -78,7 +78,7 @@ def _unflattened(flat: dict[str, Json], role: str) -> Message:
     }
 
 
-def _tool(content: Content) -> Reading:
+def _tool(content: Content) -> SpanReading:
     held = content.attributes
     reading = genai.of_kind(content, TOOL)
     reading.name = word(held, "gen_ai.tool.name") or _name(content)
@@ -96,7 +96,7 @@ def _tool(content: Content) -> Reading:
     return reading
 
 
-def _agent(content: Content, kind: str) -> Reading:
+def _agent(content: Content, kind: str) -> SpanReading:
     held = content.attributes
     reading = genai.of_kind(content, AGENT)
     reading.named = "gen_ai.agent.name" in held

@@ -14,14 +14,14 @@ import msgspec
 
 from ...errors import InputError
 from ...types import Failure, Fault, Json, Span, Step, Task, Trajectory, Usage, digest
-from ..content import Content, Event, content
+from ..content import Content, SpanEvent, content
 from ..otlp import run_trace
 from ..record import outcome
 from ..redact import MARKED, why_untrainable
 from . import calls, genai, langfuse, openinference, pydantic_ai, traceloop
 from .agents import attribute
 from .messages import Message, finish_reason, parsed, plain
-from .reading import AGENT, FUNCTION, LLM, OTHER, TOOL, Reading, failure, first, who
+from .reading import AGENT, FUNCTION, LLM, OTHER, TOOL, SpanReading, failure, first, who
 from .tree import Node, given_calls, grow, let_go, steps
 
 NO_MODEL_CALL = "no model call was recorded"
@@ -36,7 +36,7 @@ _REFUSED = ("BadRequest", "Unprocessable", "ContextLength", "InvalidRequest", "U
 
 
 @dataclass(frozen=True, slots=True)
-class Survey:
+class RunSurvey:
     """The Trajectories of some spans, and the spans outside of any run."""
 
     trajectories: list[Trajectory]
@@ -44,7 +44,7 @@ class Survey:
     """Spans of traces that hold no step: building an agent, a health check, an application's own logs."""
 
 
-def survey(spans: Iterable[Span]) -> Survey:
+def survey(spans: Iterable[Span]) -> RunSurvey:
     """The Trajectories that these spans are, in the order in which they began, and the spans of none.
 
     The spans of a run must all be given, in any order; repeated ones count once.  A Trajectory's id is
@@ -62,7 +62,9 @@ def survey(spans: Iterable[Span]) -> Survey:
             left_out += group
         else:
             trajectories.append(trajectory)
-    return Survey(sorted(trajectories, key=lambda trajectory: (trajectory.started, trajectory.id)), left_out)
+    return RunSurvey(
+        sorted(trajectories, key=lambda trajectory: (trajectory.started, trajectory.id)), left_out
+    )
 
 
 def source_of(spans: Iterable[Span]) -> str:
@@ -211,10 +213,10 @@ def _versions(nodes: list[Node]) -> tuple[dict[str, str], list[str]]:
 
 def _contents(
     spans: list[Span], unread: list[Span]
-) -> tuple[list[Content], list[tuple[Content, Reading]], list[Span]]:
+) -> tuple[list[Content], list[tuple[Content, SpanReading]], list[Span]]:
     """The contents of spans with their log records, the gateway's calls, and the records of no span here."""
     contents: dict[tuple[bytes, bytes], Content] = {}
-    called: list[tuple[Content, Reading]] = []
+    called: list[tuple[Content, SpanReading]] = []
     logs: list[Content] = []
     for span in spans:
         try:
@@ -227,21 +229,21 @@ def _contents(
         except InputError:
             unread.append(span)
     loose: list[Span] = []
-    records: dict[tuple[bytes, bytes], list[Event]] = {}
+    records: dict[tuple[bytes, bytes], list[SpanEvent]] = {}
     for log in logs:
         key = (log.span.trace, log.span.parent)
         if key not in contents:
             loose.append(log.span)
             continue
         name = log.span.name or log.attributes.get("event.name")
-        event = Event(name if isinstance(name, str) else "", log.span.started, log.attributes, log.body)
+        event = SpanEvent(name if isinstance(name, str) else "", log.span.started, log.attributes, log.body)
         records.setdefault(key, []).append(event)
     for key, events in records.items():
         contents[key] = msgspec.structs.replace(contents[key], events=(*contents[key].events, *events))
     return list(contents.values()), called, loose
 
 
-def _reading(span_content: Content) -> Reading:
+def _reading(span_content: Content) -> SpanReading:
     for dialect in () if _MARKS.isdisjoint(span_content.attributes) else _DIALECTS:
         reading = dialect(span_content)
         if reading is not None:
@@ -249,14 +251,14 @@ def _reading(span_content: Content) -> Reading:
     return _unknown(span_content)
 
 
-def _unknown(span_content: Content) -> Reading:
+def _unknown(span_content: Content) -> SpanReading:
     """A span that no dialect knows: a function that somebody traced, or the plumbing around a model call.
 
     Its neighbours decide: among spans that a dialect knows it is left out of the steps, in a trace that has none it
     is a step of kind `function`.
     """
     held = span_content.attributes
-    reading = Reading(OTHER, span_content.span.name, error=failure(span_content))
+    reading = SpanReading(OTHER, span_content.span.name, error=failure(span_content))
     if not _PLAIN.isdisjoint(held):
         result = first(held, *_OUTPUT)
         reading.arguments = parsed(first(held, *_INPUT))
@@ -282,7 +284,7 @@ def _complete(step: Node) -> None:
             _fill(merged, member.reading)
 
 
-def _take_call(target: Reading, call: Reading) -> None:
+def _take_call(target: SpanReading, call: SpanReading) -> None:
     """Take messages, tokens and served Versions from the gateway, which saw the wire; names stay the span's."""
     target.input = call.input or target.input
     if call.output is not None:
@@ -298,7 +300,7 @@ def _take_call(target: Reading, call: Reading) -> None:
         }
 
 
-def _fill(target: Reading, source: Reading) -> None:
+def _fill(target: SpanReading, source: SpanReading) -> None:
     for name in (
         "model",
         "response_model",
@@ -416,7 +418,7 @@ def _step(
     )
 
 
-def _fault(reading: Reading) -> Fault:
+def _fault(reading: SpanReading) -> Fault:
     """The fault of a failure: the gateway's word, else by the kind of step that failed."""
     if reading.fault is not None:
         try:

@@ -21,7 +21,7 @@ import msgspec
 from ..content import Content
 from .calls import ENCODING as CALL
 from .messages import Message
-from .reading import AGENT, FUNCTION, LLM, NODE, OTHER, TOOL, Reading
+from .reading import AGENT, FUNCTION, LLM, NODE, OTHER, TOOL, SpanReading
 
 STEPS = (AGENT, LLM, TOOL, FUNCTION)
 _KNOWN = (*STEPS, NODE)
@@ -31,7 +31,7 @@ class Node(msgspec.Struct, eq=False):
     """One span in the tree of its run."""
 
     content: Content
-    reading: Reading
+    reading: SpanReading
     order: int
     """Of arrival: decides between spans that began at the same time."""
     parent: Node | None = None
@@ -77,7 +77,7 @@ class Node(msgspec.Struct, eq=False):
             ancestor = ancestor.parent
 
 
-def grow(pairs: Iterable[tuple[Content, Reading]]) -> list[Node]:
+def grow(pairs: Iterable[tuple[Content, SpanReading]]) -> list[Node]:
     """The nodes of one run, linked and merged, parents before children."""
     nodes = [Node(content, reading, order) for order, (content, reading) in enumerate(pairs)]
     _link(nodes)

@@ -19,14 +19,14 @@ from torch import Tensor
 from ...errors import InputError, MissingExtra, ModelError
 from ...types import Json
 from .sampling import Constraint
-from .text import TemplateText, Text, WordText
+from .text import TemplateText, TextCodec, WordText
 from .tools import ToolForm
 
 _SPACE = r"\n?[ ]{0,16}"
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class AnswerFormat:
     """The form that an answer must have."""
 
     kind: Literal["json", "regex", "choice", "lark"]
@@ -34,7 +34,7 @@ class Form:
     """A JSON schema, a regular expression, a list of texts, or a grammar of llguidance's Lark."""
 
 
-def form_of(body: Mapping[str, Any]) -> Form | None:
+def form_of(body: Mapping[str, Any]) -> AnswerFormat | None:
     """The form that a request asks for, None if it asks for none.
 
     `response_format` as OpenAI has it, and vLLM's `structured_outputs` (`json`, `regex`, `choice`).
@@ -55,14 +55,14 @@ def form_of(body: Mapping[str, Any]) -> Form | None:
     if not isinstance(form, Mapping) or kind == "text":
         return None
     if kind == "json_object":
-        return Form("json", {"type": "object"})
+        return AnswerFormat("json", {"type": "object"})
     described = form.get("json_schema")
     if not isinstance(described, Mapping) or not isinstance(described.get("schema"), Mapping):
         raise InputError('response_format of type json_schema needs {"json_schema": {"schema": {...}}}')
-    return Form("json", described["schema"])
+    return AnswerFormat("json", described["schema"])
 
 
-def _structured(structure: Json) -> Form:
+def _structured(structure: Json) -> AnswerFormat:
     kinds = [
         name for name in ("json", "regex", "choice") if isinstance(structure, Mapping) and structure.get(name)
     ]
@@ -73,17 +73,17 @@ def _structured(structure: Json) -> Form:
     value = structure[kinds[0]]
     if kinds[0] == "json":
         try:
-            return Form("json", msgspec.json.decode(value) if isinstance(value, str) else value)
+            return AnswerFormat("json", msgspec.json.decode(value) if isinstance(value, str) else value)
         except msgspec.DecodeError as error:
             raise InputError(f"structured_outputs.json is no JSON: {error}") from error
     if kinds[0] == "regex" and isinstance(value, str):
-        return Form("regex", value)
+        return AnswerFormat("regex", value)
     if kinds[0] == "choice" and isinstance(value, list) and all(isinstance(e, str) and e for e in value):
-        return Form("choice", value)
+        return AnswerFormat("choice", value)
     raise InputError("structured_outputs: regex must be a text, choice a list of texts that are not empty")
 
 
-def call_form(functions: Sequence[Mapping[str, Any]], text: Text) -> Form:
+def call_form(functions: Sequence[Mapping[str, Any]], text: TextCodec) -> AnswerFormat:
     """A call of one of these functions, as this policy writes calls."""
     branches = [
         {
@@ -100,14 +100,14 @@ def call_form(functions: Sequence[Mapping[str, Any]], text: Text) -> Form:
     schema = _written(branches[0] if len(branches) == 1 else {"anyOf": branches})
     first, last = text.tools.value
     if text.tools is ToolForm.MISTRAL:
-        return Form("lark", f'start: {_mark(first, text)} "[" call "]"\ncall: %json {schema}')
+        return AnswerFormat("lark", f'start: {_mark(first, text)} "[" call "]"\ncall: %json {schema}')
     if text.tools is ToolForm.JSON:
-        return Form("lark", f"start: %json {schema}")
+        return AnswerFormat("lark", f"start: %json {schema}")
     marks = _mark(first, text), _mark(last, text)
-    return Form("lark", f'start: {marks[0]} "\\n" call "\\n" {marks[1]}\ncall: %json {schema}')
+    return AnswerFormat("lark", f'start: {marks[0]} "\\n" call "\\n" {marks[1]}\ncall: %json {schema}')
 
 
-def _mark(mark: str, text: Text) -> str:
+def _mark(mark: str, text: TextCodec) -> str:
     """A marker in a grammar: by its id where it is one token of its own, else by its letters."""
     if isinstance(text, TemplateText) and (id := text.tokenizer.get_added_vocab().get(mark)) is not None:
         return f"<[{id}]>"
@@ -128,11 +128,11 @@ def _quoted(text: str) -> str:
 class Constraints:
     """Makes constraints for one vocabulary, which is read once."""
 
-    def __init__(self, text: Text, vocab_size: int) -> None:
+    def __init__(self, text: TextCodec, vocab_size: int) -> None:
         self._text, self._vocab_size = text, vocab_size
         self._tokenizer: Any = None
 
-    def constraint(self, form: Form) -> Constraint:
+    def constraint(self, form: AnswerFormat) -> Constraint:
         """A fresh constraint.
 
         Raises:
@@ -163,7 +163,7 @@ class Constraints:
         return Matching(matcher, self._vocab_size, text.eos)
 
 
-def _grammar(matcher: Any, form: Form) -> str:
+def _grammar(matcher: Any, form: AnswerFormat) -> str:
     """The form as llguidance takes it."""
     try:
         if form.kind == "json":

@@ -13,7 +13,7 @@ from collections import deque
 from dataclasses import dataclass
 
 from ...errors import ModelError
-from .networks import Steps
+from .networks import EngineNetwork
 from .sampling import Generation, draw
 
 
@@ -36,7 +36,7 @@ class Engine:
         steps: what computes; touched by the thread that calls `step` alone.
     """
 
-    def __init__(self, steps: Steps, options: EngineOptions) -> None:
+    def __init__(self, steps: EngineNetwork, options: EngineOptions) -> None:
         self.steps = steps
         self.options = options
         self.live: list[Generation] = []

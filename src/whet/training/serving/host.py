@@ -20,11 +20,11 @@ import torch
 
 from ...errors import InputError, ModelError, NotFoundError
 from ..network import Network
-from .constraints import Constraints, Form
+from .constraints import AnswerFormat, Constraints
 from .engine import Engine, EngineOptions
 from .networks import steps_of
 from .sampling import Generation, Sampling
-from .text import Text
+from .text import TextCodec
 
 Stopped = Callable[[int], bool]
 """Told of every token, in the engine's thread; True ends the answer."""
@@ -35,7 +35,7 @@ PATIENCE = 120.0
 
 
 @dataclass(slots=True, eq=False)
-class Served:
+class ServedVersion:
     """One version under one name."""
 
     name: str
@@ -43,7 +43,7 @@ class Served:
     """The tag of its answers."""
     version: str | None
     """Id of the Version, where the weights are one of a store's."""
-    text: Text
+    text: TextCodec
     engine: Engine
     constraints: Constraints
     since: float = field(default_factory=time.time)
@@ -58,7 +58,7 @@ class Served:
 class Ticket:
     """One answer under way, for whoever waits for it in an event loop."""
 
-    def __init__(self, served: Served) -> None:
+    def __init__(self, served: ServedVersion) -> None:
         self.served = served
         self.generation: Generation
         self._loop = asyncio.get_running_loop()
@@ -109,8 +109,8 @@ class Host:
     def __init__(self, options: EngineOptions | None = None) -> None:
         self.options = options or EngineOptions()
         self.swaps = 0
-        self._names: dict[str, Served] = {}
-        self._retiring: list[Served] = []
+        self._names: dict[str, ServedVersion] = {}
+        self._retiring: list[ServedVersion] = []
         self._changed = threading.Condition()
         self._closed = False
         run = torch.inference_mode()(self._run)
@@ -135,7 +135,7 @@ class Host:
         """Names of the models that are served."""
         return sorted(self._names)
 
-    def served(self, name: str) -> Served:
+    def served(self, name: str) -> ServedVersion:
         """The version that a name stands for now.
 
         Raises:
@@ -152,11 +152,11 @@ class Host:
         self,
         name: str,
         network: Network,
-        text: Text,
+        text: TextCodec,
         *,
         policy_version: str,
         version: str | None = None,
-    ) -> Served:
+    ) -> ServedVersion:
         """Serve a network under a name from now on; blocks while too many older versions still finish.
 
         Args:
@@ -166,7 +166,7 @@ class Host:
             ModelError: older versions did not finish in time; nothing was changed.
         """
         steps = steps_of(network)
-        served = Served(
+        served = ServedVersion(
             name,
             policy_version,
             version,
@@ -206,9 +206,9 @@ class Host:
         prompt: Sequence[int],
         sampling: Sampling,
         *,
-        form: Form | None = None,
+        form: AnswerFormat | None = None,
         stopped: Stopped | None = None,
-        on: Served | None = None,
+        on: ServedVersion | None = None,
     ) -> Ticket:
         """Put an answer in line; inside a running event loop.
 
@@ -282,7 +282,7 @@ class Host:
                     if generation.told is not None:
                         generation.told()
 
-    def _everyone(self) -> list[Served]:
+    def _everyone(self) -> list[ServedVersion]:
         return [*self._names.values(), *self._retiring]
 
     def _retire(self) -> None:
@@ -298,7 +298,7 @@ class Host:
                     generation.told()
 
 
-def _check(prompt: Sequence[int], sampling: Sampling, served: Served) -> None:
+def _check(prompt: Sequence[int], sampling: Sampling, served: ServedVersion) -> None:
     most, size = served.max_length, served.engine.steps.vocab_size
     if not prompt:
         raise InputError("the prompt is empty; give at least one token")

@@ -29,7 +29,7 @@ KEPT = 64
 """Finished generations of a server whose rows stay in the cache for those that go on from them."""
 
 
-class Steps(Protocol):
+class EngineNetwork(Protocol):
     """A network as an engine steps it."""
 
     vocab_size: int
@@ -55,8 +55,8 @@ class Steps(Protocol):
         ...
 
 
-def steps_of(network: Network) -> Steps:
-    """The Steps of this network's family."""
+def steps_of(network: Network) -> EngineNetwork:
+    """The EngineNetwork of this network's family."""
     return EmbeddedSteps(network) if isinstance(network, Decoder) else CausalSteps(network)
 
 

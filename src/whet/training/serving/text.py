@@ -6,7 +6,7 @@ transformers with its chat template.  `IdText` is for weights that came without 
 
 What the policy said comes back in the next request as text, and tokenised again it may be other
 tokens than were sampled; then no prompt would extend the call before it, and training would see
-what was never said.  So a `Text` remembers the ids of what it has answered and takes those
+what was never said.  So a `TextCodec` remembers the ids of what it has answered and takes those
 wherever a rendered prompt begins with that text.
 """
 
@@ -36,7 +36,7 @@ _LONGEST = 32 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Prompt:
+class RenderedChat:
     """A chat as text and ids."""
 
     text: str
@@ -45,7 +45,7 @@ class Prompt:
     """A hash of the conversation so far, which an answer is remembered under."""
 
 
-class Text(ABC):
+class TextCodec(ABC):
     """A policy's way of reading and writing text."""
 
     eos: frozenset[int]
@@ -71,14 +71,14 @@ class Text(ABC):
         """The text of some ids; with the special ones as `render` writes them if asked."""
 
     @abstractmethod
-    def writer(self) -> Writer:
-        """A Writer of ids as they come."""
+    def writer(self) -> TextWriter:
+        """A TextWriter of ids as they come."""
 
     def word(self, id: int) -> str:
         """One token as text."""
         return self.decode([id], special=True)
 
-    def chat(self, messages: Sequence[Mapping[str, Json]], tools: Sequence[Json] = ()) -> Prompt:
+    def chat(self, messages: Sequence[Mapping[str, Json]], tools: Sequence[Json] = ()) -> RenderedChat:
         """The prompt of a chat, our own answers in it as they were sampled.
 
         Raises:
@@ -100,9 +100,11 @@ class Text(ABC):
         ids += self.encode(prompt[len(prefix) :])
         if not ids:
             raise InputError("the prompt is empty; give at least one message with content")
-        return Prompt(prompt, ids, trail)
+        return RenderedChat(prompt, ids, trail)
 
-    def remember(self, prompt: Prompt, output: Sequence[int], content: str, calls: Sequence[Json]) -> None:
+    def remember(
+        self, prompt: RenderedChat, output: Sequence[int], content: str, calls: Sequence[Json]
+    ) -> None:
         """Keep the ids of a conversation up to the end of an answer, for the request that goes on from it.
 
         Args:
@@ -133,7 +135,7 @@ class Text(ABC):
         return called(text, self.tools) if tools else (text, [])
 
 
-class Writer(ABC):
+class TextWriter(ABC):
     """Text of ids as they come; characters that are not whole yet are held back."""
 
     @abstractmethod
@@ -182,7 +184,7 @@ def _with_arguments(call: Mapping[str, Any]) -> dict[str, Json]:
     return {**call, "function": function}
 
 
-class WordText(Text):
+class WordText(TextCodec):
     """A closed vocabulary: the words of a message are its tokens."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
@@ -210,11 +212,11 @@ class WordText(Text):
         words = self.vocabulary.decode(ids)
         return " ".join(word for word in words if special or word not in SPECIAL)
 
-    def writer(self) -> Writer:
+    def writer(self) -> TextWriter:
         return _Words(self)
 
 
-class IdText(Text):
+class IdText(TextCodec):
     """No vocabulary at all: ids as decimal numbers, for a policy that is asked by token ids."""
 
     def __init__(self, eos: Sequence[int] = ()) -> None:
@@ -237,12 +239,12 @@ class IdText(Text):
     def decode(self, ids: Sequence[int], *, special: bool = False) -> str:
         return " ".join(str(id) for id in ids if special or id not in self.eos)
 
-    def writer(self) -> Writer:
+    def writer(self) -> TextWriter:
         return _Words(self)
 
 
-class _Words(Writer):
-    def __init__(self, text: Text) -> None:
+class _Words(TextWriter):
+    def __init__(self, text: TextCodec) -> None:
         self._text, self._any = text, False
 
     def push(self, id: int) -> str:
@@ -253,7 +255,7 @@ class _Words(Writer):
         return piece
 
 
-class TemplateText(Text):
+class TemplateText(TextCodec):
     """A tokenizer of transformers.
 
     Args:
@@ -295,11 +297,11 @@ class TemplateText(Text):
         )
         return text
 
-    def writer(self) -> Writer:
+    def writer(self) -> TextWriter:
         return _Pieces(self)
 
 
-class _Pieces(Writer):
+class _Pieces(TextWriter):
     """Decodes the last few ids with and without the new one: a piece's text depends on the one before."""
 
     def __init__(self, text: TemplateText) -> None:
@@ -317,7 +319,7 @@ class _Pieces(Writer):
         return new[len(old) :]
 
 
-def text_of(folder: Path, vocabulary: Path | None = None) -> Text:
+def text_of(folder: Path, vocabulary: Path | None = None) -> TextCodec:
     """How a model's folder reads and writes text: its `vocabulary.json`, else its tokenizer, else ids alone.
 
     Args:
