@@ -34,8 +34,8 @@ from itertools import pairwise
 from pathlib import Path
 
 from whet.errors import StaleLeaseError
-from whet.store import Finish, Queue, Store
-from whet.store.rollouts import Claim
+from whet.record.store import Finish, Queue, Store
+from whet.record.store.rollouts import Claim
 from whet.types import Lease, Outcome, Rollout, Span, Task, Trajectory
 
 WORKERS = 16

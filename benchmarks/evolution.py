@@ -30,7 +30,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from whet.fakes import ScriptedServer
+from whet.models.fakes import ScriptedServer
 
 PROGRAM = """\
 # EVOLVE-BLOCK-START
@@ -95,9 +95,9 @@ asyncio.run(main())
 WHET = """\
 import asyncio, json, sys, time
 from pathlib import Path
-from whet.evolution.openevolve import read_config
-from whet.evolution.programs import evolve_program
-from whet.evolution.settings import Settings
+from whet.learn.evolution.openevolve import read_config
+from whet.learn.evolution.programs import evolve_program
+from whet.learn.evolution.settings import Settings
 
 *files, iterations = sys.argv[1:]
 program, evaluator, config, output = map(Path, files)

@@ -23,7 +23,7 @@ from typing import Any
 
 import msgspec
 
-from whet.store import Store
+from whet.record.store import Store
 
 TOKEN = "bench"
 CLIENTS = 32
@@ -78,7 +78,7 @@ def serve_upstream() -> None:
     """The upstream's process."""
     from granian.constants import Interfaces
 
-    from whet.server.app import _Embedded, event_loop, listen
+    from whet.serve.app import _Embedded, event_loop, listen
 
     bound = listen("127.0.0.1", 0)
     print(bound.getsockname()[1], flush=True)
@@ -91,8 +91,8 @@ def serve_gateway(store: str, url: str) -> None:
     """The gateway's process; prints its CPU seconds and what it recorded when it is told to end."""
     import threading
 
-    from whet.server import Access, Role, Server, run
-    from whet.server.gateway import Gateway, Upstream
+    from whet.serve import Access, Role, Server, run
+    from whet.serve.gateway import Gateway, Upstream
 
     stopped = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stopped.set())

@@ -31,7 +31,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from whet.tracing.protobuf import write_field, write_number
+from whet.record.tracing.protobuf import write_field, write_number
 
 TOKEN = "benchmark"
 SPANS, BYTES = 5, 1350

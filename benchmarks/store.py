@@ -31,9 +31,9 @@ from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from whet.store import Finish, Store
-from whet.store.codec import decode, encode
-from whet.tracing.assemble import CURSOR
+from whet.record.store import Finish, Store
+from whet.record.store.codec import decode, encode
+from whet.record.tracing.assemble import CURSOR
 from whet.types import Outcome, Rollout, Span, Step, Task, Trajectory
 
 BODY = 1_400

@@ -14,8 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from whet.store import Store
-from whet.tracing import collecting, dropped, flush, resource, step, trace, using
+from whet.record.store import Store
+from whet.record.tracing import collecting, dropped, flush, resource, step, trace, using
 from whet.types import Bundle, Version
 
 

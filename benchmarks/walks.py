@@ -34,7 +34,7 @@ Functions = set[tuple[str, str]]
 READER = """
 import asyncio, itertools, os, sys
 import whet
-from whet.training.local import LocalModels, adopted
+from whet.learn.training.local import LocalModels, adopted
 
 base = adopted("policy", "base", "base")
 policy = whet.resource("policy", default=base.content, kind=base.kind)
@@ -58,8 +58,8 @@ if __name__ == "__main__":
     asyncio.run(use(int(sys.argv[1])))
 """
 BASE = """
-from whet.training.local import fresh
-from whet.training.model import ModelOptions
+from whet.learn.training.local import fresh
+from whet.learn.training.model import ModelOptions
 
 size = ModelOptions(hidden=16, layers=1, heads=2, kv_heads=1, ffn=32, max_length=16)
 fresh("policy", "base", options=size, vocab_size=11, seed=1)

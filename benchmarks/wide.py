@@ -47,10 +47,10 @@ def make(folder: Path) -> None:
 
 async def round_of(folder: Path) -> dict[str, Any]:
     """Adopt, sample, learn; seconds of each and what the step measured."""
-    from whet.loop import Context
-    from whet.optimizers.grpo import GRPO, GRPOOptions
-    from whet.training.huggingface import LoRAOptions
-    from whet.training.local import LocalModels, adopted
+    from whet.learn.loop import Context
+    from whet.learn.optimizers.grpo import GRPO, GRPOOptions
+    from whet.learn.training.huggingface import LoRAOptions
+    from whet.learn.training.local import LocalModels, adopted
     from whet.types import Bundle, Group, Outcome, Step, Task, Trajectory
 
     began = time.perf_counter()

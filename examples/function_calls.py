@@ -21,9 +21,15 @@ from pathlib import Path
 
 import msgspec
 
-from whet.data.calls import FunctionCall, FunctionSpec, functions_of, message_of, same
-from whet.data.splits import split
-from whet.envs.calls import (
+from whet.learn.datasets.calls import FunctionCall, FunctionSpec, functions_of, message_of, same
+from whet.learn.datasets.splits import split
+from whet.learn.loop import Context
+from whet.learn.optimizers.sft import SFT, SFTOptions
+from whet.learn.training.local import LocalModels, fresh
+from whet.learn.training.optim import OptimOptions
+from whet.models.sampling import TokenSampler
+from whet.types import Bundle, Split, Task
+from whet.worlds.calls import (
     END,
     IDS,
     TOKENS,
@@ -35,12 +41,6 @@ from whet.envs.calls import (
     requests,
     wanted,
 )
-from whet.loop import Context
-from whet.models.sampling import TokenSampler
-from whet.optimizers.sft import SFT, SFTOptions
-from whet.training.local import LocalModels, fresh
-from whet.training.optim import OptimOptions
-from whet.types import Bundle, Split, Task
 
 
 async def call(

@@ -6,7 +6,7 @@ A language model chooses among many tokens of which few make sense.  NLPO keeps 
 copy of the policy refreshed every so many updates, and leaves only the tokens that make up the first
 `top_mask` of its probability, when sampling and when learning alike; what is left is renormalised.
 With `top_mask` 1 it is PPO to the bit.  It is rarely used, so it lives here and not among the
-optimizers; the losses are those of `whet.training.losses`.
+optimizers; the losses are those of `whet.learn.training.losses`.
 
 The task: after one of five questions, say three words out of a vocabulary of 200, of which five are
 ever right.  The policy begins as a cloned one would: most of what it says is one of the five.
@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from whet.training.losses import clipped, gae, value_loss, whiten
+from whet.learn.training.losses import clipped, gae, value_loss, whiten
 
 VOCABULARY, USEFUL, LENGTH = 200, 5, 3
 

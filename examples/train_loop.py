@@ -3,9 +3,9 @@
     python examples/train_loop.py [--seed 0] [--rounds 60] [--shuffled]
 
 A policy of a few thousand parameters answers two questions in a row, and learns from
-the share of its answers that were right.  This is what `whet.optimizers.grpo` does without what a
+the share of its answers that were right.  This is what `whet.learn.optimizers.grpo` does without what a
 real run needs: no refusals, no alarms, no checkpoints, no merging of long contexts, no
-reuse of what was computed.  Read it first, then `src/whet/training/rounds.py`.
+reuse of what was computed.  Read it first, then `src/whet/learn/training/rounds.py`.
 Nothing of whet is imported; `--shuffled` is the control, from which nothing is learned.
 """
 

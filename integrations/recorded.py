@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from whet.fakes import ScriptedServer
 from whet.models.base import Completion, ModelRequest, ToolCall
+from whet.models.fakes import ScriptedServer
 from whet.types import Usage
 
 QUESTION = "What is the weather in Paris?"

@@ -23,19 +23,10 @@ from entrances_agent import PLAN, PLANS, QUESTION, WEATHER
 from entrances_agent import weather as weather_tool
 from entrances_world import Runs
 
-from whet.agent_env import calls
 from whet.cli.exchange import _made as exported
 from whet.cli.named import judged
-from whet.data.recorded import recorded, why_none
-from whet.data.signatures import read as signature_of
-from whet.data.tasks import tasks
 from whet.errors import WhetError
-from whet.experiment import Experiment
-from whet.models import ScriptedModel
-from whet.optimizers.kto import KTO, KTOOptions
-from whet.optimizers.sft import SFT
-from whet.replay import UNRECORDED, again
-from whet.reward import (
+from whet.judge import (
     Compound,
     Judge,
     Reward,
@@ -53,19 +44,28 @@ from whet.reward import (
     solved,
     thumbs,
 )
-from whet.reward.tool_use import ToolUse
-from whet.store import Store
-from whet.store.codec import decode
-from whet.tracing import signals
-from whet.tracing.dialects import form
-from whet.training.capture import require, survey
-from whet.training.cloning import choose, succeeded
-from whet.training.credit import credit
-from whet.training.dataset import grouped
-from whet.training.local import fresh
-from whet.training.model import ModelOptions
-from whet.training.options import SFTOptions
-from whet.training.pairs import step_pairs, trajectory_pairs, with_preferences
+from whet.judge.agent_env import calls
+from whet.judge.replay import UNRECORDED, again
+from whet.judge.tool_use import ToolUse
+from whet.learn.datasets.recorded import recorded, why_none
+from whet.learn.datasets.signatures import read as signature_of
+from whet.learn.experiment import Experiment
+from whet.learn.optimizers.kto import KTO, KTOOptions
+from whet.learn.optimizers.sft import SFT
+from whet.learn.training.capture import require, survey
+from whet.learn.training.cloning import choose, succeeded
+from whet.learn.training.credit import credit
+from whet.learn.training.dataset import grouped
+from whet.learn.training.local import fresh
+from whet.learn.training.model import ModelOptions
+from whet.learn.training.options import SFTOptions
+from whet.learn.training.pairs import step_pairs, trajectory_pairs, with_preferences
+from whet.models import ScriptedModel
+from whet.record.store import Store
+from whet.record.store.codec import decode
+from whet.record.tasks import tasks
+from whet.record.tracing import signals
+from whet.record.tracing.dialects import form
 from whet.types import Bundle, Feedback, Split, Task, Trajectory
 
 SIZE = ModelOptions(hidden=8, layers=1, heads=1, kv_heads=1, ffn=8, max_length=64)
@@ -139,8 +139,8 @@ REWARDS: dict[str, Callable[[Runs], str]] = {
 
 
 def by_thumbs(runs: Runs) -> tuple[list[Trajectory], str]:
-    """What `--reward-function whet.reward:thumbs` makes of them."""
-    found, score, _ = judged(runs.both, "whet.reward:thumbs")
+    """What `--reward-function whet.judge:thumbs` makes of them."""
+    found, score, _ = judged(runs.both, "whet.judge:thumbs")
     return found, score
 
 

@@ -41,19 +41,19 @@ from server_world import TOKENS
 
 import whet
 from whet.cli import app
-from whet.env import FourValueEnv, StepResult, rollout
-from whet.fakes import ScriptedServer
 from whet.models.base import Completion, ModelRequest, ToolCall
-from whet.policy import Action
-from whet.server import Role
-from whet.store import Store
-from whet.tracing import flush
-from whet.tracing.assemble import Assembler
+from whet.models.fakes import ScriptedServer
+from whet.record.env import FourValueEnv, StepResult, rollout
+from whet.record.policy import Action
+from whet.record.store import Store
+from whet.record.tracing import flush
+from whet.record.tracing.assemble import Assembler
+from whet.serve import Role
+from whet.serve.worker import LitAgent, Triplet
+from whet.serve.worker.agent import attempt
+from whet.serve.worker.client import QueueClient
+from whet.serve.worker.run import Worker
 from whet.types import Bundle, Step, Task, Trajectory, Usage
-from whet.worker import LitAgent, Triplet
-from whet.worker.agent import attempt
-from whet.worker.client import QueueClient
-from whet.worker.run import Worker
 
 
 @dataclass(frozen=True)

@@ -7,17 +7,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from whet.evolution.candidates import ProgramCodec
-from whet.evolution.engine import Search, SearchOptions, SearchOutcome
-from whet.evolution.pair import WARM, EvaluatedProgram, EvaluatorFile, JudgeOptions, PairJudge
-from whet.evolution.population import IslandOptions, Islands, Population
-from whet.evolution.program import Program
-from whet.evolution.proposers import Proposes
-from whet.evolution.records import Records
-from whet.experiment import Experiment
-from whet.loop import Context, Update
+from whet.learn.evolution.candidates import ProgramCodec
+from whet.learn.evolution.engine import Search, SearchOptions, SearchOutcome
+from whet.learn.evolution.pair import WARM, EvaluatedProgram, EvaluatorFile, JudgeOptions, PairJudge
+from whet.learn.evolution.population import IslandOptions, Islands, Population
+from whet.learn.evolution.program import Program
+from whet.learn.evolution.proposers import Proposes
+from whet.learn.evolution.records import Records
+from whet.learn.experiment import Experiment
+from whet.learn.loop import Context, Update
+from whet.record.store import Store
 from whet.sandbox import Limits, Local, Pool
-from whet.store import Store
 from whet.types import Budget, Bundle, Group
 
 LINE = """\

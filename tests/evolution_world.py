@@ -12,11 +12,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from whet.budget import Meter
-from whet.env import Env, StepResult, rollout
 from whet.errors import EnvError
-from whet.loop import Context
-from whet.policy import FunctionPolicy, Policy
+from whet.learn.loop import Context
+from whet.models.budget import Meter
+from whet.record.env import Env, StepResult, rollout
+from whet.record.policy import FunctionPolicy, Policy
 from whet.types import Budget, Bundle, Group, Json, Score, Task, Trajectory, Version
 
 BEST: dict[str, Json] = {

@@ -15,10 +15,10 @@ import msgspec
 import openai
 from hypothesis import strategies as st
 
-from whet.fakes import ScriptedServer
-from whet.server import Access, Role, Server, running
-from whet.server.gateway import Gateway, Upstream
-from whet.store import Store
+from whet.models.fakes import ScriptedServer
+from whet.record.store import Store
+from whet.serve import Access, Role, Server, running
+from whet.serve.gateway import Gateway, Upstream
 
 TOKEN = "whet-token-of-the-tests"
 HELLO = [{"role": "user", "content": "hello"}]

@@ -14,10 +14,10 @@ import sys
 from pathlib import Path
 
 import whet
-from whet.heads import load_head
-from whet.tracing import Resource, register_loader
-from whet.training.local import LocalModels, adopted, fresh
-from whet.training.model import ModelOptions
+from whet.learn.training.local import LocalModels, adopted, fresh
+from whet.learn.training.model import ModelOptions
+from whet.models.heads import load_head
+from whet.record.tracing import Resource, register_loader
 
 SIZE = ModelOptions(hidden=16, layers=1, heads=2, kv_heads=1, ffn=32, max_length=16)
 DIGITS, SPARE = 8, 3

@@ -26,15 +26,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from whet.demo.agents import MailAgents
-from whet.demo.job import SMALL, JobOptions, prepare
-from whet.env import rollout
-from whet.envs.email import MailEnv, MailWorld, derive, generate, read_mail, tokens, write
-from whet.envs.email.__main__ import main
 from whet.errors import InputError
-from whet.policy import Action
-from whet.store.codec import encode
+from whet.record.env import rollout
+from whet.record.policy import Action
+from whet.record.store.codec import encode
 from whet.types import Bundle, Outcome, Task, Version
+from whet.worlds.demo.agents import MailAgents
+from whet.worlds.demo.job import SMALL, JobOptions, prepare
+from whet.worlds.email import MailEnv, MailWorld, derive, generate, read_mail, tokens, write
+from whet.worlds.email.__main__ import main
 
 CHARSETS = (
     "us-ascii", "utf-8", "iso-8859-1", "iso-8859-15", "cp1252", "koi8-r", "shift_jis", "gb18030",

@@ -14,15 +14,15 @@ from typing import Any
 
 import torch
 
-from whet.env import StepResult, rollout
 from whet.errors import EnvError
-from whet.loop import Context, Optimizer, Update
-from whet.policy import Action
-from whet.training.local import LocalModels, fresh
-from whet.training.model import ModelOptions
-from whet.training.optim import OptimOptions
-from whet.training.sampler import RolloutSession
-from whet.training.vocabulary import Vocabulary
+from whet.learn.loop import Context, Optimizer, Update
+from whet.learn.training.local import LocalModels, fresh
+from whet.learn.training.model import ModelOptions
+from whet.learn.training.optim import OptimOptions
+from whet.learn.training.sampler import RolloutSession
+from whet.learn.training.vocabulary import Vocabulary
+from whet.record.env import StepResult, rollout
+from whet.record.policy import Action
 from whet.types import Bundle, Group, Outcome, Score, Task, Trajectory
 
 torch.set_num_threads(1)

@@ -19,9 +19,9 @@ from typing import Any
 from otlp_spans import TRACE, call, decoded, one, pairs
 
 from whet.errors import InputError
-from whet.store.codec import encode
-from whet.tracing.dialects import form, survey
-from whet.tracing.otlp import decode
+from whet.record.store.codec import encode
+from whet.record.tracing.dialects import form, survey
+from whet.record.tracing.otlp import decode
 from whet.types import Span
 
 KEYS = [

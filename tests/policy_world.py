@@ -13,14 +13,14 @@ import openai
 import torch
 from training_toys import SMALL, VOCABULARY
 
-from whet.server import Access, Role, Server, running
-from whet.server.policy import PolicyPart, WeightLoader
-from whet.training import huggingface
-from whet.training.model import ModelOptions, build
-from whet.training.network import Network
-from whet.training.serving.engine import EngineOptions
-from whet.training.serving.host import Host
-from whet.training.serving.text import TemplateText, TextCodec, WordText
+from whet.learn.training import huggingface
+from whet.learn.training.model import ModelOptions, build
+from whet.learn.training.network import Network
+from whet.learn.training.serving.engine import EngineOptions
+from whet.learn.training.serving.host import Host
+from whet.learn.training.serving.text import TemplateText, TextCodec, WordText
+from whet.serve import Access, Role, Server, running
+from whet.serve.policy import PolicyPart, WeightLoader
 
 torch.set_num_threads(1)
 TOKEN = "whet-token-of-the-tests"
@@ -146,7 +146,7 @@ def downloaded(folder: Path, *, seed: int = 0, max_length: int = 512, template: 
 
 
 def template_text(folder: Path) -> TemplateText:
-    from whet.training.serving.text import text_of
+    from whet.learn.training.serving.text import text_of
 
     found = text_of(folder)
     assert isinstance(found, TemplateText)

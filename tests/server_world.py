@@ -9,10 +9,10 @@ from typing import Any
 
 import httpx2
 
-from whet.fakes import ScriptedServer
-from whet.server import Access, RequestLimits, Role, Server, running, standard
-from whet.server.gateway import Upstream
-from whet.store import Store
+from whet.models.fakes import ScriptedServer
+from whet.record.store import Store
+from whet.serve import Access, RequestLimits, Role, Server, running, standard
+from whet.serve.gateway import Upstream
 
 TOKENS = {role: f"whet-test-{role.name.lower()}-0123456789" for role in Role}
 

@@ -6,7 +6,7 @@ move after an answer, with the label that a reader gives it.
 
 from __future__ import annotations
 
-from whet.tracing.signals import Turn
+from whet.record.tracing.signals import Turn
 
 TOPICS: list[tuple[str, str, list[str], list[str]]] = [
     # question, answer, the same again in other words, something new

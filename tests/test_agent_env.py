@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import whet
-from whet.tracing import collecting
+from whet.record.tracing import collecting
 
 
 @whet.step(kind="tool", effect="read")
@@ -112,7 +112,7 @@ def test_every_step_has_an_id_of_its_own_and_the_right_parent() -> None:
 
 
 def test_a_replayed_run_has_an_id_for_every_step() -> None:
-    from whet.replay import again
+    from whet.judge.replay import again
 
     def twice(question: str) -> list[str]:
         return whet.trace(plain)(question) + whet.trace(plain)(question)

@@ -9,9 +9,9 @@ import msgspec
 import pytest
 
 from whet.errors import InputError
-from whet.reward.evaluator import from_source, load
-from whet.reward.proof import Proof, prove
-from whet.reward.rows import read_rows, row
+from whet.judge.evaluator import from_source, load
+from whet.judge.proof import Proof, prove
+from whet.record.rows import read_rows, row
 from whet.types import Task
 
 ROWS = [
@@ -194,7 +194,7 @@ def test_agreement_with_people_is_measured_and_demanded() -> None:
 
 def test_a_reward_of_ours_is_audited_as_any_other(tmp_path: Path) -> None:
     (tmp_path / "rewards.py").write_text(
-        "from whet.reward import exact\ndef reward(trajectory):\n    return exact(trajectory)\n"
+        "from whet.judge import exact\ndef reward(trajectory):\n    return exact(trajectory)\n"
     )
     evaluator = load(f"{tmp_path / 'rewards.py'}:reward")
     assert evaluator.kind == "trajectory"

@@ -9,10 +9,10 @@ import msgspec
 import pytest
 
 from whet.errors import InputError
+from whet.judge.generation import Folder, Generated, generate
+from whet.judge.templates import TASKS, classification, extraction, likely, ranking, routing, source
 from whet.models import ScriptedModel
-from whet.reward.generation import Folder, Generated, generate
-from whet.reward.rows import row
-from whet.reward.templates import TASKS, classification, extraction, likely, ranking, routing, source
+from whet.record.rows import row
 from whet.types import Task
 
 ADD = "def add(a, b):\n    return a + b\n"

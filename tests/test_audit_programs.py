@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from whet.errors import InputError
-from whet.reward.evaluator import from_source, load
-from whet.reward.proof import Proof, prove
-from whet.reward.variants import degraded, parts, programs, reformatted
+from whet.judge.evaluator import from_source, load
+from whet.judge.proof import Proof, prove
+from whet.judge.variants import degraded, parts, programs, reformatted
 
 SORTER = '''
 def order(items, reverse=False):

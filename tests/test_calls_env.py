@@ -5,9 +5,10 @@ import json
 
 import pytest
 
-from whet.data.calls import FunctionCall, functions_of, message_of, problems, same
-from whet.env import check_env
-from whet.envs.calls import (
+from whet.errors import EnvError, InputError
+from whet.learn.datasets.calls import FunctionCall, functions_of, message_of, problems, same
+from whet.record.env import check_env
+from whet.worlds.calls import (
     CallEnv,
     CallView,
     InvalidCall,
@@ -19,9 +20,8 @@ from whet.envs.calls import (
     view_of,
     wanted,
 )
-from whet.envs.calls.synthetic import WORDS
-from whet.envs.calls.values import values_of
-from whet.errors import EnvError, InputError
+from whet.worlds.calls.synthetic import WORDS
+from whet.worlds.calls.values import values_of
 
 TASKS = call_tasks(150, seed=3)
 

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from whet.data.calls import calls_of, message_of
-from whet.envs.calls import call_tasks, wanted
+from whet.learn.datasets.calls import calls_of, message_of
+from whet.worlds.calls import call_tasks, wanted
 
 
 @pytest.fixture

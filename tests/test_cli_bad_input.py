@@ -16,7 +16,7 @@ import pytest
 from commands import command
 from processes import whet
 
-from whet.store import Store
+from whet.record.store import Store
 
 
 @pytest.fixture

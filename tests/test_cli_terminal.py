@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from whet.store import Store
+from whet.record.store import Store
 from whet.types import Task, Trajectory
 
 WHET = (sys.executable, "-m", "whet")

@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from whet.composition import Contender, Gain, cross_fit, judge, parts_of
-from whet.env import StepResult
 from whet.errors import GateError, InputError, TrainingRefused
-from whet.experiment import Experiment
-from whet.gate import TaskResult
-from whet.improvement import Improvement
-from whet.loop import Context, Update
-from whet.policy import FunctionPolicy
-from whet.store import Store
+from whet.learn.composition import Contender, Gain, cross_fit, judge, parts_of
+from whet.learn.experiment import Experiment
+from whet.learn.improvement import Improvement
+from whet.learn.loop import Context, Update
+from whet.prove.gate import TaskResult
+from whet.record.env import StepResult
+from whet.record.policy import FunctionPolicy
+from whet.record.store import Store
 from whet.types import Budget, Bundle, Group, Json, Outcome, Split, Task, Trajectory, Version
 
 

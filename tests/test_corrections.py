@@ -12,11 +12,11 @@ from server_world import World, world
 
 import whet
 from whet.cli import app
-from whet.data.recorded import recorded
-from whet.data.signatures import read
 from whet.errors import InputError
-from whet.store import Store
-from whet.tracing import flush
+from whet.learn.datasets.recorded import recorded
+from whet.learn.datasets.signatures import read
+from whet.record.store import Store
+from whet.record.tracing import flush
 
 CORRECTIONS = ["Paris", {"city": "Paris"}, ["Paris"], 0, False, "", None]
 

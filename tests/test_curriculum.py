@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from whet.data.curriculum import drawn, in_band, informative, rates
-from whet.env import StepResult
-from whet.experiment import Experiment
-from whet.loop import Update
-from whet.policy import FunctionPolicy
-from whet.store import Store
+from whet.learn.datasets.curriculum import drawn, in_band, informative, rates
+from whet.learn.experiment import Experiment
+from whet.learn.loop import Update
+from whet.record.env import StepResult
+from whet.record.policy import FunctionPolicy
+from whet.record.store import Store
 from whet.types import Group, Outcome, Split, Task, Trajectory
 
 

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from whet.data.calls import (
+from whet.errors import InputError
+from whet.learn.datasets.calls import (
     FunctionCall,
     FunctionSpec,
     allowed,
@@ -18,7 +19,6 @@ from whet.data.calls import (
     same,
     written,
 )
-from whet.errors import InputError
 
 NAMES = st.from_regex(r"[a-z_][a-z_0-9]{0,8}", fullmatch=True).filter(
     lambda name: name.isidentifier() and "__" not in name

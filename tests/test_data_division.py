@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from whet.data.division import divide, standing
-from whet.data.examples import divided, leaks, load
-from whet.data.near import Near, normalised
 from whet.errors import GateError, InputError
-from whet.reward.rows import row
+from whet.learn.datasets.division import divide, standing
+from whet.learn.datasets.examples import divided, leaks, load
+from whet.learn.datasets.near import Near, normalised
+from whet.record.rows import row
 from whet.types import Split, Task
 
 WORDS = [

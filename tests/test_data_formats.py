@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from whet.data.formats import (
+from whet.errors import InputError
+from whet.record.env import Transition
+from whet.record.exchange.formats import (
     from_transitions,
     read_trajectories,
     strip_comments,
@@ -18,9 +20,7 @@ from whet.data.formats import (
     trajectory_from_json,
     trajectory_to_json,
 )
-from whet.data.tasks import from_jsonl
-from whet.env import Transition
-from whet.errors import InputError
+from whet.record.tasks import from_jsonl
 from whet.types import Step, Task, Trajectory
 
 TASK = """{"task_id": "buy_bluetooth_keyboard_cheapest",

@@ -17,17 +17,17 @@ from msgspec import UNSET
 
 import whet
 from whet.cli import main
-from whet.data.callee import Callee
-from whet.data.examples import divided, leaks, load, write
-from whet.data.generation import Account, answers, generate
-from whet.data.recorded import distinct, recorded
-from whet.data.signatures import examples, read
-from whet.data.synthesis import Unknown, inputs, maker
 from whet.errors import InputError, NotFoundError
-from whet.fakes.server import Reply, ScriptedServer
-from whet.reward.rows import expected_answer, row
+from whet.learn.datasets.callee import Callee
+from whet.learn.datasets.examples import divided, leaks, load, write
+from whet.learn.datasets.generation import Account, answers, generate
+from whet.learn.datasets.recorded import distinct, recorded
+from whet.learn.datasets.signatures import examples, read
+from whet.learn.datasets.synthesis import Unknown, inputs, maker
+from whet.models.fakes.server import Reply, ScriptedServer
+from whet.record.rows import expected_answer, row
+from whet.record.tracing import flush
 from whet.sandbox import Limits, Local, Pool
-from whet.tracing import flush
 from whet.types import Feedback, Json, Task
 
 SORT = '''

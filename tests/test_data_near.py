@@ -10,7 +10,7 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from whet.data.near import Near, linked, normalised, shingles
+from whet.learn.datasets.near import Near, linked, normalised, shingles
 
 DESK = [
     "invoice",

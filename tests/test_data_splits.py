@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_data_near import sentences
 
-from whet.data.near import normalised
-from whet.data.splits import leakage, split
 from whet.errors import GateError, InputError
+from whet.learn.datasets.near import normalised
+from whet.learn.datasets.splits import leakage, split
 from whet.types import Split, Task
 
 

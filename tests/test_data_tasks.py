@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from whet.data.tasks import from_jsonl, tasks, to_jsonl
 from whet.errors import InputError
+from whet.record.tasks import from_jsonl, tasks, to_jsonl
 from whet.types import Feedback, Split, Task, Trajectory
 
 

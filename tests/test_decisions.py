@@ -14,17 +14,17 @@ from gateway_world import world
 from otlp_spans import CHAT, decoded, one, only
 
 import whet
-from whet.data.formats import from_transitions, trajectory_from_json
-from whet.env import StepResult, Transition, rollout
-from whet.fakes import ScriptedServer
+from whet.judge import env_reward, exact, fewer_steps, latency, matches, score
+from whet.judge.tool_use import ToolUse
 from whet.models.base import Completion, ModelRequest, ToolCall
-from whet.policy import Action, FunctionPolicy
-from whet.reward import env_reward, exact, fewer_steps, latency, matches, score
-from whet.reward.tool_use import ToolUse
-from whet.store import Store
-from whet.tracing import collecting, flush
-from whet.tracing.assemble import Assembler
-from whet.tracing.tool_calls import decisions, tool_calls
+from whet.models.fakes import ScriptedServer
+from whet.record.env import StepResult, Transition, rollout
+from whet.record.exchange.formats import from_transitions, trajectory_from_json
+from whet.record.policy import Action, FunctionPolicy
+from whet.record.store import Store
+from whet.record.tracing import collecting, flush
+from whet.record.tracing.assemble import Assembler
+from whet.record.tracing.tool_calls import decisions, tool_calls
 from whet.types import Failure, Fault, Outcome, Step, Task, Trajectory, Usage
 
 TASK = Task(

@@ -13,15 +13,15 @@ from pathlib import Path
 import pytest
 
 from whet import Store
-from whet.demo.agents import IDS, MailAgents, load_agent
-from whet.demo.proof import as_text
-from whet.demo.report import html
-from whet.demo.teachers import as_slots, calls_of, lessons
-from whet.demo.users import Users
-from whet.env import rollout
-from whet.envs.email import MailEnv, MailWorld, derive, generate, same, write
-from whet.envs.email.slots import END, TOKENS, SlotView
+from whet.record.env import rollout
 from whet.types import Bundle, Group, Score, Task, Trajectory, Version
+from whet.worlds.demo.agents import IDS, MailAgents, load_agent
+from whet.worlds.demo.proof import as_text
+from whet.worlds.demo.report import html
+from whet.worlds.demo.teachers import as_slots, calls_of, lessons
+from whet.worlds.demo.users import Users
+from whet.worlds.email import MailEnv, MailWorld, derive, generate, same, write
+from whet.worlds.email.slots import END, TOKENS, SlotView
 
 
 @pytest.fixture(scope="module")

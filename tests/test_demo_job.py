@@ -21,13 +21,13 @@ pytest.importorskip("torch")
 pytest.importorskip("lightgbm")
 
 from whet import Store
-from whet.demo.job import SMALL, JobOptions, MailJob
-from whet.demo.main import ask, run_demo
-from whet.demo.proof import run_job
-from whet.demo.report import in_words
-from whet.envs.email import generate, same, write
 from whet.errors import InputError, NotFoundError
 from whet.stats import ClusterMean
+from whet.worlds.demo.job import SMALL, JobOptions, MailJob
+from whet.worlds.demo.main import ask, run_demo
+from whet.worlds.demo.proof import run_job
+from whet.worlds.demo.report import in_words
+from whet.worlds.email import generate, same, write
 
 STAGES = ["weak", "naive", "rule", "head", "cloned", "trained", "released"]
 FIGURES = ["success", "hallucination", "idk_answerable", "idk_unanswerable", "turns", "n", "interval"]

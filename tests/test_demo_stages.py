@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from processes import alive, until
 
-from whet.demo.stages import Lost, Place, Stage, behind, run_in_order
+from whet.worlds.demo.stages import Lost, Place, Stage, behind, run_in_order
 
 NEEDS: dict[str, tuple[str, ...]] = {
     "rule": (),
@@ -112,9 +112,9 @@ def test_the_stage_of_a_place_that_is_lost_runs_at_another() -> None:
 FIRST = """
 import asyncio, sys
 from pathlib import Path
-from whet.demo.job import SMALL, JobOptions
-from whet.demo.processes import SecondProcess
-from whet.loop import quiet
+from whet.worlds.demo.job import SMALL, JobOptions
+from whet.worlds.demo.processes import SecondProcess
+from whet.learn.loop import quiet
 
 async def main():
     options = JobOptions(output=Path(sys.argv[1]), sizes=SMALL)
@@ -142,9 +142,9 @@ def test_the_second_process_ends_with_the_first_however_that_ends(tmp_path: Path
 
 def test_a_second_process_that_dies_is_lost_and_says_so(tmp_path: Path) -> None:
     pytest.importorskip("torch")
-    from whet.demo.job import SMALL, JobOptions
-    from whet.demo.processes import SecondProcess
-    from whet.loop import quiet
+    from whet.learn.loop import quiet
+    from whet.worlds.demo.job import SMALL, JobOptions
+    from whet.worlds.demo.processes import SecondProcess
 
     readied: list[dict[str, Any]] = []
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from whet.envs.email import Mail, extract, find, plain_subject, same
 from whet.errors import InputError
+from whet.worlds.email import Mail, extract, find, plain_subject, same
 
 
 @pytest.mark.parametrize(

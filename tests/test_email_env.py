@@ -9,8 +9,11 @@ from dataclasses import replace
 
 import pytest
 
-from whet.env import check_env, rollout
-from whet.envs.email import (
+from whet.errors import EnvError, InputError
+from whet.record.env import check_env, rollout
+from whet.record.policy import FunctionPolicy
+from whet.types import Outcome, Task
+from whet.worlds.email import (
     MailEnv,
     MailWorld,
     Rubric,
@@ -21,9 +24,6 @@ from whet.envs.email import (
     says_unknown,
     training_reward,
 )
-from whet.errors import EnvError, InputError
-from whet.policy import FunctionPolicy
-from whet.types import Outcome, Task
 
 FLAGS = [name for name in Rubric.__dataclass_fields__ if name not in ("sources", "turns", "answerable")]
 

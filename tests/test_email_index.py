@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from whet.envs.email import Inbox, Mail, MailIndex, MailWorld, generate, tokens
 from whet.errors import InputError, NotFoundError
 from whet.types import Task
+from whet.worlds.email import Inbox, Mail, MailIndex, MailWorld, generate, tokens
 
 
 def mail(

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from whet.envs.email import BODY_KINDS, KINDS, find, read_mail, same
-from whet.envs.email.parse import own_part, parse_mail
 from whet.errors import InputError
+from whet.worlds.email import BODY_KINDS, KINDS, find, read_mail, same
+from whet.worlds.email.parse import own_part, parse_mail
 
 PLAIN = (
     b"Message-ID: <%d@x.org>\nDate: Mon, 5 Mar 2001 10:00:00 -0800\nFrom: Jane Doe <jane@x.org>\n"

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from whet.envs.email import (
+from whet.errors import InputError, NotFoundError
+from whet.types import Task, canonical
+from whet.worlds.email import (
     BODY_KINDS,
     KINDS,
     TEMPLATE_WORDS,
@@ -26,10 +28,8 @@ from whet.envs.email import (
     tokens,
     write,
 )
-from whet.envs.email.__main__ import main
-from whet.envs.email.phrasing import phrase
-from whet.errors import InputError, NotFoundError
-from whet.types import Task, canonical
+from whet.worlds.email.__main__ import main
+from whet.worlds.email.phrasing import phrase
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from whet.envs.email import BODY_KINDS, MailWorld, derive, read_mail
+from whet.worlds.email import BODY_KINDS, MailWorld, derive, read_mail
 
 
 @pytest.fixture

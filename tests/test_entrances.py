@@ -15,7 +15,7 @@ from entrances_world import ENTRANCES, Runs, enter
 from house_entrances import on_the_page
 from test_otlp_captures import CAPTURES, captured, expectation
 
-from whet.reward import (
+from whet.judge import (
     contains,
     cost,
     env_reward,
@@ -30,8 +30,8 @@ from whet.reward import (
     solved,
     thumbs,
 )
-from whet.tracing.dialects import form, survey
-from whet.training.capture import check
+from whet.learn.training.capture import check
+from whet.record.tracing.dialects import form, survey
 from whet.types import Feedback, Trajectory
 
 PLAIN = [exact, contains, number(), matches("sunny"), fields({"a": 1}), solved, env_reward, thumbs, rated]

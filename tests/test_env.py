@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from whet.budget import Meter
-from whet.env import Env, FourValueEnv, StepResult, Transition, check_env, rollout
 from whet.errors import BudgetExceeded, ContractError, EnvError, ModelError
 from whet.models import ScriptedModel
-from whet.policy import Action, FunctionPolicy
+from whet.models.budget import Meter
+from whet.record.env import Env, FourValueEnv, StepResult, Transition, check_env, rollout
+from whet.record.policy import Action, FunctionPolicy
 from whet.types import Budget, Failure, Fault, Outcome, Step, Task, Tokens, Trajectory, Usage
 
 TASK = Task(instruction="count to three")

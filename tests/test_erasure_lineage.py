@@ -12,11 +12,11 @@ import pytest
 
 import whet
 from whet.cli import app
-from whet.data.lineage import learned_from
-from whet.data.tasks import to_jsonl
 from whet.errors import NotFoundError
-from whet.loop import Context, Update
-from whet.store import Store
+from whet.learn.loop import Context, Update
+from whet.record.lineage import learned_from
+from whet.record.store import Store
+from whet.record.tasks import to_jsonl
 from whet.types import Bundle, Group, Outcome, Split, Step, Task, Tokens, Trajectory, Version
 
 SECRET = "Where does Ann live?"

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from whet.episodes import Episodes
-from whet.evolution.agent import RepositoryAgent
-from whet.evolution.candidates import ProgramCodec
-from whet.evolution.outside import Compared, Comparer, Inside, Targets
+from whet.learn.episodes import Episodes
+from whet.learn.evolution.agent import RepositoryAgent
+from whet.learn.evolution.candidates import ProgramCodec
+from whet.learn.evolution.outside import Compared, Comparer, Inside, Targets
 from whet.sandbox import Limits, Pool
 from whet.types import Task, Trajectory
 

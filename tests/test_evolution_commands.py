@@ -13,16 +13,16 @@ from evolution_toys import LINE, search, write
 from processes import alive, until
 
 from whet.errors import InputError, ModelError
-from whet.evolution.commands import Command, CommandModel, changed
-from whet.evolution.engine import SearchOptions
-from whet.evolution.population import Draw, Judged
-from whet.evolution.program import Program, apply_patch
-from whet.evolution.programs import evolve_program
-from whet.evolution.proposing import words_of
-from whet.evolution.settings import Settings
+from whet.learn.evolution.commands import Command, CommandModel, changed
+from whet.learn.evolution.engine import SearchOptions
+from whet.learn.evolution.population import Draw, Judged
+from whet.learn.evolution.program import Program, apply_patch
+from whet.learn.evolution.programs import evolve_program
+from whet.learn.evolution.proposing import words_of
+from whet.learn.evolution.settings import Settings
 from whet.models import RecordedModel
+from whet.record.store import Log, Store
 from whet.repository.text import diff
-from whet.store import Log, Store
 
 PROGRAM = Program({"program.py": LINE}, "program.py")
 JUDGED = Judged(0, PROGRAM, 0.5, metrics={"wrong": 3.0}, artifacts={"feedback": "f(2) should be 17"})

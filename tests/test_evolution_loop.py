@@ -13,14 +13,14 @@ from commands import command
 from evolution_toys import CURVE, LINE, Once
 
 from whet.cli import main
-from whet.evolution.candidates import ProgramCodec
-from whet.evolution.engine import SearchOptions
-from whet.evolution.pair import WARM, EvaluatedProgram, EvaluatorFile, JudgeOptions
-from whet.evolution.population import Islands
-from whet.evolution.program import Program
-from whet.experiment import Experiment
+from whet.learn.evolution.candidates import ProgramCodec
+from whet.learn.evolution.engine import SearchOptions
+from whet.learn.evolution.pair import WARM, EvaluatedProgram, EvaluatorFile, JudgeOptions
+from whet.learn.evolution.population import Islands
+from whet.learn.evolution.program import Program
+from whet.learn.experiment import Experiment
+from whet.record.store import Store
 from whet.sandbox import Local, Pool
-from whet.store import Store
 from whet.types import Budget, Bundle, Trajectory
 
 
@@ -136,7 +136,7 @@ def test_the_start_is_the_empty_bundle_and_a_candidate_what_differs_from_it() ->
 def test_answers_made_without_the_sandbox_promote_nothing_whoever_asks_the_gate() -> None:
     from dataclasses import replace
 
-    from whet.gate import compare
+    from whet.prove.gate import compare
     from whet.types import Score, Task
 
     def runs(value: float, **meta: Any) -> list[Trajectory]:

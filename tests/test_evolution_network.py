@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 from commands import command as run_command
 
-from whet.fakes import Reply, ScriptedServer
 from whet.models import Completion, ToolCall
 from whet.models.base import ModelRequest
+from whet.models.fakes import Reply, ScriptedServer
 
 SHOP = Path(__file__).resolve().parents[1] / "examples" / "evolve" / "shop_clerk"
 PRICES = {"lamp": 20, "chair": 45, "rug": 80}

@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 from commands import answered
 
-from whet.evolution.demonstrations import Demonstrate, failing, pool_of, rated, set_aside
-from whet.evolution.mining import Mined, WrittenLine, contrasts, rules
-from whet.evolution.population import Draw, Judged
-from whet.evolution.program import Program
+from whet.learn.evolution.demonstrations import Demonstrate, failing, pool_of, rated, set_aside
+from whet.learn.evolution.mining import Mined, WrittenLine, contrasts, rules
+from whet.learn.evolution.population import Draw, Judged
+from whet.learn.evolution.program import Program
 from whet.models import ScriptedModel
-from whet.reward.rows import row as asked
+from whet.record.rows import row as asked
 from whet.types import Json, Split, Task
 
 DESK = Path(__file__).resolve().parents[1] / "examples" / "evolve" / "sorting_desk"

@@ -11,14 +11,14 @@ import pytest
 from evolution_toys import searched
 
 from whet.errors import InputError, MissingExtra
-from whet.evolution.candidates import ProgramCodec
-from whet.evolution.engine import SearchOptions, SearchOutcome
-from whet.evolution.pair import WARM, EvaluatedProgram, EvaluatorFile, JudgeOptions
-from whet.evolution.population import Best, Draw, Judged
-from whet.evolution.program import Program
-from whet.evolution.programs import estimate_program, evolve_program
-from whet.evolution.proposers import Gepa, Gradient, Proposes
-from whet.evolution.settings import Settings
+from whet.learn.evolution.candidates import ProgramCodec
+from whet.learn.evolution.engine import SearchOptions, SearchOutcome
+from whet.learn.evolution.pair import WARM, EvaluatedProgram, EvaluatorFile, JudgeOptions
+from whet.learn.evolution.population import Best, Draw, Judged
+from whet.learn.evolution.program import Program
+from whet.learn.evolution.programs import estimate_program, evolve_program
+from whet.learn.evolution.proposers import Gepa, Gradient, Proposes
+from whet.learn.evolution.settings import Settings
 from whet.models import ScriptedModel
 from whet.models.base import ModelRequest
 from whet.sandbox import Local, Pool

@@ -9,12 +9,12 @@ from collections.abc import Callable
 import pytest
 from evolution_toys import searched
 
-from whet.evolution.candidates import ProgramCodec
-from whet.evolution.engine import SearchOptions, SearchOutcome
-from whet.evolution.pair import EvaluatedProgram, EvaluatorFile, JudgeOptions
-from whet.evolution.population import Front, Population
-from whet.evolution.program import Program
-from whet.evolution.proposers import Proposer
+from whet.learn.evolution.candidates import ProgramCodec
+from whet.learn.evolution.engine import SearchOptions, SearchOutcome
+from whet.learn.evolution.pair import EvaluatedProgram, EvaluatorFile, JudgeOptions
+from whet.learn.evolution.population import Front, Population
+from whet.learn.evolution.program import Program
+from whet.learn.evolution.proposers import Proposer
 from whet.models import ScriptedModel
 from whet.models.base import ModelRequest
 from whet.sandbox import Local, Pool

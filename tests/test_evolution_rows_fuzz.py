@@ -10,8 +10,8 @@ import pytest
 import rows_fuzzer
 
 from whet.cli import main
-from whet.data.examples import load
 from whet.errors import GateError, InputError, TrainingRefused
+from whet.learn.datasets.examples import load
 from whet.types import Split
 
 EXPECTED = {error.exit_code for error in (InputError, GateError, TrainingRefused)}

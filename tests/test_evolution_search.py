@@ -14,15 +14,15 @@ import pytest
 from evolution_toys import CURVE, LINE, search, trail
 
 from whet.errors import InputError, TrainingRefused
-from whet.evolution.bandit import Bandit
-from whet.evolution.engine import SearchOptions
-from whet.evolution.pair import EvaluatorFile, JudgeOptions
-from whet.evolution.population import Best, Front, IslandOptions, Islands, Judged
-from whet.evolution.program import Program
-from whet.evolution.proposers import Proposer
-from whet.loop import Context
+from whet.learn.evolution.bandit import Bandit
+from whet.learn.evolution.engine import SearchOptions
+from whet.learn.evolution.pair import EvaluatorFile, JudgeOptions
+from whet.learn.evolution.population import Best, Front, IslandOptions, Islands, Judged
+from whet.learn.evolution.program import Program
+from whet.learn.evolution.proposers import Proposer
+from whet.learn.loop import Context
 from whet.models import RecordedModel, ScriptedModel
-from whet.store import Store
+from whet.record.store import Store
 from whet.types import Budget
 
 
@@ -252,10 +252,10 @@ KILLED = """
     from pathlib import Path
     sys.path.insert(0, {tests!r})
     from evolution_toys import search
-    from whet.evolution.engine import SearchOptions
-    from whet.evolution.proposers import Proposer
+    from whet.learn.evolution.engine import SearchOptions
+    from whet.learn.evolution.proposers import Proposer
     from whet.models import Recorded, ScriptedModel
-    from whet.store import Store
+    from whet.record.store import Store
 
     paid = Path({folder!r}) / "paid"
 

@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 
 import whet
-from whet.agent_env import calls
-from whet.env import StepResult
 from whet.errors import BudgetExceeded, GateError, InputError, MissingExtra
-from whet.experiment import REMEMBERED, Experiment
-from whet.guardrails import Guardrail
-from whet.loop import Context, Update, means
-from whet.policy import FunctionPolicy
-from whet.store import Store
-from whet.tracing.sink import flush
+from whet.judge.agent_env import calls
+from whet.learn.experiment import REMEMBERED, Experiment
+from whet.learn.loop import Context, Update, means
+from whet.prove.guardrails import Guardrail
+from whet.record.env import StepResult
+from whet.record.policy import FunctionPolicy
+from whet.record.store import Store
+from whet.record.tracing.sink import flush
 from whet.types import (
     Budget,
     Bundle,

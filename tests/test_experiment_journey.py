@@ -30,14 +30,14 @@ from test_server_worker import work
 
 import whet
 import whet.errors as whet_errors
-from whet.fakes import ScriptedServer
+from whet.learn.optimizers.evolve import EvolveOptions
+from whet.learn.optimizers.sft import SFT
+from whet.learn.training.options import SFTOptions
 from whet.models.base import ModelRequest
-from whet.optimizers.evolve import EvolveOptions
-from whet.optimizers.sft import SFT
-from whet.server import Role
-from whet.server.gateway import Upstream
-from whet.tracing import using
-from whet.training.options import SFTOptions
+from whet.models.fakes import ScriptedServer
+from whet.record.tracing import using
+from whet.serve import Role
+from whet.serve.gateway import Upstream
 from whet.types import Rollout, Split
 
 Seen = dict[str, tuple[list[str], dict[str, str]]]

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from whet.cli import main
-from whet.data import exports
-from whet.store import Store
+from whet.record.exchange import exports
+from whet.record.store import Store
 from whet.types import Feedback, Outcome, Preference, Score, Step, Task, Trajectory
 
 SYSTEM = {"role": "system", "text": "Be brief."}

@@ -16,9 +16,9 @@ import pytest
 
 import whet
 from whet.errors import BudgetExceeded, EnvError, ModelError, StoreError
-from whet.fakes import Reply, ScriptedServer
-from whet.faults import fault_of
-from whet.tracing import flush
+from whet.models.fakes import Reply, ScriptedServer
+from whet.record.faults import fault_of
+from whet.record.tracing import flush
 from whet.types import Fault, Outcome, Task
 
 Ask = Callable[[str], Any]

@@ -9,10 +9,10 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from whet.errors import GateError
-from whet.gate import Comparison, PairedResults, TaskResult, compare, pairs
-from whet.guardrails import Guardrail, directed
-from whet.reward.base import reward
-from whet.reward.rules import latency
+from whet.judge.base import reward
+from whet.judge.rules import latency
+from whet.prove.gate import Comparison, PairedResults, TaskResult, compare, pairs
+from whet.prove.guardrails import Guardrail, directed
 from whet.types import Group, Outcome, Score, Task, Trajectory
 
 N = 600

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from gateway_world import TOKEN, World, http, world
 
-from whet.fakes import ScriptedServer
+from whet.learn.training.credit import credit
 from whet.models.base import Completion, ModelRequest, ToolCall
-from whet.tracing.assemble import Assembler
-from whet.training.credit import credit
+from whet.models.fakes import ScriptedServer
+from whet.record.tracing.assemble import Assembler
 from whet.types import Group, Score, Step, Tokens, Trajectory
 
 LEAD, RESEARCH = "You lead a team.", "You research facts."

@@ -14,10 +14,10 @@ from gateway_world import HELLO, TOKEN, World, http, world
 from processes import until
 
 from whet.errors import InputError
-from whet.fakes import Reply, ScriptedServer
 from whet.models.base import Completion, ModelRequest
-from whet.server.gateway import Upstream, served
-from whet.store import Store
+from whet.models.fakes import Reply, ScriptedServer
+from whet.record.store import Store
+from whet.serve.gateway import Upstream, served
 from whet.types import Bundle, Json, Tokens, Usage, Version
 
 ALL = ("chat", "responses", "messages")

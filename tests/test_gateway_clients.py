@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import pytest
 from gateway_world import HELLO, World, world
 
-from whet.fakes import Reply, ScriptedServer
 from whet.models.base import Completion, ModelRequest, ToolCall
+from whet.models.fakes import Reply, ScriptedServer
 from whet.models.scripted import Answer
 from whet.types import Usage
 

@@ -18,9 +18,9 @@ import pytest
 from gateway_world import HELLO, NO_TLS, TOKEN, World, http, world
 from processes import until
 
-from whet.fakes import Reply, ScriptedServer
-from whet.server.gateway import Upstream
-from whet.store import Store
+from whet.models.fakes import Reply, ScriptedServer
+from whet.record.store import Store
+from whet.serve.gateway import Upstream
 
 CHUNK = b'data: {"choices": [{"index": 0, "delta": {"content": "half an"}}]}\n\n'
 LAST = b'data: {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}\n\ndata: [DONE]\n\n'
@@ -322,8 +322,8 @@ def test_a_call_whose_record_cannot_be_written_is_answered_counted_and_said(
 
 
 def test_what_waits_to_be_recorded_is_bounded() -> None:
-    from whet.server.gateway.identity import Identity
-    from whet.server.gateway.record import ModelCall, Recorder
+    from whet.serve.gateway.identity import Identity
+    from whet.serve.gateway.record import ModelCall, Recorder
 
     with Store(":memory:") as store:
         gate = threading.Event()

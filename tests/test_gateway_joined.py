@@ -14,12 +14,12 @@ from processes import until, whet
 from server_world import TOKENS, before_a_model
 
 from whet.errors import StoreError
-from whet.fakes import ScriptedServer
-from whet.server import Role
-from whet.store import Store
-from whet.store.batch import Batch
-from whet.tracing.assemble import Assembler
-from whet.tracing.dialects import trajectory_id
+from whet.models.fakes import ScriptedServer
+from whet.record.store import Store
+from whet.record.store.batch import Batch
+from whet.record.tracing.assemble import Assembler
+from whet.record.tracing.dialects import trajectory_id
+from whet.serve import Role
 from whet.types import Outcome, Score, Span, Step, Task, Trajectory
 
 

@@ -15,12 +15,12 @@ import pytest
 from gateway_world import HELLO, TOKEN, World, http, world
 
 from whet.errors import InputError
-from whet.fakes import Reply, ScriptedServer
 from whet.models.base import Completion
-from whet.server.gateway import Upstream
-from whet.server.gateway.identity import trace_of
-from whet.store import Store
-from whet.tracing.assemble import Assembler
+from whet.models.fakes import Reply, ScriptedServer
+from whet.record.store import Store
+from whet.record.tracing.assemble import Assembler
+from whet.serve.gateway import Upstream
+from whet.serve.gateway.identity import trace_of
 from whet.types import Bundle, Span, Tokens, Usage, Version
 
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"

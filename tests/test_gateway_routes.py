@@ -12,10 +12,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from whet.fakes import Reply, ScriptedServer
-from whet.server import Access, Role, Server, running
-from whet.server.gateway import Gateway, Upstream
-from whet.store import Store
+from whet.models.fakes import Reply, ScriptedServer
+from whet.record.store import Store
+from whet.serve import Access, Role, Server, running
+from whet.serve.gateway import Gateway, Upstream
 from whet.types import Bundle, Version
 
 TOKENS = {role: f"token-{role.name.lower()}" for role in Role}

@@ -16,9 +16,9 @@ import pytest
 from processes import python, until
 
 from whet.errors import InputError
-from whet.fakes import ScriptedServer
-from whet.server.gateway.launch import ANTHROPIC, OPENAI, child_environment, run_child, upstreams_of
-from whet.store import Store
+from whet.models.fakes import ScriptedServer
+from whet.record.store import Store
+from whet.serve.gateway.launch import ANTHROPIC, OPENAI, child_environment, run_child, upstreams_of
 
 AGENT = """
 import json, os, sys, urllib.request

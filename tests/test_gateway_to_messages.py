@@ -12,11 +12,11 @@ from gateway_world import HELLO, World, pieces, world
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from whet.fakes import Reply, ScriptedServer
+from whet.models.fakes import Reply, ScriptedServer
 from whet.models.wire import messages
 from whet.models.wire.messages import LIMIT
-from whet.server.gateway.dialects import DIALECTS, answer_as, request_as
-from whet.server.gateway.failures import UpstreamFailed
+from whet.serve.gateway.dialects import DIALECTS, answer_as, request_as
+from whet.serve.gateway.failures import UpstreamFailed
 from whet.types import Bundle, Version
 
 ONLY = {"speaks": frozenset({"messages"})}

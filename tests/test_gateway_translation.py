@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from whet.models.wire import chat, messages, responses
 from whet.models.wire.sse import Splitter, data_of
-from whet.server.gateway.dialects import DIALECTS, answer_as, request_as
-from whet.server.gateway.failures import UpstreamFailed
+from whet.serve.gateway.dialects import DIALECTS, answer_as, request_as
+from whet.serve.gateway.failures import UpstreamFailed
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=30)
 CALL = st.builds(

@@ -96,7 +96,7 @@ for path in commands(app):
 def test_no_help_of_any_command_loads_a_numerical_library() -> None:
     """Not even of those that train, whose options are many: torch alone takes seconds."""
     _, modules = fresh(EACH_COMMAND)
-    assert "whet.training.options" in modules
+    assert "whet.learn.training.options" in modules
     assert not packages(modules) & HEAVY
 
 

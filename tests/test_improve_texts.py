@@ -9,10 +9,10 @@ import pytest
 from processes import python
 from server_world import TOKENS, world
 
-from whet.fakes import ScriptedServer
 from whet.models.base import ModelRequest
-from whet.server import Role
-from whet.store import Store
+from whet.models.fakes import ScriptedServer
+from whet.record.store import Store
+from whet.serve import Role
 from whet.types import Rollout, Task, Trajectory
 
 SHOP = """

@@ -12,14 +12,14 @@ import pytest
 from commands import command
 from msgspec import UNSET
 
-from whet.data.examples import load, write
-from whet.data.formats import task_from_json, task_to_json
-from whet.data.tasks import from_jsonl, to_jsonl
-from whet.reward.evaluator import from_source
-from whet.reward.generation import generate
-from whet.reward.proof import prove
-from whet.reward.rows import read_rows, reference_answer, row
-from whet.reward.rules import exact
+from whet.judge.evaluator import from_source
+from whet.judge.generation import generate
+from whet.judge.proof import prove
+from whet.judge.rules import exact
+from whet.learn.datasets.examples import load, write
+from whet.record.exchange.formats import task_from_json, task_to_json
+from whet.record.rows import read_rows, reference_answer, row
+from whet.record.tasks import from_jsonl, to_jsonl
 from whet.types import Task, Trajectory
 
 FEE = '''"""Fees."""

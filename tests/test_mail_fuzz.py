@@ -11,11 +11,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from mail_fuzzer import COMPANY, WORDS, fuzz, made_up, of_folder, sound
 
-from whet.demo.job import SMALL, JobOptions, prepare
-from whet.envs.email import Mail, MailIndex, MailWorld, derive, generate, tokens, write
-from whet.envs.email.__main__ import main
-from whet.envs.email.parse import parse_mail
 from whet.errors import InputError
+from whet.worlds.demo.job import SMALL, JobOptions, prepare
+from whet.worlds.email import Mail, MailIndex, MailWorld, derive, generate, tokens, write
+from whet.worlds.email.__main__ import main
+from whet.worlds.email.parse import parse_mail
 
 
 def mail(number: int, body: str, **fields: str) -> bytes:

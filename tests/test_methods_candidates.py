@@ -9,14 +9,14 @@ import pytest
 import torch
 from methods_toys import DIGITS, FAST, WORDS, Answer, beginning, context, measured, shuffled, success, tasks
 
-from whet.env import check_env, rollout
 from whet.errors import EnvError, InputError
-from whet.optimizers.candidates import CandidateOptions, Candidates
-from whet.training.alarms import AlarmOptions
-from whet.training.batch import parts
-from whet.training.choice import ChoicePolicy, Chooser, choice_logprobs, sequences_of
-from whet.training.learner import chosen_logprobs
-from whet.training.local import LocalModels
+from whet.learn.optimizers.candidates import CandidateOptions, Candidates
+from whet.learn.training.alarms import AlarmOptions
+from whet.learn.training.batch import parts
+from whet.learn.training.choice import ChoicePolicy, Chooser, choice_logprobs, sequences_of
+from whet.learn.training.learner import chosen_logprobs
+from whet.learn.training.local import LocalModels
+from whet.record.env import check_env, rollout
 from whet.types import Group
 
 NEVER = AlarmOptions(success_drop=None, min_entropy=None, max_no_signal=None)
@@ -110,7 +110,7 @@ def minigrid():
 
 
 def test_the_text_world_keeps_the_environments_contract_and_tells_what_is_there(minigrid):
-    from whet.envs.text import TextWorld, text_tasks
+    from whet.worlds.text import TextWorld, text_tasks
 
     (task,) = text_tasks(1, names={"ball": "sphere"})
     asyncio.run(check_env(lambda: TextWorld(3), task, ["turn left", "jump", "go forward"]))
@@ -126,7 +126,7 @@ def test_the_text_world_keeps_the_environments_contract_and_tells_what_is_there(
 
 def test_walking_to_the_ball_that_is_told_of_succeeds(minigrid):
     """The sentences are true: who follows them arrives."""
-    from whet.envs.text import TextWorld, text_tasks
+    from whet.worlds.text import TextWorld, text_tasks
 
     won = []
     for task in text_tasks(20):

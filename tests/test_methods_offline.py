@@ -24,17 +24,17 @@ from methods_toys import (
 )
 
 from whet.errors import InputError, TrainingRefused
-from whet.loop_checks import check_optimizer
-from whet.optimizers.awr import AWR, AWROptions
-from whet.optimizers.dagger import DAgger, DAggerOptions
-from whet.optimizers.dpo import DPO, DPOOptions
-from whet.optimizers.kto import KTO, KTOOptions
-from whet.optimizers.reward_model import RewardModel, RewardModelOptions
-from whet.optimizers.star import STaR, STaROptions
-from whet.training.local import LocalModels
-from whet.training.losses import dpo
-from whet.training.pairs import step_pairs, trajectory_pairs
-from whet.training.scorer import LearnedReward
+from whet.learn.loop_checks import check_optimizer
+from whet.learn.optimizers.awr import AWR, AWROptions
+from whet.learn.optimizers.dagger import DAgger, DAggerOptions
+from whet.learn.optimizers.dpo import DPO, DPOOptions
+from whet.learn.optimizers.kto import KTO, KTOOptions
+from whet.learn.optimizers.reward_model import RewardModel, RewardModelOptions
+from whet.learn.optimizers.star import STaR, STaROptions
+from whet.learn.training.local import LocalModels
+from whet.learn.training.losses import dpo
+from whet.learn.training.pairs import step_pairs, trajectory_pairs
+from whet.learn.training.scorer import LearnedReward
 from whet.types import Feedback, Group, Outcome, Preference, Trajectory
 
 EPOCHS = {"epochs": 10, "batch": 32, "optim": FAST, "validation_share": 0.0}
@@ -303,7 +303,7 @@ def test_bradley_terry_recovers_latent_scores():
     first = torch.rand(8000, generator=generator) < torch.sigmoid(latent[picks[:, 0]] - latent[picks[:, 1]])
 
     def fitted(winners):
-        from whet.training.losses import bradley_terry
+        from whet.learn.training.losses import bradley_terry
 
         scores = torch.zeros(6, requires_grad=True)
         optimizer = torch.optim.LBFGS([scores], max_iter=100)

@@ -8,19 +8,19 @@ from statistics import fmean
 import pytest
 from methods_toys import FAST, context
 
-from whet.budget import Meter
-from whet.env import check_env, rollout
-from whet.envs.tree import Tree, first_wrong, right_turns, tree_tasks
 from whet.errors import BudgetExceeded, EnvError, InputError, TrainingRefused
-from whet.optimizers.prm import PRM, PRMOptions
-from whet.optimizers.reward_model import RewardModel, RewardModelOptions
-from whet.policy import Action
-from whet.training.local import LocalModels, fresh
-from whet.training.model import ModelOptions
-from whet.training.process_labels import hardened, monte_carlo, prm800k
-from whet.training.scorer import LearnedReward, load_scorer
-from whet.training.vocabulary import Vocabulary
+from whet.learn.optimizers.prm import PRM, PRMOptions
+from whet.learn.optimizers.reward_model import RewardModel, RewardModelOptions
+from whet.learn.training.local import LocalModels, fresh
+from whet.learn.training.model import ModelOptions
+from whet.learn.training.process_labels import hardened, monte_carlo, prm800k
+from whet.learn.training.scorer import LearnedReward, load_scorer
+from whet.learn.training.vocabulary import Vocabulary
+from whet.models.budget import Meter
+from whet.record.env import check_env, rollout
+from whet.record.policy import Action
 from whet.types import Budget, Bundle, Group, Tokens
+from whet.worlds.tree import Tree, first_wrong, right_turns, tree_tasks
 
 BRANCHES = 3
 DEPTH = 4

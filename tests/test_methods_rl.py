@@ -22,19 +22,19 @@ from methods_toys import (
 )
 
 from whet.errors import InputError, TrainingRefused
-from whet.optimizers.grpo import GRPO, GRPOOptions
-from whet.optimizers.ppo import PPO, PPOOptions
-from whet.optimizers.reinforce import REINFORCE, REINFORCEOptions
-from whet.optimizers.rloo import RLOO, RLOOOptions
-from whet.training.actor_critic import ActorCriticOptions, Episode, estimate
-from whet.training.alarms import AlarmOptions
-from whet.training.assignment import decompose
-from whet.training.batch import merge
-from whet.training.credit import credit
-from whet.training.local import LocalModels
-from whet.training.losses import gae, value_loss, whiten
-from whet.training.network import ScalarHead
-from whet.training.optim import OptimOptions
+from whet.learn.optimizers.grpo import GRPO, GRPOOptions
+from whet.learn.optimizers.ppo import PPO, PPOOptions
+from whet.learn.optimizers.reinforce import REINFORCE, REINFORCEOptions
+from whet.learn.optimizers.rloo import RLOO, RLOOOptions
+from whet.learn.training.actor_critic import ActorCriticOptions, Episode, estimate
+from whet.learn.training.alarms import AlarmOptions
+from whet.learn.training.assignment import decompose
+from whet.learn.training.batch import merge
+from whet.learn.training.credit import credit
+from whet.learn.training.local import LocalModels
+from whet.learn.training.losses import gae, value_loss, whiten
+from whet.learn.training.network import ScalarHead
+from whet.learn.training.optim import OptimOptions
 from whet.types import Group, Outcome, Step, Task, Tokens, Trajectory
 
 NEVER = AlarmOptions(success_drop=None, min_entropy=None, max_no_signal=None)

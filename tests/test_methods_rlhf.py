@@ -8,15 +8,15 @@ import pytest
 from methods_toys import FAST, RIGHT, beginning, collect, context, measured, shuffled, tasks
 
 from whet.errors import InputError, TrainingRefused
-from whet.optimizers.ppo import PPO, PPOOptions
-from whet.optimizers.reward_model import RewardModel, RewardModelOptions
-from whet.optimizers.rlhf import RLHF
-from whet.optimizers.sft import SFT, SFTOptions
-from whet.reward.tool_use import Required, ToolUse, ToolUseOptions, matched
-from whet.training.alarms import AlarmOptions
-from whet.training.local import LocalModels
-from whet.training.optim import OptimOptions
-from whet.training.scorer import LearnedReward
+from whet.judge.tool_use import Required, ToolUse, ToolUseOptions, matched
+from whet.learn.optimizers.ppo import PPO, PPOOptions
+from whet.learn.optimizers.reward_model import RewardModel, RewardModelOptions
+from whet.learn.optimizers.rlhf import RLHF
+from whet.learn.optimizers.sft import SFT, SFTOptions
+from whet.learn.training.alarms import AlarmOptions
+from whet.learn.training.local import LocalModels
+from whet.learn.training.optim import OptimOptions
+from whet.learn.training.scorer import LearnedReward
 from whet.types import Failure, Fault, Outcome, Step, Task, Trajectory
 
 NEVER = AlarmOptions(success_drop=None, min_entropy=None, max_no_signal=None)

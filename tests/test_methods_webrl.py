@@ -7,8 +7,8 @@ import torch
 from methods_toys import FAST, beginning, measured, rounds, shuffled
 
 from whet.errors import InputError, TrainingRefused
-from whet.optimizers.webrl import WebRL, WebRLOptions, phase_loss
-from whet.training.local import LocalModels
+from whet.learn.optimizers.webrl import WebRL, WebRLOptions, phase_loss
+from whet.learn.training.local import LocalModels
 
 OPTIONS = {"steps": 3, "epochs": 4, "batch": 64, "optim": FAST, "beta": 0.3}
 

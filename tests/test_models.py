@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from whet.budget import Meter
 from whet.errors import BudgetExceeded, InputError, ModelError
 from whet.models import (
     Chunk,
@@ -23,7 +22,8 @@ from whet.models import (
     ScriptedModel,
     ToolCall,
 )
-from whet.store import Log, Store
+from whet.models.budget import Meter
+from whet.record.store import Log, Store
 from whet.types import Budget, Tokens, Usage
 
 

@@ -16,10 +16,10 @@ from urllib.request import urlopen
 import msgspec
 import pytest
 
-from whet.budget import Meter
 from whet.errors import BudgetExceeded, InputError, ModelError
-from whet.fakes import Reply, ScriptedServer
 from whet.models import Chunk, Completion, OpenAIModel, Price, RecordedModel, Retry, ToolCall
+from whet.models.budget import Meter
+from whet.models.fakes import Reply, ScriptedServer
 from whet.types import Budget, Tokens, Usage
 
 QUICK = Retry(attempts=3, first_wait=0.01, total_seconds=5, attempt_seconds=2)
@@ -502,6 +502,6 @@ def test_the_server_stops_with_kept_alive_and_waiting_connections() -> None:
 
 
 def test_importing_the_models_loads_no_http_client() -> None:
-    code = "import sys, whet.models, whet.fakes; print('httpx2' in sys.modules)"
+    code = "import sys, whet.models, whet.models.fakes; print('httpx2' in sys.modules)"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "False"

@@ -23,14 +23,14 @@ from test_server_worker import work
 import whet
 from whet.cli import app
 from whet.errors import GateError, InputError, NotFoundError
-from whet.fakes import ScriptedServer
 from whet.models.base import ModelRequest
-from whet.server import Role
-from whet.server.gateway import Upstream
-from whet.store import Store, bundle_of, read_bundle, write_bundle
-from whet.tracing import flush
+from whet.models.fakes import ScriptedServer
+from whet.record.store import Store, bundle_of, read_bundle, write_bundle
+from whet.record.tracing import flush
+from whet.serve import Role
+from whet.serve.gateway import Upstream
+from whet.serve.worker import LitAgent
 from whet.types import Bundle, Rollout, Task, Verdict, Version
-from whet.worker import LitAgent
 
 AGENT = """
 import whet

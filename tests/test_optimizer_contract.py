@@ -11,8 +11,8 @@ import pytest
 from evolution_world import START, World, start_bundle, tasks
 
 from whet.errors import BudgetExceeded, ContractError, TrainingRefused
-from whet.loop import Context, Update
-from whet.loop_checks import check_optimizer
+from whet.learn.loop import Context, Update
+from whet.learn.loop_checks import check_optimizer
 from whet.types import Budget, Bundle, Group, Json, Task, Trajectory, Version
 
 

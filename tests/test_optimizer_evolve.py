@@ -23,13 +23,13 @@ from evolution_world import (
 )
 
 from whet.errors import NotFoundError, TrainingRefused
-from whet.evolution.effects import Effects, Trial, compared
-from whet.evolution.operators import knobs
-from whet.evolution.search_state import Archive, Member, SearchState, clearly_worse, paired, rungs
-from whet.evolution.targets import find
-from whet.loop import Context, Update, value_of
-from whet.loop_checks import check_optimizer
-from whet.optimizers.evolve import Evolve, EvolveOptions
+from whet.learn.evolution.effects import Effects, Trial, compared
+from whet.learn.evolution.operators import knobs
+from whet.learn.evolution.search_state import Archive, Member, SearchState, clearly_worse, paired, rungs
+from whet.learn.evolution.targets import find
+from whet.learn.loop import Context, Update, value_of
+from whet.learn.loop_checks import check_optimizer
+from whet.learn.optimizers.evolve import Evolve, EvolveOptions
 from whet.types import Budget, Bundle, Group, Json, Outcome, Score, Task, Trajectory, Version
 
 DOMAINS = {"rule": find(RULE_SOURCE, "RULE").domains}

@@ -15,8 +15,8 @@ import pytest
 
 import whet
 from whet.errors import BudgetExceeded, TrainingRefused
+from whet.learn.optimizers.evolve import EvolveOptions
 from whet.models.base import ModelRequest
-from whet.optimizers.evolve import EvolveOptions
 from whet.types import Json, Task
 
 DESK = '''
@@ -56,7 +56,7 @@ MENDED = "<<<<<<< SEARCH\n    return number + FACTOR\n=======\n    return number
 MODEL_ONLY = EvolveOptions(proposals=3, edits=False)
 
 
-handles: Any = importlib.import_module("whet.tracing.resources")
+handles: Any = importlib.import_module("whet.record.tracing.resources")
 
 
 @pytest.fixture

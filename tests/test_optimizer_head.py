@@ -14,13 +14,13 @@ import numpy as np
 import pytest
 from evolution_world import World
 
-from whet.env import StepResult
 from whet.errors import EnvError, InputError, TrainingRefused
-from whet.heads import Decided, Forest, HeadDecision, Seen, decided, judge, load_head, seen
-from whet.loop import Context
-from whet.loop_checks import check_optimizer
-from whet.optimizers.head import Head, HeadOptions
-from whet.policy import Action
+from whet.learn.loop import Context
+from whet.learn.loop_checks import check_optimizer
+from whet.learn.optimizers.head import Head, HeadOptions
+from whet.models.heads import Decided, Forest, HeadDecision, Seen, decided, judge, load_head, seen
+from whet.record.env import StepResult
+from whet.record.policy import Action
 from whet.types import (
     Budget,
     Bundle,

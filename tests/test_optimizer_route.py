@@ -10,10 +10,10 @@ import pytest
 from evolution_world import World
 
 from whet.errors import InputError, TrainingRefused
-from whet.heads import RouterTable
-from whet.loop import Context, Update
-from whet.loop_checks import check_optimizer
-from whet.optimizers.route import Route, RouteOptions
+from whet.learn.loop import Context, Update
+from whet.learn.loop_checks import check_optimizer
+from whet.learn.optimizers.route import Route, RouteOptions
+from whet.models.heads import RouterTable
 from whet.types import Budget, Bundle, Group, Outcome, Score, Task, Trajectory, Version
 
 ARMS = ("rule", "head", "policy")

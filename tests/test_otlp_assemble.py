@@ -17,10 +17,10 @@ from commands import command
 from otlp_spans import TRACE, call, decoded, one
 from processes import until
 
-from whet.store import Store
-from whet.tracing.assemble import NO_ROOT, TOGETHER, Assembler
-from whet.tracing.dialects import trajectory_id
-from whet.tracing.otlp import decode
+from whet.record.store import Store
+from whet.record.tracing.assemble import NO_ROOT, TOGETHER, Assembler
+from whet.record.tracing.dialects import trajectory_id
+from whet.record.tracing.otlp import decode
 from whet.types import Outcome, Score, Span, Trajectory
 
 CHAT = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "m"}

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from otlp_spans import CHAT, TRACE, agent, call, decoded, kinds, named, one, only
 
-from whet.tracing.dialects import survey
+from whet.record.tracing.dialects import survey
 from whet.types import Fault, Outcome, Tokens
 
 TOKENS = [{"prompt_ids": [1, 2, 3], "output_ids": [7, 8], "logprobs": [-0.1, -0.2]}]

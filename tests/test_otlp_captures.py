@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from whet.tracing.dialects import form, survey
-from whet.tracing.otlp import decode
+from whet.record.tracing.dialects import form, survey
+from whet.record.tracing.otlp import decode
 from whet.types import Span
 
 CAPTURES = [

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from otlp_spans import CHAT, PARIS, START, SUNNY, TRACE, agent, call, decoded, kinds, named, one, only, pairs
 
-from whet.tracing.dialects import NO_MODEL_CALL, form, messages, survey
+from whet.record.tracing.dialects import NO_MODEL_CALL, form, messages, survey
 from whet.types import Fault, Feedback, Outcome, Score, Step, Task, Trajectory
 
 

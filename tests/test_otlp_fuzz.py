@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from otlp_fuzzer import KEYS, MEMBERS, WORDS, accounted, fuzz, recorded
 from otlp_spans import call, decoded, one, pairs
 
-from whet.store.codec import encode
-from whet.tracing.dialects import survey
+from whet.record.store.codec import encode
+from whet.record.tracing.dialects import survey
 from whet.types import Span
 
 PARTS = st.sampled_from(MEMBERS)

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from whet.boosting import BoostingOptions, boosted
-from whet.data.leaks import telling
 from whet.errors import InputError, TrainingRefused
-from whet.loop import Context, Update
-from whet.optimizers.outcome_model import OutcomeModel, OutcomeModelOptions
-from whet.reward.outcome import OutcomeReward
+from whet.judge.leaks import telling
+from whet.judge.outcome import OutcomeReward
+from whet.learn.boosting import BoostingOptions, boosted
+from whet.learn.loop import Context, Update
+from whet.learn.optimizers.outcome_model import OutcomeModel, OutcomeModelOptions
 from whet.stats import auc
 from whet.types import Bundle, Group, Outcome, Step, Task, Trajectory, Version
 

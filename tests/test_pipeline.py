@@ -12,20 +12,20 @@ import pytest
 from methods_toys import FAST, SMALL, WORDS, Answer, AnswerPolicy, beginning, tasks
 from policy_world import TOKEN, serving
 
-from whet.budget import Meter
-from whet.env import StepResult
 from whet.errors import BudgetExceeded, InputError, TrainingRefused
-from whet.experiment import Experiment
-from whet.loop import Context, Update
+from whet.learn.experiment import Experiment
+from whet.learn.loop import Context, Update
+from whet.learn.optimizers.grpo import GRPO, GRPOOptions
+from whet.learn.pipeline import Pipeline, PipelineOptions
+from whet.learn.training import model
+from whet.learn.training.alarms import AlarmOptions
+from whet.learn.training.remote import RemoteModels
+from whet.learn.training.serving.text import WordText
+from whet.models.budget import Meter
 from whet.models.vllm import VLLM
-from whet.optimizers.grpo import GRPO, GRPOOptions
-from whet.pipeline import Pipeline, PipelineOptions
-from whet.policy import FunctionPolicy
-from whet.store import Store
-from whet.training import model
-from whet.training.alarms import AlarmOptions
-from whet.training.remote import RemoteModels
-from whet.training.serving.text import WordText
+from whet.record.env import StepResult
+from whet.record.policy import FunctionPolicy
+from whet.record.store import Store
 from whet.types import Budget, Bundle, Fault, Outcome, Split, Task, Trajectory, Version
 
 TODO = [Task(id=str(number)) for number in range(40)]

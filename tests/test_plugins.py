@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from whet import plugins
 from whet.errors import InputError, NotFoundError
-from whet.loop import Optimizer
+from whet.learn import plugins
+from whet.learn.loop import Optimizer
 
 CODE = '''
 import whet
@@ -35,7 +35,7 @@ polite = nudging:Nudge
 """
 PROGRAM = """
 import asyncio, whet
-from whet import plugins
+from whet.learn import plugins
 assert "nudge" in plugins.announced("whet.optimizers") and "polite" in plugins.announced("whet.rewards")
 import sys
 assert "nudging" not in sys.modules, "announced, not imported"
@@ -77,8 +77,8 @@ def test_a_learner_of_another_package_learns_in_an_experiment(tmp_path: Path) ->
 
 def test_two_packages_under_one_name_are_refused(tmp_path: Path) -> None:
     installed(tmp_path, "[whet.optimizers]\nevolve = nudging:Nudge\n")
-    done = run(tmp_path, "from whet import plugins; plugins.announced('whet.optimizers')")
-    assert "announced as whet.optimizers.evolve:Evolve and as nudging:Nudge" in done.stderr
+    done = run(tmp_path, "from whet.learn import plugins; plugins.announced('whet.optimizers')")
+    assert "announced as whet.learn.optimizers.evolve:Evolve and as nudging:Nudge" in done.stderr
 
 
 @pytest.mark.parametrize("group", plugins.GROUPS)

@@ -11,16 +11,16 @@ from methods_toys import context
 from policy_world import TOKEN, embedded, serving
 from training_toys import DIGITS, SMALL, VOCABULARY, observation_ids
 
-from whet.optimizers.grpo import GRPO, GRPOOptions
-from whet.server.gateway import Upstream
-from whet.tracing.assemble import Assembler
-from whet.training import model
-from whet.training.batch import merge
-from whet.training.capture import require
-from whet.training.local import LocalModels, fresh
-from whet.training.sampler import Sampler
-from whet.training.serving.host import Host
-from whet.training.serving.text import WordText
+from whet.learn.optimizers.grpo import GRPO, GRPOOptions
+from whet.learn.training import model
+from whet.learn.training.batch import merge
+from whet.learn.training.capture import require
+from whet.learn.training.local import LocalModels, fresh
+from whet.learn.training.sampler import Sampler
+from whet.learn.training.serving.host import Host
+from whet.learn.training.serving.text import WordText
+from whet.record.tracing.assemble import Assembler
+from whet.serve.gateway import Upstream
 from whet.types import Bundle, Group, Outcome, Score, Step, Task, Tokens, Trajectory
 
 GROUPS, SIZE = 4, 4

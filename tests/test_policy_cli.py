@@ -14,9 +14,9 @@ from training_toys import SMALL, VOCABULARY
 
 from whet.cli import app
 from whet.errors import InputError, NotFoundError
-from whet.store import Store, write_bundle
-from whet.training import model
-from whet.training.local import fresh
+from whet.learn.training import model
+from whet.learn.training.local import fresh
+from whet.record.store import Store, write_bundle
 from whet.types import Bundle
 
 

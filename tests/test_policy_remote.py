@@ -7,19 +7,19 @@ from methods_toys import FAST, WORDS, Answer, AnswerPolicy, beginning, context, 
 from methods_toys import SMALL as ANSWER_SIZE
 from policy_world import TOKEN, causal, downloaded, serving
 
-from whet.env import rollout
 from whet.errors import InputError, ModelError
-from whet.fakes import Reply, ScriptedServer
+from whet.learn.optimizers.grpo import GRPO, GRPOOptions
+from whet.learn.training import model
+from whet.learn.training.huggingface import LoRAOptions
+from whet.learn.training.local import LocalModels, adopted
+from whet.learn.training.remote import RemoteModels
+from whet.learn.training.sampler import Sampler
+from whet.learn.training.serving.text import WordText
 from whet.models import Retry
 from whet.models.base import Completion
+from whet.models.fakes import Reply, ScriptedServer
 from whet.models.vllm import VLLM
-from whet.optimizers.grpo import GRPO, GRPOOptions
-from whet.training import model
-from whet.training.huggingface import LoRAOptions
-from whet.training.local import LocalModels, adopted
-from whet.training.remote import RemoteModels
-from whet.training.sampler import Sampler
-from whet.training.serving.text import WordText
+from whet.record.env import rollout
 from whet.types import Bundle, Group, Step, Task, Tokens, Trajectory
 
 TOKENS = Tokens((1, 4, 2), (5, 3), (-0.5, -0.25))

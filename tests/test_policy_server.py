@@ -13,9 +13,9 @@ from policy_world import causal, downloaded, embedded, serving
 from training_toys import VOCABULARY
 
 from whet.errors import InputError
-from whet.training.sampler import Sampler
-from whet.training.serving.constraints import AnswerFormat, Constraints
-from whet.training.serving.engine import EngineOptions
+from whet.learn.training.sampler import Sampler
+from whet.learn.training.serving.constraints import AnswerFormat, Constraints
+from whet.learn.training.serving.engine import EngineOptions
 
 ALL = {"return_token_ids": True, "logprobs": True}
 
@@ -400,7 +400,7 @@ def test_a_computation_that_fails_fails_its_answers_and_not_the_next(small):
 
 
 def test_weights_are_taken_from_allowed_folders_only(tmp_path):
-    from whet.training import model
+    from whet.learn.training import model
 
     (old, text), (new, _) = embedded(0), embedded(1)
     allowed, elsewhere = tmp_path / "allowed", tmp_path / "elsewhere"
@@ -424,7 +424,7 @@ def test_weights_are_taken_from_allowed_folders_only(tmp_path):
 
 
 def test_an_adapter_shares_the_weights_of_what_it_stands_beside(folder, tmp_path):
-    from whet.training import huggingface
+    from whet.learn.training import huggingface
 
     network, text = causal(folder)
     factors = huggingface.load(folder, lora=huggingface.LoRAOptions(rank=2))
@@ -462,7 +462,7 @@ def test_an_adapter_shares_the_weights_of_what_it_stands_beside(folder, tmp_path
 
 
 def test_pickled_weights_are_refused(tmp_path):
-    from whet.training.serving.loading import from_folder
+    from whet.learn.training.serving.loading import from_folder
 
     folder = downloaded(tmp_path / "m")
     (folder / "model.safetensors").rename(folder / "pytorch_model.bin")

@@ -10,15 +10,20 @@ from typing import Any
 import msgspec
 import pytest
 
-from whet.data.formats import from_transitions, to_transitions, trajectory_from_json, trajectory_to_json
-from whet.env import StepResult, Transition, check_env, rollout
-from whet.envs.qa import QAEnv, SimpleQAEnv, echo_model, run_episode
 from whet.errors import EnvError
-from whet.policy import FunctionPolicy
+from whet.record.env import StepResult, Transition, check_env, rollout
+from whet.record.exchange.formats import (
+    from_transitions,
+    to_transitions,
+    trajectory_from_json,
+    trajectory_to_json,
+)
+from whet.record.policy import FunctionPolicy
 from whet.types import Fault, Outcome, Task
+from whet.worlds.qa import QAEnv, SimpleQAEnv, echo_model, run_episode
 
 CLASSIC_SCRIPT = """
-from whet.envs.qa import SimpleQAEnv, Transition, echo_model, generate_reply, run_episode
+from whet.worlds.qa import SimpleQAEnv, Transition, echo_model, generate_reply, run_episode
 
 env = SimpleQAEnv("What is the capital of France?", "Paris")
 obs = env.reset()

@@ -19,9 +19,9 @@ from server_world import TOKENS, world
 
 import whet
 from whet.errors import InputError
-from whet.server import Role
-from whet.store import Store
-from whet.tracing import flush, using
+from whet.record.store import Store
+from whet.record.tracing import flush, using
+from whet.serve import Role
 from whet.types import Bundle, Version
 
 RATE = 10
@@ -30,7 +30,7 @@ RATE = 10
 @pytest.fixture(autouse=True)
 def no_search_before(monkeypatch: pytest.MonkeyPatch) -> None:
     """A process in which nothing was searched: a search has candidates of functions run in its sandbox."""
-    monkeypatch.setattr(sys.modules["whet.tracing.resources"], "_loaders", {})
+    monkeypatch.setattr(sys.modules["whet.record.tracing.resources"], "_loaders", {})
 
 
 @whet.evolve(live=True)

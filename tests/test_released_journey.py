@@ -16,14 +16,14 @@ from server_world import World, bearer, world
 from test_server_worker import work
 
 import whet
-from whet.data.splits import split
-from whet.evolution.targets import Domain
-from whet.fakes import ScriptedServer
+from whet.learn.datasets.splits import split
+from whet.learn.evolution.targets import Domain
+from whet.learn.optimizers.evolve import EvolveOptions
 from whet.models.base import ModelRequest
-from whet.optimizers.evolve import EvolveOptions
-from whet.server import Role
-from whet.server.gateway import Upstream
-from whet.tracing import flush
+from whet.models.fakes import ScriptedServer
+from whet.record.tracing import flush
+from whet.serve import Role
+from whet.serve.gateway import Upstream
 from whet.types import Rollout
 
 LENGTH = 12

@@ -17,9 +17,9 @@ from processes import whet
 
 from whet import Outcome, Score, Store, propagate, step, trace
 from whet.errors import InputError, ModelError
-from whet.replay import again, fidelity, runs_of
-from whet.tracing import Diverged, Replay, ReplayedError, collecting, flush
-from whet.tracing.tool_calls import tool_calls
+from whet.judge.replay import again, fidelity, runs_of
+from whet.record.tracing import Diverged, Replay, ReplayedError, collecting, flush
+from whet.record.tracing.tool_calls import tool_calls
 from whet.types import Failure, Fault, Step, Task, Trajectory
 
 

@@ -15,12 +15,12 @@ from processes import python
 
 import whet
 from whet import Outcome, Step, Store, Task, Trajectory
-from whet.fakes import ScriptedServer
+from whet.judge.replay import again, fidelity_of, replay_of
 from whet.models import ToolCall
 from whet.models.base import ModelRequest
-from whet.replay import again, fidelity_of, replay_of
-from whet.tracing import Replay
-from whet.tracing.tool_calls import Shape, tool_steps
+from whet.models.fakes import ScriptedServer
+from whet.record.tracing import Replay
+from whet.record.tracing.tool_calls import Shape, tool_steps
 from whet.types import Split
 
 SHOP = '''
@@ -239,7 +239,7 @@ def test_recorded_tasks_replay_by_default_and_what_left_the_record_is_counted(tm
         world = World(store)
         for city in CITIES:
             world.agent(city)
-        whet.tracing.flush()
+        whet.record.tracing.flush()
         recorded = list(store.trajectories())
         tasks = [whet.Task(**task) for task in _fields(whet.tasks(store))]
         touched = world.touched
@@ -281,7 +281,7 @@ def test_the_record_may_be_a_store_its_path_or_trajectories(given: str, tmp_path
     with Store(path) as store:
         world = World(store)
         world.agent("Rome")
-        whet.tracing.flush()
+        whet.record.tracing.flush()
         (task,) = whet.tasks(store)
         record: Any = {"store": store, "path": path, "trajectories": list(store.trajectories())}[given]
         env = whet.calls(World(None).agent, record=record)
@@ -295,7 +295,7 @@ def test_a_task_without_a_recorded_run_is_live_and_so_is_any_when_asked() -> Non
     with Store(":memory:") as store:
         world = World(store)
         world.agent("Rome")
-        whet.tracing.flush()
+        whet.record.tracing.flush()
         (task,) = whet.tasks(store)
         touched = world.touched
         for env, asked in (
@@ -331,7 +331,7 @@ def test_a_replay_that_was_recorded_is_not_replayed_again(tmp_path: Path) -> Non
     with Store(tmp_path / "runs.db") as store:
         world = World(store)
         world.agent("Rome")
-        whet.tracing.flush()
+        whet.record.tracing.flush()
         (task,) = whet.tasks(store)
         experiment = whet.Experiment(
             env=whet.calls(world.agent), tasks=_splits(task), rewards=[exact], seed=0, store=store

@@ -12,13 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from whet.errors import InputError
-from whet.evolution.agent import RepositoryAgent
-from whet.evolution.marks import marks
-from whet.evolution.pieces import patch
+from whet.learn.evolution.agent import RepositoryAgent
+from whet.learn.evolution.marks import marks
+from whet.learn.evolution.pieces import patch
 from whet.repository.modules import LARGEST, Repository
+from whet.repository.propose import propose
+from whet.repository.scan import scan
 from whet.repository.text import SourceText, as_written, diff, plain
-from whet.wiring.propose import propose
-from whet.wiring.scan import scan
 
 AGENT = """import whet
 from openai import OpenAI

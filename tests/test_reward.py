@@ -14,8 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from whet.errors import InputError, ModelError
-from whet.models import ModelRequest, ScriptedModel
-from whet.reward import (
+from whet.judge import (
     Compound,
     Judge,
     ascore,
@@ -37,7 +36,8 @@ from whet.reward import (
     thumbs,
     version_of,
 )
-from whet.reward.rules import last_number
+from whet.judge.rules import last_number
+from whet.models import ModelRequest, ScriptedModel
 from whet.types import Failure, Fault, Feedback, Outcome, Score, Step, Task, Trajectory, Usage
 
 

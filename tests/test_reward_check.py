@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from whet.errors import ContractError, InputError
-from whet.models import ModelRequest, ScriptedModel
-from whet.reward import (
+from whet.judge import (
     ATTACKS,
     Compound,
     Judge,
@@ -25,6 +24,7 @@ from whet.reward import (
     number,
     solved,
 )
+from whet.models import ModelRequest, ScriptedModel
 from whet.types import Outcome, Step, Task, Trajectory
 
 

@@ -11,14 +11,14 @@ import pytest
 
 import whet
 from whet.cli.named import judged as judged_by_name
-from whet.data.formats import task_from_json
-from whet.env import Env, StepResult
 from whet.errors import InputError, NotFoundError
-from whet.policy import FunctionPolicy
-from whet.reward import ajudged, check_reward, checked, judged, solved
-from whet.reward.checkers import resolve_checker
-from whet.store import Store
-from whet.tracing import flush
+from whet.judge import ajudged, check_reward, checked, judged, solved
+from whet.judge.checkers import resolve_checker
+from whet.record.env import Env, StepResult
+from whet.record.exchange.formats import task_from_json
+from whet.record.policy import FunctionPolicy
+from whet.record.store import Store
+from whet.record.tracing import flush
 from whet.types import Failure, Fault, Json, Outcome, Score, Split, Task, Trajectory
 
 PUBLISHED = """{"task_id": "buy_keyboard", "natural_language_instruction": "Buy the cheapest keyboard.",
@@ -101,9 +101,9 @@ def test_a_checker_is_named_on_the_command_line_as_any_reward(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "shop_checks.py").write_text(
-        "import whet.reward\n"
+        "import whet.judge\n"
         "async def cart(trajectory):\n    return 0.25 if trajectory.output == 'half' else 1\n"
-        "checks = whet.reward.checked({'cart_has_keyboard': cart})\n"
+        "checks = whet.judge.checked({'cart_has_keyboard': cart})\n"
     )
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))

@@ -11,8 +11,8 @@ import msgspec
 import pytest
 
 from whet.errors import InputError
-from whet.reward.generation import Folder
-from whet.reward.refit import Refit, refit
+from whet.judge.generation import Folder
+from whet.judge.refit import Refit, refit
 from whet.types import Preference
 
 TOPICS = "invoice parcel password garden harbour violin teacher winter bridge market".split()  # noqa: SIM905

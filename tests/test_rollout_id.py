@@ -10,9 +10,9 @@ from server_world import World, world
 from test_server_worker import work
 
 import whet
-from whet.tracing import collecting
+from whet.record.tracing import collecting
+from whet.serve.worker import LitAgent
 from whet.types import Rollout
-from whet.worker import LitAgent
 
 
 def queued(here: World, *ids: str) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from whet.reward import ascore
-from whet.reward.code import Passes, program_in
+from whet.judge import ascore
+from whet.judge.code import Passes, program_in
 from whet.sandbox import Pool
 from whet.types import Json, Outcome, Score, Task, Trajectory
 

@@ -13,7 +13,7 @@ from server_world import TOKENS, bearer
 from test_server_shell import Echo
 
 from whet.errors import InputError
-from whet.server import (
+from whet.serve import (
     Access,
     HttpRoute,
     RequestLimits,

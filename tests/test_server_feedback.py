@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from server_world import bearer, world
 
-from whet.server import Role
+from whet.serve import Role
 
 KINDS = [
     {"kind": "thumb", "value": -1, "comment": "no"},

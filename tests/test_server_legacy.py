@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from server_world import World, world
 
-from whet.store import bundle_of
+from whet.record.store import bundle_of
 from whet.types import Bundle
 
 EXCHANGE = Path(__file__).parent / "agentlightning_0_1.json"

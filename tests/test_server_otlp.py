@@ -20,8 +20,8 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from processes import until
 from server_world import TOKENS, World, bearer, world
 
-from whet.server import Role
-from whet.tracing.content import content
+from whet.record.tracing.content import content
+from whet.serve import Role
 
 PROTOBUF, JSON = "application/x-protobuf", "application/json"
 

@@ -15,8 +15,8 @@ from processes import until
 from server_world import TOKENS, World, bearer, before_a_model, world
 
 from whet.cli import app
-from whet.server import Role
-from whet.store import Store
+from whet.record.store import Store
+from whet.serve import Role
 from whet.types import Task, Trajectory
 
 DAY = 86_400.0

@@ -16,7 +16,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from processes import until
 from server_world import World, bearer, world
 
-from whet.server import Role
+from whet.serve import Role
 from whet.types import Bundle
 
 

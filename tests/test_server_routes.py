@@ -15,10 +15,10 @@ from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi.checks import response_schema_conformance
 from server_world import TOKENS, bearer, world
 
-from whet.server import Access, HttpRoute, Role, Server, standard
-from whet.server.gateway import Upstream
-from whet.server.openapi import operation_id
-from whet.store import Store
+from whet.record.store import Store
+from whet.serve import Access, HttpRoute, Role, Server, standard
+from whet.serve.gateway import Upstream
+from whet.serve.openapi import operation_id
 
 OPEN = {"/healthz"}
 """What is served without a token; with --open-legacy, the routes of the old protocol too."""

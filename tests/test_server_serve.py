@@ -17,9 +17,9 @@ import httpx2
 import pytest
 from processes import until, whet
 
-from whet.server import Role, token_file, tokens_of
-from whet.store import Store
-from whet.tracing import flush, trace
+from whet.record.store import Store
+from whet.record.tracing import flush, trace
+from whet.serve import Role, token_file, tokens_of
 from whet.types import Rollout, Task, Trajectory
 
 GIVEN = {"authorization": "Bearer t"}

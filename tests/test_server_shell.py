@@ -15,8 +15,8 @@ import msgspec
 import pytest
 
 from whet.errors import InputError, NotFoundError
-from whet.server import Access, HttpRoute, Request, RequestLimits, Response, Role, Server, answer, running
-from whet.server.asgi import Router, deeper
+from whet.serve import Access, HttpRoute, Request, RequestLimits, Response, Role, Server, answer, running
+from whet.serve.asgi import Router, deeper
 
 TOKEN = "a-token-of-this-test"
 

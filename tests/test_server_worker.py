@@ -21,13 +21,13 @@ from server_world import TOKENS, World, world
 
 import whet
 from whet.errors import InputError, ModelError
-from whet.server import Access, Role, Server, running, standard
-from whet.store import Store, bundle_of
+from whet.record.store import Store, bundle_of
+from whet.serve import Access, Role, Server, running, standard
+from whet.serve.worker import LitAgent, PromptTemplate, Triplet
+from whet.serve.worker.agent import attempt, load
+from whet.serve.worker.client import QueueClient
+from whet.serve.worker.run import Tally, Worker
 from whet.types import Rollout, Task
-from whet.worker import LitAgent, PromptTemplate, Triplet
-from whet.worker.agent import attempt, load
-from whet.worker.client import QueueClient
-from whet.worker.run import Tally, Worker
 
 
 def add(here: World, count: int, **given: Any) -> list[str]:

@@ -14,10 +14,10 @@ from signals_corpus import corpus
 import whet
 from whet import Store, Task, Trajectory
 from whet.cli import main
-from whet.reward import implied, rated, score, thumbs
-from whet.tracing import flush
-from whet.tracing.assemble import Assembler
-from whet.tracing.signals import Turn, hear, implicit_feedback, signals
+from whet.judge import implied, rated, score, thumbs
+from whet.record.tracing import flush
+from whet.record.tracing.assemble import Assembler
+from whet.record.tracing.signals import Turn, hear, implicit_feedback, signals
 from whet.types import Feedback
 
 KINDS = ("continued", "rephrased", "praised", "criticised", "abandoned")
@@ -163,7 +163,7 @@ def test_a_command_that_reads_runs_hears_their_sessions_first(
         assert kinds == [["implicit.criticised"], ["implicit.praised"], []]
     else:
         words = ["trl-kto", "--store", str(path), "--output", str(tmp_path / "rows.jsonl")]
-        command_line(["export", *words, "--reward-function", "whet.reward:rated"])
+        command_line(["export", *words, "--reward-function", "whet.judge:rated"])
         rows = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines()]
         assert [row["label"] for row in rows] == [False, True]
     with Store(path) as store:  # it is in the record, once

@@ -249,6 +249,7 @@ def test_the_pairs_that_a_gain_takes_are_enough_and_fewer_clusters_take_more() -
 
 
 def test_the_gate_needs_no_numpy() -> None:
-    code = "import sys, whet.verdict, whet.data.tasks, whet.data.splits; print('numpy' in sys.modules)"
+    modules = "whet.prove.verdict, whet.record.tasks, whet.learn.datasets.splits"
+    code = f"import sys, {modules}; print('numpy' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"

@@ -10,7 +10,7 @@ from commands import command
 
 from whet.cli import app
 from whet.errors import InputError, NotFoundError
-from whet.store import Store, bundle_of, write_bundle
+from whet.record.store import Store, bundle_of, write_bundle
 from whet.types import Bundle, Failure, Fault, Outcome, Split, Task, Trajectory, Version
 
 TASKS = (

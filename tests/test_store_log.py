@@ -8,7 +8,7 @@ import pytest
 
 import whet
 from whet.errors import InputError
-from whet.store import Log
+from whet.record.store import Log
 
 
 def test_an_entry_is_found_by_the_next_process(tmp_path: Path) -> None:

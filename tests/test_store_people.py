@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from whet.errors import InputError
-from whet.store import Store
+from whet.record.store import Store
 from whet.types import (
     Bundle,
     Failure,

@@ -21,13 +21,13 @@ import msgspec
 import pytest
 
 from whet.errors import StoreBusyError, StoreError
-from whet.store import Store
-from whet.store.client import ask_to_yield
+from whet.record.store import Store
+from whet.record.store.client import ask_to_yield
 from whet.types import Rollout, Span, Task, Trajectory
 
 WRITER = """
 import sys
-from whet.store import Store
+from whet.record.store import Store
 from whet.types import Task, Trajectory
 with Store(sys.argv[1]) as store:
     print("owner" if store.database.owner else "client", flush=True)
@@ -235,7 +235,7 @@ def test_a_path_too_long_for_a_socket_still_has_one_owner(tmp_path: Path) -> Non
 def test_a_forked_child_writes_through_its_parent_and_outlives_it_as_owner(tmp_path: Path) -> None:
     program = """
 import os, sys, time
-from whet.store import Store
+from whet.record.store import Store
 from whet.types import Task, Trajectory
 store = Store(sys.argv[1])
 store.put(Trajectory(id="parent", task=Task(id="t")))

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from whet.errors import InputError, NotFoundError, StaleLeaseError, StoreError
-from whet.store import Finish, Queue, Store
+from whet.record.store import Finish, Queue, Store
 from whet.types import Failure, Fault, Mode, Outcome, Rollout, Task, Trajectory
 
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from whet.errors import StaleLeaseError
-from whet.store import Queue, Store
-from whet.store.rollouts import Claim, Finish
+from whet.record.store import Queue, Store
+from whet.record.store.rollouts import Claim, Finish
 from whet.types import Failure, Fault, Lease, Mode, Outcome, Rollout, Task, Trajectory
 
 MODES: tuple[Mode, ...] = ("train", "val", "test")

@@ -16,9 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from whet.errors import InputError, NotFoundError, StoreError, StoreVersionError
-from whet.store import Store
-from whet.store.codec import decode, encode, recordable
-from whet.store.schema import KEPT, LENGTHS, TABLES, portions
+from whet.record.store import Store
+from whet.record.store.codec import decode, encode, recordable
+from whet.record.store.schema import KEPT, LENGTHS, TABLES, portions
 from whet.types import (
     Bundle,
     Failure,
@@ -401,7 +401,7 @@ def test_a_server_is_refused_a_file_that_it_cannot_write() -> None:
 import os, tempfile
 from pathlib import Path
 from whet.errors import StoreError
-from whet.store import Store
+from whet.record.store import Store
 if os.geteuid() == 0:  # which may write whatever its mode is
     os.setgroups([])
     os.setresgid(12345, 12345, 12345)
@@ -440,7 +440,7 @@ def test_no_write_permission_is_said(tmp_path: Path) -> None:
     folder.chmod(0o555)
     program = (
         "import os, sys\n"
-        "from whet.store import Store\n"
+        "from whet.record.store import Store\n"
         "from whet.errors import StoreError\n"
         "if os.getuid() == 0: os.setgid(65534); os.setuid(65534)\n"
         "try: Store('runs.db')\n"

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from whet.errors import InputError, NotFoundError
-from whet.store import Store, bundle_of, schema
-from whet.store.codec import encode, encode_json
+from whet.record.store import Store, bundle_of, schema
+from whet.record.store.codec import encode, encode_json
 from whet.types import Bundle, Outcome, Rollout, Step, Task, Trajectory
 
 

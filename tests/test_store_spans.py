@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from whet.errors import StoreError
-from whet.store import Store
-from whet.store.database import DatabaseReader
-from whet.store.group_commit import Value
-from whet.store.spans import BloomFilter, Spans
+from whet.record.store import Store
+from whet.record.store.database import DatabaseReader
+from whet.record.store.group_commit import Value
+from whet.record.store.spans import BloomFilter, Spans
 from whet.types import Span
 
 

@@ -12,7 +12,7 @@ pytest.importorskip("torch")
 pytest.importorskip("lightgbm")
 
 import whet
-from whet.tracing import flush
+from whet.record.tracing import flush
 
 tone = whet.resource("tone", default="Answer at length.")
 PROPOSAL = "<<<<<<< SEARCH\nAnswer at length.\n=======\nAnswer in one word.\n>>>>>>> REPLACE"
@@ -43,7 +43,7 @@ def test_what_was_observed_is_learned_from_composed_proven_released_and_taken_ba
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # `Evolve()` is for all that the program declares, and what other tests declared is not this program's.
-    module = sys.modules["whet.tracing.resources"]
+    module = sys.modules["whet.record.tracing.resources"]
     mine = {name: it for name, it in module.declared.items() if name == "tone" or "without_crate" in name}
     assert len(mine) == 2
     monkeypatch.setattr(module, "declared", mine)

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from whet.errors import InputError, ModelError
-from whet.store import Store
-from whet.tracing import collecting, feedback, flush, propagate, run, step, trace
+from whet.record.store import Store
+from whet.record.tracing import collecting, feedback, flush, propagate, run, step, trace
 from whet.types import Failure, Fault, Outcome, Step, Tokens, Trajectory, Usage
 
 

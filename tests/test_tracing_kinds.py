@@ -16,8 +16,8 @@ import pytest
 
 import whet
 from whet.errors import InputError
-from whet.store import Store
-from whet.tracing import Replay, collecting, evolve, flush, register_loader, run, step, trace, using
+from whet.record.store import Store
+from whet.record.tracing import Replay, collecting, evolve, flush, register_loader, run, step, trace, using
 from whet.types import Bundle, Outcome, Step, Task, Trajectory, Version
 
 
@@ -335,7 +335,7 @@ def test_evolve_with_a_name_marks_the_function_below() -> None:
         return sorted(hits)
 
     assert rank(["b", "a"]) == ["a", "b"]
-    assert whet.tracing.resources()["search.rank"] is rank.resource  # type: ignore[attr-defined]
+    assert whet.record.tracing.resources()["search.rank"] is rank.resource  # type: ignore[attr-defined]
     with pytest.raises(InputError, match="marks a function"):
         whet.evolve("one", name="other")
 

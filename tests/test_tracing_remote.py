@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from whet.store import Store
-from whet.store.group_commit import Writes
-from whet.tracing import remote
-from whet.tracing.remote import Remote
+from whet.record.store import Store
+from whet.record.store.group_commit import Writes
+from whet.record.tracing import remote
+from whet.record.tracing.remote import Remote
 from whet.types import Feedback
 
 

@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 
 from whet.errors import InputError, NotFoundError
-from whet.store import Store
-from whet.tracing import (
+from whet.record.store import Store
+from whet.record.tracing import (
     attach,
     collecting,
     current_bundle,
@@ -208,7 +208,7 @@ def test_a_read_while_importing_is_counted_and_warned_about_and_a_later_one_is_n
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "baked_agent.py").write_text(
-        "from whet.tracing import resource\n"
+        "from whet.record.tracing import resource\n"
         "PROMPT = resource('baked', default='x')\n"
         "def make():\n    return str(PROMPT)\n"
         "AGENT = make()\n"
@@ -226,7 +226,7 @@ def test_a_saved_bundle_comes_back_and_reaches_another_process(tmp_path: Path) -
     saved = bundle(prompt="from the file", rule={"n": 1})
     save_bundle(saved, tmp_path / "bundle.json")
     assert load_bundle(tmp_path / "bundle.json") == saved
-    program = "from whet.tracing import resource; print(resource('prompt', default='default'))"
+    program = "from whet.record.tracing import resource; print(resource('prompt', default='default'))"
     environment = {**os.environ, "WHET_BUNDLE": str(tmp_path / "bundle.json")}
     done = subprocess.run(
         [sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=60

@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from whet.store import Store
-from whet.tracing import feedback, flush, redact_with, run, step, trace
-from whet.tracing.redact import EMAIL, Redactor
+from whet.record.store import Store
+from whet.record.tracing import feedback, flush, redact_with, run, step, trace
+from whet.record.tracing.redact import EMAIL, Redactor
 from whet.types import Tokens, Trajectory
 
 AGENT = """
 import multiprocessing, os, sys
-from whet.tracing import flush, run, feedback, trace
+from whet.record.tracing import flush, run, feedback, trace
 @trace(sys.argv[1])
 def agent(question):
     return question
@@ -149,7 +149,7 @@ def test_closing_the_store_records_what_was_traced_until_then(tmp_path: Path) ->
 
 def test_a_full_queue_drops_and_counts_and_never_blocks(tmp_path: Path) -> None:
     body = """
-from whet.tracing import dropped, sink
+from whet.record.tracing import dropped, sink
 sink.LIMIT = 10
 for _ in range(2_000):
     agent("q")
@@ -176,7 +176,7 @@ def test_a_caller_touches_no_file_and_waits_for_nothing_even_when_the_store_cann
     path.mkdir()
     body = """
 import sys, threading
-from whet.tracing import flush, trace
+from whet.record.tracing import flush, trace
 OUTSIDE = ("open", "os.", "sqlite3.", "socket.", "time.sleep")
 agent, caller, calling, done = trace(sys.argv[1])(str.upper), threading.get_ident(), False, []
 def heard(event, _):
@@ -202,7 +202,7 @@ assert done == ["open"], done  # what was heard, had there been anything
 
 def test_the_default_store_is_named_by_the_environment(tmp_path: Path) -> None:
     path = tmp_path / "elsewhere.db"
-    body = "from whet.tracing import trace\n@trace\ndef f(q): return q\nf('x')"
+    body = "from whet.record.tracing import trace\n@trace\ndef f(q): return q\nf('x')"
     environment = {**os.environ, "WHET_STORE": str(path)}
     subprocess.run([sys.executable, "-c", body], env=environment, check=True, cwd=tmp_path, timeout=60)
     assert questions(path) == ["x"]

@@ -9,11 +9,11 @@ import pytest
 from methods_toys import beginning, collect, tasks
 
 from whet.cli import app
-from whet.data import formats, tracking
 from whet.errors import InputError, MissingExtra, NotFoundError
-from whet.improvement import Improvement
-from whet.store import Store
-from whet.training.local import LocalModels
+from whet.learn.improvement import Improvement
+from whet.learn.training.local import LocalModels
+from whet.record.exchange import formats, tracking
+from whet.record.store import Store
 from whet.types import Bundle
 
 

@@ -15,7 +15,7 @@ from processes import whet as whet_command
 pytest.importorskip("torch")
 
 import whet
-from whet.store import read_bundle
+from whet.record.store import read_bundle
 
 CODE = '''
 from dataclasses import dataclass, field

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from whet.errors import InputError
-from whet.training.batch import MergeCounts, merge, minibatches, parts
-from whet.training.credit import credit, staleness
+from whet.learn.training.batch import MergeCounts, merge, minibatches, parts
+from whet.learn.training.credit import credit, staleness
 from whet.types import Group, Outcome, Score, Step, Task, Tokens, Trajectory
 
 TASK = Task(id="t")

@@ -7,14 +7,14 @@ from statistics import fmean
 import pytest
 from methods_toys import DIGITS, RIGHT, SMALL, WORDS
 
-from whet.env import rollout
-from whet.envs.tree import Tree, right_turns, tree_tasks
 from whet.errors import InputError
-from whet.policy import Action
-from whet.training.branching import Recalling, TreeOptions, searched
-from whet.training.local import LocalModels, fresh
-from whet.training.pairs import step_pairs
+from whet.learn.training.branching import Recalling, TreeOptions, searched
+from whet.learn.training.local import LocalModels, fresh
+from whet.learn.training.pairs import step_pairs
+from whet.record.env import rollout
+from whet.record.policy import Action
 from whet.types import Bundle, Outcome
+from whet.worlds.tree import Tree, right_turns, tree_tasks
 
 
 class Walker:

@@ -20,12 +20,12 @@ from methods_toys import beginning, collect, context, tasks
 from whet.cli import app
 from whet.cli.steps import ProgressPrinter
 from whet.cli.train import METHODS, NEED_MORE
-from whet.data import formats
 from whet.errors import InputError, NotFoundError, TrainingRefused
-from whet.optimizers.ppo import PPO
-from whet.store import Store
-from whet.training import capture, dataset
-from whet.training.local import LocalModels
+from whet.learn.optimizers.ppo import PPO
+from whet.learn.training import capture, dataset
+from whet.learn.training.local import LocalModels
+from whet.record.exchange import formats
+from whet.record.store import Store
 from whet.types import Bundle, Feedback, Group, Outcome, Split, Step, Task, Tokens, Trajectory, Version
 
 
@@ -91,7 +91,7 @@ def test_every_method_trains_from_a_file(method, recorded, start, tmp_path, caps
 @pytest.mark.parametrize("method", NEED_MORE)
 def test_what_a_recording_is_not_enough_for_says_what_to_use(method, recorded, tmp_path, capsys):
     words = ["train", method, "--data", recorded, "--output", tmp_path / "out"]
-    with pytest.raises(InputError, match=r"Experiment\.improve\(whet\.optimizers\..*whet train"):
+    with pytest.raises(InputError, match=r"Experiment\.improve\(whet\.learn\.optimizers\..*whet train"):
         run(*words)
     assert not (tmp_path / "out").exists()
     run("train", "--help")
@@ -425,7 +425,7 @@ def test_what_people_said_can_be_the_reward(groups, start, tmp_path, capsys):
     own = ["--model", start[0]]
     with pytest.raises(TrainingRefused, match="no reward"):
         run("train", "grpo", *words, "--steps", 1, "--output", tmp_path / "refused")
-    rated = ["--reward-function", "whet.reward:rated"]
+    rated = ["--reward-function", "whet.judge:rated"]
     assert run("show", "--trainable", *words, *rated) == 0
     assert json.loads(capsys.readouterr().out.splitlines()[0])["trainable"] == sum(
         len(group.trajectories) for group in groups

@@ -8,12 +8,12 @@ import torch
 from methods_toys import DIGITS, FAST, RIGHT, WORDS, beginning, context
 
 from whet.errors import InputError, TrainingRefused
-from whet.optimizers.sft import SFT, SFTOptions
-from whet.training.batch import Merged, merge, parts
-from whet.training.guards import Guard, GuardOptions, fisher
-from whet.training.learner import Learner, mean_loss
-from whet.training.local import LocalModels
-from whet.training.optim import OptimOptions
+from whet.learn.optimizers.sft import SFT, SFTOptions
+from whet.learn.training.batch import Merged, merge, parts
+from whet.learn.training.guards import Guard, GuardOptions, fisher
+from whet.learn.training.learner import Learner, mean_loss
+from whet.learn.training.local import LocalModels
+from whet.learn.training.optim import OptimOptions
 from whet.types import Group, Outcome, Step, Task, Tokens, Trajectory
 
 
@@ -98,7 +98,7 @@ def test_the_fisher_information_is_that_of_sampled_labels(tmp_path):
     # E[(∂ log p)²] over many draws is near the exact one, summed over labels by hand
     name = "model.norm.weight"
     exact = torch.zeros_like(network.weight(name))
-    from whet.training.learner import logprobs
+    from whet.learn.training.learner import logprobs
 
     for sequence in sequences[:4]:
         (part,) = parts([sequence])

@@ -10,20 +10,20 @@ import torch
 from methods_toys import WORDS, Answer, AnswerPolicy, context, tasks
 from policy_world import downloaded, template_text
 
-from whet.env import rollout
 from whet.errors import InputError, NotFoundError
-from whet.optimizers.dpo import DPO, DPOOptions
-from whet.optimizers.grpo import GRPO, GRPOOptions
-from whet.optimizers.ppo import PPO, PPOOptions
-from whet.optimizers.sft import SFT, SFTOptions
-from whet.training import huggingface
-from whet.training.alarms import AlarmOptions
-from whet.training.batch import Merged, parts
-from whet.training.huggingface import LoRAOptions
-from whet.training.learner import chosen_logprobs, logprobs
-from whet.training.local import LocalModels, adopted
-from whet.training.model import ModelOptions, build, to_transformers
-from whet.training.optim import OptimOptions
+from whet.learn.optimizers.dpo import DPO, DPOOptions
+from whet.learn.optimizers.grpo import GRPO, GRPOOptions
+from whet.learn.optimizers.ppo import PPO, PPOOptions
+from whet.learn.optimizers.sft import SFT, SFTOptions
+from whet.learn.training import huggingface
+from whet.learn.training.alarms import AlarmOptions
+from whet.learn.training.batch import Merged, parts
+from whet.learn.training.huggingface import LoRAOptions
+from whet.learn.training.learner import chosen_logprobs, logprobs
+from whet.learn.training.local import LocalModels, adopted
+from whet.learn.training.model import ModelOptions, build, to_transformers
+from whet.learn.training.optim import OptimOptions
+from whet.record.env import rollout
 from whet.types import Bundle, Group
 
 FAST = OptimOptions(learning_rate=2e-2, schedule="constant")

@@ -17,11 +17,11 @@ from methods_toys import WORDS, beginning, collect, tasks
 from test_policy_cli import answer, started
 
 from whet.cli import app
-from whet.data.tasks import to_jsonl
 from whet.errors import InputError, TrainingRefused
-from whet.store import Store
-from whet.store.bundles import read_bundle
-from whet.training.local import LocalModels
+from whet.learn.training.local import LocalModels
+from whet.record.store import Store
+from whet.record.store.bundles import read_bundle
+from whet.record.tasks import to_jsonl
 from whet.types import Bundle, Group, Split
 
 TESTS = Path(__file__).parent
@@ -109,7 +109,7 @@ def world(tmp_path, monkeypatch):
     (tmp_path / "answers_world.py").write_text(
         f"import sys\nsys.path.insert(0, {str(TESTS)!r})\n"
         "from methods_toys import Answer, AnswerPolicy\n"
-        "from whet.training.local import LocalModels\n\n\n"
+        "from whet.learn.training.local import LocalModels\n\n\n"
         "def env():\n    return Answer()\n\n\n"
         "def policy(bundle, seed):\n"
         "    return AnswerPolicy(LocalModels.shared().sampler(bundle['policy']).session(seed))\n"

@@ -11,15 +11,15 @@ from methods_toys import success
 from training_toys import beginning, collect, context, demonstrations, tasks
 
 from whet.errors import InputError, NotFoundError, TrainingRefused
-from whet.optimizers.grpo import GRPO, GRPOOptions
-from whet.optimizers.sft import SFT, SFTOptions
-from whet.training.alarms import AlarmOptions, check
-from whet.training.batch import Merged, parts
-from whet.training.learner import Learner
-from whet.training.local import LocalModels
-from whet.training.model import ModelOptions, build
-from whet.training.network import predict
-from whet.training.optim import OptimOptions
+from whet.learn.optimizers.grpo import GRPO, GRPOOptions
+from whet.learn.optimizers.sft import SFT, SFTOptions
+from whet.learn.training.alarms import AlarmOptions, check
+from whet.learn.training.batch import Merged, parts
+from whet.learn.training.learner import Learner
+from whet.learn.training.local import LocalModels
+from whet.learn.training.model import ModelOptions, build
+from whet.learn.training.network import predict
+from whet.learn.training.optim import OptimOptions
 from whet.types import Bundle, Group, Outcome, Score, Version
 
 HELD_OUT = tasks(200, seed=77)

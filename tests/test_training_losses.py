@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from whet.errors import InputError
-from whet.training.losses import advantages, clipped, exact_kl, k1, k3, token_weights
-from whet.training.model import ModelOptions, build
-from whet.training.optim import MuonAdamW, OptimOptions, orthogonalise
+from whet.learn.training.losses import advantages, clipped, exact_kl, k1, k3, token_weights
+from whet.learn.training.model import ModelOptions, build
+from whet.learn.training.optim import MuonAdamW, OptimOptions, orthogonalise
 
 ARMS = torch.tensor([0.0, 0.3, 1.0])
 

@@ -11,14 +11,14 @@ import torch
 from training_toys import SMALL
 
 from whet.errors import InputError, NotFoundError
-from whet.training import model
-from whet.training.forward import logits
-from whet.training.learner import Learner
-from whet.training.local import LocalModels, fresh
-from whet.training.model import ModelOptions, build, load, save, to_transformers, weights_version
-from whet.training.optim import OptimOptions
-from whet.training.serving.text import WordText, text_of
-from whet.training.vocabulary import Vocabulary
+from whet.learn.training import model
+from whet.learn.training.forward import logits
+from whet.learn.training.learner import Learner
+from whet.learn.training.local import LocalModels, fresh
+from whet.learn.training.model import ModelOptions, build, load, save, to_transformers, weights_version
+from whet.learn.training.optim import OptimOptions
+from whet.learn.training.serving.text import WordText, text_of
+from whet.learn.training.vocabulary import Vocabulary
 from whet.types import Version
 
 
@@ -167,7 +167,7 @@ import sys
 sys.modules["torch"] = None
 from whet.errors import MissingExtra
 try:
-    import whet.training
+    import whet.learn.training
 except MissingExtra as error:
     print(error)
 """

@@ -9,10 +9,10 @@ import pytest
 from methods_toys import FAST, beginning, collect, context, tasks
 
 from whet.errors import TrainingRefused
-from whet.optimizers.grpo import GRPO, GRPOOptions
-from whet.optimizers.ppo import PPO, PPOOptions
-from whet.training.local import LocalModels
-from whet.training.off_policy import TOLERANCE
+from whet.learn.optimizers.grpo import GRPO, GRPOOptions
+from whet.learn.optimizers.ppo import PPO, PPOOptions
+from whet.learn.training.local import LocalModels
+from whet.learn.training.off_policy import TOLERANCE
 from whet.types import Group
 
 

@@ -10,12 +10,12 @@ import warnings
 import pytest
 import torch
 
-from whet.training.batch import Merged, marked, parts
-from whet.training.learner import chosen_logprobs, cloning_loss
-from whet.training.losses import bradley_terry, dpo, ipo, kto, kto_divergence, unit_sums
-from whet.training.model import ModelOptions, build, configuration, to_transformers
-from whet.training.network import ScalarHead, predict, target_states
-from whet.training.policy_gradient import PolicyLoss
+from whet.learn.training.batch import Merged, marked, parts
+from whet.learn.training.learner import chosen_logprobs, cloning_loss
+from whet.learn.training.losses import bradley_terry, dpo, ipo, kto, kto_divergence, unit_sums
+from whet.learn.training.model import ModelOptions, build, configuration, to_transformers
+from whet.learn.training.network import ScalarHead, predict, target_states
+from whet.learn.training.policy_gradient import PolicyLoss
 
 trl = pytest.importorskip("trl")
 

@@ -5,11 +5,11 @@ import random
 import pytest
 import torch
 
-from whet.training import huggingface
-from whet.training.batch import Merged, parts
-from whet.training.learner import chosen_logprobs
-from whet.training.model import ModelOptions, build, to_transformers
-from whet.training.packing import WORTH, plan
+from whet.learn.training import huggingface
+from whet.learn.training.batch import Merged, parts
+from whet.learn.training.learner import chosen_logprobs
+from whet.learn.training.model import ModelOptions, build, to_transformers
+from whet.learn.training.packing import WORTH, plan
 
 OPTIONS = ModelOptions(hidden=32, layers=2, heads=4, kv_heads=2, ffn=48, max_length=512)
 VOCABULARY = 50

@@ -6,11 +6,11 @@ import pytest
 import torch
 from torch import nn
 
-from whet.training import huggingface
-from whet.training.batch import Merged, parts
-from whet.training.model import ModelOptions, build, to_transformers
-from whet.training.network import predict
-from whet.training.predictions import Output, Predictions
+from whet.learn.training import huggingface
+from whet.learn.training.batch import Merged, parts
+from whet.learn.training.model import ModelOptions, build, to_transformers
+from whet.learn.training.network import predict
+from whet.learn.training.predictions import Output, Predictions
 
 VOCABULARY, HIDDEN, TARGETS = 23, 8, 11
 

@@ -15,10 +15,10 @@ from policy_world import downloaded
 from safetensors.torch import load_file
 
 from whet.cli import app
-from whet.data import formats
 from whet.errors import InputError, NotFoundError
-from whet.training import model, processes, sharding
-from whet.training.local import LocalModels
+from whet.learn.training import model, processes, sharding
+from whet.learn.training.local import LocalModels
+from whet.record.exchange import formats
 from whet.types import Outcome, Step, Task, Tokens, Trajectory
 
 

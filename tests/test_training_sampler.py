@@ -10,9 +10,9 @@ import torch
 from training_toys import SMALL
 
 from whet.errors import InputError, ModelError
-from whet.training.forward import logits
-from whet.training.model import ModelOptions, build
-from whet.training.sampler import Sampler
+from whet.learn.training.forward import logits
+from whet.learn.training.model import ModelOptions, build
+from whet.learn.training.sampler import Sampler
 
 VOCABULARY = 20
 

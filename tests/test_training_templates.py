@@ -8,10 +8,10 @@ from policy_world import TEMPLATE as CHAT
 from policy_world import downloaded
 
 from whet.cli import app
-from whet.data import formats
 from whet.errors import InputError, TrainingRefused
-from whet.training import templates
-from whet.training.templates import round_trip
+from whet.learn.training import templates
+from whet.learn.training.templates import round_trip
+from whet.record.exchange import formats
 from whet.types import Outcome, Step, Task, Tokens, Trajectory
 
 TEMPLATE = (

@@ -12,15 +12,15 @@ tinker = pytest.importorskip("tinker")
 from methods_toys import FAST, RIGHT, SMALL, WORDS, Answer, AnswerPolicy, context, success, tasks  # noqa: E402
 from tinker_server import tinker_server  # noqa: E402
 
-from whet.env import rollout  # noqa: E402
 from whet.errors import InputError, ModelError  # noqa: E402
-from whet.optimizers.grpo import GRPO, GRPOOptions  # noqa: E402
-from whet.optimizers.ppo import PPO, PPOOptions  # noqa: E402
-from whet.optimizers.sft import SFT, SFTOptions  # noqa: E402
-from whet.training.batch import Merged, parts  # noqa: E402
-from whet.training.model import build  # noqa: E402
-from whet.training.network import predict  # noqa: E402
-from whet.training.tinker import TinkerModels, data_of  # noqa: E402
+from whet.learn.optimizers.grpo import GRPO, GRPOOptions  # noqa: E402
+from whet.learn.optimizers.ppo import PPO, PPOOptions  # noqa: E402
+from whet.learn.optimizers.sft import SFT, SFTOptions  # noqa: E402
+from whet.learn.training.batch import Merged, parts  # noqa: E402
+from whet.learn.training.model import build  # noqa: E402
+from whet.learn.training.network import predict  # noqa: E402
+from whet.learn.training.tinker import TinkerModels, data_of  # noqa: E402
+from whet.record.env import rollout  # noqa: E402
 from whet.types import Bundle, Group, Outcome, Step, Task, Tokens, Trajectory  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
@@ -137,8 +137,8 @@ def test_what_needs_states_is_refused_on_a_tinker_server(tmp_path):
 
 def test_a_losss_gradient_reaches_the_server_whole(tmp_path):
     """A step on the server from the weights of targets is a step here from the loss itself."""
-    from whet.training.optim import OptimOptions
-    from whet.training.policy_gradient import PolicyLoss
+    from whet.learn.training.optim import OptimOptions
+    from whet.learn.training.policy_gradient import PolicyLoss
 
     twin = build(SMALL, len(WORDS), 3)
     rows = [

@@ -9,8 +9,8 @@ import pytest
 
 from whet.cli import app
 from whet.errors import GateError, InputError
+from whet.prove.verdict import load_outcomes, render, to_json, verdict
 from whet.types import Verdict
-from whet.verdict import load_outcomes, render, to_json, verdict
 
 
 def write(path: Path, rows: list[dict[str, object]]) -> Path:

@@ -10,8 +10,8 @@ from processes import python
 
 pytest.importorskip("torch")
 
-from whet.training.local import fresh
-from whet.training.model import ModelOptions
+from whet.learn.training.local import fresh
+from whet.learn.training.model import ModelOptions
 
 SIZE = ModelOptions(hidden=16, layers=1, heads=2, kv_heads=1, ffn=32, max_length=16)
 AGENT = '''
@@ -21,7 +21,7 @@ import os
 import sys
 
 import whet
-from whet.training.local import LocalModels, adopted
+from whet.learn.training.local import LocalModels, adopted
 
 came = adopted("policy", "base", "base")
 policy = whet.resource("policy", default=came.content, kind=came.kind)

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from whet.errors import InputError
-from whet.wiring.diagnose import diagnose
-from whet.wiring.propose import LINES, installation, propose, source
-from whet.wiring.scan import scan
+from whet.repository.diagnose import diagnose
+from whet.repository.propose import LINES, installation, propose, source
+from whet.repository.scan import scan
 
 OPENAI = '''"""Answers questions about orders."""
 import json
@@ -182,7 +182,7 @@ def test_the_proposal_is_at_most_three_lines_that_git_takes_and_python_accepts(
 @pytest.mark.parametrize(
     ("source", "wired"),
     [
-        ("from whet.fakes import ScriptedServer\n", False),
+        ("from whet.models.fakes import ScriptedServer\n", False),
         ("import whet\n\n\ndef worth(run: whet.Trajectory) -> float:\n    return 1.0\n", False),
         ("import whet as w\n\nwith w.run():\n    pass\n", True),
         ("from whet import trace\n", True),

@@ -14,12 +14,12 @@ from test_server_worker import work
 
 import whet
 from whet.cli import app
-from whet.fakes import ScriptedServer
 from whet.models.base import Completion, ModelRequest
-from whet.server import Role
-from whet.server.gateway import Upstream
+from whet.models.fakes import ScriptedServer
+from whet.serve import Role
+from whet.serve.gateway import Upstream
+from whet.serve.worker import LitAgent, Triplet
 from whet.types import Outcome, Rollout, Tokens, Trajectory, Usage
-from whet.worker import LitAgent, Triplet
 
 ORDERS = {"calls first": 0.0, "report first": 1.0}
 """What comes first, by the seconds that the gateway's calls wait to be read."""
@@ -160,7 +160,7 @@ def test_a_rollout_with_its_model_calls_is_learned_from(
             assert work(here, agent, limit=6).succeeded == 6
             joined(here, *ids, calls=1)
     words = ["train", "sft", "--store", tmp_path / "runs.db", "--output", tmp_path / "out", "--epochs", 1]
-    words += ["--ids-only", "--reward-function", "whet.reward:rated", "--json"]
+    words += ["--ids-only", "--reward-function", "whet.judge:rated", "--json"]
     assert app([str(word) for word in words], result_action="return_value") == 0
     said = json.loads(capsys.readouterr().out)
     assert said["metrics"]["targets"] == 12, said

@@ -20,10 +20,10 @@ import numpy as np
 import torch
 from tinker.proto import tinker_public_pb2 as wire
 
-from whet.training.batch import Merged, parts
-from whet.training.model import Decoder
-from whet.training.network import predict
-from whet.training.sampler import Sampler
+from whet.learn.training.batch import Merged, parts
+from whet.learn.training.model import Decoder
+from whet.learn.training.network import predict
+from whet.learn.training.sampler import Sampler
 
 
 class Trainer:

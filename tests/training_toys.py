@@ -12,14 +12,14 @@ from pathlib import Path
 
 from methods_toys import nothing
 
-from whet.env import StepResult, rollout
 from whet.errors import EnvError
-from whet.loop import Context
-from whet.policy import Action
-from whet.training.local import LocalModels, fresh
-from whet.training.model import ModelOptions
-from whet.training.sampler import RolloutSession
-from whet.training.vocabulary import Vocabulary
+from whet.learn.loop import Context
+from whet.learn.training.local import LocalModels, fresh
+from whet.learn.training.model import ModelOptions
+from whet.learn.training.sampler import RolloutSession
+from whet.learn.training.vocabulary import Vocabulary
+from whet.record.env import StepResult, rollout
+from whet.record.policy import Action
 from whet.types import Bundle, Group, Outcome, Step, Task, Tokens, Trajectory
 
 DIGITS = [str(number) for number in range(6)]

@@ -17,8 +17,8 @@ import folds
 from kill import kill
 from record import PARTS, record
 
-from whet.demo.job import FOLDS, SMALL, Sizes
-from whet.demo.main import run_demo
+from whet.worlds.demo.job import FOLDS, SMALL, Sizes
+from whet.worlds.demo.main import run_demo
 
 DATA = Path(os.environ.get("WHET_DATA") or Path(__file__).resolve().parents[3] / "shared" / "data")
 

@@ -1,6 +1,6 @@
 """Function calling: a small policy is taught right calls, and judged on functions with names it never saw.
 
-It chooses among admissible calls by slot (`whet.envs.calls`), because free copying of an unseen name fails
+It chooses among admissible calls by slot (`whet.worlds.calls`), because free copying of an unseen name fails
 at 0.1 M parameters.  An answer is right if it is exactly the wanted calls, every argument of each.  The
 control is taught the same answers, dealt out among the requests at random.  Real questions of the Berkeley
 Function-Calling Leaderboard are judged by its own possible answers: the policy has seen none of them, and
@@ -23,14 +23,14 @@ from typing import Any
 
 from page import percent, publish, table
 
-from whet.data.calls import FunctionCall, allowed, functions_of, same
-from whet.envs.calls import END, IDS, TOKENS, CallView, InvalidCall, call_tasks, lessons, wanted
-from whet.loop import Context
+from whet.learn.datasets.calls import FunctionCall, allowed, functions_of, same
+from whet.learn.loop import Context
+from whet.learn.optimizers.sft import SFT, SFTOptions
+from whet.learn.training.local import LocalModels, fresh, use_threads
+from whet.learn.training.optim import OptimOptions
 from whet.models.sampling import TokenSampler
-from whet.optimizers.sft import SFT, SFTOptions
-from whet.training.local import LocalModels, fresh, use_threads
-from whet.training.optim import OptimOptions
 from whet.types import Bundle, Group, Task
+from whet.worlds.calls import END, IDS, TOKENS, CallView, InvalidCall, call_tasks, lessons, wanted
 
 TAUGHT, HARDER, JUDGED = 12_000, 4_000, 400
 """Requests to teach, those among them that all want two calls, and requests to judge of each kind."""

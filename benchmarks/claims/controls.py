@@ -17,20 +17,20 @@ from typing import Any
 from page import points, publish, table
 from world import learning
 
-from whet.demo.job import Sizes
-from whet.demo.learning import Learning
-from whet.demo.teachers import lessons
-from whet.demo.users import Users
-from whet.envs.email.slots import TOKENS
 from whet.errors import TrainingRefused
-from whet.gate import compare
-from whet.loop import Context, Optimizer, Update
-from whet.optimizers.grpo import GRPO, GRPOOptions
-from whet.optimizers.route import Route
-from whet.optimizers.sft import SFT, SFTOptions
-from whet.training.local import fresh
-from whet.training.optim import OptimOptions
+from whet.learn.loop import Context, Optimizer, Update
+from whet.learn.optimizers.grpo import GRPO, GRPOOptions
+from whet.learn.optimizers.route import Route
+from whet.learn.optimizers.sft import SFT, SFTOptions
+from whet.learn.training.local import fresh
+from whet.learn.training.optim import OptimOptions
+from whet.prove.gate import compare
 from whet.types import Budget, Bundle, Group, Json, Outcome, Score, Split, Task, Trajectory, Verdict, Version
+from whet.worlds.demo.job import Sizes
+from whet.worlds.demo.learning import Learning
+from whet.worlds.demo.teachers import lessons
+from whet.worlds.demo.users import Users
+from whet.worlds.email.slots import TOKENS
 
 
 class Shuffled:

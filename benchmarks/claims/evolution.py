@@ -30,16 +30,16 @@ from page import publish, rows_of, table
 from prompts import demonstrations, rules
 from reflection import bug, gepa, reflection
 
-from whet.evolution.candidates import ProgramCodec
-from whet.evolution.engine import SearchOptions
-from whet.evolution.pair import WARM, EvaluatedProgram, EvaluatorFile, JudgeOptions
-from whet.evolution.population import Best, IslandOptions, Islands, Population
-from whet.evolution.program import Program
-from whet.evolution.programs import Programs, evolve_program
-from whet.evolution.proposing import Proposing
-from whet.evolution.reports import EvolutionReport
-from whet.evolution.settings import Settings
-from whet.experiment import Experiment
+from whet.learn.evolution.candidates import ProgramCodec
+from whet.learn.evolution.engine import SearchOptions
+from whet.learn.evolution.pair import WARM, EvaluatedProgram, EvaluatorFile, JudgeOptions
+from whet.learn.evolution.population import Best, IslandOptions, Islands, Population
+from whet.learn.evolution.program import Program
+from whet.learn.evolution.programs import Programs, evolve_program
+from whet.learn.evolution.proposing import Proposing
+from whet.learn.evolution.reports import EvolutionReport
+from whet.learn.evolution.settings import Settings
+from whet.learn.experiment import Experiment
 from whet.sandbox import Limits, Local, Pool, Sandbox
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "evolve"

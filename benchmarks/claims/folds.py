@@ -8,7 +8,7 @@ from pathlib import Path
 from page import percent, points, publish, table
 from runs import Ran, Row, averaged, pooled, results, run_all
 
-from whet.gate import compare
+from whet.prove.gate import compare
 from whet.stats import cluster_interval
 
 AGENTS = (

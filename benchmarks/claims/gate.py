@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from page import percent, publish, table
 
-from whet.gate import Comparison, PairedResults, TaskResult
+from whet.prove.gate import Comparison, PairedResults, TaskResult
 from whet.stats import ClusterMean, t_quantile
 
 SIZES = (

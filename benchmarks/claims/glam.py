@@ -1,7 +1,7 @@
 """GLAM in BabyAI's GoTo red ball, told in words: `scripts/claims glam` (needs minigrid).
 
-A policy from random weights chooses among the six actions by their likelihood (`whet.training.choice`)
-and learns by PPO on its choices (`whet.optimizers.candidates`).  Judged on rooms it never saw, with the
+A policy from random weights chooses among the six actions by their likelihood (`whet.learn.training.choice`)
+and learns by PPO on its choices (`whet.learn.optimizers.candidates`).  Judged on rooms it never saw, with the
 level's own limit of steps, and in rooms whose ball goes by a name that it was never taught.  The control
 learns from each other's rewards.
 
@@ -28,17 +28,17 @@ from typing import Any
 import torch
 from page import PAGE, publish, table
 
-from whet.env import rollout
-from whet.envs.text import ACTIONS, WORDS, TextWorld, spoken, text_tasks
-from whet.loop import Context
-from whet.optimizers.candidates import CandidateOptions, Candidates
-from whet.training.alarms import AlarmOptions
-from whet.training.choice import ChoicePolicy, Chooser
-from whet.training.local import LocalModels, fresh
-from whet.training.model import ModelOptions
-from whet.training.optim import OptimOptions
-from whet.training.vocabulary import Vocabulary
+from whet.learn.loop import Context
+from whet.learn.optimizers.candidates import CandidateOptions, Candidates
+from whet.learn.training.alarms import AlarmOptions
+from whet.learn.training.choice import ChoicePolicy, Chooser
+from whet.learn.training.local import LocalModels, fresh
+from whet.learn.training.model import ModelOptions
+from whet.learn.training.optim import OptimOptions
+from whet.learn.training.vocabulary import Vocabulary
+from whet.record.env import rollout
 from whet.types import Bundle, Group, Outcome, Task
+from whet.worlds.text import ACTIONS, WORDS, TextWorld, spoken, text_tasks
 
 TOKENS = Vocabulary([*WORDS, "sphere"])
 SAID = [(action, TOKENS.encode(action.split())) for action in ACTIONS]

@@ -19,7 +19,7 @@ from pathlib import Path
 import msgspec
 from page import publish, table
 
-from whet.training.running import checkpointed
+from whet.learn.training.running import checkpointed
 
 TESTS = Path(__file__).resolve().parents[2] / "tests"
 OWN = ["--checkpoint-every", "3", "--round-tasks", "1"]
@@ -38,8 +38,8 @@ def _recorded(folder: Path) -> Path:
     sys.path.insert(0, str(TESTS))
     import methods_toys as toys
 
-    from whet.data import formats
-    from whet.training.local import LocalModels
+    from whet.learn.training.local import LocalModels
+    from whet.record.exchange import formats
 
     groups = asyncio.run(toys.collect(toys.beginning(folder), toys.tasks(24), 8, models=LocalModels()))
     formats.write_trajectories(folder / "data.jsonl", [t for group in groups for t in group.trajectories])

@@ -22,8 +22,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from whet.fakes import ScriptedServer
 from whet.models.base import ModelRequest
+from whet.models.fakes import ScriptedServer
 
 _PROGRAM = """\
 # EVOLVE-BLOCK-START

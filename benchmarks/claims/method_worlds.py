@@ -18,22 +18,22 @@ from typing import Any, ClassVar
 from rooms import KNOBS, RULE, VOCABULARY, Rooms
 
 from whet import Store
-from whet.demo.agents import MailAgents
-from whet.demo.job import JobOptions, MailJob, Sizes
-from whet.demo.learning import Learning
-from whet.demo.teachers import lessons
-from whet.env import rollout
-from whet.envs.email import MailEnv
-from whet.envs.email.slots import TOKENS
-from whet.envs.text import TextWorld, spoken, text_tasks
-from whet.experiment import Experiment
-from whet.loop import means
-from whet.policy import Policy
-from whet.reward import score
-from whet.training.branching import Recalling
-from whet.training.local import LocalModels, fresh, use_threads
-from whet.training.model import ModelOptions
+from whet.judge import score
+from whet.learn.experiment import Experiment
+from whet.learn.loop import means
+from whet.learn.training.branching import Recalling
+from whet.learn.training.local import LocalModels, fresh, use_threads
+from whet.learn.training.model import ModelOptions
+from whet.record.env import rollout
+from whet.record.policy import Policy
 from whet.types import Bundle, Group, Outcome, Split, Step, Task, Tokens, Trajectory, Version
+from whet.worlds.demo.agents import MailAgents
+from whet.worlds.demo.job import JobOptions, MailJob, Sizes
+from whet.worlds.demo.learning import Learning
+from whet.worlds.demo.teachers import lessons
+from whet.worlds.email import MailEnv
+from whet.worlds.email.slots import TOKENS
+from whet.worlds.text import TextWorld, spoken, text_tasks
 
 MAIL = Sizes(
     users=400,

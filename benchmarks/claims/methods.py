@@ -24,19 +24,19 @@ from method_report import describe
 from method_worlds import World, opened, played
 from page import publish
 
-from whet.demo.learning import TEMPERATURES
-from whet.loop import Optimizer, means
-from whet.optimizers.dpo import DPO, DPOOptions
-from whet.optimizers.grpo import GRPO, GRPOOptions
-from whet.optimizers.ppo import PPO, PPOOptions
-from whet.optimizers.rloo import RLOO, RLOOOptions
-from whet.optimizers.sft import SFT, SFTOptions
-from whet.optimizers.star import STaR, STaROptions
-from whet.training.alarms import AlarmOptions
-from whet.training.branching import Play, TreeOptions, searched
-from whet.training.optim import OptimOptions
-from whet.training.rounds import Validate
+from whet.learn.loop import Optimizer, means
+from whet.learn.optimizers.dpo import DPO, DPOOptions
+from whet.learn.optimizers.grpo import GRPO, GRPOOptions
+from whet.learn.optimizers.ppo import PPO, PPOOptions
+from whet.learn.optimizers.rloo import RLOO, RLOOOptions
+from whet.learn.optimizers.sft import SFT, SFTOptions
+from whet.learn.optimizers.star import STaR, STaROptions
+from whet.learn.training.alarms import AlarmOptions
+from whet.learn.training.branching import Play, TreeOptions, searched
+from whet.learn.training.optim import OptimOptions
+from whet.learn.training.rounds import Validate
 from whet.types import Budget, Bundle, Outcome, Score, Split, Task, Tokens, Trajectory, Version
+from whet.worlds.demo.learning import TEMPERATURES
 
 QUARTERS = 4
 """Points of a curve after the first: shares of the rollout budget."""

@@ -10,10 +10,10 @@ from pathlib import Path
 from page import publish, table
 from world import learning
 
-from whet.demo.job import Sizes
-from whet.demo.learning import Learning
-from whet.gate import Comparison, PairedResults, TaskResult, compare
+from whet.prove.gate import Comparison, PairedResults, TaskResult, compare
 from whet.types import Bundle, Group, Split, Version
+from whet.worlds.demo.job import Sizes
+from whet.worlds.demo.learning import Learning
 
 EPISODES = 8
 """Recorded episodes of each question, from which pairs are drawn."""

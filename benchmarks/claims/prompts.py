@@ -19,21 +19,21 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from whet.data.recorded import recorded
-from whet.evolution.agent import RepositoryAgent
-from whet.evolution.candidates import ProgramCodec
-from whet.evolution.demonstrations import Demonstrate, pool_of
-from whet.evolution.engine import Search, SearchOptions
-from whet.evolution.mining import Mined
-from whet.evolution.outside import Compared, Comparer, Inside, Targets
-from whet.evolution.population import Draw, Front
-from whet.evolution.program import Program
-from whet.evolution.proposers import Move
-from whet.evolution.rows import RowJudge, mean
-from whet.experiment import Experiment
-from whet.loop import Context, Update
+from whet.learn.datasets.recorded import recorded
+from whet.learn.evolution.agent import RepositoryAgent
+from whet.learn.evolution.candidates import ProgramCodec
+from whet.learn.evolution.demonstrations import Demonstrate, pool_of
+from whet.learn.evolution.engine import Search, SearchOptions
+from whet.learn.evolution.mining import Mined
+from whet.learn.evolution.outside import Compared, Comparer, Inside, Targets
+from whet.learn.evolution.population import Draw, Front
+from whet.learn.evolution.program import Program
+from whet.learn.evolution.proposers import Move
+from whet.learn.evolution.rows import RowJudge, mean
+from whet.learn.experiment import Experiment
+from whet.learn.loop import Context, Update
+from whet.record.store import Store
 from whet.sandbox import Limits, Local, Pool, Sandbox
-from whet.store import Store
 from whet.types import Bundle, Group, Json, Split, Task, Trajectory
 
 DESK = Path(__file__).resolve().parents[2] / "examples" / "evolve" / "sorting_desk"

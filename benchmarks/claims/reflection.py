@@ -20,15 +20,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from whet.evolution.candidates import ProgramCodec
-from whet.evolution.engine import SearchOptions, SearchOutcome
-from whet.evolution.openevolve import Config
-from whet.evolution.pair import WARM, EvaluatedProgram, EvaluatorFile, JudgeOptions
-from whet.evolution.population import Front
-from whet.evolution.program import Program
-from whet.evolution.programs import Programs
-from whet.evolution.proposing import Proposing
-from whet.experiment import Experiment
+from whet.learn.evolution.candidates import ProgramCodec
+from whet.learn.evolution.engine import SearchOptions, SearchOutcome
+from whet.learn.evolution.openevolve import Config
+from whet.learn.evolution.pair import WARM, EvaluatedProgram, EvaluatorFile, JudgeOptions
+from whet.learn.evolution.population import Front
+from whet.learn.evolution.program import Program
+from whet.learn.evolution.programs import Programs
+from whet.learn.evolution.proposing import Proposing
+from whet.learn.experiment import Experiment
 from whet.models import ScriptedModel
 from whet.models.base import ModelRequest
 from whet.sandbox import Limits, Local, Pool, Sandbox

@@ -7,10 +7,10 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from whet.envs.text import ACTIONS, WORDS, spoken
-from whet.policy import Action, Policy
-from whet.training.vocabulary import Vocabulary
+from whet.learn.training.vocabulary import Vocabulary
+from whet.record.policy import Action, Policy
 from whet.types import Bundle, Json
+from whet.worlds.text import ACTIONS, WORDS, spoken
 
 VOCABULARY = Vocabulary(WORDS)
 RULE: dict[str, Json] = {"turn": "left", "walk": 6, "careless": 0.1}

@@ -16,9 +16,9 @@ from typing import Any
 import msgspec
 
 from whet import Store
-from whet.demo.scoring import rubric_of
-from whet.gate import TaskResult
+from whet.prove.gate import TaskResult
 from whet.types import Trajectory
+from whet.worlds.demo.scoring import rubric_of
 
 COMMAND = [sys.executable, "-m", "whet", "demo", "--json"]
 

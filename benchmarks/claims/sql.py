@@ -22,11 +22,11 @@ import numpy as np
 import torch
 from page import publish, table
 
-from whet.data.leaks import telling
 from whet.errors import BudgetExceeded
-from whet.loop import Context
-from whet.optimizers.outcome_model import OutcomeModel, OutcomeModelOptions
-from whet.reward.outcome import OutcomeReward
+from whet.judge.leaks import telling
+from whet.judge.outcome import OutcomeReward
+from whet.learn.loop import Context
+from whet.learn.optimizers.outcome_model import OutcomeModel, OutcomeModelOptions
 from whet.stats import auc
 from whet.types import Bundle, Group, Outcome, Task, Trajectory
 

@@ -29,22 +29,22 @@ import nlpo
 import torch
 from page import publish, table
 
-from whet.optimizers.awr import AWR, AWROptions
-from whet.optimizers.dagger import DAgger, DAggerOptions
-from whet.optimizers.dpo import DPO, DPOOptions
-from whet.optimizers.grpo import GRPO, GRPOOptions
-from whet.optimizers.kto import KTO, KTOOptions
-from whet.optimizers.ppo import PPO, PPOOptions
-from whet.optimizers.reinforce import REINFORCE, REINFORCEOptions
-from whet.optimizers.reward_model import RewardModel, RewardModelOptions
-from whet.optimizers.rloo import RLOO, RLOOOptions
-from whet.optimizers.sft import SFT, SFTOptions
-from whet.optimizers.star import STaR, STaROptions
-from whet.optimizers.webrl import WebRL, WebRLOptions
-from whet.training.alarms import AlarmOptions
-from whet.training.local import LocalModels
-from whet.training.optim import OptimOptions
-from whet.training.scorer import LearnedReward
+from whet.learn.optimizers.awr import AWR, AWROptions
+from whet.learn.optimizers.dagger import DAgger, DAggerOptions
+from whet.learn.optimizers.dpo import DPO, DPOOptions
+from whet.learn.optimizers.grpo import GRPO, GRPOOptions
+from whet.learn.optimizers.kto import KTO, KTOOptions
+from whet.learn.optimizers.ppo import PPO, PPOOptions
+from whet.learn.optimizers.reinforce import REINFORCE, REINFORCEOptions
+from whet.learn.optimizers.reward_model import RewardModel, RewardModelOptions
+from whet.learn.optimizers.rloo import RLOO, RLOOOptions
+from whet.learn.optimizers.sft import SFT, SFTOptions
+from whet.learn.optimizers.star import STaR, STaROptions
+from whet.learn.optimizers.webrl import WebRL, WebRLOptions
+from whet.learn.training.alarms import AlarmOptions
+from whet.learn.training.local import LocalModels
+from whet.learn.training.optim import OptimOptions
+from whet.learn.training.scorer import LearnedReward
 
 FAST, SLOW = toys.FAST, OptimOptions(learning_rate=1e-2, schedule="constant")
 NEVER = AlarmOptions(success_drop=None, min_entropy=None, max_no_signal=None)

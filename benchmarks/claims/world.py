@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from whet import Store
-from whet.demo.job import JobOptions, MailJob, Sizes
-from whet.demo.learning import Learning
-from whet.training.local import use_threads
+from whet.learn.training.local import use_threads
+from whet.worlds.demo.job import JobOptions, MailJob, Sizes
+from whet.worlds.demo.learning import Learning
 
 
 @contextmanager

@@ -33,11 +33,11 @@ from memory import memory
 from turns import plot, turns
 from world import GROUP, OPTIONS, STEPS, TASKS, VOCABULARY, credited, measured, rollouts
 
-from whet.training.batch import parts
-from whet.training.learner import Learner
-from whet.training.model import build
-from whet.training.optim import OptimOptions
-from whet.training.sampler import Sampler
+from whet.learn.training.batch import parts
+from whet.learn.training.learner import Learner
+from whet.learn.training.model import build
+from whet.learn.training.optim import OptimOptions
+from whet.learn.training.sampler import Sampler
 
 TARGETS = {
     "grpo_ratio": 0.5,

@@ -9,12 +9,12 @@ from typing import Any
 import torch
 from world import ACTION, GROUP, OPTIONS, TASKS, VOCABULARY, credited, measured, observations, pairs_of
 
-from whet.training.batch import parts
-from whet.training.learner import Learner
-from whet.training.model import Decoder, to_transformers
-from whet.training.network import predict
-from whet.training.optim import OptimOptions
-from whet.training.policy_gradient import PolicyLoss
+from whet.learn.training.batch import parts
+from whet.learn.training.learner import Learner
+from whet.learn.training.model import Decoder, to_transformers
+from whet.learn.training.network import predict
+from whet.learn.training.optim import OptimOptions
+from whet.learn.training.policy_gradient import PolicyLoss
 from whet.types import Group
 
 SIZES = (8, 16, 32, 64)

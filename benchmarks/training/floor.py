@@ -16,10 +16,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from world import measured
 
-from whet.training import huggingface
-from whet.training.batch import Merged, parts
-from whet.training.learner import chosen_logprobs
-from whet.training.model import ModelOptions, build, to_transformers
+from whet.learn.training import huggingface
+from whet.learn.training.batch import Merged, parts
+from whet.learn.training.learner import chosen_logprobs
+from whet.learn.training.model import ModelOptions, build, to_transformers
 
 ROWS, LENGTH, EVERY = 16, 256, 10
 """Of the batch: rows, tokens each, and one chosen token in so many."""

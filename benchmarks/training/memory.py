@@ -29,10 +29,10 @@ def inside(method: str, side: str) -> dict[str, float]:
     import torch
     from world import OPTIONS, STEPS, VOCABULARY, rollouts
 
-    from whet.training.learner import Learner
-    from whet.training.model import build
-    from whet.training.optim import OptimOptions
-    from whet.training.sampler import Sampler
+    from whet.learn.training.learner import Learner
+    from whet.learn.training.model import build
+    from whet.learn.training.optim import OptimOptions
+    from whet.learn.training.sampler import Sampler
 
     torch.set_num_threads(1)
     groups = asyncio.run(rollouts(Sampler(build(OPTIONS, VOCABULARY, 0)), 0))

@@ -8,10 +8,10 @@ from typing import Any
 
 from world import ACTION, OBSERVATION, VOCABULARY, measured
 
-from whet.training.batch import Merged, merge, parts
-from whet.training.learner import Learner, cloning_loss
-from whet.training.model import ModelOptions, build
-from whet.training.optim import OptimOptions
+from whet.learn.training.batch import Merged, merge, parts
+from whet.learn.training.learner import Learner, cloning_loss
+from whet.learn.training.model import ModelOptions, build
+from whet.learn.training.optim import OptimOptions
 from whet.types import Outcome, Step, Task, Tokens, Trajectory
 
 TURNS = (1, 2, 5, 10, 15, 20, 25, 30)

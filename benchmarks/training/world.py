@@ -12,14 +12,14 @@ from typing import Any
 
 import torch
 
-from whet.training.batch import minibatches, parts
-from whet.training.credit import credit
-from whet.training.learner import Learner, chosen_logprobs, cloning_loss
-from whet.training.losses import dpo
-from whet.training.model import ModelOptions
-from whet.training.pairs import PreferencePair, cut_pairs, reference_sums, side_sums, trajectory_pairs
-from whet.training.policy_gradient import PolicyLoss
-from whet.training.sampler import Sampler
+from whet.learn.training.batch import minibatches, parts
+from whet.learn.training.credit import credit
+from whet.learn.training.learner import Learner, chosen_logprobs, cloning_loss
+from whet.learn.training.losses import dpo
+from whet.learn.training.model import ModelOptions
+from whet.learn.training.pairs import PreferencePair, cut_pairs, reference_sums, side_sums, trajectory_pairs
+from whet.learn.training.policy_gradient import PolicyLoss
+from whet.learn.training.sampler import Sampler
 from whet.types import Group, Outcome, Step, Task, Trajectory
 
 TASKS, GROUP, OBSERVATION, ACTION, VOCABULARY = 32, 8, 60, 6, 150

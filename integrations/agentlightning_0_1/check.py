@@ -20,8 +20,8 @@ from typing import Any
 
 import msgspec
 
-from whet.server import Access, Server, new_tokens, running, standard
-from whet.store import Store, bundle_of
+from whet.record.store import Store, bundle_of
+from whet.serve import Access, Server, new_tokens, running, standard
 from whet.types import Rollout, Task
 
 AGENT = Path(__file__).with_name("agent.py")

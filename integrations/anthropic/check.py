@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 
 from integrations.recorded import ANSWER, DID, as_documented, did, record, weather
-from whet.fakes import ScriptedServer
+from whet.models.fakes import ScriptedServer
 
 AGENT = Path(__file__).with_name("agent.py")
 

@@ -12,9 +12,9 @@ import tempfile
 from pathlib import Path
 
 from integrations.recorded import ANSWER, DID, did, record, weather, wire, wired_as_usual
-from whet.fakes import ScriptedServer
 from whet.models.base import Completion, ModelRequest, ToolCall
-from whet.store import Store, bundle_of
+from whet.models.fakes import ScriptedServer
+from whet.record.store import Store, bundle_of
 
 HERE = Path(__file__).parent
 BRIEF = "You are brief."

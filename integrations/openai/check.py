@@ -13,8 +13,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from integrations.recorded import ANSWER, DID, did, record, weather, wire, wired_as_usual
-from whet.fakes import ScriptedServer
 from whet.models.base import Completion, ModelRequest
+from whet.models.fakes import ScriptedServer
 from whet.types import Tokens
 
 HERE = Path(__file__).parent

@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 
 from integrations.recorded import ANSWER, DID, as_documented, did, record
-from whet.fakes import ScriptedServer
+from whet.models.fakes import ScriptedServer
 
 AGENT = Path(__file__).with_name("agent.py")
 VERSION = "import opentelemetry.sdk.version as sdk; print(sdk.__version__)"

@@ -14,23 +14,23 @@ from typing import TYPE_CHECKING
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from .agent_env import calls
-    from .data.tasks import tasks
-    from .env import Env, StepResult, check_env, rollout
-    from .experiment import Experiment
-    from .gate import compare
-    from .guardrails import Guardrail
-    from .improvement import Improvement
-    from .loop import Context, Optimizer, Update
-    from .loop_checks import check_optimizer
+    from .judge import check_reward, fewer_steps
+    from .judge.agent_env import calls
+    from .learn.experiment import Experiment
+    from .learn.improvement import Improvement
+    from .learn.loop import Context, Optimizer, Update
+    from .learn.loop_checks import check_optimizer
+    from .learn.optimizers.evolve import Evolve
+    from .learn.optimizers.grpo import GRPO
+    from .learn.optimizers.head import Head
     from .models import Model, ScriptedModel
-    from .optimizers.evolve import Evolve
-    from .optimizers.grpo import GRPO
-    from .optimizers.head import Head
-    from .policy import Action, Policy
-    from .reward import check_reward, fewer_steps
-    from .store import Store
-    from .tracing import attach, evolve, feedback, propagate, resource, run, step, trace
+    from .prove.gate import compare
+    from .prove.guardrails import Guardrail
+    from .record.env import Env, StepResult, check_env, rollout
+    from .record.policy import Action, Policy
+    from .record.store import Store
+    from .record.tasks import tasks
+    from .record.tracing import attach, evolve, feedback, propagate, resource, run, step, trace
     from .types import (
         Budget,
         Bundle,
@@ -47,50 +47,50 @@ if TYPE_CHECKING:
     )
 
 _HOME = {
-    "Action": "policy",
+    "Action": "record.policy",
     "Budget": "types",
     "Bundle": "types",
-    "Context": "loop",
-    "Env": "env",
-    "Evolve": "optimizers.evolve",
-    "Experiment": "experiment",
+    "Context": "learn.loop",
+    "Env": "record.env",
+    "Evolve": "learn.optimizers.evolve",
+    "Experiment": "learn.experiment",
     "Feedback": "types",
-    "GRPO": "optimizers.grpo",
+    "GRPO": "learn.optimizers.grpo",
     "Group": "types",
-    "Guardrail": "guardrails",
-    "Head": "optimizers.head",
-    "Improvement": "improvement",
+    "Guardrail": "prove.guardrails",
+    "Head": "learn.optimizers.head",
+    "Improvement": "learn.improvement",
     "Model": "models",
-    "Optimizer": "loop",
+    "Optimizer": "learn.loop",
     "Outcome": "types",
-    "Policy": "policy",
+    "Policy": "record.policy",
     "Preference": "types",
     "Score": "types",
     "ScriptedModel": "models",
     "Step": "types",
-    "StepResult": "env",
-    "Store": "store",
+    "StepResult": "record.env",
+    "Store": "record.store",
     "Task": "types",
     "Trajectory": "types",
-    "Update": "loop",
+    "Update": "learn.loop",
     "Verdict": "types",
     "Version": "types",
-    "attach": "tracing",
-    "calls": "agent_env",
-    "check_env": "env",
-    "check_optimizer": "loop_checks",
-    "check_reward": "reward",
-    "compare": "gate",
-    "evolve": "tracing",
-    "feedback": "tracing",
-    "fewer_steps": "reward",
-    "propagate": "tracing",
-    "resource": "tracing",
-    "rollout": "env",
-    "run": "tracing",
-    "step": "tracing",
-    "tasks": "data.tasks",
-    "trace": "tracing",
+    "attach": "record.tracing",
+    "calls": "judge.agent_env",
+    "check_env": "record.env",
+    "check_optimizer": "learn.loop_checks",
+    "check_reward": "judge",
+    "compare": "prove.gate",
+    "evolve": "record.tracing",
+    "feedback": "record.tracing",
+    "fewer_steps": "judge",
+    "propagate": "record.tracing",
+    "resource": "record.tracing",
+    "rollout": "record.env",
+    "run": "record.tracing",
+    "step": "record.tracing",
+    "tasks": "record.tasks",
+    "trace": "record.tracing",
 }
 """Public name → module that defines it."""
 

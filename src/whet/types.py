@@ -201,7 +201,7 @@ class Feedback:
     correction: Json = None
     kind: str = "thumb"
     """`thumb`, `rating`, `correction`, `demonstration`, `preference`, or `implicit.` and a signal
-    (`whet.tracing.signals`): what a user let show without saying it."""
+    (`whet.record.tracing.signals`): what a user let show without saying it."""
     step: str | None = None
     """Id of the step that is meant, None for the whole run."""
     session: str | None = None
@@ -432,7 +432,7 @@ class Preference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """Limits on what may be spent; None means no limit.  `whet.budget.Meter` enforces them."""
+    """Limits on what may be spent; None means no limit.  `whet.models.budget.Meter` enforces them."""
 
     rollouts: int | None = None
     calls: int | None = None

@@ -11,7 +11,7 @@ import random
 import sys
 from pathlib import Path
 
-from whet.store import Store
+from whet.record.store import Store
 from whet.types import Feedback, Task, Trajectory
 
 TOPICS = {

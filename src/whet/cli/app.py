@@ -149,7 +149,7 @@ KeyVariable = Annotated[str, Parameter(help="The environment variable that holds
 Reward = Annotated[
     str | None,
     Parameter(
-        help="A reward that judges the runs now, as module:function; whet.reward:rated takes the last value that "
+        help="A reward that judges the runs now, as module:function; whet.judge:rated takes the last value that "
         "people gave."
     ),
 ]

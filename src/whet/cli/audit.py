@@ -14,8 +14,8 @@ from ..errors import InputError
 from .app import BaseUrl, KeyVariable, ModelName, Print, command, existing, print_json, refuse_half_a_model
 
 if TYPE_CHECKING:
-    from ..reward.generation import Folder, Generated
-    from ..reward.proof import Proof
+    from ..judge.generation import Folder, Generated
+    from ..judge.proof import Proof
     from ..types import Task
 
 
@@ -54,9 +54,9 @@ def audit(
     seconds
         Time limit of one evaluation, in seconds.
     """
-    from ..reward import evaluator as evaluators
-    from ..reward.proof import prove
-    from ..reward.rows import read_rows
+    from ..judge import evaluator as evaluators
+    from ..judge.proof import prove
+    from ..record.rows import read_rows
     from ..sandbox import Limits, Sandbox
 
     loaded = evaluators.load(evaluator)
@@ -136,7 +136,7 @@ def generate_evaluators(
         A store with people's preferences between texts: one more evaluator is fitted to them, as a new version, and
         kept if it agrees better with held-out preferences.
     """
-    from ..reward.generation import Folder
+    from ..judge.generation import Folder
 
     refuse_half_a_model(model, base_url)
     if target and ":" in target and not (Path("whet_data") / target).exists():
@@ -162,8 +162,8 @@ def generate_evaluators(
 
 
 def _refitted(folder: Folder, store: Path, name: str, json: bool) -> Generated:
-    from ..reward.refit import refit
-    from ..store import Store
+    from ..judge.refit import refit
+    from ..record.store import Store
 
     with Store(existing(store)) as opened:
         preferences = list(opened.preferences())
@@ -175,8 +175,8 @@ def _refitted(folder: Folder, store: Path, name: str, json: bool) -> Generated:
 
 def _rows(data: Path | None, target: str | None) -> list[Task]:
     """Known answers of a file or folder, without those of the gate."""
-    from ..data import examples
-    from ..reward.rows import read_rows
+    from ..learn.datasets import examples
+    from ..record.rows import read_rows
     from ..types import Split
 
     if data is None and target is None:
@@ -198,8 +198,8 @@ async def _evaluators(
     endpoint: tuple[str | None, str | None, str],
     attempts: int,
 ) -> list[Generated]:
+    from ..judge.generation import generate
     from ..models import OpenAIModel
-    from ..reward.generation import generate
 
     edited = await folder.prove_edited(rows) if folder.path.is_dir() else []
     edited_names = {evaluator.name for evaluator in edited}

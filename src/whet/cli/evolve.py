@@ -17,12 +17,12 @@ from .flags import with_options
 from .terminal import bold
 
 if TYPE_CHECKING:
-    from ..evolution.engine import SearchOutcome
-    from ..evolution.estimate import Estimate
-    from ..evolution.openevolve import Config
-    from ..evolution.records import ProposalRecord
-    from ..evolution.reports import EvolutionReport
-    from ..evolution.settings import RepositoryInput, Settings
+    from ..learn.evolution.engine import SearchOutcome
+    from ..learn.evolution.estimate import Estimate
+    from ..learn.evolution.openevolve import Config
+    from ..learn.evolution.records import ProposalRecord
+    from ..learn.evolution.reports import EvolutionReport
+    from ..learn.evolution.settings import RepositoryInput, Settings
 
 TOPICS = {
     "": (
@@ -81,8 +81,8 @@ def evolve(
     Without a model, built-in edits tune and recombine the existing code; a model adds new ideas. Run the same command
     again to resume.
     """
-    from ..evolution.programs import estimate_program, evolve_program
-    from ..evolution.repositories import estimate_targets, evolve_targets
+    from ..learn.evolution.programs import estimate_program, evolve_program
+    from ..learn.evolution.repositories import estimate_targets, evolve_targets
 
     settings = replace(settings, config=_config(config, model, base_url))
     if source.agent_calls is not None and not source.network:
@@ -118,7 +118,7 @@ app.command(f"{__name__}:command", help=evolve.__doc__, **listed("evolve"))
 def __getattr__(name: str) -> Any:
     if name != "command":
         raise AttributeError(name)
-    from ..evolution.settings import RepositoryInput, Settings
+    from ..learn.evolution.settings import RepositoryInput, Settings
 
     return with_options(
         evolve,
@@ -129,7 +129,7 @@ def __getattr__(name: str) -> Any:
 
 
 def _config(path: Path | None, model: str | None, base_url: str | None) -> Config:
-    from ..evolution.openevolve import Config, ModelConfig, read_config
+    from ..learn.evolution.openevolve import Config, ModelConfig, read_config
 
     refuse_half_a_model(model, base_url)
     settings = read_config(path) if path else Config(iterations=100)

@@ -14,8 +14,8 @@ from .app import NewRecord, Print, Record, Reward, app, command, counted, existi
 from .named import judged, refuse_two_rewards
 
 if TYPE_CHECKING:
-    from ..data.exports import Exported
-    from ..data.tracking import TrackedRun
+    from ..record.exchange.exports import Exported
+    from ..record.exchange.tracking import TrackedRun
     from ..types import Preference, Task, Trajectory
 
 Format = Literal["whet", "published", "trl-sft", "trl-kto", "trl-dpo", "trl-prompts", "verl"]
@@ -50,8 +50,8 @@ def export(
     source
         For verl: the data_source by which verl finds its reward function.
     """
-    from ..store import Store
-    from ..tracing.signals import hear
+    from ..record.store import Store
+    from ..record.tracing.signals import hear
 
     existing(store)
     if output.exists():
@@ -87,9 +87,9 @@ def _made(
     score: str | None,
     source: str,
 ) -> Exported:
-    from ..data import exports
-    from ..data.formats import trajectory_to_json
-    from ..store.codec import encode
+    from ..record.exchange import exports
+    from ..record.exchange.formats import trajectory_to_json
+    from ..record.store.codec import encode
 
     worth = exports.worth_of(score)
     match format:
@@ -147,9 +147,9 @@ def import_(files: Sequence[Path], /, *, store: NewRecord, json: Print = False) 
     files
         The files to read.
     """
-    from ..data.formats import read_trajectories
-    from ..store import Store
-    from ..tracing.redact import Redactor
+    from ..record.exchange.formats import read_trajectories
+    from ..record.store import Store
+    from ..record.tracing.redact import Redactor
 
     if not files:
         raise InputError("name at least one file with a trajectory as JSON on each line")
@@ -177,7 +177,7 @@ def import_(files: Sequence[Path], /, *, store: NewRecord, json: Print = False) 
 
 def _tasks(store: Path) -> dict[str, Task]:
     """The tasks that a store knows, if there is one, by id."""
-    from ..store import Store
+    from ..record.store import Store
 
     if not store.exists():
         return {}
@@ -213,7 +213,7 @@ def mlflow(
     experiment
         Name of MLflow's experiment for the runs.
     """
-    from ..data.tracking import write_mlflow
+    from ..record.exchange.tracking import write_mlflow
 
     return _report(
         [(run, write_mlflow(run, output, experiment=experiment)) for run in _tracked(runs, store)], json
@@ -245,14 +245,14 @@ def wandb(
     project
         Name of the W&B project.
     """
-    from ..data.tracking import write_wandb
+    from ..record.exchange.tracking import write_wandb
 
     return _report([(run, write_wandb(run, output, project=project)) for run in _tracked(runs, store)], json)
 
 
 def _tracked(folders: Sequence[Path], store: Path | None) -> list[TrackedRun]:
-    from ..data.tracking import of_folder, of_store
-    from ..store import Store
+    from ..record.exchange.tracking import of_folder, of_store
+    from ..record.store import Store
 
     if not folders and store is None:
         raise InputError("name the output folders of whet train, or a record with --store")

@@ -24,7 +24,7 @@ def extract_targets(path: Path = HERE, /, *, output: Path | None = None, json: P
     output
         Stage every target in a folder of its own inside this one.
     """
-    from ..evolution.extract import described, extract, stage
+    from ..learn.evolution.extract import described, extract, stage
 
     slices, marks, problems = extract(path)
     staged = {piece.mark: str(stage(piece, output)) for piece in slices} if output else {}

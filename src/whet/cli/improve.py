@@ -19,14 +19,14 @@ from .flags import with_options
 from .named import named
 
 if TYPE_CHECKING:
-    from ..experiment import Experiment
-    from ..guardrails import Guardrail
-    from ..improvement import Improvement
-    from ..loop import Optimizer
-    from ..optimizers.evolve import EvolveOptions
-    from ..reward import Reward
-    from ..store import Store
-    from ..tracing.resources import Resource
+    from ..judge import Reward
+    from ..learn.experiment import Experiment
+    from ..learn.improvement import Improvement
+    from ..learn.loop import Optimizer
+    from ..learn.optimizers.evolve import EvolveOptions
+    from ..prove.guardrails import Guardrail
+    from ..record.store import Store
+    from ..record.tracing.resources import Resource
     from ..types import Bundle, Task, Trajectory, Verdict
 
 FEW_GROUPS = 60
@@ -67,7 +67,7 @@ class GateOptions:
         Raises:
             InputError: one is not NAME:MARGIN.
         """
-        from ..guardrails import Guardrail
+        from ..prove.guardrails import Guardrail
 
         guardrails = []
         for spec in (*self.not_lower, *self.not_higher):
@@ -169,7 +169,7 @@ def gate(
 
     Runs the agent under both on the gate's tasks, which no learner has seen, pair by pair, and records the Verdict.
     """
-    from ..verdict import render, to_json
+    from ..prove.verdict import render, to_json
 
     guardrails = comparison.guardrails()
     with _opened(entry, setup, name=f"gate/{entry}") as work:
@@ -214,7 +214,7 @@ def __getattr__(name: str) -> Any:
 @contextmanager
 def _opened(agent: str, setup: Setup, *, name: str) -> Iterator[_Work]:
     """The agent's work while the store is open."""
-    from ..store import Store
+    from ..record.store import Store
 
     if setup.data is None:
         existing(setup.store)
@@ -236,12 +236,12 @@ class _Work:
         name: str,
         seed: int,
     ) -> None:
-        from ..agent_env import calls
-        from ..data.splits import split
-        from ..experiment import Experiment
-        from ..heads import load_head
-        from ..reward import name_of
-        from ..tracing import register_loader
+        from ..judge import name_of
+        from ..judge.agent_env import calls
+        from ..learn.datasets.splits import split
+        from ..learn.experiment import Experiment
+        from ..models.heads import load_head
+        from ..record.tracing import register_loader
 
         register_loader("head", load_head)
         # A task that shares nothing with another is a group of its own.
@@ -284,8 +284,8 @@ class _Plan:
 async def _planned(
     work: _Work, chosen: Sequence[str], model: str | None, base_url: str | None, rollouts: int
 ) -> _Plan:
-    from ..tracing import resources
-    from ..tracing.resources import FunctionResource
+    from ..record.tracing import resources
+    from ..record.tracing.resources import FunctionResource
     from ..types import Bundle
 
     start = work.store.live() or Bundle()
@@ -335,9 +335,9 @@ def _read(names: Iterable[str], runs: Sequence[Trajectory], lines: list[str]) ->
 
 def _evolves(handle: Resource, lines: list[str]) -> bool:
     """True for a text, a function that can be called by JSON, or a value with a knob: `Evolve` can change these."""
-    from ..evolution.functions import refusal
-    from ..evolution.operators import knobs
-    from ..tracing.resources import FunctionResource
+    from ..learn.evolution.functions import refusal
+    from ..learn.evolution.operators import knobs
+    from ..record.tracing.resources import FunctionResource
 
     if isinstance(handle, FunctionResource):
         reason = refusal(handle)
@@ -352,7 +352,7 @@ def _learner(
     name: str, metric: str, settings: Sequence[str], model: str | None, base_url: str | None, rollouts: int
 ) -> Optimizer:
     """The learner of that name, made with those of these arguments that it takes."""
-    from ..plugins import load, optimizer
+    from ..learn.plugins import load, optimizer
 
     arguments: dict[str, Any] = {"score": metric}
     if name == "evolve":
@@ -386,7 +386,7 @@ async def _improved(
 
 
 def _say(improvement: Improvement, verdict: Verdict, *, released: bool, json: bool) -> None:
-    from ..verdict import render
+    from ..prove.verdict import render
 
     if json:
         rows = [
@@ -421,7 +421,7 @@ def _say(improvement: Improvement, verdict: Verdict, *, released: bool, json: bo
 
 def _search(rollouts: int) -> EvolveOptions:
     """A search that ends within about half of these rollouts; the rest is for deciding."""
-    from ..optimizers.evolve import EvolveOptions
+    from ..learn.optimizers.evolve import EvolveOptions
 
     tasks = max(24, min(240, rollouts // 20))
     probe = min(24, tasks)
@@ -433,21 +433,21 @@ def _search(rollouts: int) -> EvolveOptions:
 
 
 def _rewards(names: Sequence[str]) -> list[Reward]:
-    from ..plugins import load
+    from ..learn.plugins import load
 
     return [named(name) if ":" in name else load("whet.rewards", name) for name in names]
 
 
 def _tasks(store: Store, function: Any, data: Path | None) -> list[Task]:
-    from ..data.tasks import from_jsonl, tasks
-    from ..replay import runs_of
+    from ..judge.replay import runs_of
+    from ..record.tasks import from_jsonl, tasks
 
     return from_jsonl(data) if data is not None else tasks(runs_of(function, store.trajectories()))
 
 
 def _bundle(store: Store, name: str) -> Bundle:
     """The Bundle that `live`, `none`, an id, or a learner's output stands for."""
-    from ..store import read_bundle, release_of
+    from ..record.store import read_bundle, release_of
     from ..types import Bundle
 
     if name == "none":

@@ -46,7 +46,7 @@ def demo(
     ask
         Only ask the released agent this question.
     """
-    from .. import demo as room
+    from ..worlds import demo as room
 
     if ask is not None:
         return room.ask(ask, store=store, output=output)
@@ -93,8 +93,8 @@ def verdict(
     suite_margin
         Largest drop of success allowed there; the files must show that it is no larger.
     """
-    from ..verdict import render, to_json
-    from ..verdict import verdict as judge
+    from ..prove.verdict import render, to_json
+    from ..prove.verdict import verdict as judge
 
     decision = judge(a, b, margin=margin, suite=suite, suite_margin=suite_margin)
     print(to_json(decision).decode() if json else render(decision))

@@ -21,7 +21,7 @@ def named(name: str) -> Callable[..., Any]:
     Raises:
         InputError: it does not exist, or its module cannot be imported.
     """
-    from ..worker.agent import load
+    from ..serve.worker.agent import load
 
     function: Any = load(name)
     if not callable(function):
@@ -47,7 +47,7 @@ def judged(trajectories: Sequence[Trajectory], name: str) -> tuple[list[Trajecto
     Raises:
         InputError: there is no such function, or it could judge none of them.
     """
-    from ..reward import ajudged, name_of, version_of
+    from ..judge import ajudged, name_of, version_of
 
     reward = named(name)
 

@@ -11,7 +11,7 @@ from ..errors import InputError, NotFoundError
 from .app import Print, Record, command, content_of, counted, existing, print_json
 
 if TYPE_CHECKING:
-    from ..store import Erased
+    from ..record.store import Erased
 
 
 @command("feedback")
@@ -57,8 +57,8 @@ def feedback(
     """
     from msgspec import UNSET
 
-    from ..store import Store
-    from ..tracing.labels import check_feedback, feedback_kind
+    from ..record.store import Store
+    from ..record.tracing.labels import check_feedback, feedback_kind
     from ..types import Feedback
 
     if correction is not None and correction_file is not None:
@@ -105,8 +105,8 @@ def erase(subject: str, /, *, store: Path, data: tuple[Path, ...] = (), json: Pr
         A file of rows, tasks or trajectories (JSON Lines), or a folder of such files, such as whet_data. Rows that came
         from a run that is or was erased are deleted from it. May be repeated.
     """
-    from ..data.lineage import forget
-    from ..store import Store
+    from ..record.lineage import forget
+    from ..record.store import Store
 
     existing(store)
     for path in data:  # before anything is deleted
@@ -146,7 +146,7 @@ def retain(
         Runs to keep whatever their age, separated by commas: those with feedback, those of an experiment, and those
         that a Version was made from (lineage).
     """
-    from ..store import Store
+    from ..record.store import Store
 
     with Store(existing(store)) as opened:
         erased = opened.retain(days=days, keep=[word for word in keep.split(",") if word])

@@ -43,8 +43,8 @@ def add_tasks(
     max_attempts
         Most attempts at a run that fails or whose worker dies.
     """
-    from ..data.tasks import from_jsonl
-    from ..store import Store
+    from ..record.store import Store
+    from ..record.tasks import from_jsonl
     from ..types import Rollout, Split, digest
 
     splits = {"train": Split.TRAIN, "val": Split.VALIDATION, "test": Split.GATE}

@@ -11,7 +11,7 @@ from ..errors import NotFoundError
 from .app import Print, Record, command, content_of, existing, named_store, print_json
 
 if TYPE_CHECKING:
-    from ..store import BundleFile, Store
+    from ..record.store import BundleFile, Store
     from ..types import Bundle, Json
 
 
@@ -49,8 +49,8 @@ def release(
     reason
         A note for the history that whet show prints.
     """
-    from ..store import BundleFile, Store, release_of
-    from ..store.releases import PROGRAM
+    from ..record.store import BundleFile, Store, release_of
+    from ..record.store.releases import PROGRAM
 
     content = None if file is None else content_of(file)
     written = _written(Path(what)) if file is None else None
@@ -91,7 +91,7 @@ def rollback(*, store: Record, reason: str = "rollback", json: Print = False) ->
     reason
         A note for the history that whet show prints.
     """
-    from ..store import Store
+    from ..record.store import Store
 
     with Store(existing(store)) as opened:
         live = opened.rollback(reason=reason)
@@ -102,8 +102,8 @@ def _as_declared(store: Store, name: str, content: Json) -> Bundle:
     """The content of a file as a Version, of the kind that the program declared: a function's text is a function."""
     from dataclasses import replace
 
-    from ..store.bundles import version_of
-    from ..store.releases import DECLARED
+    from ..record.store.bundles import version_of
+    from ..record.store.releases import DECLARED
     from ..types import Bundle
 
     version = version_of(name, content)
@@ -120,8 +120,8 @@ def _written(path: Path) -> BundleFile | None:
         NotFoundError: the folder has no Bundle in it.
         InputError: the file holds something else.
     """
-    from ..store import read_bundle
-    from ..store.bundles import BUNDLE_FILE
+    from ..record.store import read_bundle
+    from ..record.store.bundles import BUNDLE_FILE
 
     if path.is_dir() and not (path / BUNDLE_FILE).is_file():
         raise NotFoundError(

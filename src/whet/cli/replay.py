@@ -12,7 +12,7 @@ from .app import AtLeastOne, Print, Record, command, counted, existing, print_js
 from .named import named
 
 if TYPE_CHECKING:
-    from ..tracing.replay import Divergence
+    from ..record.tracing.replay import Divergence
 
 
 @command("replay")
@@ -53,9 +53,9 @@ def replay(
     simulator
         A function of (tool, arguments), as module:function, that answers every unrecorded call, whatever its effect.
     """
-    from ..replay import UNRECORDED, fidelity, runs_of
-    from ..store import Store
-    from ..tracing.signals import hear
+    from ..judge.replay import UNRECORDED, fidelity, runs_of
+    from ..record.store import Store
+    from ..record.tracing.signals import hear
 
     existing(store)
     function, rewards = named(agent), [named(name) for name in reward]

@@ -55,8 +55,8 @@ def run(
 
 
 def _behind(command: tuple[str, ...], url: str, name: str, token: str | None) -> int:
-    from ..server.gateway.launch import child_environment, run_child
-    from ..worker.client import check
+    from ..serve.gateway.launch import child_environment, run_child
+    from ..serve.worker.client import check
 
     token = needed_token(token)
     if not url.startswith(("http://", "https://")):
@@ -77,11 +77,11 @@ def _served(
     port: int,
     upstream: tuple[str | None, tuple[str, ...], bool],
 ) -> int:
-    from ..server import Access, Role, Server, new_tokens, running, standard
-    from ..server.gateway import Gateway
-    from ..server.gateway.launch import child_environment, run_child, upstreams_of
-    from ..store import Store
-    from ..tracing.assemble import Assembler
+    from ..record.store import Store
+    from ..record.tracing.assemble import Assembler
+    from ..serve import Access, Role, Server, new_tokens, running, standard
+    from ..serve.gateway import Gateway
+    from ..serve.gateway.launch import child_environment, run_child, upstreams_of
 
     address, speaks, tokens = upstream
     upstreams = upstreams_of(os.environ, address, speaks=speaks, tokens=tokens)

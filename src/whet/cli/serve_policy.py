@@ -12,8 +12,8 @@ from .app import ADVANCED, AllowHost, Host, Port, Token, command, existing
 from .server import interrupted, report_cut_off
 
 if TYPE_CHECKING:
-    from ..store import Store
-    from ..training.serving.loading import Loaded
+    from ..learn.training.serving.loading import Loaded
+    from ..record.store import Store
     from ..types import Version
 
 
@@ -68,13 +68,13 @@ def serve_policy(
     threads
         CPU threads to compute with; torch's default if omitted.
     """
-    from ..server import Access, Role, Server, new_tokens, run
-    from ..server.policy import PolicyPart, WeightLoader, watch
-    from ..training.local import use_threads
-    from ..training.serving.engine import EngineOptions
-    from ..training.serving.host import Host as Serving
-    from ..training.serving.loading import from_folder, placed
-    from ..training.serving.text import text_of
+    from ..learn.training.local import use_threads
+    from ..learn.training.serving.engine import EngineOptions
+    from ..learn.training.serving.host import Host as Serving
+    from ..learn.training.serving.loading import from_folder, placed
+    from ..learn.training.serving.text import text_of
+    from ..serve import Access, Role, Server, new_tokens, run
+    from ..serve.policy import PolicyPart, WeightLoader, watch
 
     if model is None and store is None:
         raise InputError("give the policy as --model DIR, as --store FILE, or as both")
@@ -123,8 +123,8 @@ def serve_policy(
 
 def _loaded(model: str | None, store: Path | None, name: str) -> tuple[Store | None, Version | None, Loaded]:
     """The store to follow, its live Version, and the weights to serve first."""
-    from ..store import Store
-    from ..training.serving.loading import from_folder, from_version
+    from ..learn.training.serving.loading import from_folder, from_version
+    from ..record.store import Store
 
     if store is None:
         return None, None, from_folder(model or "")

@@ -28,8 +28,8 @@ from .app import (
 )
 
 if TYPE_CHECKING:
-    from ..server import Role
-    from ..worker.run import Tally
+    from ..serve import Role
+    from ..serve.worker.run import Tally
 
 
 @command("serve")
@@ -63,9 +63,9 @@ def serve(
         Serve the task, resource and rollout routes of the Agent Lightning 0.1 protocol without a token, to this machine
         only: its client cannot send one.
     """
-    from ..server import Access, Server, run, standard
-    from ..server.gateway.launch import upstreams_of
-    from ..store import Store
+    from ..record.store import Store
+    from ..serve import Access, Server, run, standard
+    from ..serve.gateway.launch import upstreams_of
 
     upstreams = upstreams_of(os.environ, upstream, speaks=speaks, tokens=tokens)
     stopped = interrupted()
@@ -110,7 +110,7 @@ def report_cut_off(requests: int) -> None:
 
 def _tokens(store: Path, token: str | None) -> tuple[dict[Role, str], str]:
     """The tokens to accept, and a line on them for the user."""
-    from ..server import Role, make_tokens, new_tokens, token_file, tokens_of
+    from ..serve import Role, make_tokens, new_tokens, token_file, tokens_of
 
     if token is not None:
         return {Role.ADMIN: token}, "token: as given"
@@ -172,7 +172,7 @@ def work(
     """
     import msgspec
 
-    from ..worker.main import WorkerOptions, work_here, work_in_processes
+    from ..serve.worker.main import WorkerOptions, work_here, work_in_processes
 
     token = needed_token(token)
     if processes != 1:

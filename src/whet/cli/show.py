@@ -48,7 +48,7 @@ def check(
     store
         Trajectories of this store instead.
     """
-    from ..training import capture
+    from ..learn.training import capture
 
     refuse_two_rewards(score, reward_function)
     trajectories = read_trajectories(data, store)
@@ -99,7 +99,7 @@ def show(
         )
     if data or score or reward_function:
         raise InputError("--data, --score and --reward-function need --trainable")
-    from ..store import Store
+    from ..record.store import Store
 
     with Store(existing(named_store(store))) as opened:
         live = opened.live()
@@ -160,9 +160,9 @@ def trajectories(
     json
         Print one JSON object per line: task, outcome, error, feedback and steps, with everything that was captured.
     """
-    from ..store import Store
-    from ..tracing.dialects import form
-    from ..tracing.signals import hear
+    from ..record.store import Store
+    from ..record.tracing.dialects import form
+    from ..record.tracing.signals import hear
 
     with Store(existing(store)) as opened:
         hear(opened)
@@ -217,7 +217,7 @@ def verdicts(*, store: Record, candidate: str | None = None, json: Print = False
     candidate
         Only verdicts on the Bundle with this id.
     """
-    from ..store import Store
+    from ..record.store import Store
 
     with Store(existing(store)) as opened:
         for verdict in opened.verdicts(candidate=candidate):
@@ -246,8 +246,8 @@ def versions(
     resource
         Only Versions of the resource of this name.
     """
-    from ..improvement import diff
-    from ..store import Store
+    from ..learn.improvement import diff
+    from ..record.store import Store
 
     existing(store)
     if version is not None and resource is not None:

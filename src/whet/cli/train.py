@@ -25,23 +25,30 @@ from .train_input import Method, PluginGiven, TrainArguments, TrainingInput, ask
 from .train_plugins import described, learner, plugged, refuse_clash
 
 if TYPE_CHECKING:
-    from ..training.running import SamplingWorld, Trained
+    from ..learn.training.running import SamplingWorld, Trained
     from ..types import Bundle
 
 
 CLONE, PREFER, REWARD = "Imitate what went well", "Learn from comparisons", "Learn a reward"
 REINFORCE, OTHER, LAUNCH = "Reinforce", "By other commands", "In several processes"
 METHODS = {
-    "sft": Method("optimizers.sft", "SFT", "Clone trajectories that went well.", CLONE),
-    "awr": Method("optimizers.awr", "AWR", "Clone, weighted by how much better than expected.", CLONE),
-    "star": Method("optimizers.star", "STaR", "Clone one's own successes, from the base.", CLONE, own=True),
-    "dpo": Method("optimizers.dpo", "DPO", "Learn from pairs: DPO, IPO, Step-DPO.", PREFER),
-    "kto": Method("optimizers.kto", "KTO", "Learn from thumbs, one answer at a time.", PREFER),
+    "sft": Method("learn.optimizers.sft", "SFT", "Clone trajectories that went well.", CLONE),
+    "awr": Method("learn.optimizers.awr", "AWR", "Clone, weighted by how much better than expected.", CLONE),
+    "star": Method(
+        "learn.optimizers.star", "STaR", "Clone one's own successes, from the base.", CLONE, own=True
+    ),
+    "dpo": Method("learn.optimizers.dpo", "DPO", "Learn from pairs: DPO, IPO, Step-DPO.", PREFER),
+    "kto": Method("learn.optimizers.kto", "KTO", "Learn from thumbs, one answer at a time.", PREFER),
     "grpo": Method(
-        "optimizers.grpo", "GRPO", "Learn from rewards, relative to the group.", REINFORCE, rl=True, own=True
+        "learn.optimizers.grpo",
+        "GRPO",
+        "Learn from rewards, relative to the group.",
+        REINFORCE,
+        rl=True,
+        own=True,
     ),
     "rloo": Method(
-        "optimizers.rloo",
+        "learn.optimizers.rloo",
         "RLOO",
         "Learn from rewards, relative to the rest of the group.",
         REINFORCE,
@@ -49,13 +56,18 @@ METHODS = {
         own=True,
     ),
     "reinforce": Method(
-        "optimizers.reinforce", "REINFORCE", "Learn from returns.", REINFORCE, rl=True, own=True
+        "learn.optimizers.reinforce", "REINFORCE", "Learn from returns.", REINFORCE, rl=True, own=True
     ),
     "ppo": Method(
-        "optimizers.ppo", "PPO", "Learn from rewards against a value head.", REINFORCE, rl=True, own=True
+        "learn.optimizers.ppo",
+        "PPO",
+        "Learn from rewards against a value head.",
+        REINFORCE,
+        rl=True,
+        own=True,
     ),
     "a2c": Method(
-        "optimizers.ppo",
+        "learn.optimizers.ppo",
         "PPO",
         "PPO with one pass, unclipped.",
         REINFORCE,
@@ -64,7 +76,7 @@ METHODS = {
         own=True,
     ),
     "webrl": Method(
-        "optimizers.webrl", "WebRL", "Regress on the advantage of each step.", REINFORCE, own=True
+        "learn.optimizers.webrl", "WebRL", "Regress on the advantage of each step.", REINFORCE, own=True
     ),
     "rlhf": Method(
         "cli.methods.rlhf",
@@ -75,7 +87,7 @@ METHODS = {
         samples=True,
     ),
     "reward-model": Method(
-        "optimizers.reward_model", "RewardModel", "Learn a reward from pairs or outcomes.", REWARD
+        "learn.optimizers.reward_model", "RewardModel", "Learn a reward from pairs or outcomes.", REWARD
     ),
     "prm": Method("cli.methods.prm", "PRM", "Learn what each step is worth.", REWARD, labels=True),
 }
@@ -83,27 +95,27 @@ NEED_MORE = {
     "dagger": (
         "Ask an expert what the policy should have done, and clone it.",
         "dagger asks an expert in the states that the policy itself reaches, so it needs an environment and an expert "
-        "function: Experiment.improve(whet.optimizers.dagger.DAgger(expert)). Corrections that are recorded already "
-        "are demonstrations: whet train sft",
+        "function: Experiment.improve(whet.learn.optimizers.dagger.DAgger(expert)). Corrections that are recorded "
+        "already are demonstrations: whet train sft",
     ),
     "candidates": (
         "PPO over admissible actions (GLAM).",
         "candidates chooses among the actions that an environment admits, and recorded trajectories do not say "
-        "which those were: Experiment.improve(whet.optimizers.candidates.Candidates(admissible)). From recorded "
+        "which those were: Experiment.improve(whet.learn.optimizers.candidates.Candidates(admissible)). From recorded "
         "rewards alone: whet train ppo",
     ),
     "evolve": (
         "Change an agent's prompts, functions and settings.",
         "evolve changes prompts, functions and settings, not weights, by running the agent: whet improve "
         "MODULE:FUNCTION --store STORE --reward NAME --with evolve, or "
-        "Experiment.improve(whet.optimizers.evolve.Evolve()). A weight method learns from the same record: "
+        "Experiment.improve(whet.learn.optimizers.evolve.Evolve()). A weight method learns from the same record: "
         "whet train sft",
     ),
     "head": (
         "Learn an agent's decisions from thumbs.",
         "head learns an agent's decisions, not a model's weights: whet improve MODULE:FUNCTION --store STORE "
-        "--reward NAME --with head, or Experiment.improve(whet.optimizers.head.Head()). A weight method learns from "
-        "the same record: whet train kto",
+        "--reward NAME --with head, or Experiment.improve(whet.learn.optimizers.head.Head()). A weight method learns "
+        "from the same record: whet train kto",
     ),
 }
 """Learners that need more than recorded token ids: name → a line about it, and what to do instead."""
@@ -206,7 +218,9 @@ def _command(name: str, *, plugin: bool = False) -> Callable[..., int]:
             refuse_clash(name, flattened(defaults), flattened(TrainArguments))
     else:
         method = METHODS[name]
-        kind = getattr(import_module("whet.training.options"), method.options or f"{method.optimizer}Options")
+        kind = getattr(
+            import_module("whet.learn.training.options"), method.options or f"{method.optimizer}Options"
+        )
         defaults = getattr(kind, method.preset)() if method.preset else kind()
 
     def train(*, common: TrainArguments, **of_method: Any) -> int:
@@ -241,10 +255,10 @@ def _run(name: str, method: Method, options: Any, common: TrainArguments) -> int
     training = asked(name, method, options, common)
 
     # the rest needs torch, which takes seconds to import
-    from ..loop import quiet
-    from ..store import Store
-    from ..training import processes, running
-    from ..training.huggingface import LoRAOptions
+    from ..learn.loop import quiet
+    from ..learn.training import processes, running
+    from ..learn.training.huggingface import LoRAOptions
+    from ..record.store import Store
     from ..types import Budget
     from .steps import ProgressPrinter
 
@@ -285,7 +299,7 @@ def _run(name: str, method: Method, options: Any, common: TrainArguments) -> int
 
 def _live(common: TrainArguments) -> Bundle:
     """The live Bundle of the store, from which a run without a model starts."""
-    from ..store import Store
+    from ..record.store import Store
     from ..types import Bundle
 
     if common.model or common.store is None:
@@ -298,7 +312,7 @@ def _maker(method: Method, module: Any, training: TrainingInput, model: str) -> 
     """A function from options to the optimizer."""
     make: Any = getattr(module, method.optimizer)
     if method.labels:
-        from ..training.dataset import grouped
+        from ..learn.training.dataset import grouped
 
         labels = training.labels
         if labels is None:
@@ -313,10 +327,10 @@ def _world(
     method: Method, module: Any, training: TrainingInput, common: TrainArguments
 ) -> SamplingWorld | None:
     """Environment and tasks that the method samples from; None if it learns from the record only."""
-    from ..data.tasks import from_jsonl
-    from ..reward import name_of
-    from ..training.dataset import grouped
-    from ..training.running import SamplingWorld, success, trained_on
+    from ..judge import name_of
+    from ..learn.training.dataset import grouped
+    from ..learn.training.running import SamplingWorld, success, trained_on
+    from ..record.tasks import from_jsonl
 
     if method.samples and training.trajectories:
         groups = grouped(training.trajectories)

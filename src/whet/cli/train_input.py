@@ -62,7 +62,7 @@ class TrainArguments:
     """Folder or name of a causal language model, or the output folder of another whet train; tiny makes a small new
     one."""
     reward_function: str | None = None
-    """Reward that judges the runs, as module:function; whet.reward:rated takes the last value that people gave. If
+    """Reward that judges the runs, as module:function; whet.judge:rated takes the last value that people gave. If
     omitted, the recorded rewards."""
     lora_rank: Annotated[int, Parameter(validator=validators.Number(gte=0))] = 0
     """Train LoRA factors of this rank beside frozen weights; 0 trains all weights."""
@@ -156,7 +156,7 @@ def _sampled(options: Any, common: TrainArguments) -> TrainingInput:
     """The same for a method that samples: the reward function, if any, judges each rollout."""
     if common.reward_function is None:
         return TrainingInput(options, [], None, [])
-    from ..reward import name_of, version_of
+    from ..judge import name_of, version_of
 
     reward = named(common.reward_function)
     chosen = _learning_from(options, name_of(reward), [])
@@ -178,13 +178,13 @@ def _preferences(name: str, method: Method, common: TrainArguments) -> Sequence[
     """Preferences of the store that the method can learn from; a plug-in gets all."""
     if common.store is None or not (method.plugin or name in LEARN_PREFERENCES):
         return ()
-    from ..store import Store
+    from ..record.store import Store
 
     with Store(common.store) as opened:
         preferences = list(opened.preferences())
     if not preferences or method.plugin:
         return preferences
-    from ..training.pairs import of_ids
+    from ..learn.training.pairs import of_ids
 
     if encoder(common.model) is not None:
         return preferences
@@ -197,7 +197,7 @@ def _preferences(name: str, method: Method, common: TrainArguments) -> Sequence[
 
 def encoder(model: str) -> Callable[[Any], Sequence[int]] | None:
     """Token ids of a preference's text, by the model's tokenizer; None if it has no tokenizer."""
-    from ..training.templates import tokenizer_of
+    from ..learn.training.templates import tokenizer_of
 
     tokenizer = None if model == "tiny" else tokenizer_of(model)
     if tokenizer is None:
@@ -239,9 +239,9 @@ def read_trajectories(data: Path | None, store: Path | None) -> Sequence[Any]:
     Raises:
         InputError, NotFoundError: neither or both are given, or it cannot be read.
     """
-    from ..data import formats
-    from ..store import Store
-    from ..tracing.signals import hear
+    from ..record.exchange import formats
+    from ..record.store import Store
+    from ..record.tracing.signals import hear
 
     if (data is None) == (store is None):
         raise InputError("give the trajectories either as --data FILE or as --store FILE")

@@ -11,7 +11,7 @@ from ..errors import InputError
 from .train_input import Method
 
 if TYPE_CHECKING:
-    from ..loop import Optimizer
+    from ..learn.loop import Optimizer
 
 GROUP = "whet.optimizers"
 
@@ -22,7 +22,7 @@ def plugged(*, reserved: Collection[str]) -> dict[str, str]:
     Raises:
         InputError: a name is taken by a method of whet's own, or by two plug-ins.
     """
-    from ..plugins import BUILT_IN, announced
+    from ..learn.plugins import BUILT_IN, announced
 
     plugins: dict[str, str] = {}
     for name, point in announced(GROUP).items():
@@ -45,7 +45,7 @@ def described(name: str) -> tuple[Method, Any]:
     Raises:
         InputError, MissingExtra: it cannot be imported, or its options have no default.
     """
-    from ..plugins import load
+    from ..learn.plugins import load
 
     make = load(GROUP, name)
     kind = _options(name, make)
@@ -67,7 +67,7 @@ def learner(name: str, options: Any) -> Optimizer:
     Raises:
         InputError: the announced name does not make an Optimizer.
     """
-    from ..plugins import optimizer
+    from ..learn.plugins import optimizer
 
     return optimizer(name) if options is None else optimizer(name, options=options)
 

@@ -14,9 +14,9 @@ import msgspec
 from .app import BaseUrl, KeyVariable, ModelName, Print, command, existing, print_json, refuse_half_a_model
 
 if TYPE_CHECKING:
-    from ..data.callee import Callee
-    from ..data.generation import Account
-    from ..evolution.agent import RepositoryAgent
+    from ..learn.datasets.callee import Callee
+    from ..learn.datasets.generation import Account
+    from ..learn.evolution.agent import RepositoryAgent
     from ..types import Trajectory
 
 HERE = Path()
@@ -62,7 +62,7 @@ def generate_training_data(
     timeout
         Time limit of one call of the target, in seconds.
     """
-    from ..evolution.agent import RepositoryAgent
+    from ..learn.evolution.agent import RepositoryAgent
 
     refuse_half_a_model(model, base_url)
     if store is not None:
@@ -81,8 +81,8 @@ def generate_training_data(
 
 
 def _runs(store: Path | None) -> list[Trajectory]:
-    from ..store import Store
-    from ..tracing.signals import hear
+    from ..record.store import Store
+    from ..record.tracing.signals import hear
 
     if store is None:
         return []
@@ -102,11 +102,11 @@ async def _generated(
     seed: int,
     timeout: float,
 ) -> dict[str, Account]:
-    from ..data import examples
-    from ..data.generation import generate
+    from ..learn.datasets import examples
+    from ..learn.datasets.generation import generate
     from ..models import OpenAIModel, RecordedModel
+    from ..record.store import Log, Store
     from ..sandbox import Limits, Pool
-    from ..store import Log, Store
 
     accounts: dict[str, Account] = {}
     async with AsyncExitStack() as stack:

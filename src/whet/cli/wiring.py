@@ -19,8 +19,8 @@ def init(path: Path = Path(), /, *, json: Print = False) -> int:
     path
         Root of the repository.
     """
-    from ..wiring.propose import PATCH, VARIABLE, propose
-    from ..wiring.scan import scan
+    from ..repository.propose import PATCH, VARIABLE, propose
+    from ..repository.scan import scan
 
     agent = scan(path)
     proposal = propose(agent)
@@ -78,8 +78,8 @@ def doctor(path: Path = Path(), /, *, json: Print = False) -> int:
     json
         Print the findings as a JSON list.
     """
-    from ..wiring.diagnose import diagnose
-    from ..wiring.scan import scan
+    from ..repository.diagnose import diagnose
+    from ..repository.scan import scan
 
     findings = diagnose(scan(path))
     if json:

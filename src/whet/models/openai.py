@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from ..budget import Meter
 from ..errors import BudgetExceeded, ModelError
 from .base import AttemptRefused, Chunk, Completion, Messages, ModelRequest, text_of
+from .budget import Meter
 from .endpoint import Endpoint, Retry
 from .spending import Price, Reservation, estimate, price_of
 from .wire import chat

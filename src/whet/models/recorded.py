@@ -1,6 +1,6 @@
 """RecordedModel: the same question is never paid for twice.
 
-Answers are entered in a log, `Context.log` or another `whet.store.Log`, and are durable before they are
+Answers are entered in a log, `Context.log` or another `whet.record.store.Log`, and are durable before they are
 returned, so a run that is killed and started again replays what it has already bought.  It is not a semantic
 cache: a request that differs in one character is another request.
 """
@@ -23,7 +23,7 @@ from .base import Chunk, Completion, Messages, Model, ModelRequest
 
 
 class Entries(Protocol):
-    """Values by key, durable once the future of `put` is done: a `whet.store.Log` is one."""
+    """Values by key, durable once the future of `put` is done: a `whet.record.store.Log` is one."""
 
     def get(self, key: str, default: Any = None) -> Any: ...
     def put(self, key: str, value: Any) -> Future[None]: ...

@@ -1,7 +1,7 @@
 """ScriptedModel, the public fake: it answers from a script, and does so the same way every time.
 
 A test that uses it runs the real code around a model call.  It understands nothing;
-`whet.fakes.ScriptedServer` plays the same scripts over HTTP.
+`whet.models.fakes.ScriptedServer` plays the same scripts over HTTP.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Generic, TypeVar
 
-from ..budget import Meter
 from ..errors import InputError, ModelError
 from ..types import Json, Usage
 from .base import Chunk, Completion, Messages, ModelRequest, ToolCall, text_of
+from .budget import Meter
 from .spending import Reservation
 
 Answer = str | ToolCall | Sequence[ToolCall] | Completion | Exception

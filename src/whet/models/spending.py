@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from ..budget import Meter
 from ..errors import InputError
 from ..types import Usage, canonical
 from .base import Completion, ModelRequest
+from .budget import Meter
 
 UNSAID_OUTPUT = 1024
 """Output tokens reserved for a call that gives no `max_tokens`."""

@@ -113,7 +113,7 @@ class Module(SourceText):
                             names.add(f"{alias.asname or 'whet'}.{name}")
                 elif (
                     isinstance(node, ast.ImportFrom)
-                    and node.module in ("whet", "whet.tracing")
+                    and node.module in ("whet", "whet.record.tracing")
                     and not node.level
                 ):
                     names |= {alias.asname or alias.name for alias in node.names if alias.name == name}

@@ -12,10 +12,10 @@ from pathlib import Path
 import msgspec
 
 from ...errors import InputError
-from ...optimizers.prm import PRM as PRM
-from ...training.options import PRMOptions
-from ...training.process_labels import Labelled, prm800k, recorded
-from ...training.templates import tokenizer_of
+from ...learn.optimizers.prm import PRM as PRM
+from ...learn.training.options import PRMOptions
+from ...learn.training.process_labels import Labelled, prm800k, recorded
+from ...learn.training.templates import tokenizer_of
 from ...types import Group
 
 

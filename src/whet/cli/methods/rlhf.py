@@ -3,7 +3,7 @@
 The three stages of DeepSpeed-Chat on recorded trajectories.  The first two learn from them; the third
 answers their prompts afresh and is rewarded by what the second has learned.  A prompt that is answered in
 one call needs no environment; trajectories of several calls do, and are refused: use `Experiment.improve`
-with `whet.optimizers.rlhf.RLHF`.
+with `whet.learn.optimizers.rlhf.RLHF`.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ...optimizers.ppo import PPO
-from ...optimizers.reward_model import RewardModel
-from ...optimizers.rlhf import RLHF, RLHFOptions
-from ...optimizers.sft import SFT
-from ...training.local import LocalModels
-from ...training.options import StageOptions
-from ...training.prompts import Prompts
-from ...training.scorer import LearnedReward
+from ...learn.optimizers.ppo import PPO
+from ...learn.optimizers.reward_model import RewardModel
+from ...learn.optimizers.rlhf import RLHF, RLHFOptions
+from ...learn.optimizers.sft import SFT
+from ...learn.training.local import LocalModels
+from ...learn.training.options import StageOptions
+from ...learn.training.prompts import Prompts
+from ...learn.training.scorer import LearnedReward
 from ...types import Group
 
 

@@ -15,15 +15,7 @@ from typing import Any
 
 from ...types import Json, new_id
 from .chat import tool_call
-from .neutral import (
-    AnswerPart,
-    CallPiece,
-    Counts,
-    Untranslatable,
-    arguments_object,
-    arguments_text,
-    count,
-)
+from .neutral import AnswerPart, CallPiece, Counts, Untranslatable, arguments_object, arguments_text, count
 from .sse import named_event
 
 api = "messages"

@@ -1,0 +1,1 @@
+"""Learning: the Experiment and its loop, one file per method, and the machinery that methods share."""

@@ -1,0 +1,190 @@
+"""Episodes: policies of a Bundle run on tasks, each scored, recorded and, where it failed, attributed.
+
+Evolution runs tens of thousands of them, so what surrounds an episode is kept to some tens of microseconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from concurrent.futures import Future
+from dataclasses import replace
+
+from ..errors import InputError, MissingExtra, SandboxError, TrainingRefused
+from ..judge import Reward, ajudged, is_async, judged
+from ..record.env import EnvFactory, failed, held, rollout
+from ..record.faults import fault_of
+from ..record.policy import PolicyFactory
+from ..record.store import Store
+from ..record.store.codec import recordable
+from ..record.tracing.live import noting
+from ..types import Budget, Bundle, Fault, Group, Json, Task, Trajectory, digest
+
+CHUNK = 256
+"""Episodes that are recorded together; one that is interrupted loses none that has ended."""
+_ENDS_ALL = (MissingExtra, SandboxError, TrainingRefused)
+"""Errors that are not an episode's own and would recur in every one: they end the run."""
+
+
+class Episodes:
+    """Runs episodes of one environment.
+
+    Args:
+        (all): as in `Experiment`.
+    """
+
+    def __init__(
+        self,
+        *,
+        env: EnvFactory,
+        policy: PolicyFactory,
+        rewards: Sequence[Reward],
+        store: Store | None,
+        name: str,
+        seed: int,
+        limits: Budget | None,
+        concurrency: int,
+    ) -> None:
+        self.env, self.policy, self.rewards, self.store = env, policy, tuple(rewards), store
+        self.name, self.seed, self.limits, self.concurrency = name, seed, limits, concurrency
+        self._plain = not any(is_async(reward) for reward in self.rewards)
+        self.read: dict[tuple[str, str], set[str]] = {}
+        """Bundle id and phase → names of the resources that the episodes read through their handles."""
+        self.run_so_far = 0
+        """Episodes that have ended."""
+        self.unrecorded = 0
+        """Episodes that have ended and, by `share`, were not stored."""
+
+    async def run(
+        self,
+        bundle: Bundle,
+        tasks: Sequence[Task],
+        n: int,
+        *,
+        seed: int,
+        phase: str,
+        prefix: Sequence[Json] | None = None,
+        share: float = 1.0,
+    ) -> list[Group]:
+        """One Group of `n` trajectories per task, in the order given, once they are recorded.
+
+        Args:
+            phase: distinguishes the same task and seed run for two purposes; the record's `experiment` names it.
+            share: of the trajectories that is stored, chosen by seed.
+
+        Raises:
+            StoreError: they could not be recorded.
+            MissingExtra, SandboxError: from the environment or the policy, as it is made.
+        """
+        ended: list[Trajectory | None] = [None] * (len(tasks) * n)
+        jobs = iter(range(len(ended)))
+        record = _Record(self.store, f"{self.name}/{phase}", share)
+        versions = bundle.ids
+
+        async def worker() -> None:
+            for job in jobs:
+                task = tasks[job // n]
+                chosen = int(digest((self.seed, seed, task.id, job % n), 12), 16)
+                id = digest((self.name, phase, bundle.id, task.id, chosen), 24)
+                trajectory = await self.scored(
+                    await self._one(bundle, task, chosen, id, prefix, versions, phase)
+                )
+                ended[job] = trajectory
+                record.add(trajectory)
+
+        workers: list[asyncio.Future[None]] = []
+        try:
+            async with held(self.env, bundle):
+                if n == 1 and prefix is None and (expect := getattr(self.env, "expect", None)) is not None:
+                    expect(bundle, tasks)
+                for _ in range(min(self.concurrency, len(ended))):
+                    workers.append(asyncio.ensure_future(worker()))
+                await asyncio.gather(*workers)
+        finally:
+            for task in workers:  # after one has raised, the others would go on spending
+                task.cancel()
+            self.run_so_far += record.ended
+            self.unrecorded += record.left_out
+            record.submit()
+            if not all(task.done() and not task.cancelled() and task.exception() is None for task in workers):
+                record.settle()
+        await record.durable()
+        finished = [trajectory for trajectory in ended if trajectory is not None]
+        return [Group(task, tuple(finished[k * n : (k + 1) * n])) for k, task in enumerate(tasks)]
+
+    async def _one(
+        self,
+        bundle: Bundle,
+        task: Task,
+        seed: int,
+        id: str,
+        prefix: Sequence[Json] | None,
+        versions: dict[str, str],
+        phase: str,
+    ) -> Trajectory:
+        fault: Fault | None = Fault.ENVIRONMENT
+        try:
+            env = self.env()
+            fault = None  # a policy that cannot be made is the candidate's own doing, unless a machine failed
+            policy = self.policy(bundle, seed)
+        except Exception as error:
+            if isinstance(error, _ENDS_ALL):
+                raise
+            return failed(task, fault or fault_of(error), error, seed=seed, versions=versions, id=id)
+        with noting() as read:
+            done = await rollout(
+                env, policy, task, seed=seed, budget=self.limits, versions=versions, id=id, prefix=prefix
+            )
+        if read:
+            self.read.setdefault((bundle.id, phase), set()).update(read)
+        # A function whose text may not run here ran as its default, whatever was assigned.
+        served = {name: id for name, id in read.items() if versions.get(name, id) != id}
+        return replace(done, versions={**versions, **served}) if served else done
+
+    async def scored(self, trajectory: Trajectory) -> Trajectory:
+        """The trajectory with the scores that the rewards give it."""
+        return judged(trajectory, *self.rewards) if self._plain else await ajudged(trajectory, *self.rewards)
+
+
+class _Record:
+    """Episodes on their way to the store."""
+
+    def __init__(self, store: Store | None, experiment: str, share: float) -> None:
+        self._store, self._experiment, self._share = store, experiment, share
+        self._waiting: list[Trajectory] = []
+        self._writes: list[Future[None]] = []
+        self.ended = self.left_out = 0
+
+    def add(self, trajectory: Trajectory) -> None:
+        self.ended += 1
+        if self._store is None:
+            return
+        if self._share < 1 and (trajectory.seed or 0) % 1000 >= self._share * 1000:
+            self.left_out += 1
+            return
+        self._waiting.append(trajectory)
+        if len(self._waiting) >= CHUNK:
+            self.submit()
+
+    def submit(self) -> None:
+        if self._store is None or not self._waiting:
+            return
+        waiting, self._waiting = self._waiting, []
+        try:
+            self._writes.append(self._store.submit(*waiting, experiment=self._experiment))
+        except InputError:  # one answer without a JSON form does not cost the others
+            self._writes.append(self._store.submit(*map(recordable, waiting), experiment=self._experiment))
+
+    async def durable(self) -> None:
+        """Return once all of it is.
+
+        Raises:
+            StoreError: it could not be written.
+        """
+        for write in self._writes:
+            await asyncio.wrap_future(write)
+
+    def settle(self) -> None:
+        """Wait for the writes of a run that was broken off, where nothing can be awaited any more."""
+        for write in self._writes:
+            write.exception()

@@ -1,0 +1,149 @@
+"""The program of an agent's own process: it imports the entry and calls it, one input after the other.
+
+The text of this file is handed to `python -c`, so it takes the standard library only and imports nothing of
+whet.  Functions that evolve are not run here: the copy of the repository asks for them through the module
+`whet_pieces`, and they answer from the sandbox.  Messages are lines of JSON on one socket.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import builtins
+import importlib
+import inspect
+import json
+import math
+import socket
+import sys
+import threading
+import types
+from collections.abc import Iterator
+from typing import Any
+
+
+class UnserializableValue(TypeError):
+    """A value that has no form in JSON, so that it comes back as it went."""
+
+
+class Channel:
+    """The line to whoever judges."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._file = socket.socket(fileno=descriptor).makefile("rwb")
+        self._lock = threading.Lock()
+
+    def say(self, message: dict[str, Any]) -> None:
+        self._file.write(json.dumps(message, allow_nan=False).encode() + b"\n")
+        self._file.flush()
+
+    def hear(self) -> Any:
+        line = self._file.readline()
+        return json.loads(line) if line else None
+
+    def ask(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The answer of a function that evolves; agents may ask from several threads."""
+        plain(list(args), f"{name}(...)")
+        plain(kwargs, f"{name}(...)")
+        with self._lock:
+            self.say({"ask": name, "args": list(args), "kwargs": kwargs})
+            answer = self.hear()
+        if answer is None:
+            raise SystemExit(0)
+        if "raised" not in answer:
+            return answer["value"]
+        kind = getattr(builtins, answer["raised"], None)
+        if isinstance(kind, type) and issubclass(kind, Exception):
+            raise kind(answer["message"])
+        raise RuntimeError(f"{answer['raised']}: {answer['message']}")
+
+
+def plain(value: Any, where: str) -> None:
+    """Check that a value comes back from JSON as it went.
+
+    Raises:
+        UnserializableValue: it does not; says where.
+    """
+    if (
+        value is None
+        or isinstance(value, bool | int | str)
+        or (type(value) is float and math.isfinite(value))
+    ):
+        return
+    if type(value) is list:
+        for index, member in enumerate(value):
+            plain(member, f"{where}[{index}]")
+    elif type(value) is dict and all(type(key) is str for key in value):
+        for key, member in value.items():
+            plain(member, f"{where}[{key!r}]")
+    else:
+        raise UnserializableValue(
+            f"{where} holds a {type(value).__name__}, which cannot cross as JSON: "
+            "let it take and give None, booleans, finite numbers, texts, lists and dicts with text keys"
+        )
+
+
+def function_of(entry: str, init: dict[str, Any]) -> Any:
+    """The function that `module:qualname` names; a method, of an instance made with `init`."""
+    module, _, qualname = entry.partition(":")
+    value: Any = importlib.import_module(module)
+    for part in qualname.split("."):
+        value, owner = getattr(value, part), value
+        static = isinstance(inspect.getattr_static(owner, part), staticmethod | classmethod)
+        if inspect.isclass(owner) and not static:
+            value = getattr(owner(**init), part)
+    return value
+
+
+def answer(entry: str, call: dict[str, Any]) -> dict[str, Any]:
+    """The entry's answer to one call, or the exception that it raised."""
+    try:
+        value = function_of(entry, call["made"])(*call["args"], **call["kwargs"])
+        if inspect.isawaitable(value):
+            value = asyncio.run(_awaited(value))
+        plain(value, "the answer")
+    except Exception as error:
+        return {"raised": type(error).__name__, "message": str(error)[:2000], "faults": list(faults(error))}
+    return {"value": value}
+
+
+def faults(error: BaseException | None) -> Iterator[dict[str, Any]]:
+    """The evidence for `whet.record.faults`, of an exception and of those that it was raised from."""
+    for _ in range(8):
+        if error is None:
+            return
+        kinds = [(kind.__module__.partition(".")[0], kind.__name__) for kind in type(error).__mro__]
+        frame = error.__traceback__
+        while frame is not None and frame.tb_next is not None:
+            frame = frame.tb_next
+        module = frame.tb_frame.f_globals.get("__name__") if frame is not None else None
+        if isinstance(error, TimeoutError) and module in ("socket", "ssl"):
+            kinds.append(("socket", "timeout"))
+        holders = (error, getattr(error, "response", None))
+        codes = [
+            getattr(holder, name, None) for holder in holders for name in ("status_code", "code", "status")
+        ]
+        statuses = [code for code in codes if isinstance(code, int) and 100 <= code <= 599]
+        yield {"kinds": kinds, "status": statuses[0] if statuses else None}
+        error = error.__cause__
+
+
+async def _awaited(value: Any) -> Any:
+    return await value
+
+
+def main(descriptor: int, entry: str) -> None:
+    """Answer calls until the line is closed."""
+    channel = Channel(descriptor)
+    pieces = types.ModuleType("whet_pieces")
+
+    async def later(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return await asyncio.to_thread(channel.ask, name, args, kwargs)
+
+    pieces.ask, pieces.later = channel.ask, later  # type: ignore[attr-defined]
+    sys.modules["whet_pieces"] = pieces
+    while (call := channel.hear()) is not None:
+        channel.say(answer(entry, call))
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), sys.argv[2])

@@ -1,0 +1,357 @@
+"""An agent that keeps its network: it runs as its owner does, and its code that evolves stays in the sandbox.
+
+Each candidate gets a copy of the repository and a process of its own there, with the owner's interpreter,
+environment and network.  A text that evolves (a prompt, a tool's description, a skill) is data, written
+into the copy.  A constant may only become another literal.  A function that evolves is replaced in the
+copy by one that asks for it: it is called in the sandbox, by JSON, and what cannot cross is refused with
+the reason.  So nothing that a proposer wrote runs outside of the sandbox, and the scores may prove something.
+
+The agent itself does what it does: its tools reach what they reach, so give it a test account where they
+write.  A failure of its endpoint is the machine's, not the candidate's, and has no score.  Every answer is
+requested once: the same candidate on the same row has the same answer for the rest of the run.
+"""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import contextlib
+import copy
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from ...errors import BudgetExceeded, InputError
+from ...record.faults import fault_by
+from ...repository.files import SKIPPED
+from ...repository.syntax import FunctionNode, definition
+from ...sandbox import CallResult, Pool, ProgramSession
+from ...types import Failure, Fault, Json, digest
+from ..datasets.callee import RUNNER, staged
+from .agent import RepositoryAgent
+from .outside import CallTarget, Inside
+from .pieces import Piece, replaced
+from .program import Program
+
+_LARGEST = 256 << 20
+"""Bytes of a repository: it is copied for every candidate."""
+
+
+class Networked(Inside):
+    """Calls the entry of an agent outside; the sandbox answers for its functions that evolve.
+
+    Args:
+        seconds: that one call of the entry may take.
+        most: calls of the entry; None for any number.
+        without: folders that are left out of the copies.
+    """
+
+    varies = True
+
+    def __init__(
+        self,
+        agent: RepositoryAgent,
+        pool: Pool,
+        *,
+        seconds: float,
+        most: int | None = None,
+        without: Sequence[Path] = (),
+    ) -> None:
+        super().__init__(pool)
+        self.agent, self.seconds, self.most = agent, seconds, most
+        self.calls = 0
+        """Of the entry, so far."""
+        self.kept = 0
+        """Calls that a search leaves for the finalists and the gate."""
+        self.answers: dict[str, CallResult] = {}
+        """Of every call so far: an agent is asked once per candidate and row."""
+        self._without = [path.resolve() for path in without]
+        size = sum(path.stat().st_size for path in self._files())
+        if size > _LARGEST:
+            raise InputError(
+                f"{agent.repository.root} holds {size >> 20} MiB and is copied for every candidate: give the folder "
+                "of the agent alone as --repository"
+            )
+
+    @property
+    def trusted_only(self) -> bool:
+        """Functions that evolve run without the sandbox."""
+        return self.pool.sandbox.trusted_only and any(piece.code for piece in self.agent.pieces)
+
+    def reserve(
+        self, target: CallTarget, program: Program, args: Sequence[Sequence[Json]], *, spare: bool
+    ) -> None:
+        """See that calls are left for these arguments.
+
+        Raises:
+            BudgetExceeded: they would be more than `most`; a spare one leaves `kept` of them.
+        """
+        if self.most is None:
+            return
+        pieces = target.whole(program)
+        new = sum(_key(target, pieces, arguments) not in self.answers for arguments in args)
+        remaining = self.most - self.calls - (self.kept if spare else 0)
+        if new > remaining:
+            raise BudgetExceeded(
+                f"{target.name} has to be called {new} times, and {max(0, remaining)} calls are left"
+            )
+
+    @asynccontextmanager
+    async def open(self, target: CallTarget, program: Program) -> AsyncIterator[Caller]:
+        """One candidate, ready to be called; its process starts when an answer is not known yet.
+
+        Raises:
+            InputError: a candidate that cannot be put in place.
+        """
+        pieces = target.whole(program)
+        changed = placed(self.agent, pieces)
+        async with AsyncExitStack() as stack:
+            caller = Caller(self, target, pieces, changed, stack)
+            try:
+                yield caller
+            finally:
+                caller.end()
+
+    def copy(self, folder: Path, changed: Mapping[str, str]) -> None:
+        """The repository in another folder, with these texts in it."""
+        root = self.agent.repository.root
+        for path in self._files():
+            copied = folder / path.relative_to(root)
+            copied.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(path, copied)
+        for name, text in changed.items():
+            (folder / name).write_text(text, encoding="utf-8")
+
+    def _files(self) -> list[Path]:
+        files = []
+        skipped = {*SKIPPED, ".git", ".venv", ".tox", ".mypy_cache"}
+        for above, folders, names in os.walk(self.agent.repository.root):
+            here = Path(above)
+            folders[:] = [
+                folder for folder in folders if folder not in skipped and here / folder not in self._without
+            ]
+            files += [here / name for name in names if (here / name).is_file()]
+        return files
+
+
+class Caller:
+    """One candidate's process; started when it is needed, and once more after a call that hung."""
+
+    def __init__(
+        self,
+        host: Networked,
+        target: CallTarget,
+        program: Program,
+        changed: Mapping[str, str],
+        stack: AsyncExitStack,
+    ) -> None:
+        self._host, self._target, self._program, self._changed = host, target, program, changed
+        self._stack = stack
+        self._process: subprocess.Popen[bytes] | None = None
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._stderr: BinaryIO | None = None
+        self._pieces: dict[str, ProgramSession] = {}
+
+    async def call(self, args: Sequence[Json] = (), *, seconds: float | None = None) -> CallResult:
+        """The entry's answer to one input; `args` are those of `CallTarget.arguments`."""
+        host, key = self._host, _key(self._target, self._program, args)
+        if key not in host.answers:
+            host.calls += 1
+            result = await self._asked(args)
+            if result.killed_by is not None:  # a slow answer is not a hang: once more, in a fresh process
+                host.calls += 1
+                result = await self._asked(args)
+            if result.failure is not None and result.failure.type == "CannotCross":
+                host.refused = result.failure.message
+            if result.failure is not None and result.failure.fault is Fault.SANDBOX:
+                return result  # the endpoint or the machine failed: the next candidate may have better luck
+            host.answers[key] = result
+        return host.answers[key]
+
+    async def calls(self, inputs: Sequence[Sequence[Json]]) -> list[CallResult]:
+        """One call after the other."""
+        return [await self.call(args) for args in inputs]
+
+    async def _asked(self, args: Sequence[Json]) -> CallResult:
+        positional, keywords, init = args
+        began = time.monotonic()
+        try:
+            async with asyncio.timeout(self._host.seconds):
+                if self._process is None:
+                    await self._start()
+                self._say({"args": positional, "kwargs": keywords, "made": init})
+                while True:
+                    line = await self._reader.readline()
+                    if not line:
+                        return self._ended(began)
+                    message = json.loads(line)
+                    if "ask" not in message:
+                        return self._result(message, began)
+                    self._say(await self._piece(message["ask"], message["args"], message["kwargs"]))
+        except TimeoutError:
+            self.end()
+            failure = Failure(Fault.AGENT, "Timeout", f"no answer within {self._host.seconds:g} s")
+            return CallResult(failure=failure, killed_by="wall", seconds=time.monotonic() - began)
+        except (ConnectionError, ValueError):
+            return self._ended(began)
+
+    def _result(self, message: dict[str, Any], began: float) -> CallResult:
+        trusted, seconds = self._host.trusted_only, time.monotonic() - began
+        if "raised" not in message:
+            return CallResult(value=message["value"], seconds=seconds, trusted_only=trusted)
+        # Nothing of a candidate is learned where an endpoint was down.
+        raised = [([tuple(kind) for kind in error["kinds"]], error["status"]) for error in message["faults"]]
+        fault = Fault.AGENT if {fault_by(*error) for error in raised} <= {Fault.AGENT} else Fault.SANDBOX
+        failure = Failure(fault, message["raised"], message["message"])
+        return CallResult(failure=failure, seconds=seconds, trusted_only=trusted)
+
+    async def _piece(self, name: str, args: list[Json], kwargs: dict[str, Json]) -> dict[str, Json]:
+        """The answer of a function that evolves, called in the sandbox."""
+        session = self._pieces.get(name)
+        if session is None:
+            target = self._host.agent.target(name, [])
+            files = staged(target.build(self._program), target.entry)
+            opened = self._host.pool.open(files, f"{RUNNER}:call")
+            session = self._pieces[name] = await self._stack.enter_async_context(opened)
+        result = await session.call([args, kwargs, {}])
+        if result.failure is None:
+            return {"value": result.value}
+        return {"raised": result.failure.type, "message": f"{name}: {result.failure.message}"}
+
+    async def _start(self) -> None:
+        agent = self._host.agent
+        self._folder = tempfile.TemporaryDirectory(prefix="whet-agent-")
+        folder = Path(self._folder.name)
+        self._host.copy(folder, self._changed)
+        inside = agent.repository.base(agent.repository.root / agent.entry_path)
+        base = folder / inside.relative_to(agent.repository.root)
+        paths = dict.fromkeys(map(str, (base, folder, folder / "src")))
+        # WHET_BUNDLE would put a released text in the place of the candidate's.
+        environment = {key: value for key, value in os.environ.items() if key != "WHET_BUNDLE"}
+        environment["PYTHONPATH"] = os.pathsep.join([*paths, *filter(None, [os.environ.get("PYTHONPATH")])])
+        text = Path(__file__).with_name("agent_process.py").read_text(encoding="utf-8")
+        ours, theirs = socket.socketpair()
+        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115  closed by end
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", text, str(theirs.fileno()), self._target.entry],
+                cwd=folder,
+                env=environment,
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=self._stderr,
+                start_new_session=True,  # so that killpg ends all that the agent started
+            )
+        ours.setblocking(False)
+        self._reader, self._writer = await asyncio.open_connection(sock=ours, limit=64 << 20)
+
+    def _say(self, message: dict[str, Json]) -> None:
+        self._writer.write(json.dumps(message).encode() + b"\n")
+
+    def _ended(self, began: float) -> CallResult:
+        printed = b""
+        if self._stderr is not None:
+            self._stderr.seek(0)
+            printed = self._stderr.read()[-1500:]
+        code = self._process.wait() if self._process is not None else 0
+        self.end()
+        message = f"the agent's process ended with code {code}: {printed.decode('utf-8', 'replace').strip()}"
+        failure = Failure(Fault.AGENT, "Ended", message)
+        return CallResult(failure=failure, exit_code=code, seconds=time.monotonic() - began)
+
+    def end(self) -> None:
+        """End the process with all that it started, and remove its copy."""
+        self._pieces.clear()  # a session that was cancelled in the middle of a call answers no more
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+            self._process = None
+            self._writer.transport.abort()
+        if self._stderr is not None:
+            self._stderr.close()
+            self._stderr = None
+        if self._folder is not None:
+            self._folder.cleanup()
+            self._folder = None
+
+
+def placed(agent: RepositoryAgent, program: Program) -> dict[str, str]:
+    """Path → text of the files that change in a copy in which the agent runs outside.
+
+    Raises:
+        InputError: a candidate that would run code outside, or whose values cannot cross.
+    """
+    parts = dict(program.parts)
+    for piece in agent.pieces:
+        if piece.code:
+            parts[piece.part] = _outside(piece, parts[piece.part])
+    return replaced(agent.pieces, Program(parts, program.main), agent.repository.text)
+
+
+def _outside(piece: Piece, text: str) -> str:
+    """The code outside in the place of a piece: a literal, or a function that asks the sandbox."""
+    name = piece.mark.name
+    try:
+        node, _ = definition(ast.parse(text), piece.mark.qualname)
+    except (SyntaxError, ValueError) as error:
+        raise InputError(f"{name} is not valid Python any more: {error}") from error
+    if isinstance(node, (ast.Assign, ast.AnnAssign)) and node.value is not None:
+        try:
+            ast.literal_eval(node.value)
+        except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+            raise InputError(
+                f"{name} is not a literal: of an agent that keeps its network only literals, texts and functions "
+                "evolve, because all else would run outside of the sandbox"
+            ) from None
+        if len(ast.parse(text).body) != 1:
+            raise InputError(
+                f"{name}: nothing may be added beside a constant that is used outside of the sandbox"
+            )
+        return text
+    if not isinstance(node, FunctionNode):
+        raise InputError(f"{name} cannot be called from outside of the sandbox")
+    if "." in piece.mark.qualname:
+        raise InputError(
+            f"{name} is a method, whose `self` cannot cross as JSON: evolve a function that it calls with plain values"
+        )
+    if any(isinstance(inner, (ast.Yield, ast.YieldFrom)) for inner in ast.walk(node)):
+        raise InputError(f"{name} yields, and what it yields cannot cross one by one: let it return a list")
+    return _asking(node, name)
+
+
+def _asking(node: ast.FunctionDef | ast.AsyncFunctionDef, name: str) -> str:
+    """The function with a body that asks the sandbox for its answer."""
+    signature = node.args
+    args = [argument.arg for argument in (*signature.posonlyargs, *signature.args)]
+    args += [f"*{signature.vararg.arg}"] if signature.vararg else []
+    keywords = [f"{argument.arg!r}: {argument.arg}" for argument in signature.kwonlyargs]
+    keywords += [f"**{signature.kwarg.arg}"] if signature.kwarg else []
+    passed = "".join(f"{argument}, " for argument in args)
+    ask = f"({name!r}, ({passed}), {{{', '.join(keywords)}}})"
+    asynchronous = isinstance(node, ast.AsyncFunctionDef)
+    body = (
+        f"await __import__('whet_pieces').later{ask}"
+        if asynchronous
+        else f"__import__('whet_pieces').ask{ask}"
+    )
+    new = copy.copy(node)
+    wrapper = ast.parse(f"async def f():\n    return {body}\n").body[0]
+    assert isinstance(wrapper, ast.AsyncFunctionDef)
+    new.body = wrapper.body
+    return ast.unparse(ast.fix_missing_locations(new)) + "\n"
+
+
+def _key(target: CallTarget, program: Program, args: Sequence[Json]) -> str:
+    return digest([target.name, program.id, list(args)])

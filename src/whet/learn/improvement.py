@@ -1,0 +1,121 @@
+"""The result of learning: the improved Bundle with its history, and every candidate on the way."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from ..record.store.releases import declared
+from ..types import Bundle, Json, Version
+
+
+@dataclass(frozen=True, kw_only=True)
+class Candidate:
+    """One learner's result in a composition."""
+
+    name: str
+    bundle: Bundle
+    entered: bool
+    """True if the composition continued from it."""
+    reason: str
+    """Why it entered or was left out, with the evidence, in a sentence."""
+    validation: float | None = None
+    """Mean of the metric on validation; None if it was not run there."""
+    gain: float | None = None
+    """Mean paired difference to the best candidate before it; None if it was not compared."""
+    error: float | None = None
+    """Standard error of `gain`, clustered by group; None of fewer than two groups."""
+    pairs: int = 0
+    rollouts: int = 0
+    """Rollouts that its learner made."""
+
+
+@dataclass(slots=True)
+class Accounts:
+    """Counts of the rollouts that ran beside training, by their fate."""
+
+    asked: int = 0
+    """Rollouts that were started, a retried one once."""
+    finished: int = 0
+    """Came back with a trajectory."""
+    failed: int = 0
+    """Given up after the last attempt; their trajectories are infrastructure errors."""
+    cancelled: int = 0
+    """Still under way when the pipeline was closed."""
+    running: int = 0
+    raised: int = 0
+    """Attempts that raised."""
+    hung: int = 0
+    """Attempts that did not end in time."""
+    died: int = 0
+    """Attempts whose worker went away: an exit, or a cancellation that was not ours."""
+    stale: int = 0
+    """Rollouts of groups that came too late; among the finished and failed."""
+    learned: int = 0
+    """Rollouts that were handed to the optimizer; among the finished and failed."""
+
+    @property
+    def balanced(self) -> bool:
+        """True if every rollout that was started is accounted for."""
+        return self.asked == self.finished + self.failed + self.cancelled + self.running
+
+
+@dataclass(frozen=True, kw_only=True)
+class Improvement:
+    """The result of `Experiment.improve` or `Experiment.compose`."""
+
+    bundle: Bundle
+    parent: Bundle
+    optimizer: str
+    metrics: Sequence[Mapping[str, float]] = ()
+    """One mapping per round."""
+    rounds: int = 0
+    rollouts: int = 0
+    seconds: float = 0.0
+    cpu_seconds: float = 0.0
+    reason: str = ""
+    candidates: Sequence[Candidate] = ()
+    """Of a composition: every learner's result in the order in which they were tried."""
+    fallbacks: Sequence[Bundle] = ()
+    """Simpler candidates that the gate judges in its place, in this order, if `bundle` does not pass."""
+
+    accounts: Accounts | None = None
+    """Of rollouts that ran beside training."""
+
+    def diff(self) -> str:
+        """Every changed resource as a unified diff of its readable content."""
+        return diff(self.parent, self.bundle)
+
+
+def diff(before: Bundle, after: Bundle) -> str:
+    """Every resource that differs as a unified diff of its readable content.
+
+    If a side does not name a resource, its default stands there, if a program of this process has declared it.
+    """
+    parts: list[str] = []
+    for name in sorted({*before, *after}):
+        old, new = before.get(name) or _default(name), after.get(name) or _default(name)
+        if old is None or new is None or old.id != new.id:
+            parts += difflib.unified_diff(
+                _readable(old.content) if old else [],
+                _readable(new.content) if new else [],
+                f"a/{name}",
+                f"b/{name}",
+                lineterm="",
+            )
+    return "\n".join(parts)
+
+
+def _default(name: str) -> Version | None:
+    handle = declared.get(name)
+    version = handle.default_version if handle is not None else None
+    return version if version is not None and version.content is not None else None
+
+
+def _readable(content: Json) -> list[str]:
+    if isinstance(content, str):
+        return content.splitlines()
+    return msgspec.json.format(msgspec.json.encode(content), indent=2).decode().splitlines()

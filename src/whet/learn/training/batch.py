@@ -1,0 +1,300 @@
+"""From trajectories to what a network is trained on: merged sequences, then parts without padding.
+
+A model call is (prompt_ids, output_ids).  While each prompt extends the call
+before it exactly, the calls of a trajectory are one sequence, computed once;
+where one does not (a rewritten history, another agent), a new sequence begins.
+Loss falls on the tokens that the policy chose and on nothing else.  Text is
+never tokenised again, so what is trained on is what was sampled.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ...errors import InputError
+from ...types import Tokens, Trajectory
+from .packing import WORTH, Layout, common, lexicographic, plan
+
+LARGEST_ID = 2**31 - 1
+
+
+@dataclass(slots=True)
+class Merged:
+    """One sequence of a trajectory."""
+
+    unit: int
+    """Which trajectory of the batch; its sequences share one advantage and one normalisation."""
+    ids: list[int]
+    targets: list[int] = field(default_factory=list)
+    """Positions in `ids` that the policy chose, ascending; each is predicted from the one before it."""
+    logprobs: list[float] = field(default_factory=list)
+    """Of the targets, as sampled; NaN where the record has none."""
+    advantages: list[float] = field(default_factory=list)
+    """Of the targets; empty for supervised training."""
+    calls: list[int] = field(default_factory=list)
+    """Of the targets: which step of the trajectory wrote it."""
+    extra: dict[str, list[float]] = field(default_factory=dict)
+    """Of the targets: whatever else a method keeps for each, such as returns."""
+
+
+@dataclass(frozen=True, slots=True)
+class MergeCounts:
+    """Counts of merging calls into sequences."""
+
+    calls: int = 0
+    sequences: int = 0
+    forked: int = 0
+    """Calls whose prompt did not extend any earlier one of the same trajectory."""
+    tokens: int = 0
+    """To be computed, prompts included."""
+    targets: int = 0
+    unmerged_tokens: int = 0
+    """Tokens to compute if every call were a sequence of its own."""
+
+    @property
+    def merged(self) -> int:
+        """Calls that joined a sequence already begun."""
+        return self.calls - self.sequences
+
+    def __add__(self, other: MergeCounts) -> MergeCounts:
+        return MergeCounts(
+            self.calls + other.calls,
+            self.sequences + other.sequences,
+            self.forked + other.forked,
+            self.tokens + other.tokens,
+            self.targets + other.targets,
+            self.unmerged_tokens + other.unmerged_tokens,
+        )
+
+
+def merge(trajectory: Trajectory, unit: int = 0) -> tuple[list[Merged], MergeCounts]:
+    """The sequences of one trajectory.  Steps without tokens (tools, other agents) are passed over.
+
+    Raises:
+        InputError: a call without a prompt, with an id that is none, or whose mask or log-probabilities do
+            not fit its output.
+    """
+    sequences: list[Merged] = []
+    calls = forked = unmerged = 0
+    for number, step in enumerate(trajectory.steps):
+        tokens = step.tokens
+        if tokens is None or not tokens.output_ids:
+            continue
+        _check(tokens, trajectory)
+        calls += 1
+        unmerged += len(tokens.prompt_ids) + len(tokens.output_ids)
+        into = _extended(sequences, tokens.prompt_ids)
+        if into is None:
+            forked += bool(sequences)
+            into = Merged(unit, list(tokens.prompt_ids))
+            sequences.append(into)
+        else:
+            into.ids.extend(tokens.prompt_ids[len(into.ids) :])
+        start = len(into.ids)
+        into.ids.extend(tokens.output_ids)
+        logprobs = tokens.logprobs or [float("nan")] * len(tokens.output_ids)
+        for offset, logprob in enumerate(logprobs):
+            if tokens.mask is None or tokens.mask[offset]:
+                into.targets.append(start + offset)
+                into.logprobs.append(logprob)
+                into.calls.append(number)
+    counts = MergeCounts(
+        calls,
+        len(sequences),
+        forked,
+        sum(len(sequence.ids) for sequence in sequences),
+        sum(len(sequence.targets) for sequence in sequences),
+        unmerged,
+    )
+    return sequences, counts
+
+
+def _check(tokens: Tokens, trajectory: Trajectory) -> None:
+    if not tokens.prompt_ids:
+        raise InputError(f"trajectory {trajectory.id}: a model call without a prompt; give at least <bos>")
+    if not are_ids(tokens):
+        raise InputError(f"trajectory {trajectory.id}: a token id lies outside 0…{LARGEST_ID}")
+    for name, values in (("mask", tokens.mask), ("logprobs", tokens.logprobs or None)):
+        if values is not None and len(values) != len(tokens.output_ids):
+            raise InputError(
+                f"trajectory {trajectory.id}: {len(values)} entries in {name} "
+                f"for {len(tokens.output_ids)} output ids"
+            )
+
+
+def are_ids(tokens: Tokens) -> bool:
+    """True if a call's prompt and output could be ids of some vocabulary."""
+    return all(
+        min(ids) >= 0 and max(ids) <= LARGEST_ID for ids in (tokens.prompt_ids, tokens.output_ids) if ids
+    )
+
+
+def is_logprob(value: float) -> bool:
+    """True if it could be the log of a probability, rounding allowed for."""
+    return -math.inf < value <= 1e-3
+
+
+def _extended(sequences: list[Merged], prompt: Sequence[int]) -> Merged | None:
+    """The sequence that this prompt goes on from, the latest first."""
+    for sequence in reversed(sequences):
+        length = len(sequence.ids)
+        if len(prompt) >= length and list(prompt[:length]) == sequence.ids:
+            return sequence
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class MicroBatch:
+    """Sequences that are computed at once, with their N targets packed."""
+
+    layout: Layout
+    """The tokens to compute; `layout.index` finds each target's prediction."""
+    targets: Tensor
+    """(N,) token ids"""
+    logprobs: Tensor
+    """(N,) as sampled"""
+    advantages: Tensor
+    """(N,)"""
+    units: Tensor
+    """(N,) trajectory of each target"""
+    tokens: int
+    """Of its sequences; what they have in common is computed once, see `computed`."""
+    extra: Mapping[str, Tensor] = field(default_factory=dict)
+    """(N,) each"""
+
+    @property
+    def computed(self) -> int:
+        """Tokens that the network sees."""
+        return len(self.layout.ids)
+
+
+def parts(
+    sequences: Sequence[Merged],
+    part_tokens: int = 4096,
+    *,
+    block: Callable[[Merged], int] | None = None,
+    share: bool = True,
+) -> list[MicroBatch]:
+    """Cut into parts of at most this many tokens to compute (one block at least).
+
+    What begins alike comes together, so that its beginning is computed once; otherwise the shortest
+    first.  Inside a part the targets stand in the order given.  Sequences without a target are left out:
+    nothing is learned from them.
+
+    Args:
+        block: sequences for which it gives the same number stay in one part, as a loss needs that
+            compares them (a pair) or sums over them (a trajectory); None lets each stand alone.
+        share: False computes what sequences have in common once for each of them.
+    """
+    blocks: dict[int, list[Merged]] = {}
+    for number, sequence in enumerate(sequence for sequence in sequences if sequence.targets):
+        blocks.setdefault(number if block is None else block(sequence), []).append(sequence)
+    every = list(blocks.values())
+    complete: list[MicroBatch] = []
+    open_: list[int] = []
+    room = part_tokens
+    for number, alone, beside in _in_order(every, share=share):
+        if open_ and beside > room:
+            complete.append(
+                _part(
+                    [sequence for block in sorted(open_) for sequence in every[block]],
+                    share=share,
+                )
+            )
+            open_, room = [], part_tokens
+        room -= beside if open_ else alone
+        open_.append(number)
+    if open_:
+        complete.append(
+            _part([sequence for block in sorted(open_) for sequence in every[block]], share=share)
+        )
+    return complete
+
+
+def by_unit(sequence: Merged) -> int:
+    """The `block` that keeps the sequences of a trajectory in one part."""
+    return sequence.unit
+
+
+def _in_order(blocks: Sequence[list[Merged]], *, share: bool) -> Iterator[tuple[int, int, int]]:
+    """Numbers of blocks in the order of computing, with their tokens alone and after the one before."""
+    if not share:
+        for number in sorted(range(len(blocks)), key=lambda number: _longest(blocks[number])):
+            size = sum(len(sequence.ids) for sequence in blocks[number])
+            yield number, size, size
+        return
+    ids = [[np.asarray(sequence.ids, dtype=np.int64) for sequence in block] for block in blocks]
+    runs: list[list[tuple[int, int]]] = []
+    order = lexicographic([block[0] for block in ids])
+    for position, number in enumerate(order):
+        before = ids[order[position - 1]][0] if position else ids[number][0][:0]
+        same = common(before, ids[number][0])
+        if same >= max(WORTH, min(len(before), len(ids[number][0])) // 16):
+            runs[-1].append((number, same))
+        else:
+            runs.append([(number, 0)])
+    for run in sorted(runs, key=lambda run: max(_longest(blocks[number]) for number, _ in run)):
+        for number, same in run:
+            own = ids[number]
+            inside = [common(previous, following) for previous, following in pairwise(own)]
+            alone = sum(map(len, own)) - sum(shared for shared in inside if shared >= WORTH)
+            yield number, alone, alone - same
+
+
+def _longest(sequences: Sequence[Merged]) -> int:
+    return max(len(sequence.ids) for sequence in sequences)
+
+
+def marked(sequence: Merged, positions: Sequence[int], **extra: list[float]) -> Merged:
+    """A sequence whose targets are read *at* these positions instead of written there.
+
+    A head that scores what has been said so far looks at the state of the token itself; a MicroBatch asks for
+    the state that predicts a target, so the target is the token after it, or one that is appended (which
+    causal attention keeps from touching anything before it).
+    """
+    return Merged(
+        sequence.unit,
+        [*sequence.ids, 0],  # any id: nothing attends to it
+        [position + 1 for position in positions],
+        [0.0] * len(positions),
+        extra=extra,
+    )
+
+
+def _part(sequences: Sequence[Merged], *, share: bool) -> MicroBatch:
+    counts = [len(sequence.targets) for sequence in sequences]
+    predicted_from = [[target - 1 for target in sequence.targets] for sequence in sequences]
+    targets = [sequence.ids[target] for sequence in sequences for target in sequence.targets]
+    advantages = np.concatenate([s.advantages or [0.0] * len(s.targets) for s in sequences])
+    logprobs = np.concatenate([sequence.logprobs for sequence in sequences])
+    names = sorted({name for sequence in sequences for name in sequence.extra})
+    extra = {name: np.concatenate([s.extra[name] for s in sequences]) for name in names}
+    return MicroBatch(
+        layout=plan([sequence.ids for sequence in sequences], predicted_from, share=share),
+        targets=torch.tensor(targets),
+        logprobs=torch.from_numpy(logprobs.astype(np.float32)),
+        advantages=torch.from_numpy(advantages.astype(np.float32)),
+        units=torch.from_numpy(np.repeat([sequence.unit for sequence in sequences], counts)),
+        tokens=sum(len(sequence.ids) for sequence in sequences),
+        extra={name: torch.from_numpy(values.astype(np.float32)) for name, values in extra.items()},
+    )
+
+
+def minibatches(sequences: Sequence[Merged], size: int | None, rng: random.Random) -> Iterator[list[Merged]]:
+    """Shuffled batches of `size` trajectories (all if None); a trajectory's sequences stay together."""
+    by_unit: dict[int, list[Merged]] = {}
+    for sequence in sequences:
+        by_unit.setdefault(sequence.unit, []).append(sequence)
+    units = list(by_unit)
+    rng.shuffle(units)
+    size = size or len(units)
+    for start in range(0, len(units), size):
+        yield [sequence for unit in units[start : start + size] for sequence in by_unit[unit]]

@@ -1,0 +1,136 @@
+"""Muon for the hidden matrices, AdamW for everything else, with state that saves exactly.
+
+Muon (Jordan et al. 2024, https://kellerjordan.github.io/posts/muon/) replaces a
+matrix's momentum by the nearest orthogonal matrix, approximated by five
+Newton–Schulz steps.  Its update is scaled by 0.2·√max(out, in), which gives it
+the root mean square of an AdamW update (Liu et al. 2025, "Muon is scalable for
+LLM training"), so that one learning rate serves both.  Differences from Jordan's
+code: float32 rather than bfloat16, and matrices of one shape go through together.
+The tied embedding, biases and norms are AdamW's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from ...errors import InputError
+from . import sharding
+from .options import OptimOptions as OptimOptions
+
+
+def orthogonalise(matrices: Tensor) -> Tensor:
+    """The orthogonal factor of each (…, out, in) matrix, roughly: singular values end up in about [0.7, 1.2].
+
+    Quintic Newton–Schulz iteration with Jordan's coefficients.
+    """
+    a, b, c = 3.4445, -4.7750, 2.0315  # chosen for speed: they overshoot 1 and never settle
+    tall = matrices.shape[-2] > matrices.shape[-1]
+    x = matrices.mT if tall else matrices
+    x = x / (x.norm(dim=(-2, -1), keepdim=True) + 1e-7)
+    for _ in range(5):
+        gram = x @ x.mT
+        x = a * x + (b * gram + c * gram @ gram) @ x
+    result: Tensor = x.mT if tall else x
+    return result
+
+
+_NOT_HIDDEN = ("embed", "head", "lora_")
+
+
+class MuonAdamW:
+    """Updates parameters in place from the gradients on them.
+
+    Args:
+        weights: name → parameter; matrices that are neither an embedding, a head nor a factor of a LoRA
+            (whose product is the matrix) are Muon's.
+    """
+
+    def __init__(self, weights: Mapping[str, nn.Parameter], options: OptimOptions) -> None:
+        self.options = options
+        self.steps = 0
+        self._muon: dict[tuple[int, ...], list[str]] = {}
+        self._adam: list[str] = []
+        self._weights = dict(weights)
+        self._state: dict[str, Tensor] = {}
+        for name, weight in self._weights.items():
+            if weight.ndim == 2 and options.muon and not any(word in name for word in _NOT_HIDDEN):
+                self._muon.setdefault(tuple(weight.shape), []).append(name)
+                self._state[f"{name}/momentum"] = torch.zeros_like(sharding.own(weight.data))
+            else:
+                self._adam.append(name)
+                self._state[f"{name}/first"] = torch.zeros_like(sharding.own(weight.data))
+                self._state[f"{name}/second"] = torch.zeros_like(sharding.own(weight.data))
+
+    def gradient_norm(self) -> float:
+        """Euclidean length of the whole gradient."""
+        return sharding.length({name: w.grad for name, w in self._weights.items() if w.grad is not None})
+
+    @torch.no_grad()
+    def step(self, rate: float, norm: float) -> None:
+        """One update with this learning rate; `norm` is `gradient_norm()`.  Clears the gradients."""
+        scale = min(1.0, self.options.max_norm / (norm + 1e-6))
+        self.steps += 1
+        decay = 1.0 - rate * self.options.weight_decay
+        weights = {name: sharding.own(weight.data) for name, weight in self._weights.items()}
+        gradients = {
+            name: torch.zeros_like(weights[name])
+            if weight.grad is None
+            else sharding.own(weight.grad) * scale
+            for name, weight in self._weights.items()
+        }
+        for shape, names in self._muon.items():
+            momenta = [self._state[f"{name}/momentum"] for name in names]
+            for momentum, name in zip(momenta, names, strict=True):
+                momentum.lerp_(gradients[name], 1.0 - self.options.momentum)
+            ahead = [
+                sharding.gathered(gradients[name].lerp(momentum, self.options.momentum), self._weights[name])
+                for name, momentum in zip(names, momenta, strict=True)
+            ]
+            updates = orthogonalise(torch.stack(ahead)).unbind(0)
+            for name, update in zip(names, updates, strict=True):
+                mine = sharding.share_of(update, self._weights[name])
+                weights[name].mul_(decay).add_(mine, alpha=-rate * 0.2 * max(shape) ** 0.5)
+        first_beta, second_beta = self.options.betas
+        for name in self._adam:
+            weight, gradient = weights[name], gradients[name]
+            first = self._state[f"{name}/first"].lerp_(gradient, 1.0 - first_beta)
+            second = self._state[f"{name}/second"].lerp_(gradient.square(), 1.0 - second_beta)
+            corrected = (second / (1.0 - second_beta**self.steps)).sqrt_().add_(1e-8)
+            if weight.ndim == 2:  # norms and biases are not decayed
+                weight.mul_(decay)
+            weight.addcdiv_(first, corrected, value=-rate / (1.0 - first_beta**self.steps))
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget the gradients without an update."""
+        for weight in self._weights.values():
+            weight.grad = None
+
+    def state(self) -> dict[str, Tensor]:
+        """Everything that the next update depends on, but for `steps`."""
+        return {
+            name: sharding.gathered(tensor, self._weights[name.rpartition("/")[0]])
+            for name, tensor in self._state.items()
+        }
+
+    def restore(self, tensors: Mapping[str, Tensor], steps: int) -> None:
+        """Go on from what `state` returned.
+
+        Raises:
+            InputError: it is another model's.
+        """
+        if set(tensors) != set(self._state):
+            raise InputError(
+                "this optimizer state belongs to another model; resume with the model it was saved with"
+            )
+        for name, tensor in self._state.items():
+            weight = self._weights[name.rpartition("/")[0]]
+            if weight.shape != tensors[name].shape:
+                raise InputError(
+                    f"optimizer state {name}: shape {tuple(tensors[name].shape)}, not {tuple(weight.shape)}"
+                )
+            tensor.copy_(sharding.share_of(tensors[name], weight))
+        self.steps = steps

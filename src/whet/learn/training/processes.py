@@ -1,0 +1,147 @@
+"""One training run in several processes: `accelerate launch --num_processes N whet train ...`.
+
+Every process holds the whole model, computes its share of each step's parts, and gradients are added
+up; losses here are sums over parts, so the sum is what one process would have computed, up to the
+order of additions.  Whatever decides the course of the run (losses, measurements, refusals) is made
+the same everywhere; the first process alone writes and speaks.  Launched with FSDP, the processes also
+share the layers of the model between them (`sharding.py`).
+
+DeepSpeed wants to own the optimizer and the backward pass, which are whet's own here, so it is refused:
+its ZeRO-3 keeps what FSDP keeps.  `whet parallel` writes the launcher's file for either.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from ...errors import InputError, MissingExtra
+
+T = TypeVar("T")
+_sharded = False
+"""True once this process, launched to hold a share of the model, has joined the others."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessRank:
+    """Which of how many processes this is."""
+
+    rank: int = 0
+    size: int = 1
+    sharded: bool = False
+    """True if each holds a share of the model."""
+
+    @property
+    def first(self) -> bool:
+        """True for the one that writes and logs."""
+        return self.rank == 0
+
+
+def place() -> ProcessRank:
+    """Where this process stands among those that train together; alone unless `joined`."""
+    if not (dist.is_available() and dist.is_initialized()):
+        return ProcessRank()
+    return ProcessRank(dist.get_rank(), dist.get_world_size(), _sharded)
+
+
+@contextmanager
+def joined(output: Path) -> Iterator[Path]:
+    """Join the processes that a launcher has started; gives the folder that this one writes to.
+
+    The first writes to `output`, the others to a folder of their own that is thrown away, which begins
+    as a copy so that all of them can resume.
+
+    Raises:
+        InputError: the launcher was told to use DeepSpeed.
+        MissingExtra: accelerate is not installed.
+    """
+    if int(os.environ.get("WORLD_SIZE", "1")) < 2 or "RANK" not in os.environ:
+        yield output
+        return
+    global _sharded
+    if _asked("ACCELERATE_USE_DEEPSPEED"):
+        raise InputError(
+            "DeepSpeed owns the optimizer and the backward pass, which whet train has of its own. To share the "
+            "model between processes launch it with FSDP (whet parallel fsdp --processes N --output FILE)"
+        )
+    try:
+        from accelerate import PartialState
+    except ImportError as error:
+        raise MissingExtra("accelerate", "train") from error
+    state = PartialState()
+    _sharded = _asked("ACCELERATE_USE_FSDP")
+    try:
+        # Asked of torch: accelerate takes processes that shard a model on the CPU for one each.
+        if place().first:
+            dist.barrier()
+            yield output
+            return
+        with tempfile.TemporaryDirectory(prefix="whet-process-") as scratch:
+            own = Path(scratch) / "output"
+            if output.is_dir():
+                shutil.copytree(output, own)
+            dist.barrier()
+            yield own
+    finally:
+        _sharded = False
+        state.destroy_process_group()
+
+
+def _asked(name: str) -> bool:
+    return os.environ.get(name, "").lower() in ("1", "true")
+
+
+def sharded(tensor: Tensor) -> bool:
+    """True if this process holds only a share of a tensor (a DTensor)."""
+    return hasattr(tensor, "placements")
+
+
+def share(items: Iterable[T]) -> Sequence[T]:
+    """This process's part of the items of a step."""
+    where = place()
+    every = list(items)
+    return every if where.size == 1 else every[where.rank :: where.size]
+
+
+def add_up(weights: Iterable[nn.Parameter], value: float, *, failed: bool) -> tuple[float, bool]:
+    """Add gradients and a value up over all processes; the sum, and whether any process failed.
+
+    Where one failed, gradients are left alone: every process gives up on the step together, and none
+    waits for one that is gone.
+    """
+    if place().size == 1:
+        return value, failed
+    sums = torch.tensor([value, float(failed)], dtype=torch.float64)
+    dist.all_reduce(sums)
+    if sums[1] > 0:
+        return float(sums[0]), True
+    # What is sharded has been added up where it was computed.
+    trained = [weight for weight in weights if not sharded(weight)]
+    if not trained:
+        return float(sums[0]), False
+    gradients = [torch.zeros_like(w) if w.grad is None else w.grad for w in trained]
+    flat = torch.cat([gradient.reshape(-1) for gradient in gradients])
+    dist.all_reduce(flat)
+    for weight, part in zip(trained, torch.split(flat, [w.numel() for w in trained]), strict=True):
+        weight.grad = part.view_as(weight).clone()
+    return float(sums[0]), False
+
+
+def add_up_sums(sums: dict[str, float]) -> None:
+    """Add named values up over all processes, in place; names that one process lacks count as 0 there."""
+    if place().size == 1:
+        return
+    every: list[dict[str, float]] = [{}] * place().size
+    dist.all_gather_object(every, dict(sums))
+    for name in sorted({name for shares in every for name in shares}):
+        sums[name] = sum(shares.get(name, 0.0) for shares in every)

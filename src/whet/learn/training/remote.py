@@ -1,0 +1,136 @@
+"""Policies that are sampled from a server while they are trained here.
+
+`RemoteModels` stands where `LocalModels` stands: an optimizer is given it and changes nothing, a
+policy asks it for a sampler and gets one behind a URL.  Weights are handed over before the first
+call after they changed, through a folder that both see, and answers are tagged with the policy
+version they came from.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections import deque
+from collections.abc import Sequence
+from pathlib import Path
+
+from ...models.sampling import Sampled
+from ...models.vllm import VLLM, RemoteSampler, RemoteSession
+from ...types import Version, new_id
+from .local import LocalModels
+from .network import saved
+from .serving.loading import tag
+
+KEPT = 2
+"""Versions before the current one whose files and adapters stay, for what is still under way."""
+
+
+class RemoteModels(LocalModels):
+    """Weights in this process, sampled on a server.
+
+    Args:
+        server: where the same model is served already.
+        folder: where weights are handed over; the server must be able, and allowed, to read it.
+    """
+
+    def __init__(self, server: VLLM, folder: Path) -> None:
+        super().__init__()
+        self.server = server
+        self.folder = Path(folder)
+        self.handed_over = 0
+        self._known: dict[str, tuple[str, str | None]] = {}
+        """Version and policy version → what `publish` gave for it: what was handed over of late."""
+        self._names: deque[tuple[Path, str | None]] = deque()
+        self._lock: tuple[asyncio.AbstractEventLoop, asyncio.Lock] | None = None
+
+    def sampler(  # type: ignore[override]
+        self, version: Version, *, greedy: bool = False, temperature: float = 1.0
+    ) -> VersionSampler:
+        """A sampler that has the server take up these weights before its first call.
+
+        Raises:
+            InputError: no Version of weights.
+            NotFoundError: its live weights have moved on.
+        """
+        if _key(version) not in self._known:
+            self._live(version)
+        return VersionSampler(self, version, greedy=greedy, temperature=temperature)
+
+    async def publish(self, version: Version) -> tuple[str, str | None]:
+        """Have the server serve a Version, unless it does; its policy version, and an adapter's name.
+
+        Raises:
+            ModelError: the server did not take it.
+            InputError, NotFoundError: as `LocalModels.decoder`.
+        """
+        policy_version, key = str(version.meta.get("policy_version", version.id)), _key(version)
+        async with self._locked():
+            if key in self._known:  # under way under an older one, which cannot be handed over again
+                return self._known[key]
+            folder = self.folder / f"policy-{policy_version}-{new_id()}"
+            live = self._live(version)
+            network = live.decoder.copy() if live else self.decoder(version)
+            written = saved(network, version.resource, folder, None, version.meta)
+            await asyncio.to_thread(tag, folder, version)
+            name = folder.name if written.kind == "adapter" else None
+            if name is not None:
+                await self.server.load_adapter(name, folder, policy_version=policy_version)
+            else:
+                await self.server.load_weights(folder, policy_version=policy_version)
+            self._known[key] = policy_version, name
+            self.handed_over += 1
+            await self._forget(folder, name)
+            return policy_version, name
+
+    async def _forget(self, folder: Path, name: str | None) -> None:
+        self._names.append((folder, name))
+        while len(self._names) > KEPT + 1:
+            old, adapter = self._names.popleft()
+            if adapter is not None:
+                await self.server.unload_adapter(adapter)
+            del self._known[next(iter(self._known))]
+            await asyncio.to_thread(shutil.rmtree, old, True)
+
+    def _locked(self) -> asyncio.Lock:
+        loop = asyncio.get_running_loop()
+        if self._lock is None or self._lock[0] is not loop:
+            self._lock = (loop, asyncio.Lock())
+        return self._lock[1]
+
+
+def _key(version: Version) -> str:
+    return f"{version.id}/{version.meta.get('policy_version', version.id)}"
+
+
+class VersionSampler(RemoteSampler):
+    """A RemoteSampler of one Version."""
+
+    def __init__(self, models: RemoteModels, version: Version, *, greedy: bool, temperature: float) -> None:
+        super().__init__(models.server, greedy=greedy, temperature=temperature)
+        self._models, self._version = models, version
+
+    def session(self, seed: int) -> FollowingSession:
+        """A fresh session that draws from `seed` alone."""
+        return FollowingSession(self, seed)
+
+    async def ready(self) -> None:
+        """Have the server serve this Version."""
+        self.policy_version, self.model = await self._models.publish(self._version)
+
+
+class FollowingSession(RemoteSession):
+    """A session that waits for its Version to be served."""
+
+    def __init__(self, sampler: VersionSampler, seed: int) -> None:
+        super().__init__(sampler, seed)
+        self._following = sampler
+        self._ready = False
+
+    async def generate(
+        self, prompt_ids: Sequence[int], *, stop_id: int | None, max_new_tokens: int = 32
+    ) -> Sampled:
+        """As `RemoteSession.generate`."""
+        if not self._ready:
+            await self._following.ready()
+            self._ready = True
+        return await super().generate(prompt_ids, stop_id=stop_id, max_new_tokens=max_new_tokens)

@@ -1,0 +1,449 @@
+"""The gate: paired results of two Bundles on tasks that no optimizer saw → Verdict.
+
+Each result is paired with its baseline on the same task.  A candidate is promoted
+when the betting e-value of the paired differences reaches 1/alpha, their interval,
+clustered by group, lies above the bar, and every guardrail holds.  `compare` looks
+once at everything; a `Comparison` is fed pair by pair, may be watched all the time,
+and stops as soon as the case is made.  It never looks at a training reward and
+runs nothing: the outcomes are the caller's.  The numbers behind the rules are in
+`docs/decisions/020-the-gate.md`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from ..errors import GateError
+from ..stats import BettingProcess, ClusterMean, pairs_needed
+from ..types import Group, Outcome, Trajectory, Verdict
+from .guardrails import Guardrail
+
+WATCHED_LEVEL = 0.99
+"""Level of the clustered interval where groups are shared and every pair is looked at: at 0.95, looking
+again and again promoted up to 9 % of useless candidates whose effect differs between groups."""
+MAX_EXCLUDED = 0.1
+"""Share of pairs that may be excluded; a side that breaks or goes unscored more often chose its sample."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskResult:
+    """One side's result on one task."""
+
+    task: str
+    group: str = ""
+    """The mailbox, database or repository that the task shares with others. Empty: it stands alone."""
+    scores: Mapping[str, float | None] = field(default_factory=dict)
+    """Metric → value; None means should have been scored and was not."""
+    outcome: Outcome = Outcome.UNKNOWN
+    tainted: str = ""
+    """How it ran, where it ran in a way that promotes nothing: `without the sandbox` or `beside their judge`."""
+
+    def value(self, metric: str) -> float | None:
+        """The metric; where no score of that name exists, `success` is read off the outcome.
+
+        An infrastructure error has no value, whatever was scored.
+        """
+        if self.outcome is Outcome.INFRASTRUCTURE_ERROR:
+            return None
+        if metric in self.scores or metric != "success" or self.outcome is Outcome.UNKNOWN:
+            return self.scores.get(metric)
+        return float(self.outcome is Outcome.SUCCESS)
+
+
+@dataclass(frozen=True, slots=True)
+class PairedResults:
+    """Both sides' results on one task.
+
+    Raises:
+        GateError: the two are of different tasks or groups.
+    """
+
+    baseline: TaskResult
+    candidate: TaskResult
+
+    def __post_init__(self) -> None:
+        old, new = self.baseline, self.candidate
+        if old.task != new.task:
+            raise GateError(f"not a pair: baseline ran task {old.task!r}, candidate {new.task!r}")
+        if old.group != new.group:
+            raise GateError(
+                f"task {old.task!r} is in group {old.group!r} for the baseline "
+                f"and {new.group!r} for the candidate"
+            )
+
+    @property
+    def task(self) -> str:
+        return self.baseline.task
+
+    @property
+    def group(self) -> str:
+        return self.baseline.group
+
+    @property
+    def broken(self) -> bool:
+        """A machine failed on either side: the pair says nothing about the policies."""
+        return Outcome.INFRASTRUCTURE_ERROR in (self.baseline.outcome, self.candidate.outcome)
+
+
+Side: TypeAlias = Mapping[str, TaskResult] | Sequence[TaskResult] | Sequence[Group] | Sequence[Trajectory]
+"""One side's results: `TaskResult`s, or the Groups or Trajectories that were run (one per task)."""
+
+
+def compare(
+    baseline: Side,
+    candidate: Side,
+    *,
+    metric: str = "success",
+    margin: float = 0.0,
+    alpha: float = 0.05,
+    guardrails: Sequence[Guardrail] = (),
+    against: str = "baseline",
+    trained_groups: Collection[str] = (),
+) -> Verdict:
+    """Judge two sets of results on the same tasks, looking once.
+
+    Args:
+        baseline, candidate: one result per task on each side; several trajectories in a Group are averaged.
+        metric: decides; in [0, 1].
+        margin: 0 asks for superiority; d > 0 for not being worse by more than d.
+        alpha: chance of promoting a candidate that has no effect.
+        guardrails: what must not get worse.
+        against: what the baseline is called.
+        trained_groups: groups, and ids of tasks, that anything was trained, tuned or chosen on.
+
+    Raises:
+        GateError: tasks leaked, are unpaired or occur twice; values outside [0, 1]; nothing to compare.
+    """
+    comparison = Comparison(
+        metric=metric,
+        margin=margin,
+        alpha=alpha,
+        guardrails=guardrails,
+        against=against,
+        trained_groups=trained_groups,
+        watched=False,
+    )
+    for pair in pairs(baseline, candidate):
+        comparison.add(pair)
+    return comparison.verdict()
+
+
+class Comparison:
+    """A comparison under way: pairs come one at a time, and the answer may be read after each.
+
+    Feed the tasks in an order that has nothing to do with their results, best a shuffle by seed: then
+    each pair is a fresh draw, which the e-process needs.  Pairs of one group are *not* independent
+    draws, so where groups are shared the interval clustered by group must agree, at the stricter
+    WATCHED_LEVEL.  `add` returns True when the candidate is promoted: stop there.
+
+    Args:
+        watched: False only if nobody acts on it before the last pair (`compare`).
+        (others): as in `compare`.
+
+    Raises:
+        GateError: margin or alpha make no sense.
+    """
+
+    def __init__(
+        self,
+        *,
+        metric: str = "success",
+        margin: float = 0.0,
+        alpha: float = 0.05,
+        guardrails: Sequence[Guardrail] = (),
+        against: str = "baseline",
+        trained_groups: Collection[str] = (),
+        watched: bool = True,
+    ) -> None:
+        if not 0 <= margin < 1:
+            raise GateError(f"margin {margin} must be at least 0 and under 1: it is in units of {metric!r}")
+        if not 0 < alpha < 1:
+            raise GateError(f"alpha {alpha} must lie between 0 and 1")
+        names = [guardrail.metric for guardrail in guardrails]
+        if len(set(names)) != len(names):
+            raise GateError(f"two guardrails on one metric: {sorted(names)}")
+        self.metric, self.margin, self.alpha, self.against = metric, margin, alpha, against
+        self.guardrails, self.watched = tuple(guardrails), watched
+        self.promoted = False
+        """Latched: what was proven at one moment stays proven."""
+        self._trained = frozenset(trained_groups)
+        self._seen: set[str] = set()
+        self._process = BettingProcess(-margin)
+        self._effect = ClusterMean()
+        self._differences: list[float] = []
+        self._rails = {guardrail.metric: _Rail(guardrail) for guardrail in self.guardrails}
+        self._broken = self._unscored = 0
+        self._tainted: list[str] = []
+
+    @property
+    def n(self) -> int:
+        """Pairs that counted."""
+        return self._process.n
+
+    @property
+    def e_value(self) -> float:
+        """Evidence so far; 1/alpha is what it takes."""
+        return self._process.value
+
+    def add(self, pair: PairedResults) -> bool:
+        """Take one pair in; True once the candidate is promoted.
+
+        Raises:
+            GateError: the task leaked, came before, or its value lies outside [0, 1]; or the
+                comparison was already decided, and this pair would be ignored.
+        """
+        if self.promoted:
+            raise GateError(
+                f"decided after {self.n} pairs: stop feeding a Comparison once `add` returned True"
+            )
+        self._refuse(pair)
+        self._seen.add(pair.task)
+        if pair.candidate.tainted:
+            self._tainted.append(pair.candidate.tainted)
+        if pair.broken:
+            self._broken += 1
+            return False
+        for rail in self._rails.values():
+            rail.add(pair)
+        old, new = self._value(pair.baseline), self._value(pair.candidate)
+        if old is None or new is None:
+            self._unscored += 1
+            return False
+        difference = new - old
+        self._process.add(difference)
+        self._effect.add(difference, pair.group)
+        self._differences.append(difference)
+        self.promoted = self.watched and self._proven()
+        return self.promoted
+
+    def verdict(self) -> Verdict:
+        """The decision on the pairs so far, with its evidence.
+
+        Raises:
+            GateError: no pair counted.
+        """
+        if not self.n:
+            raise GateError(
+                f"nothing to compare: of {len(self._seen)} pairs, {self._broken} had an infrastructure error "
+                f"and {self._unscored} had no {self.metric!r}"
+            )
+        proven = self.promoted or self._proven()
+        needed = self._needed()
+        return Verdict(
+            promote=proven,
+            effect=self._effect.mean,
+            interval=self._effect.interval(bounds=(-1.0, 1.0)),
+            e_value=self.e_value,
+            n=self.n,
+            against=self.against,
+            margin=self.margin,
+            needed=needed,
+            guardrails={name: rail.holds() for name, rail in self._rails.items()},
+            reasons=tuple(self._reasons(proven, needed)),
+        )
+
+    def _refuse(self, pair: PairedResults) -> None:
+        if pair.task in self._seen:
+            raise GateError(f"task {pair.task!r} came twice: one pair per task, average repeated runs first")
+        leaked = self._trained.intersection((pair.task, pair.group)) - {""}
+        if leaked:
+            raise GateError(
+                f"task {pair.task!r} leaked: {min(leaked)!r} was trained on. Judge on groups that "
+                "nothing was trained, tuned or chosen on."
+            )
+
+    def _value(self, result: TaskResult) -> float | None:
+        value = result.value(self.metric)
+        if value is not None and not 0 <= value <= 1:
+            raise GateError(
+                f"{self.metric!r} of task {result.task!r} is {value}: "
+                "the gate bets on metrics in [0, 1]; rescale it"
+            )
+        return value
+
+    @property
+    def _grouped(self) -> bool:
+        return self._effect.clusters < self._effect.n
+
+    @property
+    def _level(self) -> float:
+        return WATCHED_LEVEL if self.watched and self._grouped else 0.95
+
+    def _low(self) -> float:
+        """Lower end of the clustered interval that decides."""
+        return self._effect.interval(level=self._level, bounds=(-1.0, 1.0))[0]
+
+    @property
+    def _excluded(self) -> int:
+        return self._broken + self._unscored
+
+    def _proven(self) -> bool:
+        # The cheap tests first: this runs after every pair.
+        return (
+            not self._tainted
+            and self.e_value >= 1 / self.alpha
+            and self._low() > -self.margin
+            and self._excluded <= MAX_EXCLUDED * len(self._seen)
+            and all(rail.holds() for rail in self._rails.values())
+        )
+
+    def _needed(self) -> int | None:
+        """Pairs at which both the e-value and the clustered interval would pass, if effect and spread stay.
+
+        The interval's part assumes that more pairs bring more groups in proportion, so that its
+        width falls with the square root of the pairs.
+        """
+        by_betting = pairs_needed(self._differences, null=-self.margin, alpha=self.alpha)
+        if by_betting is None or self._effect.clusters < 2:
+            return None
+        half = self._effect.mean - self._effect.interval(level=self._level)[0]
+        distance = self._effect.mean + self.margin
+        if distance <= 0 or math.isinf(half):
+            return None
+        return max(by_betting, math.ceil(self.n * (half / distance) ** 2))
+
+    def _reasons(self, proven: bool, needed: int | None) -> Iterable[str]:
+        effect, bar = self._effect.plain, 0.0 - self.margin  # -self.margin would be written -0.000
+        goal = f"better than {self.against}"
+        if self.margin:
+            goal = f"not worse than {self.against} by more than {self.margin:g}"
+        where = ""
+        if self._grouped:
+            where = f" in {self._effect.clusters} groups ({self._effect.mean:+.3f} for a group drawn anew)"
+        enough = self.e_value >= 1 / self.alpha
+        yield (
+            f"{self.metric} {effect:+.3f} over {_pairs(self.n)}{where}; "
+            f"e-value {self.e_value:.3g}, {'enough' if enough else 'not enough'} "
+            f"(it takes {1 / self.alpha:.3g}) to call it {goal}."
+        )
+        if self._low() <= bar:
+            yield (
+                f"The {self._level:.0%} interval clustered by group reaches down to {self._low():+.3f}, "
+                f"not above {bar:+.3f}."
+            )
+        if not proven and needed is not None and needed > self.n:
+            yield f"An effect of this size would need about {needed} pairs."
+        if self._broken:
+            yield f"{_pairs(self._broken)} left out: an infrastructure error on one side."
+        if self._unscored:
+            yield f"{_pairs(self._unscored)} left out: {self.metric} missing on one side (missing is not 0)."
+        if self._excluded > MAX_EXCLUDED * len(self._seen):
+            yield (
+                f"{self._excluded} of {len(self._seen)} pairs left out is more than {MAX_EXCLUDED:.0%}: "
+                "too many to trust the rest. Run the missing ones again."
+            )
+        if self._tainted:
+            yield (
+                f"{len(self._tainted)} of {len(self._seen)} answers were made {self._tainted[0]}: such a score "
+                "promotes nothing."
+            )
+        for rail in self._rails.values():
+            yield rail.sentence()
+
+
+class _Rail:
+    """The evidence on one guardrail."""
+
+    def __init__(self, guardrail: Guardrail) -> None:
+        self.guardrail = guardrail
+        self._slack, self._raw = ClusterMean(), ClusterMean()
+        self._missing = 0
+        self._rates = True
+
+    def add(self, pair: PairedResults) -> None:
+        old, new = pair.baseline.value(self.guardrail.metric), pair.candidate.value(self.guardrail.metric)
+        if old is None or new is None:
+            # Missing on both sides is a metric that does not apply to this task.
+            self._missing += (old is None) != (new is None)
+            return
+        if not (math.isfinite(old) and math.isfinite(new)):
+            raise GateError(f"{self.guardrail.metric!r} of task {pair.task!r} is not a finite number")
+        self._rates = self._rates and 0 <= old <= 1 and 0 <= new <= 1
+        self._slack.add(self.guardrail.slack(old, new), pair.group)
+        self._raw.add(new - old, pair.group)
+
+    def _low(self) -> float:
+        # One pair's worth of difference is added for rates: where none was seen yet, the
+        # plain interval has no width, and ten equal pairs would prove anything.
+        return self._slack.interval(extra=1.0 if self._rates else 0.0)[0]
+
+    def holds(self) -> bool:
+        total = self._slack.n + self._missing
+        return self._slack.n > 0 and self._missing <= MAX_EXCLUDED * total and self._low() >= 0
+
+    def sentence(self) -> str:
+        rail = self.guardrail
+        if not self._slack.n:
+            return f"Guardrail {rail.metric} fails: no pair has it."
+        allowed = f"{rail.margin:.3g}" + (" of the baseline's mean" if rail.relative else "")
+        text = (
+            f"Guardrail {rail.metric} {'holds' if self.holds() else 'fails'}: {self._raw.mean:+.3g} over "
+            f"{_pairs(self._slack.n)}; worse by at most {allowed} is allowed and must be shown."
+        )
+        return text + (f" On one side only: {_pairs(self._missing)}." if self._missing else "")
+
+
+def _pairs(number: int) -> str:
+    return "1 pair" if number == 1 else f"{number} pairs"
+
+
+def pairs(baseline: Side, candidate: Side) -> list[PairedResults]:
+    """Pair two sides by task, in the baseline's order.
+
+    Raises:
+        GateError: a task is twice on one side, or on one side only; says how many.
+    """
+    old, new = _by_task(baseline, "baseline"), _by_task(candidate, "candidate")
+    only_old, only_new = [task for task in old if task not in new], [task for task in new if task not in old]
+    if only_old or only_new:
+        raise GateError(
+            f"not paired: {len(only_old)} tasks only on the baseline's side, {len(only_new)} only on the "
+            f"candidate's, {len(old) - len(only_old)} on both; first {(only_old + only_new)[0]!r}. "
+            "Run both on the same tasks."
+        )
+    return [PairedResults(result, new[task]) for task, result in old.items()]
+
+
+def _by_task(side: Side, name: str) -> dict[str, TaskResult]:
+    by_task: dict[str, TaskResult] = {}
+    twice = 0
+    for runs in side.values() if isinstance(side, Mapping) else side:
+        result = runs if isinstance(runs, TaskResult) else _result(runs)
+        twice += result.task in by_task
+        by_task[result.task] = result
+    if twice:
+        raise GateError(f"{twice} results on the {name}'s side repeat a task: give one per task, or Groups")
+    return by_task
+
+
+def _result(task_runs: Group | Trajectory) -> TaskResult:
+    """Runs of one task as one TaskResult: means over the runs that no machine broke."""
+    runs = task_runs.trajectories if isinstance(task_runs, Group) else (task_runs,)
+    unbroken = [run for run in runs if run.outcome is not Outcome.INFRASTRUCTURE_ERROR]
+    if not unbroken:
+        return TaskResult(
+            task=task_runs.task.id, group=task_runs.task.group, outcome=Outcome.INFRASTRUCTURE_ERROR
+        )
+    outcomes = [
+        TaskResult(
+            task=run.task.id, scores={name: run.score(name) for name in run.scores}, outcome=run.outcome
+        )
+        for run in unbroken
+    ]
+    names = {name for run in outcomes for name in run.scores} | {"success"}
+    scores: dict[str, float | None] = {}
+    for name in sorted(names):
+        values = [value for run in outcomes if (value := run.value(name)) is not None]
+        # A run without its score leaves the task without one: the rest might be the lucky ones.
+        scores[name] = sum(values) / len(values) if values and len(values) == len(outcomes) else None
+    tainted = next((how for run in runs if (how := _tainted(run))), "")
+    return TaskResult(task=task_runs.task.id, group=task_runs.task.group, scores=scores, tainted=tainted)
+
+
+def _tainted(run: Trajectory) -> str:
+    if run.meta.get("trusted_only"):
+        return "without the sandbox"
+    return "beside their judge" if run.meta.get("co_resident") else ""

@@ -1,0 +1,1 @@
+"""Trajectories and tasks in files, in whet's own form and in those of other programs."""

@@ -1,0 +1,219 @@
+"""Writes of several kinds that commit together."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import Future
+from types import TracebackType
+
+from ...errors import InputError, StoreError
+from ...types import (
+    Bundle,
+    Feedback,
+    Json,
+    Preference,
+    Rollout,
+    Task,
+    Trajectory,
+    Verdict,
+    Version,
+    digest,
+    new_id,
+)
+from .codec import encode, encode_json, encode_rollout
+from .database import Database
+from .group_commit import Value, Writes, ready
+from .releases import DECLARED, LIVE, Release, history
+
+
+def trajectory_row(trajectory: Trajectory, experiment: str | None = None) -> tuple[Value, ...]:
+    """A trajectory as its columns, the body last.
+
+    Raises:
+        InputError: something in it has no JSON form.
+    """
+    run = trajectory.meta.get("run")
+    return (
+        trajectory.id,
+        run if isinstance(run, str) else None,
+        trajectory.task.id,
+        experiment,
+        digest(sorted(trajectory.versions.values())) if trajectory.versions else None,
+        trajectory.outcome.value,
+        trajectory.started,
+        trajectory.session,
+        trajectory.subject,
+        encode(trajectory),
+    )
+
+
+def feedback_row(feedback: Feedback) -> tuple[Value, ...]:
+    """Feedback as its columns, the body last."""
+    return (feedback.id, feedback.run, feedback.at, feedback.session, encode(feedback))
+
+
+class Batch:
+    """Collects writes; leaving the `with` block commits them in one transaction, all or none.
+
+    An exception inside the block discards them.  Each method encodes at once, so what is
+    changed afterwards is not recorded; it raises InputError for a value without a JSON form.
+
+    Args:
+        database: where it is committed; None only collects `writes`.
+    """
+
+    def __init__(self, database: Database | None = None) -> None:
+        self._database = database
+        self._writes: list[tuple[str, list[tuple[Value, ...]]]] = []
+
+    def __enter__(self) -> Batch:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.submit().result()
+
+    def submit(self) -> Future[None]:
+        """Commit without waiting; the future is done once the writes are durable.
+
+        Raises:
+            StoreError: the store is closed.
+        """
+        if self._database is None:
+            raise StoreError("this batch has no store to commit to")
+        writes, self._writes = self._writes, []
+        if not writes:
+            return ready(None)
+        return self._database.write(writes)
+
+    @property
+    def writes(self) -> Writes:
+        """The writes collected so far, encoded."""
+        return self._writes
+
+    def as_of(self, erasures: int) -> None:
+        """Have the whole batch refused if a person was erased since there were so many erasures (`erasure.ERASURES`).
+
+        For writes made from rows that were read before.  Must be the first call on the batch.
+        """
+        self._add("as_of", [(erasures,)])
+
+    def put_row(self, row: tuple[Value, ...]) -> None:
+        """Add a trajectory that is encoded already, as `trajectory_row` gives it."""
+        self._add("trajectory", [row])
+
+    def _add(self, key: str, rows: list[tuple[Value, ...]]) -> None:
+        if rows and self._writes and self._writes[-1][0] == key:
+            self._writes[-1][1].extend(rows)  # one statement writes them all
+        elif rows:
+            self._writes.append((key, rows))
+
+    def put(self, *trajectories: Trajectory, experiment: str | None = None, replace: bool = False) -> None:
+        """See `Store.put`."""
+        rows = [trajectory_row(trajectory, experiment) for trajectory in trajectories]
+        self._add("trajectory_again" if replace else "trajectory", rows)
+        self.add_feedback(*(feedback for trajectory in trajectories for feedback in trajectory.feedback))
+
+    def withdraw(self, *ids: str) -> None:
+        """Delete trajectories whose every step is in another one now; their spans stay."""
+        self._add("withdraw", [(id,) for id in ids])
+
+    def add_feedback(self, *feedback: Feedback) -> None:
+        """See `Store.add_feedback`."""
+        self._add("feedback", [feedback_row(noun) for noun in feedback])
+
+    def put_tasks(self, *tasks: Task) -> None:
+        """See `Store.put_tasks`."""
+        rows: list[tuple[Value, ...]] = [
+            (task.id, None if task.split is None else task.split.value, task.group, encode(task))
+            for task in tasks
+        ]
+        self._add("task", rows)
+
+    def add_rollouts(self, *rollouts: Rollout) -> None:
+        """Queue rollouts and record their tasks; one whose id is already known stays as it stands."""
+        self.put_tasks(*{rollout.task.id: rollout.task for rollout in rollouts}.values())
+        self._add("rollout", [encode_rollout(rollout) for rollout in rollouts])
+
+    def put_versions(self, *versions: Version) -> None:
+        """See `Store.put_versions`."""
+        self._add(
+            "version", [(version.id, version.resource, version.kind, encode(version)) for version in versions]
+        )
+
+    def put_preferences(self, *preferences: Preference) -> None:
+        """See `Store.put_preferences`."""
+        bodies = [encode(preference) for preference in preferences]
+        self._add("preference", [(digest(body.decode()), body) for body in bodies])
+
+    def put_state(self, key: str, value: Json) -> None:
+        """See `Store.put_state`."""
+        self._add("state", [(key, time.time(), encode_json(value))])
+
+    def declare(self, default: Version, *, content: bool = True) -> None:
+        """Record that a program reads a resource, and the default that it came with.
+
+        Args:
+            content: False records the name alone.
+        """
+        if content:
+            self.put_versions(default)
+        self.put_state(f"{DECLARED}{default.resource}", default.id)
+
+    def put_bundle(self, bundle: Bundle) -> None:
+        """See `Store.put_bundle`."""
+        self.put_versions(*bundle.values())
+        self._add("bundle", [(bundle.id, time.time(), _ids(bundle))])
+
+    def put_verdict(self, verdict: Verdict, *, experiment: str = "") -> None:
+        """See `Store.put_verdict`."""
+        if not verdict.candidate:
+            raise InputError(
+                "this Verdict does not say which Bundle it judged. Set its `candidate` to the Bundle's id."
+            )
+        self._add("verdict", [(verdict.id, verdict.candidate, experiment, time.time(), encode(verdict))])
+
+    def set_live(
+        self,
+        bundle: Bundle,
+        name: str = LIVE,
+        *,
+        reason: str = "",
+        previous: str | None = "",
+        verdict: str | None = None,
+        unproven: bool | None = None,
+    ) -> Release:
+        """See `Store.set_live`.
+
+        Args:
+            previous: id of the release that a rollback goes back to; "" is the one that is live now.
+            verdict: id of the Verdict that it is released on.
+            unproven: None derives it: True if something is released without a Verdict.
+        """
+        if previous == "":
+            live = [] if self._database is None else history(self._database, name, 1)
+            previous = live[0].id if live else None
+        if unproven is None:
+            unproven = verdict is None and bool(bundle)
+        release = Release(new_id(), name, bundle, previous, time.time(), reason, verdict, unproven)
+        self.put_bundle(bundle)
+        row = (
+            release.id,
+            name,
+            bundle.id,
+            previous,
+            release.at,
+            reason,
+            verdict,
+            int(unproven),
+            _ids(bundle),
+        )
+        self._add("release", [row])
+        return release
+
+
+def _ids(bundle: Bundle) -> bytes:
+    """The ids of its Versions, as they are stored."""
+    return encode_json([version.id for version in bundle.values()])

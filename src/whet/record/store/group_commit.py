@@ -1,0 +1,242 @@
+"""Group commit: one thread writes, many submissions share one durable commit and one statement per kind.
+
+While one group is being committed the next one collects.  Where a group goes is a Link: into the file, if this
+process owns it (`owner.py`), or through the owner's socket (`client.py`).  When a link is lost, the writer finds
+another and sends again what was not acknowledged; every write may be repeated without effect (`schema.STATEMENTS`).
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import chain
+from typing import Any, Protocol, TypeVar
+
+from ...errors import StoreError
+from .schema import QUEUE_STATEMENTS, STATEMENTS, WIDTHS, portions
+from .segments import Segments
+
+T = TypeVar("T")
+Value = str | int | float | bytes | None
+Writes = Sequence[tuple[str, Sequence[Sequence[Value]]]]
+"""(key of `schema.STATEMENTS`, rows), applied in order and together."""
+
+GROUP = 2_000
+"""Rows that one commit gathers at most; beyond this a group gains nothing and delays its first."""
+WAITING = 64 * 1024 * 1024
+"""Bytes that may wait; a submitter beyond this waits too, which bounds memory on a slow disk."""
+
+
+_releases = 0
+
+
+def releases_written() -> int:
+    """Number of releases that this process may have written, to any store: a change means to read again."""
+    return _releases
+
+
+@dataclass(slots=True)
+class Submission:
+    """Writes that commit together, and the future that is done once they have."""
+
+    writes: Writes
+    rows: int
+    size: int
+    future: Future[None] = field(default_factory=Future)
+
+
+def ready(value: T) -> Future[T]:
+    """A future that is done."""
+    future: Future[T] = Future()
+    future.set_result(value)
+    return future
+
+
+class LinkLost(Exception):
+    """The owner is gone; whether it committed what was under way is unknown."""
+
+
+class Link(Protocol):
+    """The destination of groups."""
+
+    def commit(self, group: Sequence[Submission]) -> list[Exception | None]:
+        """Make the group durable; one entry per submission, None where it is.
+
+        Raises:
+            LinkLost: find another link and commit the same group there.
+        """
+        ...
+
+    def close(self) -> None: ...
+
+    def forget(self) -> None:
+        """In a forked child: close the copied descriptors and touch nothing else."""
+        ...
+
+
+class CommitThread:
+    """Runs the thread.
+
+    Args:
+        connect: finds a Link; called again when one is lost.
+    """
+
+    def __init__(self, connect: Callable[[CommitThread], Link]) -> None:
+        self._connect = connect
+        self._waiting: deque[Submission] = deque()
+        self._size = 0
+        self._closed = False
+        self._changed = threading.Condition()
+        self.link = connect(self)
+        self._thread = threading.Thread(target=self._run, name="whet-store-writer", daemon=True)
+        self._thread.start()
+
+    def submit(self, writes: Writes, size: int | None = None) -> Future[None]:
+        """Queue writes that commit together.
+
+        Args:
+            size: their bytes, where the caller knows it more cheaply than by counting.
+
+        Raises:
+            StoreError: the store is closed.
+        """
+        rows = sum(len(batch) for _, batch in writes)
+        if size is None:
+            size = sum(
+                len(value) if isinstance(value, str | bytes) else 8
+                for _, batch in writes
+                for row in batch
+                for value in row
+            )
+        submission = Submission(writes, rows, size)
+        submission.future.set_running_or_notify_cancel()  # a queued submission cannot be cancelled
+        with self._changed:
+            while self._size > WAITING and not self._closed:
+                self._changed.wait()
+            if self._closed:
+                raise StoreError("the store is closed. Open it again with whet.Store(path).")
+            self._waiting.append(submission)
+            self._size += size
+            self._changed.notify_all()
+        return submission.future
+
+    def close(self) -> None:
+        """Commit all that waits, then let go of the link."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        self._thread.join()  # it commits all that waits before it ends
+        self.link.close()
+
+    def _take(self) -> list[Submission]:
+        with self._changed:
+            while not self._waiting and not self._closed:
+                self._changed.wait()
+            group: list[Submission] = []
+            rows = 0
+            while self._waiting and (not group or rows + self._waiting[0].rows <= GROUP):
+                group.append(self._waiting.popleft())
+                rows += group[-1].rows
+                self._size -= group[-1].size
+            self._changed.notify_all()
+            return group
+
+    def _run(self) -> None:
+        global _releases
+        while group := self._take():
+            errors: list[Exception | None]
+            try:
+                errors = self._commit(group)
+            except Exception as exception:  # this thread must not end: every later future would wait forever
+                errors = [exception] * len(group)
+            if any(key == "release" for submission in group for key, _ in submission.writes):
+                # Before the futures are done: who waits for one reads what it released.
+                _releases += 1  # only inequality matters, so two writers at once may count as one
+            for submission, error in zip(group, errors, strict=True):
+                if error is None:
+                    submission.future.set_result(None)
+                else:
+                    submission.future.set_exception(error)
+
+    def _commit(self, group: list[Submission]) -> list[Exception | None]:
+        while True:
+            try:
+                return self.link.commit(group)
+            except LinkLost:
+                self.link.close()
+                self.link = self._connect(self)
+
+
+class Gathered:
+    """The rows of one transaction, gathered so that one statement writes all of a kind.
+
+    Half of what a claim, a finish or a span costs the writer is the number of its statements; a group commit
+    has several of each.  Of the queue's rows, a later state of a rollout replaces an earlier one, counters keep
+    their highest, and counts add up: what is written is what the changes one by one would have left.  New
+    trajectories and spans, of which the first that came is kept, are written in the order in which they came.
+
+    Args:
+        segments: where spans go.
+    """
+
+    def __init__(self, segments: Segments) -> None:
+        self._segments = segments
+        self._rows: dict[str, dict[Value, Sequence[Value]]] = {}
+        self._trajectories: list[Sequence[Value]] = []
+        self._spans: list[Sequence[Value]] = []
+
+    def takes(self, key: str, rows: Sequence[Sequence[Value]]) -> bool:
+        """Gather rows; False if they are of a kind that is not gathered."""
+        if key == "span":
+            self._spans += rows
+        elif key == "trajectory":
+            self._trajectories += rows
+        elif key in QUEUE_STATEMENTS:
+            self._add(key, rows)
+        else:
+            return False
+        return True
+
+    def _add(self, key: str, rows: Sequence[Sequence[Value]]) -> None:
+        """Gather rows of one of `QUEUE_STATEMENTS`; the first column is the key of a row."""
+        latest = self._rows.setdefault(key, {})
+        for row in rows:
+            before = latest.get(row[0])
+            if before is None or key not in ("counter", "count"):
+                latest[row[0]] = row
+                continue
+            numbers = [value for value in (before[1], row[1]) if isinstance(value, int)]
+            latest[row[0]] = (row[0], max(numbers) if key == "counter" else sum(numbers))
+
+    def write(self, connection: sqlite3.Connection) -> None:
+        """Run the statements and forget the rows."""
+        if self._trajectories:
+            run(connection, "trajectory", self._trajectories)
+            self._trajectories = []
+        if self._spans:
+            self._segments.insert(self._spans)
+            self._spans = []
+        if self._rows:
+            for key in QUEUE_STATEMENTS:
+                if key in self._rows:
+                    run(connection, key, list(self._rows.pop(key).values()))
+
+
+def run(connection: sqlite3.Connection, key: str, rows: Sequence[Sequence[Value]]) -> list[Any]:
+    """Write rows of one kind, in their order, and return what the statement returns."""
+    returned: list[Any] = []
+    for part in portions(rows):
+        returned += connection.execute(_statement(key, len(part)), tuple(chain.from_iterable(part)))
+    return returned
+
+
+@lru_cache(maxsize=512)
+def _statement(key: str, rows: int) -> str:
+    width, statement = QUEUE_STATEMENTS[key] if key in QUEUE_STATEMENTS else (WIDTHS[key], STATEMENTS[key])
+    row = f"({', '.join('?' * width)})"
+    return statement.format(", ".join([row] * rows))

@@ -1,0 +1,109 @@
+"""Pages of nouns out of the record, decoded as they are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TypeVar
+
+from ...types import Feedback, Outcome, Preference, Task, Trajectory, Version
+from .codec import decode
+from .database import DatabaseReader
+from .group_commit import Value
+from .schema import LISTED, listed
+
+_PAGE = 500
+
+Noun = TypeVar("Noun", Task, Version, Preference)
+
+
+def read_trajectories(
+    reader: DatabaseReader,
+    equal: Mapping[str, Value],
+    ids: Sequence[str] | None,
+    since: float | None,
+    limit: int | None,
+) -> Iterator[Trajectory]:
+    """See `Store.trajectories`; `equal` is a column with its comparison → a value, None for any."""
+    where = ["seq > ?"]
+    last = 0
+    values: list[Value] = []
+    for column, value in equal.items():
+        if value is not None:
+            where.append(f"{column} ?")
+            values.append(value)
+    if since is not None:
+        # The index of times says where to begin; from there on the order of commit is the cheaper way, and the
+        # plus keeps SQLite from using the index again.
+        ((first,),) = reader.rows(
+            "SELECT min(seq) FROM trajectories INDEXED BY trajectories_outcome "
+            f"WHERE outcome IN {LISTED} AND started >= ?",
+            [listed(Outcome), since],
+        )
+        if first is None:
+            return
+        last = first - 1
+        where.append("+started >= ?")
+        values.append(since)
+    if ids is not None:
+        where.append(f"(id IN {LISTED} OR run IN {LISTED} OR process_run IN {LISTED})")
+        values += [listed(ids)] * 3
+    query = f"SELECT seq, id, run, body FROM trajectories WHERE {' AND '.join(where)} ORDER BY seq LIMIT ?"
+    remaining = limit
+    while remaining is None or remaining > 0:
+        size = _PAGE if remaining is None else min(_PAGE, remaining)
+        page = reader.rows(query, [last, *values, size])
+        feedback = _feedback(reader, {key for _, id, run, _ in page for key in (id, run) if key})
+        for seq, id, run, body in page:
+            last = seq
+            of_run = feedback.get(run, []) if run != id else []
+            yield _joined(decode(body, Trajectory), feedback.get(id, []) + of_run)
+        if len(page) < size:
+            return
+        if remaining is not None:
+            remaining -= size
+
+
+def read_all(
+    reader: DatabaseReader, noun: type[Noun], table: str, *, ids: Sequence[str] | None = None, **equal: Value
+) -> Iterator[Noun]:
+    """The nouns of a table in the order in which they were first recorded."""
+    where = ["seq > ?"]
+    values: list[Value] = []
+    for column, value in equal.items():
+        if value is not None:
+            where.append(f"{column} = ?")
+            values.append(value)
+    if ids is not None:
+        where.append(f"id IN {LISTED}")
+        values.append(listed(ids))
+    query = f"SELECT seq, body FROM {table} WHERE {' AND '.join(where)} ORDER BY seq LIMIT {_PAGE}"
+    last = 0
+    while page := reader.rows(query, [last, *values]):
+        for last, body in page:  # noqa: B007 - `last` is where the next page begins
+            yield decode(body, noun)
+
+
+def read_feedback(reader: DatabaseReader, run: str | None, session: str | None) -> Iterator[Feedback]:
+    """See `Store.feedback`."""
+    equal = {column: key for column, key in (("run", run), ("session", session)) if key is not None}
+    where = f"WHERE {' AND '.join(f'{column} = ?' for column in equal)} " if equal else ""
+    for (body,) in reader.rows(f"SELECT body FROM feedback {where}ORDER BY seq", list(equal.values())):
+        yield decode(body, Feedback)
+
+
+def _feedback(reader: DatabaseReader, runs: set[str]) -> dict[str, list[Feedback]]:
+    feedback: dict[str, list[Feedback]] = {}
+    if runs:
+        query = f"SELECT run, body FROM feedback WHERE run IN {LISTED} ORDER BY seq"
+        for run, body in reader.rows(query, [listed(runs)]):
+            feedback.setdefault(run, []).append(decode(body, Feedback))
+    return feedback
+
+
+def _joined(trajectory: Trajectory, feedback: list[Feedback]) -> Trajectory:
+    """Add the feedback that the trajectory did not bring itself."""
+    own = {brought.id for brought in trajectory.feedback}
+    fresh = tuple(late for late in feedback if late.id not in own)
+    if fresh:  # in place: the object was made just now, and nobody else has it
+        object.__setattr__(trajectory, "feedback", (*trajectory.feedback, *fresh))
+    return trajectory

@@ -1,0 +1,568 @@
+"""`Store.queue`: rollouts handed out under leases, in the process that owns the file.
+
+The queue and its leases are indexed in memory (`queue_index.py`), so a claim searches nothing; each change is
+answered once it is durable, and the index is rebuilt from the file at start.  A rollout that has ended is forgotten
+here and read from the file.
+
+A lease runs on the monotonic clock: setting the machine's clock moves nothing.  After a restart it
+lives on for its stated length.  Each lease has a fence, a number that only grows; a worker writes
+under its fence, and one that was given up on, or whose rollout was cancelled, is refused.
+
+An attempt fails when the worker says so, when its trajectory is an infrastructure error, or when
+its lease runs out; the rollout is queued again while attempts are left.  `Rollout.error` keeps whose
+fault the last one was.  A trajectory that failed at its task is a result like any other.
+"""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from functools import partial
+from typing import NamedTuple
+
+from ...errors import InputError, StoreError
+from ...types import Failure, Lease, Mode, Rollout, Status, Trajectory
+from .batch import Batch
+from .codec import MODES
+from .database import Database, holder
+from .group_commit import Value, Writes, ready
+from .owner import Arrival
+from .queue_index import Change, Commits, QueuedRollout, QueueIndex, follow
+from .read_ahead import AHEAD, LiveId, ReadAhead
+from .rollouts import (
+    LOST,
+    Claim,
+    EncodedFinish,
+    Finish,
+    Rollouts,
+    failure_json,
+    positive,
+    stale,
+    state,
+    written,
+)
+
+_AGAIN = 0.25
+"""Seconds after which a lease that could not be ended is looked at again."""
+_ENDED: tuple[Status, ...] = ("succeeded", "failed", "cancelled")
+
+
+class Turned(NamedTuple):
+    """The answer to `Queue.turn`."""
+
+    problems: list[Exception | None]
+    """One for each report, None where it is recorded."""
+    leases: list[Lease]
+
+
+class Queue(Rollouts):
+    """Made by the Store, once per process; its methods may be called from any thread.
+
+    Args:
+        database: of which this process owns the file.
+        clock: seconds that never run backwards.  With another one than the machine's, leases end when
+            `expire` is called and not by themselves.
+
+    Raises:
+        StoreError: another process owns the file, or the store is closed.
+    """
+
+    def __init__(self, database: Database, *, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__(database)
+        owner = database.owner
+        if owner is None:
+            raise StoreError(
+                f"{database.path} is owned by process {holder(database.path)}; only it hands out work. Ask its "
+                "server, or add work through the store (`Store.add_rollouts`)."
+            )
+        self._clock = clock
+        self._index = QueueIndex()
+        self._read_ahead = ReadAhead(database)
+        self._live = LiveId(database)
+        self._commits = Commits(database, self._index)
+        self._ending: dict[int, tuple[str, Future[None]]] = {}
+        self._wake = threading.Event()
+        self._sleeps_until = 0.0
+        with self._commits.held():
+            owner.on_tasks = self._read_ahead.forget
+            owner.on_release = self._live.forget
+            owner.on_rollouts = self._arrived  # before the file is read, so that none falls between
+            self._load()
+        database.before_close(self._close)
+        if clock is time.monotonic:
+            threading.Thread(target=self._watch, name="whet-queue-leases", daemon=True).start()
+
+    # -- what workers do ----------------------------------------------------------------------
+
+    def add(self, rollouts: Sequence[Rollout]) -> Future[builtins.list[str]]:
+        """Queue rollouts and record their tasks; the future gives their ids once they are durable.
+
+        One whose id is known stays as it stands, so adding may be repeated.
+
+        Raises:
+            InputError: an unknown mode, no attempt allowed, or something has no JSON form.
+        """
+        batch = Batch(self._database)
+        batch.add_rollouts(*rollouts)
+        return follow(batch.submit(), lambda _: [rollout.id for rollout in rollouts])
+
+    def claim(
+        self, worker: str, *, n: int = 1, lease: float = 60.0, modes: Sequence[Mode] | None = None
+    ) -> Future[builtins.list[Lease]]:
+        """Take up to `n` rollouts, the longest waiting first; an empty list if none waits.
+
+        Each names the Bundle to run it under: its own, or the live one.
+
+        Args:
+            worker: name of the worker, for the record.
+            lease: seconds until the rollout is given to someone else, unless a heartbeat comes.
+            modes: only these; None takes any.
+
+        Raises:
+            InputError: an unknown mode, or a lease or number that is not positive.
+            StoreError: the queue is closed; in the future: the claim could not be written.
+        """
+        claim = Claim(worker, n, lease, None if modes is None else [*modes])
+        claim.check()
+        # Not `turn` without reports: what it does about them would make a claim a third dearer.
+        change, now, live = Change(), self._clock(), self._live.get()
+        with self._commits.held():
+            self._expire(now)
+            claimed, ahead = self._take(claim, now, change, live)
+            if not claimed:
+                return ready([])
+            settled = self._commits.submit(change)
+        leases = self._leases(claim, claimed, ahead, now, live)
+        return follow(settled, lambda _: leases)
+
+    def heartbeat(self, id: str, fence: int, *, lease: float = 60.0) -> Future[float]:
+        """Hold a rollout for `lease` more seconds from now; the future gives until when (Unix time).
+
+        Nothing is written unless the length of the lease changes, so it costs next to nothing.
+
+        Raises:
+            StaleLeaseError: the rollout is not held under this fence any more: stop working on it.
+        """
+        positive(lease)
+        with self._commits.held():
+            entry = self._index.entries.get(id)
+            if entry is None or entry.fence != fence:
+                if fence not in self._ending:
+                    raise stale(id, fence)
+                return ready(time.time() + lease)
+            self._index.extend(entry, self._clock() + lease)
+            wake = entry.until < self._sleeps_until
+            settled: Future[None] | None = None
+            if entry.lease != lease and entry.change is None:
+                entry.lease = lease
+                # No entry in the change: a report that its worker sends meanwhile is not refused, and commits after it.
+                change = Change()
+                change.add([], [("rollout_state", [state(entry, "running")])])
+                settled = self._commits.submit(change)
+        if wake:
+            self._wake.set()
+        until = time.time() + lease
+        return ready(until) if settled is None else follow(settled, lambda _: until)
+
+    def finish(
+        self, id: str, fence: int, *, trajectory: Trajectory | None = None, error: Failure | None = None
+    ) -> Future[None]:
+        """End an attempt: with the trajectory it came to, why it failed, or both; done once durable.
+
+        The same report under the same fence may be repeated and is recorded once.
+
+        Raises (in the future):
+            StaleLeaseError: the rollout is not held under this fence any more; nothing was recorded.
+            InputError: the trajectory has no JSON form.
+            StoreError: it could not be written; the lease stands as it was.
+        """
+
+        def raise_problem(problems: builtins.list[Exception | None]) -> None:
+            if problems[0] is not None:
+                raise problems[0]
+
+        return follow(self.finish_many([Finish(id, fence, trajectory, error)]), raise_problem)
+
+    def finish_many(self, finished: Sequence[Finish]) -> Future[builtins.list[Exception | None]]:
+        """As `finish`, for many at once: the problem of each, None where it is recorded."""
+        return follow(self.turn(finished), lambda turned: turned.problems)
+
+    def turn(self, finished: Sequence[Finish], claim: Claim | None = None) -> Future[Turned]:
+        """`finish_many` and `claim` in one commit: a worker's turn between two rollouts.
+
+        A claim that finds nothing is answered like any other; it does not wait.
+
+        Raises:
+            InputError: as `claim` does; nothing was recorded.
+            StoreError: the queue is closed; in the future: nothing could be written, neither the reports
+                nor the claim.  Reports that were refused on their own are `problems`.
+        """
+        if claim is not None:
+            claim.check()
+        problems: builtins.list[Exception | None] = [None] * len(finished)
+        reports: builtins.list[EncodedFinish | None] = []
+        for position, finish in enumerate(finished):
+            try:
+                reports.append(EncodedFinish(finish))
+            except InputError as problem:
+                problems[position] = problem
+                reports.append(None)
+        change, now, live = Change(), self._clock(), "" if claim is None else self._live.get()
+        claimed: builtins.list[tuple[QueuedRollout, int, int]] = []
+        with self._commits.held():
+            if claim is not None:
+                self._expire(now)  # before the reports are sorted: one entry cannot change twice at once
+            sorted_ = _sort(reports, self._index, self._ending)
+            waits = sorted_.waits
+            if sorted_.fresh:
+                self._end([*sorted_.fresh.values()], change)
+            if claim is not None:
+                claimed, ahead = self._take(claim, now, change, live)
+            if change.entries:
+                settled = self._commits.submit(change)
+                waits += [(position, settled) for position in sorted_.places]
+                for _, report in sorted_.fresh.values():
+                    self._ending[report.finish.fence] = (report.digest, settled)
+                waits += [(None, settled)] if claimed else []
+        for position, report in sorted_.unknown:
+            problems[position] = self._recorded(report)  # without the lock: it reads the file
+        leases = self._leases(claim, claimed, ahead, now, live) if claim is not None and claimed else []
+        return _turned(problems, waits, leases)
+
+    def cancel(self, id: str) -> Future[bool]:
+        """End a rollout that waits or runs; False if it had ended before.  Its worker is refused from now on.
+
+        Raises:
+            NotFoundError: there is no such rollout.
+        """
+        with self._commits.held():
+            entry = self._index.entries.get(id)
+            if entry is not None and entry.change is None:
+                return self._cancel(entry)
+            change = None if entry is None else entry.change
+        if change is None:
+            self.get(id)
+            return ready(False)
+        cancelled: Future[bool] = Future()
+
+        def settle(done: Future[bool]) -> None:
+            if problem := done.exception():
+                cancelled.set_exception(problem)
+            else:
+                cancelled.set_result(done.result())
+
+        def again(_: Future[None]) -> None:
+            try:
+                self.cancel(id).add_done_callback(settle)
+            except Exception as problem:
+                cancelled.set_exception(problem)
+
+        change.add_done_callback(again)  # one change of an entry at a time
+        return cancelled
+
+    def expire(self) -> Future[int]:
+        """Take back the rollouts of dead workers; the future gives how many, once others may claim them.
+
+        Called by the queue itself when a lease ends.
+        """
+        with self._commits.held():
+            return self._expire(self._clock()) or ready(0)
+
+    def on_available(self, callback: Callable[[], None]) -> Callable[[], None]:
+        """Have `callback` called, from some thread, when rollouts come to wait; returns what ends that.
+
+        It must return at once and not raise: an event loop is woken with `call_soon_threadsafe`.
+        """
+        self._commits.listeners.append(callback)
+
+        def remove() -> None:
+            with contextlib.suppress(ValueError):
+                self._commits.listeners.remove(callback)
+
+        return remove
+
+    def counts(self) -> dict[str, int]:
+        """Numbers of rollouts queued and running now, and succeeded, failed and cancelled ever."""
+        with self._commits.held():
+            queued, running = self._index.counts()
+        rows = dict(self._database.rows("SELECT name, value FROM counters WHERE name IN (?, ?, ?)", _ENDED))
+        return {"queued": queued, "running": running} | {name: rows.get(name, 0) for name in _ENDED}
+
+    # -- inside -------------------------------------------------------------------------------
+
+    def _take(
+        self, claim: Claim, now: float, change: Change, live: str
+    ) -> tuple[builtins.list[tuple[QueuedRollout, int, int]], builtins.list[QueuedRollout]]:
+        """Hold the first in line, each with its attempt and fence; and the next in line, if anything must be read."""
+        modes = claim.modes or MODES
+        entries = self._index.take(claim.n, modes)
+        ahead = self._index.next(AHEAD, modes) if self._read_ahead.lacks(entries) else []
+        claimed: builtins.list[tuple[QueuedRollout, int, int]] = []
+        for entry in entries:
+            entry.attempts += 1
+            self._index.fence += 1
+            self._index.hold(entry, self._index.fence, claim.worker, now + claim.lease, claim.lease)
+            claimed.append((entry, entry.attempts, self._index.fence))
+        if claimed:
+            at = time.time()
+            change.add(
+                entries,
+                [
+                    ("rollout_state", [state(entry, "running") for entry in entries]),
+                    (
+                        "attempt",
+                        [(fence, e.id, number, claim.worker, at, live) for e, number, fence in claimed],
+                    ),
+                    ("counter", [("fence", self._index.fence)]),
+                ],
+                undo=lambda: self._unclaim(claimed),
+            )
+        return claimed, ahead
+
+    def _unclaim(self, claimed: Sequence[tuple[QueuedRollout, int, int]]) -> None:
+        for entry, number, _ in reversed(claimed):  # each goes first in line, so the first claimed comes last
+            self._index.give_back(entry, number - 1)
+
+    def _leases(
+        self,
+        claim: Claim,
+        claimed: Sequence[tuple[QueuedRollout, int, int]],
+        ahead: Sequence[QueuedRollout],
+        now: float,
+        live: str,
+    ) -> builtins.list[Lease]:
+        """The leases that the worker gets once the claim is durable."""
+        if now + claim.lease < self._sleeps_until:
+            self._wake.set()
+        until = time.time() + claim.lease
+        rollouts = self._read_ahead.take([(entry, number) for entry, number, _ in claimed], ahead, live)
+        return [
+            Lease(rollout=rollout, attempt=number, fence=fence, worker=claim.worker, until=until)
+            for rollout, (_, number, fence) in zip(rollouts, claimed, strict=True)
+        ]
+
+    def _end(self, fresh: Sequence[tuple[QueuedRollout, EncodedFinish]], change: Change) -> None:
+        states: builtins.list[Sequence[Value]] = []
+        ends: builtins.list[Sequence[Value]] = []
+        ended: builtins.list[Status] = []
+        again: builtins.list[QueuedRollout] = []
+        over: builtins.list[QueuedRollout] = []
+        at = time.time()
+        for entry, report in fresh:
+            ends.append((entry.fence, at, report.outcome, report.error, report.digest))
+            if report.error is not None and entry.attempts < entry.max_attempts:
+                again.append(entry)
+                states.append(state(entry, "queued", error=report.error))
+                continue
+            over.append(entry)
+            ended.append("succeeded" if report.error is None else "failed")
+            states.append(
+                state(entry, ended[-1], error=report.error, trajectory=report.trajectory, done=self._next())
+            )
+        fences = [report.finish.fence for _, report in fresh]
+
+        def forget() -> None:
+            for fence in fences:
+                self._ending.pop(fence, None)
+
+        def then() -> None:
+            forget()
+            for entry in over:
+                self._index.drop(entry)
+            for entry in again:
+                self._index.wait(entry)
+
+        reports = [report for _, report in fresh]
+        change.add(
+            [entry for entry, _ in fresh],
+            [*written(reports), ("attempt_end", ends), *self._ends(states, ended)],
+            size=sum([report.size for report in reports]),
+            then=then,
+            undo=forget,
+        )
+
+    def _ends(self, states: Sequence[Sequence[Value]], ended: Sequence[Status]) -> Writes:
+        counted = [(status, ended.count(status)) for status in _ENDED if status in ended]
+        return [("rollout_state", states), ("counter", [("done", self._index.done)]), ("count", counted)]
+
+    def _next(self) -> int:
+        self._index.done += 1
+        return self._index.done
+
+    def _cancel(self, entry: QueuedRollout) -> Future[bool]:
+        waited = entry.fence is None
+        self._index.withdraw(entry)
+        ends = [] if waited else [(entry.fence, time.time(), "cancelled", None, None)]
+        change = Change()
+        change.add(
+            [entry],
+            [
+                ("attempt_end", ends),
+                *self._ends([state(entry, "cancelled", done=self._next())], ["cancelled"]),
+            ],
+            then=lambda: self._index.drop(entry),
+            undo=(lambda: self._index.give_back(entry, entry.attempts)) if waited else None,
+        )
+        return follow(self._commits.submit(change), lambda _: True)
+
+    def _expire(self, now: float) -> Future[int] | None:
+        """As `expire`, under the lock; None where no lease has ended, as nearly always."""
+        due = self._index.due(now)
+        if not due:
+            return None
+        lost = failure_json(LOST)
+        at = time.time()
+        again = [entry for entry in due if entry.attempts < entry.max_attempts]
+        over = [entry for entry in due if entry.attempts >= entry.max_attempts]
+        states = [state(entry, "queued", error=lost) for entry in again]
+        states += [state(entry, "failed", error=lost, done=self._next()) for entry in over]
+        ends = [(entry.fence, at, "expired", lost, None) for entry in due]
+
+        def then() -> None:
+            for entry in again:
+                self._index.wait(entry)
+            for entry in over:
+                self._index.drop(entry)
+
+        def undo() -> None:
+            for entry in due:  # the disk is full, say: they are looked at again soon
+                self._index.hold(
+                    entry, entry.fence or 0, entry.worker or "", now + _AGAIN, entry.lease or _AGAIN
+                )
+
+        change = Change()
+        change.add(
+            due, [("attempt_end", ends), *self._ends(states, ["failed"] * len(over))], then=then, undo=undo
+        )
+        return follow(self._commits.submit(change), lambda _: len(due))
+
+    def _recorded(self, report: EncodedFinish) -> Exception | None:
+        """None if this report was recorded before, else why it is refused."""
+        rows = self._database.rows(
+            "SELECT 1 FROM attempts WHERE fence = ? AND rollout = ? AND digest = ?",
+            [report.finish.fence, report.finish.id, report.digest],
+        )
+        return None if rows else stale(report.finish.id, report.finish.fence)
+
+    def _arrived(self, arrivals: builtins.list[Arrival]) -> None:
+        def apply(_: BaseException | None) -> None:
+            for seq, id, mode, max_attempts in arrivals:
+                if id not in self._index.entries:
+                    self._index.wait(QueuedRollout(seq, id, mode, max_attempts))
+
+        self._commits.note(apply)
+
+    def _load(self) -> None:
+        index = self._index
+        counters = dict(self._database.rows("SELECT name, value FROM counters"))
+        index.fence, index.done = counters.get("fence", 0), counters.get("done", 0)
+        now = self._clock()
+        for seq, id, mode, limit, tried, fence, worker, lease in self._database.rows(
+            "SELECT seq, id, mode, max_attempts, attempts, fence, worker, lease FROM rollouts "
+            "WHERE done IS NULL ORDER BY seq"
+        ):
+            entry = QueuedRollout(seq, id, mode, limit, tried)
+            if fence is None:
+                index.wait(entry)
+            else:
+                index.hold(entry, fence, worker, now + lease, lease)
+
+    def _watch(self) -> None:
+        """End leases when their time is up."""
+        with contextlib.suppress(StoreError):  # raised once the queue is closed
+            while True:
+                with self._commits.held():
+                    deadline = self._index.deadline
+                    self._sleeps_until = float("inf") if deadline is None else deadline
+                self._wake.wait(None if deadline is None else max(0.0, deadline - self._clock()))
+                self._wake.clear()
+                self.expire()
+
+    def _close(self) -> None:
+        self._commits.closed = True
+        self._wake.set()
+
+
+class _Sorted(NamedTuple):
+    """Reports by how they are answered; each with its place in the request."""
+
+    fresh: dict[int, tuple[QueuedRollout, EncodedFinish]]
+    """By fence: to be recorded."""
+    places: list[int]
+    """Places of fresh reports and of their repetitions."""
+    waits: list[tuple[int | None, Future[None]]]
+    """Being recorded already."""
+    unknown: list[tuple[int, EncodedFinish]]
+
+
+def _turned(
+    problems: list[Exception | None],
+    waits: Sequence[tuple[int | None, Future[None]]],
+    leases: list[Lease],
+) -> Future[Turned]:
+    """The answer to a turn, once all commits that it waits for are settled.
+
+    Args:
+        problems: of the reports, as far as they are known.
+        waits: commits under way, each with the place of its report; None for the claim.
+    """
+    answer: Future[Turned] = Future()
+    unsettled = len(waits)
+    lock = threading.Lock()
+    unclaimed: BaseException | None = None
+    if not waits:
+        answer.set_result(Turned(problems, leases))
+
+    def finished(position: int | None, done: Future[None]) -> None:
+        nonlocal unsettled, unclaimed
+        problem = done.exception()
+        with lock:
+            if position is None:
+                unclaimed = problem
+            else:
+                problems[position] = problem if isinstance(problem, Exception) else None
+            unsettled -= 1
+            last = unsettled == 0
+        if not last:
+            return
+        if unclaimed is not None:
+            answer.set_exception(unclaimed)
+        else:
+            answer.set_result(Turned(problems, leases))
+
+    for position, future in waits:
+        future.add_done_callback(partial(finished, position))
+    return answer
+
+
+def _sort(
+    reports: Sequence[EncodedFinish | None], index: QueueIndex, ending: Mapping[int, tuple[str, Future[None]]]
+) -> _Sorted:
+    """Sort reports into new ones, those being recorded, and those that the file has to be asked about.
+
+    Args:
+        reports: None where there is nothing to record.
+        ending: fence → digest of the report that is being recorded under it, and when that is done.
+    """
+    by_kind = _Sorted({}, [], [], [])
+    fresh = by_kind.fresh
+    for position, report in enumerate(reports):
+        if report is None:
+            continue
+        fence = report.finish.fence
+        entry = index.entries.get(report.finish.id)
+        recording = ending.get(fence)
+        if recording is not None and recording[0] == report.digest:
+            by_kind.waits.append((position, recording[1]))
+        elif fence in fresh and fresh[fence][1].digest == report.digest:
+            by_kind.places.append(position)
+        elif entry is not None and entry.fence == fence and entry.change is None and fence not in fresh:
+            fresh[fence] = (entry, report)
+            by_kind.places.append(position)
+        else:
+            by_kind.unknown.append((position, report))
+    return by_kind

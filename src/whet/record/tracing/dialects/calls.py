@@ -1,0 +1,164 @@
+"""The gateway's record of a model call: the one dialect that knows token ids.
+
+The body is JSON, written by this package: the request and the answer verbatim in the dialect of the
+API that was called, and beside them the gateway's measurements and the model server's report
+(`api`, `model`, `request`, `response`, `status`, `error`, `latency`, `first_token`, `usage`,
+`choices`, `policy_version`, `versions`, `session`, `subject`, `agent`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from ....errors import InputError
+from ....types import Json, Span, Tokens
+from ..content import Content, member
+from .agents import wire_of
+from .messages import Message, joined, message, messages, with_wire_ids
+from .reading import LLM, SpanReading, number, usage, word
+
+ENCODING = "call+json"
+
+
+def read(span: Span) -> tuple[Content, SpanReading]:
+    """A call as a span whose reading is that of a model call.
+
+    Raises:
+        InputError: the body is not such a record.
+    """
+    try:
+        body = msgspec.json.decode(span.body)
+    except (msgspec.DecodeError, RecursionError) as exception:
+        raise InputError(f"call {span.id.hex()} cannot be read: {exception}") from exception
+    if not isinstance(body, dict):
+        raise InputError(f"call {span.id.hex()} cannot be read: it is not an object.")
+    request, response = member(body, "request"), member(body, "response")
+    reading = SpanReading(
+        LLM, span.name or f"{body.get('api') or 'model'} {word(body, 'model') or ''}".strip()
+    )
+    reading.model = word(body, "model") or word(request, "model")
+    reading.response_model = word(response, "model")
+    reading.response_id = word(response, "id")
+    reading.input = with_wire_ids(_prompt(request)) or None
+    answers, reading.finish = _answers(response)
+    reading.output, reading.others = (answers[0] if answers else None), answers[1:]
+    spent = member(body, "usage")
+    counts = [number(spent, key) for key in ("input", "output", "cached_input", "reasoning")]
+    reading.usage = usage(*counts)
+    _blame(body, reading)
+    _tokens(body, reading)
+    for key in ("status", "latency", "first_token"):
+        if isinstance(body.get(key), int | float):
+            reading.extra[key] = body[key]
+    # A released prompt is one for all agents: the prompts that tell them apart are those that were sent.
+    sent = member(body, "original_request") or request
+    reading.wire = wire_of(sent, word(body, "agent"), _prompt(sent))
+    versions = {key: value for key, value in member(body, "versions").items() if isinstance(value, str)}
+    reading.versions.update(versions)
+    redacted = member(body, "redacted")
+    if redacted:
+        reading.extra["redacted"] = redacted
+    attributes = {"session.id": body.get("session"), "user.id": body.get("subject")}
+    return Content(span, attributes), reading
+
+
+def _prompt(request: Mapping[str, Json]) -> list[Message]:
+    """Messages of a request: `messages`, or the `input` of the responses API, after its instructions."""
+    first: list[Message] = []
+    system = request.get("instructions") or request.get("system")
+    if system:
+        first = message({"role": "system", "content": system})
+    prompt = request.get("messages", request.get("input", request.get("prompt")))
+    if isinstance(prompt, str):
+        return [*first, {"role": "user", "text": prompt}]
+    return [*first, *messages(prompt)]
+
+
+def _answers(response: Mapping[str, Json]) -> tuple[list[Message], Json]:
+    """Every answer to the one prompt, and the finish reason of the first."""
+    choices = response.get("choices")
+    if isinstance(choices, list):
+        answers: list[Message] = []
+        reason = None
+        for choice in choices:
+            if not isinstance(choice, dict):
+                continue
+            answer = joined(message({"role": "assistant", **member(choice, "message")}))
+            if answer is None and isinstance(choice.get("text"), str):
+                answer = {"role": "assistant", "text": choice["text"]}
+            if answer is not None:
+                answers.append(answer)
+                reason = reason or choice.get("finish_reason")
+        return answers, reason
+    items = response.get("output")
+    if isinstance(items, list):
+        answer = joined(messages(items))
+        cut = member(response, "incomplete_details").get("reason")
+        return ([answer] if answer is not None else []), cut or response.get("status")
+    if isinstance(response.get("content"), list):
+        answer = joined(message({"role": "assistant", "content": response["content"]}))
+        return ([answer] if answer is not None else []), response.get("stop_reason")
+    return [], None
+
+
+def _blame(body: Mapping[str, Json], reading: SpanReading) -> None:
+    error = body.get("error")
+    if isinstance(error, dict):
+        text = error.get("message")
+        reading.error = (word(error, "type") or "Error", text if isinstance(text, str) else "")
+        reading.fault = word(error, "fault")
+
+
+def _tokens(body: Mapping[str, Json], reading: SpanReading) -> None:
+    """Token ids of the answer that was used, and of every sample when there were several."""
+    policy = word(body, "policy_version")
+    if policy:
+        reading.extra["policy_version"] = policy
+    choices = body.get("choices")
+    samples = (
+        [_sample(choice, policy) if isinstance(choice, dict) else None for choice in choices or ()]
+        if (isinstance(choices, list))
+        else []
+    )
+    if samples:
+        reading.tokens = samples[0]
+    # Answers and samples may differ in number: a server may report token ids of some choices alone.
+    if len(samples) > 1 or reading.others:
+        answers = [reading.output, *reading.others]
+        reading.extra["choices"] = [
+            {
+                "output": answers[index] if index < len(answers) else None,
+                "tokens": None if index >= len(samples) else _plain(samples[index]),
+            }
+            for index in range(max(len(answers), len(samples)))
+        ]
+
+
+def _sample(choice: Mapping[str, Json], policy: str | None) -> Tokens | None:
+    """None where ids or log-probabilities are missing or do not match: half of them trains nothing."""
+    prompt, output, logprobs = (choice.get(key) for key in ("prompt_ids", "output_ids", "logprobs"))
+    if not (isinstance(prompt, list) and isinstance(output, list) and isinstance(logprobs, list)):
+        return None
+    integers = all(type(id) is int for ids in (prompt, output) for id in ids)
+    if not integers or len(output) != len(logprobs) or not all(isinstance(p, int | float) for p in logprobs):
+        return None
+    mask = choice.get("mask")
+    if mask is not None and not (
+        isinstance(mask, list) and len(mask) == len(output) and all(type(trained) is bool for trained in mask)
+    ):
+        return None
+    chosen = None if mask is None else tuple(mask)
+    return Tokens(tuple(prompt), tuple(output), tuple(float(p) for p in logprobs), chosen, policy)
+
+
+def _plain(tokens: Tokens | None) -> Json:
+    if tokens is None:
+        return None
+    return {
+        "prompt_ids": list(tokens.prompt_ids),
+        "output_ids": list(tokens.output_ids),
+        "logprobs": list(tokens.logprobs),
+        **({} if tokens.mask is None else {"mask": list(tokens.mask)}),
+    }

@@ -1,0 +1,324 @@
+"""One form for a message, whatever the API, framework or instrumentor wrote.
+
+The form is what `docs/nouns.md` calls an observation of a model call:
+
+    {"role": "system" | "user" | ..., "text": str}
+    {"role": "assistant", "text": str, "tool_calls": [{"id", "name", "arguments"}]}
+    {"role": "tool", "tool_call_id": str | None, "text": str}
+
+`arguments` are parsed where they are JSON.  Empty text beside tool calls is dropped.  A model's
+stated reasoning comes as `reasoning`; a part that is neither text, call nor result (an image) is
+kept as it came under `parts`.  Nothing here follows a reference or loads what a part points to.
+
+Read: OpenAI chat and responses, Anthropic messages, Bedrock's Converse, OpenTelemetry's parts, LangChain's
+serialised messages.  The flattened attributes of some instrumentors are put together in their own modules first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from ....types import Json
+
+Message = dict[str, Any]
+
+_ROLES = {
+    "human": "user",
+    "HumanMessage": "user",
+    "ai": "assistant",
+    "AIMessage": "assistant",
+    "AIMessageChunk": "assistant",
+    "model": "assistant",
+    "SystemMessage": "system",
+    "ToolMessage": "tool",
+    "function": "tool",
+    # smolagents' names for what it sends as assistant and as user
+    "tool-call": "assistant",
+    "tool-response": "user",
+}
+_TEXT = ("text", "input_text", "output_text", "refusal")
+_CALL = ("tool_call", "tool_use", "function_call", "server_tool_call")
+_RESULT = ("tool_call_response", "tool_result", "function_call_output", "server_tool_call_response")
+_THOUGHT = ("reasoning", "thinking")
+
+
+def parsed(value: Json) -> Json:
+    """A text that is JSON as its value; any other value as it is."""
+    if not isinstance(value, str) or not value[:1] or value[0] not in '{["-0123456789tfn \n\t\r':
+        return value
+    try:
+        return msgspec.json.decode(value)
+    except (msgspec.DecodeError, RecursionError, ValueError):
+        return value
+
+
+def structure(value: Json) -> Json:
+    """A text that holds a JSON object or array as that, and None for a text that does not."""
+    if isinstance(value, str):
+        value = parsed(value) if value[:1] in ("{", "[") else None
+    return value if isinstance(value, dict | list) else None
+
+
+def plain(value: Json) -> str:
+    """A value as text: itself if it is text, else JSON."""
+    if isinstance(value, str):
+        return value
+    return "" if value is None else msgspec.json.encode(value).decode()
+
+
+def messages(value: Json) -> list[Message]:
+    """A list of messages in any form, as text or as values; anything else is left out."""
+    value = structure(value)
+    if isinstance(value, dict):
+        value = [value]
+    conversation: list[Message] = []
+    items = False  # whether the last message was made of a response item, which the next may belong to
+    for raw in value or ():
+        item = isinstance(raw, dict) and raw.get("type") in (*_CALL, *_THOUGHT, "message")
+        for turn in message(raw):
+            both = conversation and conversation[-1]["role"] == turn["role"] == "assistant"
+            if both and item and items:
+                conversation[-1] = joined([conversation[-1], turn]) or turn
+            else:
+                conversation.append(turn)
+        items = item
+    return conversation
+
+
+def message(value: Json) -> list[Message]:
+    """One message in any form; several results in it become several tool messages."""
+    if isinstance(value, list) and len(value) == 2 and all(isinstance(part, str) for part in value):
+        return [{"role": _role(value[0]), "text": value[1]}]
+    if not isinstance(value, dict):
+        return []
+    value, kind = _unwrapped(value)
+    if kind in _RESULT or kind in _CALL or kind in _THOUGHT:
+        return _made("assistant", [value])
+    role = value.get("role")
+    role = _role(role) if isinstance(role, str) else _role(kind) if isinstance(kind, str) else ""
+    if not role:
+        return []
+    parts = value.get("parts") if isinstance(value.get("parts"), list) else value.get("content")
+    if role == "tool" and value.get("parts") is None:
+        id = value.get("tool_call_id", value.get("id"))
+        return [{"role": "tool", "tool_call_id": id if isinstance(id, str) else None, "text": text(parts)}]
+    calls = value.get("tool_calls")
+    single = value.get("function_call")
+    return _made(
+        role,
+        [
+            *([{"type": "reasoning", "content": value["reasoning_content"]}] if _said(value) else []),
+            *(parts if isinstance(parts, list) else [parts]),
+            *({**part, "type": "tool_call"} for part in _dicts(calls)),
+            *([{**single, "type": "tool_call"}] if isinstance(single, dict) else []),
+        ],
+    )
+
+
+def joined(several: Iterable[Message]) -> Message | None:
+    """Several messages of one speaker as one."""
+    merged: Message | None = None
+    for message in several:
+        if merged is None:
+            merged = dict(message)
+            continue
+        for key in ("text", "reasoning"):
+            if message.get(key):
+                merged[key] = f"{merged[key]}\n{message[key]}" if merged.get(key) else message[key]
+        for key in ("tool_calls", "parts"):
+            if message.get(key):
+                merged[key] = [*merged.get(key, ()), *message[key]]
+    if merged is not None and merged.get("tool_calls") and not merged.get("text"):
+        merged.pop("text", None)
+    return merged
+
+
+def text(content: Json) -> str:
+    """The text of a content, given as text or as parts."""
+    if isinstance(content, list):
+        pieces = [part if isinstance(part, str) else _part_text(part) for part in content]
+        if all(piece is not None for piece in pieces):
+            return "\n".join(piece for piece in pieces if piece)
+    return plain(content)
+
+
+def with_wire_ids(several: list[Message]) -> list[Message]:
+    """Join calls to results by position where their ids differ.
+
+    One instrumentor writes the id of an item in place of the id of the call; the result tells the
+    right one, which is added as `id_wire`.
+    """
+    for number, message in enumerate(several):
+        if not message.get("tool_calls"):
+            continue
+        answers = []
+        for later in several[number + 1 :]:
+            if later["role"] != "tool":
+                break
+            answers.append(later.get("tool_call_id"))
+        calls = [call for call in message["tool_calls"] if call["id"] not in answers]
+        call_ids = {call["id"] for call in message["tool_calls"]}
+        loose = [answer for answer in answers if answer and answer not in call_ids]
+        if calls and len(calls) == len(loose):
+            for call, answer in zip(calls, loose, strict=True):
+                call["id_wire"] = answer
+    return several
+
+
+def finish_reason(stated: Json, output: Message | None, *, failed: bool) -> str | None:
+    """stop, tool_calls, length, content_filter or error: by what the answer was, then by what is said of it."""
+    if output is not None and output.get("tool_calls"):
+        return "tool_calls"
+    if output is None and failed:
+        return "error"
+    stated = str(stated).lower() if stated else ""
+    if "length" in stated or "max_tokens" in stated or stated == "incomplete":
+        return "length"
+    if "filter" in stated or stated in ("refusal", "safety"):
+        return "content_filter"
+    if output is not None:
+        return "stop"
+    if "tool" in stated or "function" in stated:
+        return "tool_calls"
+    return "stop" if stated else None
+
+
+def tool_result(value: Json) -> tuple[str | None, str | None]:
+    """Text of what a tool returned, and the id of the call if the result tells it.
+
+    LangChain's instrumentors record the message that the result was made into, some in an envelope.
+    """
+    inner = structure(value)
+    if isinstance(inner, dict) and isinstance(inner.get("output"), dict):
+        inner = inner["output"]
+    if isinstance(inner, dict):
+        held, kind = _unwrapped(inner)
+        if held is not inner and _role(str(kind)) == "tool":
+            id = held.get("tool_call_id")
+            return text(held.get("content")), id if isinstance(id, str) else None
+    return (None, None) if value is None else (plain(value), None)
+
+
+def _unwrapped(value: Message) -> tuple[Message, Json]:
+    """A message out of LangChain's envelopes, and its type."""
+    inner = value.get("kwargs")
+    if value.get("lc") and isinstance(inner, dict):
+        path = value.get("id")
+        return inner, inner.get("type") or (path[-1] if isinstance(path, list) and path else None)
+    inner = value.get("data")
+    if isinstance(inner, dict) and "content" in inner:
+        return inner, inner.get("type") or value.get("type")
+    return value, value.get("type")
+
+
+def _made(role: str, parts: list[Json]) -> list[Message]:
+    results: list[Message] = []
+    calls: list[Message] = []
+    texts: list[str] = []
+    thoughts: list[str] = []
+    others: list[Json] = []
+    for part in parts:
+        if isinstance(part, str):
+            texts.append(part)
+            continue
+        if not isinstance(part, dict):
+            continue
+        part = _typed(part)
+        kind = part.get("type")
+        written = _part_text(part)
+        if kind in _CALL:
+            calls.append(_call(part))
+        elif kind in _RESULT:
+            results.append(_result(part))
+        elif kind in _THOUGHT:
+            thoughts.append(_thought(part))
+        elif written is not None:
+            texts.append(written)
+        else:
+            others.append(part)
+    message: Message = {"role": role}
+    written = "\n".join(text for text in texts if text)
+    if written or not (calls or results or others or thoughts):
+        message["text"] = written
+    if calls:
+        message["tool_calls"] = calls
+    if any(thoughts):
+        message["reasoning"] = "\n".join(text for text in thoughts if text)
+    if others:
+        message["parts"] = others
+    return results if results and len(message) == 1 else [*results, message]
+
+
+def _typed(part: Message) -> Message:
+    """A part of Amazon Bedrock's Converse API, whose kind is the name of its member, with a type."""
+    used, result = part.get("toolUse"), part.get("toolResult")
+    if isinstance(used, dict):
+        return {"type": "tool_use", "id": used.get("toolUseId"), **used}
+    if isinstance(result, dict):
+        return {
+            "type": "tool_result",
+            "tool_use_id": result.get("toolUseId"),
+            "content": result.get("content"),
+        }
+    return part
+
+
+def _call(part: Message) -> Message:
+    """A tool call: nested under `function` (chat), or flat with `arguments`, `input` or `args`."""
+    inner = part.get("function")
+    held = inner if isinstance(inner, dict) else part
+    arguments = next((held[key] for key in ("arguments", "input", "args") if held.get(key) is not None), None)
+    id = part.get("call_id") or part.get("id")
+    name = held.get("name")
+    return {
+        "id": id if isinstance(id, str) else None,
+        "name": name if isinstance(name, str) else "",
+        "arguments": {} if arguments in (None, "") else parsed(arguments),
+    }
+
+
+def _result(part: Message) -> Message:
+    id = next(
+        (
+            part[key]
+            for key in ("tool_use_id", "call_id", "tool_call_id", "id")
+            if isinstance(part.get(key), str)
+        ),
+        None,
+    )
+    content = next((part[key] for key in ("response", "result", "output", "content") if key in part), None)
+    return {"role": "tool", "tool_call_id": id, "text": text(content)}
+
+
+def _thought(part: Message) -> str:
+    content = next((part[key] for key in ("content", "thinking", "text", "summary") if part.get(key)), "")
+    return text(content) if isinstance(content, list | str) else plain(content)
+
+
+def _part_text(part: Json) -> str | None:
+    """The text of a part that is nothing but text, else None."""
+    if not isinstance(part, dict):
+        return None
+    kind = part.get("type")
+    if kind is not None and kind not in (*_TEXT, "summary_text"):
+        return None
+    for key in ("content", "text", "refusal"):
+        if isinstance(part.get(key), str):
+            written: str = part[key]
+            return written
+    return None
+
+
+def _role(name: str) -> str:
+    return _ROLES.get(name, name)
+
+
+def _said(value: Message) -> bool:
+    return isinstance(value.get("reasoning_content"), str) and bool(value["reasoning_content"])
+
+
+def _dicts(value: Json) -> list[Message]:
+    return [member for member in value if isinstance(member, dict)] if isinstance(value, list) else []

@@ -1,0 +1,214 @@
+"""The reading of one span: the common result of every dialect.
+
+A dialect's module has one function, `read(content) -> Reading | None`: None says "not mine".  It
+looks at one span alone; what needs its neighbours (which agent is whose, which spans are one step)
+is `tree.py`.  A field that the span does not tell stays None and is never filled by a guess.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Any
+
+import msgspec
+
+from ....types import Json, Tokens
+from ..content import ERROR, Content
+from .messages import Message, structure
+
+Usage = dict[str, int | None]
+"""`input`, `output`, `cached_input`, `reasoning`: numbers of tokens; None where the span does not say."""
+
+AGENT, LLM, TOOL, FUNCTION = "agent", "llm", "tool", "function"
+NODE = "node"
+"""A graph node, turn or chain: not a step, unless it is the run itself."""
+CONSTRUCTION = "construction"
+"""Building an agent, not running it."""
+OTHER = "other"
+"""Nothing that a dialect knows: an HTTP request, a database query, a user's own span."""
+
+
+class Wire(msgspec.Struct):
+    """The signs of its agent in one request."""
+
+    agent: str | None = None
+    """Stated outright."""
+    speakers: list[tuple[str, Message]] = []
+    """Assistant's messages of the conversation that have a name."""
+    system: str = ""
+    tools: tuple[str, ...] = ()
+
+    @property
+    def persona(self) -> tuple[str, tuple[str, ...]] | None:
+        """The common traits of one agent's calls; None where there are none."""
+        return (self.system, self.tools) if self.system or self.tools else None
+
+
+class SpanReading(msgspec.Struct):
+    """One span, or several that are one step."""
+
+    kind: str
+    name: str
+    named: bool = False
+    """True if an agent's name is stated, rather than taken from its span."""
+    model: str | None = None
+    response_model: str | None = None
+    response_id: str | None = None
+    """The model server's id of its answer, which a gateway's record of the call has too."""
+    input: list[Message] | None = None
+    output: Message | None = None
+    others: list[Message] = []
+    """Further answers to the same prompt."""
+    arguments: Json = None
+    result: str | None = None
+    tool_call_id: str | None = None
+    calls: list[Message] = []
+    """The tool calls that a graph node was given: `name`, `args`, `id`."""
+    finish: Json = None
+    """The finish reason as the span says it."""
+    usage: Usage | None = None
+    aggregate: Usage | None = None
+    error: tuple[str, str] | None = None
+    fault: str | None = None
+    transcript: list[Message] | None = None
+    """A conversation that stands in an agent's output, where no model call was recorded."""
+    tokens: Tokens | None = None
+    versions: dict[str, str] = {}
+    """Resource name → id of the Version that was served."""
+    extra: dict[str, Json] = {}
+    """More for Step.info."""
+    wire: Wire | None = None
+    """The signs of its agent in the request of a gateway's call."""
+    fill: Callable[[SpanReading], None] | None = None
+    """Reads what only matters if this is an agent: called once that is known."""
+
+
+def failure(content: Content) -> tuple[str, str] | None:
+    """Type and message of what went wrong in a span, None if nothing did.
+
+    The exception's event is preferred: a status message may hold a whole traceback.  An exception
+    that was handled leaves an event and no status, and is not a failure of the span.
+    """
+    stated = word(content.attributes, "error.type")
+    if content.status != ERROR and not stated:
+        return None
+    for event in reversed(content.events):
+        if event.name == "exception":
+            kind = word(event.attributes, "exception.type") or stated or "Error"
+            return kind, word(event.attributes, "exception.message") or content.message
+    first = content.message.partition("Traceback (most recent call last)")[0].strip()
+    kind, colon, rest = first.partition(": ")
+    if stated:
+        return stated, first
+    if colon and kind.replace(".", "").replace("_", "").isalnum() and kind.endswith(("Error", "Exception")):
+        return kind, rest
+    return "Error", first
+
+
+def word(attributes: Mapping[str, Json], *keys: str) -> str | None:
+    """The first of these attributes that is a text with something in it."""
+    for key in keys:
+        value = attributes.get(key)
+        if isinstance(value, str) and value:
+            return value
+    return None
+
+
+def first(attributes: Mapping[str, Json], *keys: str) -> Json:
+    """The first of these attributes that is there."""
+    for key in keys:
+        value = attributes.get(key)
+        if value is not None:
+            return value
+    return None
+
+
+def array(value: Json) -> list[Any]:
+    """A list, or a text that holds one as JSON; an empty one of anything else."""
+    members = structure(value)
+    return members if isinstance(members, list) else []
+
+
+def number(attributes: Mapping[str, Json], *keys: str) -> int | None:
+    """The first of these attributes that is a count."""
+    for key in keys:
+        value = attributes.get(key)
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)
+        if type(value) is int and 0 <= value < 1 << 53:
+            return value
+    return None
+
+
+def usage(input: int | None, output: int | None, cached: int | None, reasoning: int | None) -> Usage | None:
+    """None if the span does not state it: unknown is not 0."""
+    counts = {"input": input, "output": output, "cached_input": cached, "reasoning": reasoning}
+    return counts if any(value is not None for value in counts.values()) else None
+
+
+def under(attributes: Mapping[str, Json], prefix: str) -> dict[str, Json]:
+    """Attributes flattened with dots below `prefix`, as nested dictionaries."""
+    tree: dict[str, Json] = {}
+    for key, value in attributes.items():
+        if not key.startswith(prefix):
+            continue
+        *path, last = key[len(prefix) :].split(".")
+        branch = tree
+        for part in path:
+            inner = branch.setdefault(part, {})
+            if not isinstance(inner, dict):
+                break  # the same name as a value and as a prefix: the value came first
+            branch = inner
+        else:
+            branch.setdefault(last, value)
+    return tree
+
+
+def indexed(tree: Json) -> list[dict[str, Json]]:
+    """The branches of `under` whose names are numbers, in their order; indices may be sparse."""
+    if not isinstance(tree, dict):
+        return []
+    branches = [(int(key), branch) for key, branch in tree.items() if key.isdecimal() and len(key) < 10]
+    return [branch for _, branch in sorted(branches, key=lambda pair: pair[0]) if isinstance(branch, dict)]
+
+
+_ASSOCIATED = "traceloop.association.properties."
+_WHOSE = frozenset({"metadata", "session.id", "gen_ai.conversation.id", "user.id", "enduser.id"})
+_FRAMEWORK = ("ls_", "lc_", "langgraph_", "thread_id", "checkpoint_ns", "session_id", "user_id", "__")
+
+
+@dataclass(frozen=True, slots=True)
+class Who:
+    """Whom a run belongs to, as its spans say."""
+
+    session: str | None = None
+    subject: str | None = None
+    metadata: Mapping[str, Json] = field(default_factory=dict)
+
+
+def who(contents: Iterable[Content]) -> Who:
+    """Session, subject and the user's own metadata of a run."""
+    session = subject = None
+    metadata: dict[str, Json] = {}
+    for content in contents:
+        sources = (content.resource, content.attributes)
+        if all(map(_WHOSE.isdisjoint, sources)) and _ASSOCIATED not in "\n".join(chain(*sources)):
+            continue  # most spans say nothing of it
+        held = {**content.resource, **content.attributes}
+        stated = structure(held.get("metadata"))
+        own = dict(stated) if isinstance(stated, dict) else {}
+        for key, value in held.items():
+            if key.startswith(_ASSOCIATED):
+                own[key.removeprefix(_ASSOCIATED)] = value
+        session = (
+            session
+            or word(held, "session.id", "gen_ai.conversation.id")
+            or word(own, "session_id", "thread_id", "conversation_id")
+        )
+        subject = subject or word(held, "user.id", "enduser.id") or word(own, "user_id")
+        for key, value in own.items():
+            if not key.startswith(_FRAMEWORK):
+                metadata.setdefault(key, value)
+    return Who(session, subject, metadata)

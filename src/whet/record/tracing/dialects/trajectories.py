@@ -1,0 +1,509 @@
+"""Spans to Trajectories: reads each span with its dialect, grows the tree, writes down the steps.
+
+One trace is one run, and several traces that carry one run id are one run.  Every span is accounted
+for: it is in a step, named among those outside of any step, or counted as unread.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from ....errors import InputError
+from ....types import Failure, Fault, Json, Span, Step, Task, Trajectory, Usage, digest
+from ..content import Content, SpanEvent, content
+from ..otlp import run_trace
+from ..record import outcome
+from ..redact import MARKED, why_untrainable
+from . import calls, genai, langfuse, openinference, pydantic_ai, traceloop
+from .agents import attribute
+from .messages import Message, finish_reason, parsed, plain
+from .reading import AGENT, FUNCTION, LLM, OTHER, TOOL, SpanReading, failure, first, who
+from .tree import Node, given_calls, grow, let_go, steps
+
+NO_MODEL_CALL = "no model call was recorded"
+_DIALECTS = (openinference.read, pydantic_ai.read, traceloop.read, langfuse.read, genai.read)
+_MARKS = openinference.MARKS | pydantic_ai.MARKS | traceloop.MARKS | langfuse.MARKS | genai.MARKS
+_INPUT = ("input.value", "input", "mlflow.spanInputs", "ai.prompt")
+_OUTPUT = ("output.value", "output", "mlflow.spanOutputs", "ai.response.text")
+_PLAIN = frozenset((*_INPUT, *_OUTPUT))
+"""Attributes in use for the input and output of a span that no dialect knows."""
+_REFUSED = ("BadRequest", "Unprocessable", "ContextLength", "InvalidRequest", "UnprocessableEntity")
+"""In the type of a model call's error: the request was at fault, not the model server."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunSurvey:
+    """The Trajectories of some spans, and the spans outside of any run."""
+
+    trajectories: list[Trajectory]
+    left_out: list[Span]
+    """Spans of traces that hold no step: building an agent, a health check, an application's own logs."""
+
+
+def survey(spans: Iterable[Span]) -> RunSurvey:
+    """The Trajectories that these spans are, in the order in which they began, and the spans of none.
+
+    The spans of a run must all be given, in any order; repeated ones count once.  A Trajectory's id is
+    its trace's in hex, or made of the run's id where there is one: the same spans give the same ids.
+    """
+    trajectories: list[Trajectory] = []
+    left_out: list[Span] = []
+    for (run, _), group in _runs(_once(spans)).items():
+        try:
+            trajectory = _trajectory(run, group)
+        except Exception as exception:
+            # The record must not stop at what some exporter wrote: the bytes are kept, and this says so.
+            trajectory = _unreadable(run, group, exception)
+        if trajectory is None:
+            left_out += group
+        else:
+            trajectories.append(trajectory)
+    return RunSurvey(
+        sorted(trajectories, key=lambda trajectory: (trajectory.started, trajectory.id)), left_out
+    )
+
+
+def source_of(spans: Iterable[Span]) -> str:
+    """`gateway` of a run that the gateway alone has seen, else `otlp`."""
+    return "gateway" if all(span.encoding == calls.ENCODING for span in spans) else "otlp"
+
+
+def trajectory_id(trace: bytes, run: str | None) -> str:
+    """The id of the Trajectory that spans of this trace or run become."""
+    return trace.hex() if run is None else digest(("run", run), 32)
+
+
+def _once(spans: Iterable[Span]) -> list[Span]:
+    """Each span once, by start; of one that came twice, what ended last."""
+    latest: dict[tuple[bytes, bytes, str], Span] = {}
+    for span in spans:
+        key = (span.trace, span.id, span.encoding.partition("+")[0])
+        earlier = latest.get(key)
+        if earlier is None or (span.ended, span.body) > (earlier.ended, earlier.body):
+            latest[key] = span
+    # In one order whatever that of arrival: among equals, what lasted longer is around the other.
+    return sorted(latest.values(), key=lambda span: (span.started, -span.ended, span.trace, span.id))
+
+
+def _runs(spans: list[Span]) -> dict[tuple[str | None, bytes], list[Span]]:
+    """Spans by run: a stated run id holds below the span that states it, and in a trace that states one."""
+    stated: dict[bytes, set[str]] = {}
+    for span in spans:
+        if span.run is not None:
+            stated.setdefault(span.trace, set()).add(span.run)
+    parents = {(span.trace, span.id): span for span in spans if len(stated.get(span.trace, ())) > 1}
+    groups: dict[tuple[str | None, bytes], list[Span]] = {}
+    for span in spans:
+        runs = stated.get(span.trace, set())
+        run = span.run or (next(iter(runs)) if len(runs) == 1 else None)
+        ancestor: Span | None = span
+        visited = set()
+        while run is None and ancestor is not None and ancestor.id not in visited:
+            run = ancestor.run
+            visited.add(ancestor.id)
+            ancestor = parents.get((ancestor.trace, ancestor.parent))
+        groups.setdefault((run, b"" if run is not None else span.trace), []).append(span)
+    return groups
+
+
+def _trajectory(run: str | None, spans: list[Span]) -> Trajectory | None:
+    unread: list[Span] = []
+    contents, pairs, loose = _contents(spans, unread)
+    for span_content in contents:
+        try:
+            pairs.append((span_content, _reading(span_content)))
+        except Exception:  # a dialect's reader has met what it does not know: the bytes are kept
+            unread.append(span_content.span)
+    nodes = grow(pairs)
+    step_nodes = steps(nodes)
+    if not step_nodes and not unread:
+        return None
+    for node in step_nodes:
+        _complete(node)
+    called = any(node.reading.kind == LLM for node in step_nodes)
+    for node in step_nodes:
+        if called:
+            node.reading.transcript = None  # the calls themselves are there
+        elif node.reading.kind == AGENT:
+            node.reading.usage = node.reading.aggregate  # nothing else tells what the run has cost
+    _name_arguments(step_nodes)
+    run_steps = _steps(step_nodes)
+    owner = who([node.content for node in nodes])
+    versions, notes = _versions(nodes)
+    if not called and any(step.kind == AGENT for step in run_steps):
+        notes.append(NO_MODEL_CALL)
+    source = source_of(spans)
+    meta: dict[str, Json] = {
+        "source": source,
+        "run": run,
+        "notes": notes,
+        "metadata": dict(owner.metadata),
+        "unread": len(unread),
+        "unread_spans": [span.id.hex() for span in unread],
+        "loose_logs": [span.id.hex() for span in loose],
+        **_shape(nodes, step_nodes),
+        **_redacted(spans),
+    }
+    failed = _run_error(run_steps)
+    instruction = _instruction(run_steps)
+    attributed, nested = _attributed(step_nodes, run_steps)
+    started = min([span.started for span in spans if span.started], default=0)
+    let_go(nodes)
+    return Trajectory(
+        task=Task(
+            id=_task_id(instruction) if len(instruction) < 1_000 else "",
+            instruction=instruction,
+            meta={"source": source},
+        ),
+        steps=tuple(attributed),
+        id=trajectory_id(spans[0].trace, run),
+        output=_output([step for step in run_steps if step.id not in nested]),
+        versions=versions,
+        outcome=outcome(failed),
+        error=failed,
+        trace_ids=_traces(spans, run),
+        session=owner.session,
+        subject=owner.subject,
+        started=started / 1e9,
+        seconds=max(0, max(span.ended for span in spans) - started) / 1e9,
+        meta={key: value for key, value in meta.items() if value},
+    )
+
+
+def _attributed(step_nodes: list[Node], run_steps: list[Step]) -> tuple[list[Step], set[str]]:
+    """The steps with the agents that the calls themselves tell of, where no span tells of any."""
+    if any(step.kind == AGENT for step in run_steps):
+        return run_steps, set()
+    wires = {
+        step.id: (node.reading.wire, node.started, node.ended)
+        for step, node in zip(run_steps, step_nodes, strict=True)
+        if node.reading.wire is not None and not step.agent
+    }
+    return attribute(run_steps, wires)
+
+
+def _shape(nodes: list[Node], step_nodes: list[Node]) -> dict[str, Json]:
+    """The spans outside of any step, and those that are one step together."""
+    apart = [node.content.span for node in nodes if node.step is None]
+    return {
+        "spans_not_steps": [{"span_id": span.id.hex(), "name": span.name} for span in apart],
+        "merged_spans": [
+            [member.content.span.id.hex() for member in node.members]
+            for node in step_nodes
+            if node.members[1:]
+        ],
+    }
+
+
+def _versions(nodes: list[Node]) -> tuple[dict[str, str], list[str]]:
+    """Which Version of each resource served the run, and a note on each that changed while it ran."""
+    versions: dict[str, str] = {}
+    notes = []
+    for node in sorted(nodes, key=lambda node: node.content.span.started):
+        for name, version in node.reading.versions.items():
+            if versions.get(name, version) != version:
+                notes.append(f"{name} was served as version {versions[name]}, then as {version}")
+            versions[name] = version
+    return versions, notes
+
+
+def _contents(
+    spans: list[Span], unread: list[Span]
+) -> tuple[list[Content], list[tuple[Content, SpanReading]], list[Span]]:
+    """The contents of spans with their log records, the gateway's calls, and the records of no span here."""
+    contents: dict[tuple[bytes, bytes], Content] = {}
+    called: list[tuple[Content, SpanReading]] = []
+    logs: list[Content] = []
+    for span in spans:
+        try:
+            if span.encoding == calls.ENCODING:
+                called.append(calls.read(span))
+            elif span.encoding.startswith("log"):
+                logs.append(content(span))
+            else:
+                contents[(span.trace, span.id)] = content(span)
+        except InputError:
+            unread.append(span)
+    loose: list[Span] = []
+    records: dict[tuple[bytes, bytes], list[SpanEvent]] = {}
+    for log in logs:
+        key = (log.span.trace, log.span.parent)
+        if key not in contents:
+            loose.append(log.span)
+            continue
+        name = log.span.name or log.attributes.get("event.name")
+        event = SpanEvent(name if isinstance(name, str) else "", log.span.started, log.attributes, log.body)
+        records.setdefault(key, []).append(event)
+    for key, events in records.items():
+        contents[key] = msgspec.structs.replace(contents[key], events=(*contents[key].events, *events))
+    return list(contents.values()), called, loose
+
+
+def _reading(span_content: Content) -> SpanReading:
+    for dialect in () if _MARKS.isdisjoint(span_content.attributes) else _DIALECTS:
+        reading = dialect(span_content)
+        if reading is not None:
+            return reading
+    return _unknown(span_content)
+
+
+def _unknown(span_content: Content) -> SpanReading:
+    """A span that no dialect knows: a function that somebody traced, or the plumbing around a model call.
+
+    Its neighbours decide: among spans that a dialect knows it is left out of the steps, in a trace that has none it
+    is a step of kind `function`.
+    """
+    held = span_content.attributes
+    reading = SpanReading(OTHER, span_content.span.name, error=failure(span_content))
+    if not _PLAIN.isdisjoint(held):
+        result = first(held, *_OUTPUT)
+        reading.arguments = parsed(first(held, *_INPUT))
+        reading.result = None if result is None else plain(result)
+    return reading
+
+
+def _complete(step: Node) -> None:
+    """Complete a step's reading from its other spans."""
+    merged = step.reading
+    for member in step.members:
+        if member.reading.fill is not None and merged.kind == AGENT:
+            member.reading.fill(member.reading)
+    attempts = [node for node in step.members if node.is_call]
+    if attempts and not step.is_call:
+        # One model call that the client tried several times: the last that was answered counts.
+        attempts.sort(key=lambda node: (node.reading.error is None, node.content.span.ended))
+        _take_call(merged, attempts[-1].reading)
+        if len(attempts) > 1:
+            merged.extra["attempts"] = len(attempts)
+    for member in step.members[1:]:
+        if not member.is_call:
+            _fill(merged, member.reading)
+
+
+def _take_call(target: SpanReading, call: SpanReading) -> None:
+    """Take messages, tokens and served Versions from the gateway, which saw the wire; names stay the span's."""
+    target.input = call.input or target.input
+    if call.output is not None:
+        target.output, target.others = call.output, call.others
+    target.tokens = call.tokens
+    target.versions.update(call.versions)
+    target.extra.update(call.extra)
+    target.fault = call.fault or target.fault
+    _fill(target, call)
+    if target.usage and call.usage:
+        target.usage = {
+            key: call.usage[key] if value is None else value for key, value in target.usage.items()
+        }
+
+
+def _fill(target: SpanReading, source: SpanReading) -> None:
+    for name in (
+        "model",
+        "response_model",
+        "response_id",
+        "input",
+        "output",
+        "arguments",
+        "result",
+        "tool_call_id",
+        "finish",
+        "usage",
+        "aggregate",
+        "error",
+        "transcript",
+    ):
+        if getattr(target, name) is None:
+            setattr(target, name, getattr(source, name))
+
+
+def _name_arguments(step_nodes: list[Node]) -> None:
+    """Give a tool whose span lost its arguments, or their names, those of the model's call to it."""
+    requested: dict[str, Json] = {}  # by models so far: some servers number their calls anew in each answer
+    for node in step_nodes:
+        for call in (node.reading.output or {}).get("tool_calls", ()):
+            requested[call["id"] or ""] = call["arguments"]
+        tool = node.reading
+        if tool.kind != TOOL or (isinstance(tool.arguments, dict) and tool.tool_call_id):
+            continue
+        node_calls = [node_call for node_call in given_calls(node) if node_call.get("name") == tool.name]
+        if tool.tool_call_id:
+            node_calls = [node_call for node_call in node_calls if node_call.get("id") == tool.tool_call_id]
+        elif len(node_calls) > 1 and tool.arguments is not None:
+            node_calls = [
+                node_call for node_call in node_calls if _fits(tool.arguments, node_call.get("args"))
+            ]
+        if len(node_calls) == 1:
+            id = node_calls[0].get("id")
+            tool.tool_call_id = tool.tool_call_id or (id if isinstance(id, str) else None)
+            if not isinstance(tool.arguments, dict):
+                tool.arguments = node_calls[0]["args"]
+        if not isinstance(tool.arguments, dict) and tool.tool_call_id and tool.tool_call_id in requested:
+            tool.arguments = requested[tool.tool_call_id]
+
+
+def _fits(value: Json, arguments: Json) -> bool:
+    return value == arguments or (isinstance(arguments, dict) and list(arguments.values()) == [value])
+
+
+def _steps(step_nodes: list[Node]) -> list[Step]:
+    ids: dict[int, str] = {}
+    used_ids: set[str] = set()
+    for node in step_nodes:
+        span = node.content.span
+        short = span.id.hex()  # unique in its trace; a run may be several traces
+        ids[id(node)] = short if short not in used_ids else f"{span.trace.hex()}:{short}"
+        used_ids.add(short)
+    agents: dict[int, str] = {}
+    run_steps: list[Step] = []
+    errors: dict[tuple[str, str], Fault] = {}
+    for node in step_nodes:
+        if node.reading.kind != AGENT and node.reading.error is not None:
+            errors.setdefault(node.reading.error, _fault(node.reading))
+    for node in step_nodes:
+        above = node.inside
+        agent = node.reading.name if node.reading.kind == AGENT else agents.get(id(above), "")
+        agents[id(node)] = agent
+        run_steps.append(
+            _step(node, ids[id(node)], None if above is None else ids.get(id(above)), agent, errors)
+        )
+    return run_steps
+
+
+def _step(
+    node: Node, id: str, parent: str | None, agent: str, errors: Mapping[tuple[str, str], Fault]
+) -> Step:
+    reading = node.reading
+    failed = None
+    if reading.error is not None:
+        fault = errors.get(reading.error, Fault.AGENT) if reading.kind == AGENT else _fault(reading)
+        failed = Failure(fault, reading.error[0], reading.error[1][:10_000])
+    info: dict[str, Json] = {
+        "span_ids": [member.content.span.id.hex() for member in node.members],
+        "trace_id": node.content.span.trace.hex(),
+        "model": reading.model,
+        "response_model": reading.response_model,
+        "finish_reason": finish_reason(reading.finish, reading.output, failed=failed is not None)
+        if reading.kind == LLM
+        else None,
+        "tool_call_id": reading.tool_call_id,
+        "usage": reading.usage if reading.kind != AGENT else None,
+        "aggregate_usage": reading.aggregate,
+        "versions": dict(reading.versions) or None,
+        "transcript": reading.transcript if reading.kind == AGENT else None,
+        **{key: value for key, value in reading.extra.items() if key != "workflow"},
+    }
+    if reading.others and "choices" not in info:
+        info["choices"] = [{"output": answer} for answer in (reading.output, *reading.others)]
+    spoken = reading.kind in (AGENT, LLM)
+    spent = reading.usage
+    return Step(
+        observation=reading.input if spoken else reading.arguments,
+        action=reading.output if spoken else reading.result,
+        kind=reading.kind,
+        name=reading.name,
+        agent=agent,
+        id=id,
+        parent=parent,
+        tokens=reading.tokens,
+        usage=None
+        if spent is None
+        else Usage(spent["input"] or 0, spent["output"] or 0, calls=int(reading.kind != AGENT)),
+        latency=max(0, node.ended - node.started) / 1e9,
+        error=failed,
+        info={key: value for key, value in info.items() if value is not None},
+    )
+
+
+def _fault(reading: SpanReading) -> Fault:
+    """The fault of a failure: the gateway's word, else by the kind of step that failed."""
+    if reading.fault is not None:
+        try:
+            return Fault(reading.fault)
+        except ValueError:
+            pass
+    if reading.kind == LLM and reading.error is not None:
+        return Fault.AGENT if any(name in reading.error[0] for name in _REFUSED) else Fault.MODEL
+    return Fault.TOOL if reading.kind == TOOL else Fault.AGENT
+
+
+def _run_error(run_steps: Sequence[Step]) -> Failure | None:
+    """The run failed if its agent did, or if what came last outside of any agent did."""
+    top = [step for step in run_steps if step.parent is None]
+    agents = [step for step in top if step.kind == AGENT]
+    if agents:
+        return next((step.error for step in reversed(agents) if step.error is not None), None)
+    return top[-1].error if top else None
+
+
+def _instruction(run_steps: Sequence[Step]) -> str:
+    """The instruction: the last user's message before the first step, else the arguments of the function."""
+    for step in run_steps:
+        for message in reversed(step.observation or ()) if step.kind in (AGENT, LLM) else ():
+            if message["role"] == "user" and message.get("text"):
+                text: str = message["text"]
+                return text
+    arguments = next((step.observation for step in _functions(run_steps)), None)
+    return plain(arguments)
+
+
+@functools.lru_cache(maxsize=256)
+def _task_id(instruction: str) -> str:
+    """The id of a Task with this instruction and no more: many runs ask for the same, or for nothing."""
+    return Task(instruction=instruction).id
+
+
+def _output(run_steps: Sequence[Step]) -> Json:
+    """The output of the run: its agent's last answer, else its last model call's, else the function's."""
+    top = [
+        step for step in run_steps if step.kind == AGENT and step.parent is None and step.action is not None
+    ]
+    spoken = top or [step for step in run_steps if step.kind == LLM and step.action is not None]
+    if not spoken:
+        return next((step.action for step in reversed(_functions(run_steps))), None)
+    last: Message = spoken[-1].action
+    return last["text"] if set(last) <= {"role", "text", "reasoning"} and "text" in last else last
+
+
+def _functions(run_steps: Sequence[Step]) -> list[Step]:
+    """The outermost functions of a run in which no dialect knows anything: spans of somebody's own."""
+    if any(step.kind != FUNCTION for step in run_steps):
+        return []
+    return [step for step in run_steps if step.parent is None]
+
+
+def _redacted(spans: Iterable[Span]) -> dict[str, Json]:
+    """Redactions at ingest by rule, and their count; nothing may be trained on the text."""
+    counts: dict[str, int] = {}
+    for span in spans:
+        if b"[redacted:" in span.body:
+            for name in MARKED.findall(span.body):
+                counts[name.decode()] = counts.get(name.decode(), 0) + 1
+    if not counts:
+        return {}
+    return {"redacted": counts, "untrainable": why_untrainable(counts)}
+
+
+def _traces(spans: Iterable[Span], run: str | None) -> tuple[str, ...]:
+    """Their traces, without the one that only stands for a run id, under which nobody traced anything."""
+    stands = None if run is None else run_trace(run)
+    return tuple(sorted(trace.hex() for trace in {span.trace for span in spans} if trace != stands))
+
+
+def _unreadable(run: str | None, spans: list[Span], exception: Exception) -> Trajectory:
+    return Trajectory(
+        task=Task(meta={"source": source_of(spans)}),
+        id=trajectory_id(spans[0].trace, run),
+        trace_ids=tuple(sorted({span.trace.hex() for span in spans})),
+        started=min(span.started for span in spans) / 1e9,
+        meta={
+            "source": source_of(spans),
+            **({} if run is None else {"run": run}),
+            "unread": len(spans),
+            "unread_spans": [span.id.hex() for span in spans],
+            "notes": [f"the spans cannot be read: {type(exception).__name__}: {exception}"],
+        },
+    )

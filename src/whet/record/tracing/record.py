@@ -1,0 +1,347 @@
+"""The notes taken while a call runs, and the Trajectory made of them afterwards.
+
+The notes are mutable and cheap; `trajectory` turns them into the noun, on the writer's thread
+or, inside `collecting()`, at the end of the call.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import msgspec
+
+from ...models.escapes import clean
+from ...types import Bundle, Failure, Fault, Json, Outcome, Step, Task, Tokens, Trajectory, Usage, new_id
+from ..faults import fault_of
+from .encode import IMMUTABLE, freeze, mark, raw, thaw
+from .kinds import name_of
+
+V = TypeVar("V")
+
+STARTED = "started"
+"""In a step's info, Unix time in seconds: where the process is one run of `whet run`."""
+RUN = "WHET_RUN"
+"""Variable with the id of the run that a whole program is, as `whet run` sets it."""
+
+
+@dataclass(slots=True)
+class Run:
+    """Handle of what happens inside `with run()`; feedback refers to its `id`."""
+
+    id: str = field(default_factory=new_id)
+    session: str | None = None
+    subject: str | None = None
+    _unused: list[bool] = field(default_factory=lambda: [True])
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Headers that a model call inside may send, so that the gateway's record of it is certain to be this run's.
+
+        Needed only where runs overlap in one program: `whet run` tells calls apart by their times.  A
+        session or subject that cannot stand in a header (not printable ASCII) is left out; it stays
+        in the trace.
+
+        >>> with whet.run(subject="ada") as run:
+        ...     client.chat.completions.create(..., extra_headers=run.headers)
+        """
+        headers = {"x-whet-run": self.id, "x-whet-session": self.session, "x-whet-subject": self.subject}
+        return {key: text for key, text in headers.items() if text and text.isascii() and text.isprintable()}
+
+    def first(self) -> bool:
+        """True once: the first call in a run takes the run's id as its own."""
+        try:
+            return self._unused.pop()
+        except IndexError:
+            return False
+
+
+def process_run() -> str | None:
+    """The run that this whole process is, as `whet run` tells it; its gateway calls carry the same id."""
+    return os.environ.get(RUN) or None
+
+
+class CallSite:
+    """Facts about a function before it is called."""
+
+    __slots__ = ("by_name", "evolved", "method", "name", "names", "origin")
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        name: str | None = None,
+        *,
+        evolved: bool = False,
+        by_name: bool = False,
+    ) -> None:
+        self.name: str = name or name_of(function)
+        self.by_name = by_name
+        """A single argument is recorded with its name, too: a tool's, as a model's call of it has them."""
+        self.evolved = evolved
+        """It is known here as what `@evolve` made of it."""
+        self.origin = inspect.unwrap(function)
+        """The function under all its decorators."""
+        try:
+            parameters = list(inspect.signature(function).parameters.values())
+        except (TypeError, ValueError):
+            parameters = []
+        self.method = bool(parameters) and parameters[0].name in ("self", "cls")
+        positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        self.names = [parameter.name for parameter in parameters if parameter.kind in positional]
+
+    def freeze(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The arguments as they are now."""
+        if not kwargs:
+            for value in args:
+                if type(value) not in IMMUTABLE:
+                    break
+            else:
+                return args
+        return (
+            [freeze(value) for value in args],
+            {key: freeze(value) for key, value in kwargs.items()},
+            None,
+        )
+
+    def observation(self, frozen: Any, read: Callable[[Any], Json]) -> Json:
+        """The single argument itself, unless `by_name`, or name → value.
+
+        A positional argument that has no name, or whose name a keyword has, is `args[PLACE]`.
+        """
+        keywords: dict[str, Any] = {}
+        positional: Sequence[Any] = frozen
+        # `freeze` returns bare arguments only if none can change, so a list in front marks the other form.
+        if len(frozen) == 3 and type(frozen[0]) is list:
+            positional, keywords, _ = frozen
+        names = self.names
+        if self.method and positional:
+            positional, names = positional[1:], names[1:]
+        if len(positional) == 1 and not keywords and not self.by_name:
+            return read(positional[0])
+        values = {}
+        for number, value in enumerate(positional):
+            named = number < len(names) and names[number] not in keywords
+            values[names[number] if named else f"args[{number}]"] = read(value)
+        return values | {clean(key): read(value) for key, value in keywords.items()}
+
+
+class StepNote:
+    """One step under way.  Set `action`, `reward`, `tokens`, `usage`, `info` inside the `with` block."""
+
+    __slots__ = (
+        "action",
+        "agent",
+        "called",
+        "ended",
+        "error",
+        "frozen",
+        "info",
+        "kind",
+        "name",
+        "observation",
+        "parent",
+        "reward",
+        "started",
+        "tokens",
+        "usage",
+    )
+
+    def __init__(self, name: str, kind: str, parent: StepNote | None) -> None:
+        self.name = name
+        self.kind = kind
+        self.agent = ""
+        self.parent = parent
+        self.called: CallSite | None = None
+        self.frozen: Any = None
+        self.observation: Any = None
+        self.action: Any = None
+        self.reward: float | None = None
+        self.tokens: Tokens | None = None
+        self.usage: Usage | None = None
+        self.info: Mapping[str, Any] | None = None
+        self.error: Failure | None = None
+        self.started = 0.0
+        self.ended = 0.0
+
+    def step(
+        self, number: int, parent: str | None, read: Callable[[Any], Json], clock: float | None = None
+    ) -> Step:
+        """The noun; with `clock`, Unix time less the performance counter, it says when it began."""
+        info = msgspec.json.decode(self.info) if isinstance(self.info, msgspec.Raw) else self.info or {}
+        if clock is not None:
+            info = {**info, STARTED: clock + self.started}
+        return Step(
+            observation=read(self.observation)
+            if self.called is None
+            else self.called.observation(self.frozen, read),
+            action=read(self.action),
+            reward=self.reward,
+            kind=self.kind,
+            name=self.name,
+            agent=self.agent,
+            id=str(number),
+            parent=parent,
+            tokens=self.tokens,
+            usage=self.usage,
+            latency=self.ended - self.started if self.ended else None,
+            error=self.error,
+            info=info,
+        )
+
+
+class CallNote:
+    """One traced call under way."""
+
+    __slots__ = (
+        "action",
+        "bundle",
+        "called",
+        "ended",
+        "error",
+        "frozen",
+        "id",
+        "run",
+        "sink",
+        "started",
+        "steps",
+        "versions",
+    )
+
+    def __init__(self, called: CallSite, frozen: Any, run: Run | None, sink: Any = None) -> None:
+        self.called = called
+        self.sink = sink
+        self.frozen = frozen
+        self.run = run
+        self.id = run.id if run is not None and run.first() else ""
+        """Of its trajectory, where the run has one for it; else one is made when the call has ended."""
+        self.steps: list[StepNote] = []
+        self.versions: dict[str, str] | None = None
+        self.bundle: Bundle | None = None
+        """Live at its first read of a resource: one call is one agent, though a release comes meanwhile."""
+        self.action: Any = None
+        self.error: Failure | None = None
+        self.started = time.time()
+        self.ended = 0.0
+
+    def used(self, resource: str, version: str) -> None:
+        """Note which Version of a resource was read."""
+        if self.versions is None:
+            self.versions = {resource: version}
+        else:
+            self.versions[resource] = version
+
+
+class Frame:
+    """Where one is: the traced call, if any, and the innermost step."""
+
+    __slots__ = ("call", "step")
+
+    def __init__(self, call: CallNote | None, step: StepNote | None) -> None:
+        self.call = call
+        self.step = step
+
+
+current: ContextVar[Frame | None] = ContextVar("whet_frame", default=None)
+current_run: ContextVar[Run | None] = ContextVar("whet_run", default=None)
+collector: ContextVar[Collection | None] = ContextVar("whet_collector", default=None)
+timed: ContextVar[bool] = ContextVar("whet_timed", default=False)
+"""True where steps record when they began although the process is not a run of `whet run`: in a worker."""
+current_rollout: ContextVar[str | None] = ContextVar("whet_rollout", default=None)
+"""Id of the rollout under way: the trajectory that will be recorded of it."""
+
+
+@contextmanager
+def setting(variable: ContextVar[Any], value: V) -> Iterator[V]:
+    """Have a context variable hold `value` for a block."""
+    token = variable.set(value)
+    try:
+        yield value
+    finally:
+        variable.reset(token)
+
+
+class Collection:
+    """The records that `collecting()` gathers: finished calls, and steps outside any call."""
+
+    __slots__ = ("loose", "records")
+
+    def __init__(self) -> None:
+        self.records: list[Trajectory | Step] = []
+        self.loose: list[StepNote] = []
+
+
+def blame(error: BaseException) -> Failure:
+    """An exception as data."""
+    try:
+        message = clean(str(error))
+    except Exception:
+        message = mark(error)["$repr"]
+    return Failure(fault_of(error), type(error).__name__, message[:10_000])
+
+
+def outcome(failure: Failure | None) -> Outcome:
+    """A return is unjudged, an exception of the agent's a failure, a closed or cancelled call truncated."""
+    if failure is None:
+        return Outcome.UNKNOWN
+    if failure.fault is not Fault.AGENT:
+        return Outcome.INFRASTRUCTURE_ERROR
+    if failure.type in ("GeneratorExit", "CancelledError", "KeyboardInterrupt", "SystemExit"):
+        return Outcome.TRUNCATED
+    return Outcome.FAILURE
+
+
+def trajectory(note: CallNote, *, encoded: bool) -> Trajectory:
+    """The noun made of a finished call.
+
+    Args:
+        encoded: leave what was encoded at the call as JSON bytes (`msgspec.Raw`), for a writer
+            that will only encode it again; else decode it.
+    """
+    read = raw if encoded else thaw
+    # Thawed even where `encoded`: an instruction is text, not bytes.
+    observation = note.called.observation(note.frozen, thaw)
+    instruction = observation if isinstance(observation, str) else msgspec.json.encode(observation).decode()
+    meta: dict[str, Json] = {"function": note.called.name}
+    program_run = process_run()
+    if note.run is not None or program_run is not None:
+        meta["run"] = note.run.id if note.run is not None else program_run
+    if program_run is not None and note.run is not None:
+        meta["process_run"] = program_run
+    # Where the gateway records too, its calls are told by their times which step they were made in.
+    return Trajectory(
+        id=note.id or f"{int(note.started * 1000):012x}{os.urandom(6).hex()}",
+        task=Task(instruction=instruction, meta={"function": note.called.name}),
+        steps=steps(note.steps, read, clock()),
+        output=read(note.action),
+        versions=note.versions or {},
+        outcome=outcome(note.error),
+        error=note.error,
+        session=note.run.session if note.run else None,
+        subject=note.run.subject if note.run else None,
+        started=note.started,
+        seconds=note.ended - note.started,
+        meta=meta,
+    )
+
+
+def clock() -> float | None:
+    """Unix time less the performance counter, None where no gateway's calls are told apart by it."""
+    return time.time() - time.perf_counter() if timed.get() or process_run() is not None else None
+
+
+def steps(
+    notes: Sequence[StepNote], read: Callable[[Any], Json], clock: float | None = None
+) -> tuple[Step, ...]:
+    """Notes as Steps, numbered in the order in which they began; `clock` as in `StepNote.step`."""
+    numbers = {id(note): number for number, note in enumerate(notes)}
+    numbered = []
+    for number, note in enumerate(notes):
+        above = numbers.get(id(note.parent)) if note.parent is not None else None
+        numbered.append(note.step(number, None if above is None else str(above), read, clock))
+    return tuple(numbered)

@@ -1,0 +1,585 @@
+"""The calls of a traced program: `@trace`, `@step`, `run()`, `feedback`, `collecting()` and `propagate`.
+
+One call of a traced function is one Trajectory; a traced function called inside another is a
+step of it.  Context variables keep concurrent runs apart.  Recording never changes what
+the function returns or raises.  It does not talk to a model or read OpenTelemetry.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import functools
+import os
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator
+from concurrent.futures import Executor, Future
+from contextlib import AbstractContextManager, contextmanager
+from types import AsyncGeneratorType, CoroutineType, GeneratorType, TracebackType
+from typing import Any, ParamSpec, TypeVar, overload
+
+from msgspec import UNSET
+
+from ...models.escapes import clean
+from ...types import Feedback, Json, Step, Trajectory
+from ..store import Store
+from .encode import freeze, thaw
+from .kinds import decorated, dressed, driving, kind_of
+from .labels import Kind, check_feedback, feedback_kind
+from .record import (
+    CallNote,
+    CallSite,
+    Collection,
+    Frame,
+    Run,
+    StepNote,
+    blame,
+    clock,
+    collector,
+    current,
+    current_rollout,
+    current_run,
+    setting,
+    steps,
+    timed,
+    trajectory,
+)
+from .replay import Effect, answerable, effect_of
+from .sink import Sink, sink_for
+
+P = ParamSpec("P")
+R = TypeVar("R")
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@overload
+def trace(target: F, /) -> F: ...
+@overload
+def trace(
+    target: Store | str | os.PathLike[str] | None = None, /, *, name: str | None = None
+) -> Callable[[F], F]: ...
+def trace(target: Any = None, /, *, name: str | None = None) -> Any:
+    """Record each call of a function, sync, async or generator, as one Trajectory.
+
+    `@trace` records to the default store (`record_to`), `@trace(store)` to a Store or the one
+    at a path.  The task's instruction is the argument, if it is one text, else the JSON of name →
+    value; the output is what was returned, or the list of what was yielded.  An exception is
+    recorded and raised unchanged.  The traced function is of the same kind, so that frameworks await or
+    iterate it as before: the run of an async function begins when it is awaited, that of a generator with
+    its first value, and ends when it is exhausted or closed.  Methods, static and class methods on either
+    side of their decorator, partials and objects with `__call__` are traced alike.
+
+    >>> @trace(store)
+    ... def agent(question: str) -> str: ...
+
+    Raises:
+        InputError: it is given a class, or what cannot be called.
+    """
+    bare = target is not None and not isinstance(target, Store | str | os.PathLike)
+    store = None if bare else target
+
+    def mark(function: Any) -> Any:
+        return decorated(function, "@whet.trace", lambda inner: _trace(inner, store, name))
+
+    return mark(target) if bare else mark
+
+
+def _trace(function: Any, target: Any, name: str | None) -> Any:
+    called = CallSite(function, name)
+    sink = sink_for(target) if target is not None else None
+
+    def begin(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[CallNote | StepNote, Frame]:
+        above = current.get()
+        if above is not None and above.call is not None:
+            note = _open(called.name, "agent", above)
+            note.called, note.frozen = called, called.freeze(args, kwargs)
+            return note, Frame(above.call, note)
+        call = CallNote(called, called.freeze(args, kwargs), current_run.get(), sink)
+        return call, Frame(call, None)
+
+    traced = wrap(function, begin)
+    traced.whet_sink = sink or sink_for
+    return traced
+
+
+def recorded_in(function: Any) -> Store | str | None:
+    """The store, or its path, that a function's `@trace` records to; None if it has none."""
+    sink_or_finder = getattr(function, "whet_sink", None)
+    if sink_or_finder is None:
+        return None
+    sink: Sink = sink_or_finder if isinstance(sink_or_finder, Sink) else sink_or_finder(None)
+    return sink.target
+
+
+def _open(name: str, kind: str, above: Frame | None) -> StepNote:
+    """Begin a step where one is."""
+    note = StepNote(name, kind, above.step if above is not None else None)
+    if above is not None and above.call is not None:
+        above.call.steps.append(note)
+    else:
+        gathering = collector.get()
+        if gathering is not None:
+            gathering.loose.append(note)
+    note.started = time.perf_counter()
+    return note
+
+
+class _StepScope:
+    """The return value of `step(name, ...)`: a context manager, used once, or a decorator."""
+
+    __slots__ = ("_agent", "_effect", "_kind", "_name", "_note", "_observation", "_token")
+
+    def __init__(
+        self, name: str | None, kind: str, observation: Any, agent: str, effect: Effect | None
+    ) -> None:
+        self._name = name
+        self._kind = kind
+        self._observation = observation
+        self._agent = agent
+        self._effect = effect
+
+    def __call__(self, function: F) -> F:
+        return _stepped(function, self._name, self._kind, self._agent, self._effect)
+
+    def __enter__(self) -> StepNote:
+        above = current.get()
+        note = _open(self._name or "", self._kind, above)
+        note.agent = self._agent
+        note.observation = freeze(self._observation)
+        self._note = note
+        self._token = current.set(Frame(above.call if above is not None else None, note))
+        return note
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        current.reset(self._token)
+        note = self._note
+        note.action = freeze(note.action)
+        if note.info is not None:
+            note.info = freeze(note.info)
+        if error is not None:
+            note.error = blame(error)
+        finish(note)
+
+
+@overload
+def step(target: F, /) -> F: ...
+@overload
+def step(
+    target: str | None = None,
+    /,
+    *,
+    kind: str = ...,
+    observation: Json = ...,
+    agent: str = ...,
+    effect: Effect | None = ...,
+) -> _StepScope: ...
+def step(
+    target: Any = None,
+    /,
+    *,
+    kind: str = "function",
+    observation: Json = None,
+    agent: str = "",
+    effect: Effect | None = None,
+) -> Any:
+    """Record a step of the traced call that runs: a decorator, or a context manager.
+
+    Steps nest: each knows the one around it.  Outside a traced call and `collecting()` nothing
+    is recorded.  Inside the `with` block set `action`, `reward`, `tokens`, `usage` and `info`.
+
+    >>> @step(kind="tool", effect="read")
+    ... def search(words: list[str]) -> list[str]: ...
+    >>> with step("answer", kind="llm", observation=prompt) as now:
+    ...     now.action = model(prompt)
+
+    Args:
+        target: the name; the function's own if it decorates one.
+        kind: `llm`, `tool`, `agent`, `function`, `action`.
+        observation: what was seen; a decorated function's is its arguments: name → value, or the value
+            itself where there is one, unless it is a tool.
+        agent: which of several agents took it.
+        effect: of a tool on the world: `read`, `idempotent` or `write`; none counts as write.  A recorded
+            run can be replayed without calling its tools (`tracing.Replay`), and this says what a call
+            that was not recorded may get.
+
+    Raises:
+        InputError: no such effect, or it is given a class or what cannot be called.
+    """
+    effect = effect_of(effect)
+    if target is not None and not isinstance(target, str):
+        return _stepped(target, None, kind, agent, effect)
+    return _StepScope(target, kind, observation, agent, effect)
+
+
+def _stepped(function: F, name: str | None, kind: str, agent: str, effect: Effect | None) -> F:
+    marked: F = decorated(function, "@whet.step", lambda inner: _step(inner, name, kind, agent, effect))
+    return marked
+
+
+def _step(function: Any, name: str | None, kind: str, agent: str, effect: Effect | None) -> Any:
+    called = CallSite(function, name, by_name=kind == "tool")
+    inner = answerable(function, called, effect) if kind == "tool" else function
+    stepped = _recording(inner, called, kind, agent)
+    stepped.whet_step = (called.name, kind, agent)
+    return stepped
+
+
+def evolving(function: Any) -> Any:
+    """A function whose implementation may change, each call of which is a step, whichever implementation answers.
+
+    Where `@step` or `@trace` marks the same function, there is one record of a call: as the step says, or the traced
+    call itself.
+    """
+    name, kind, agent = getattr(function, "whet_step", (None, "function", ""))
+    called = CallSite(function, name, evolved=True, by_name=kind == "tool")
+    return _recording(function, called, kind, agent)
+
+
+def _recording(function: Any, called: CallSite, kind: str, agent: str) -> Any:
+    def begin(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[StepNote, Frame] | None:
+        above = current.get()
+        if (above is None and collector.get() is None) or _recorded_already(above, called):
+            return None
+        note = _open(called.name, kind, above)
+        note.agent = agent
+        note.called, note.frozen = called, called.freeze(args, kwargs)
+        return note, Frame(above.call if above is not None else None, note)
+
+    return wrap(function, begin)
+
+
+def _recorded_already(above: Frame | None, called: CallSite) -> bool:
+    """True if the innermost record is of this very call: made by another decorator, where one of the two is evolve."""
+    note = None if above is None else above.step or above.call
+    outer = None if note is None else note.called
+    # The same decorator on the way in once more is a function that calls itself.
+    different = outer is not None and outer is not called and outer.origin is called.origin
+    return different and (called.evolved or (outer is not None and outer.evolved))
+
+
+@contextmanager
+def run(*, session: str | None = None, subject: str | None = None) -> Iterator[Run]:
+    """A handle on the traced calls inside: its `id` is what feedback refers to.
+
+    The first call takes that id as its trajectory's; all carry it as `meta["run"]`.  In a rollout, of a worker or an
+    Experiment, the handle is the rollout's: its `id` is that of the trajectory which will be recorded of it.
+    """
+    handle = Run(session=session and clean(session), subject=subject and clean(subject))
+    if (rollout := current_rollout.get()) is not None:
+        handle.id = rollout
+        handle.first()  # the rollout's own trajectory has this id; no traced call inside may take it
+    token = current_run.set(handle)
+    try:
+        yield handle
+    finally:
+        current_run.reset(token)
+
+
+def feedback(
+    run: str | Run | None = None,
+    value: float | None = None,
+    comment: str = "",
+    *,
+    correction: Json = UNSET,
+    kind: Kind | None = None,
+    step: str | None = None,
+    session: str | None = None,
+    store: Store | str | None = None,
+) -> Feedback:
+    """Record a person's feedback on a run, a step of it, or a session.
+
+    Args:
+        run: a handle, or the id of a run or trajectory; None where a session is meant.
+        value: a thumb (1 or -1) or any number; None if there is only a comment or correction.
+        correction: the right answer; of a preference `{"chosen": ..., "rejected": ...}`. If the right answer is
+            None, set `kind="correction"` too.
+        kind: None takes a value of 1 or -1 for a thumb and any other for a rating, a correction for one,
+            and what has neither for a comment.
+        step: id of the step that is meant.
+        session: id of the conversation that is meant, instead of a run.
+        store: where it goes; else where this process recorded the run, else the default store.
+
+    Raises:
+        InputError: nothing or two things are meant, or the kind lacks what makes it one.
+    """
+    id = run.id if isinstance(run, Run) else run or ""
+    sink = sink_for(store) if store is not None else sink_of_run.get(id) or sink_for(None)
+    record = Feedback(
+        run=id,
+        value=value,
+        comment=clean(comment),
+        correction=None if correction is UNSET else thaw(freeze(correction)),
+        kind=feedback_kind(kind, value, correction),
+        step=step,
+        session=session and clean(session),
+    )
+    check_feedback(record)
+    sink.add(record)
+    return record
+
+
+@contextmanager
+def collecting() -> Iterator[list[Trajectory | Step]]:
+    """Collect the records made inside instead of sending them to a store.
+
+    A finished call is appended at once as a Trajectory.  Steps outside any traced call are
+    appended, as Steps, when the block ends.
+    """
+    gathering = Collection()
+    token = collector.set(gathering)
+    outer = current.set(None)  # a call around this block is not the parent of what happens in it
+    try:
+        yield gathering.records
+    finally:
+        current.reset(outer)
+        collector.reset(token)
+        gathering.records.extend(steps(gathering.loose, thaw, clock()))
+
+
+class _Propagating(Executor):
+    """An executor whose work runs in a copy of the context that submitted it."""
+
+    def __init__(self, inner: Executor) -> None:
+        self._inner = inner
+
+    def submit(self, fn: Callable[..., R], /, *args: Any, **kwargs: Any) -> Future[R]:
+        return self._inner.submit(propagate(fn), *args, **kwargs)
+
+    def map(
+        self,
+        fn: Callable[..., R],
+        *iterables: Iterable[Any],
+        timeout: float | None = None,
+        chunksize: int = 1,
+    ) -> Iterator[R]:
+        return self._inner.map(propagate(fn), *iterables, timeout=timeout, chunksize=chunksize)
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        self._inner.shutdown(wait, cancel_futures=cancel_futures)
+
+
+def timing() -> AbstractContextManager[bool]:
+    """Let steps inside say when they began, so that the gateway's model calls find their place among them."""
+    return setting(timed, True)
+
+
+def in_rollout(id: str) -> AbstractContextManager[str]:
+    """Let `run()` inside give the handle of the rollout with this id."""
+    return setting(current_rollout, id)
+
+
+@overload
+def propagate(target: Executor, /) -> Executor: ...
+@overload
+def propagate(target: Callable[P, R], /) -> Callable[P, R]: ...
+def propagate(target: Any, /) -> Any:
+    """Carry the context (run, traced call, candidate Bundle) into other threads.
+
+    Of a thread pool: a pool whose work runs in the context of its `submit`.  Of a function: one
+    that runs in the context of this very call to `propagate`.  asyncio carries it by itself.
+    """
+    if isinstance(target, Executor):
+        return _Propagating(target)
+    context = contextvars.copy_context()
+
+    @functools.wraps(target)
+    def carried(*args: Any, **kwargs: Any) -> Any:
+        return context.copy().run(target, *args, **kwargs)  # a context can be entered only once at a time
+
+    return carried
+
+
+# -- a function between the beginning and the end of its record ---------------------------------
+#
+# Sync, async, generator and async generator: what it returns, yields and raises reaches the caller unchanged, and
+# the frame that its own calls belong to is in place only while its body runs.
+
+Begin = Callable[[tuple[Any, ...], dict[str, Any]], "tuple[CallNote | StepNote, Frame] | None"]
+
+YIELDS = 10_000
+"""Values of a generator that are recorded."""
+_RUNS = 10_000
+sink_of_run: OrderedDict[str, Sink] = OrderedDict()
+"""Run → where it was recorded, for later feedback on it; of the newest runs."""
+
+
+def finish(note: CallNote | StepNote) -> None:
+    """Hand over the record of a call or a step that has ended."""
+    if type(note) is StepNote:
+        note.ended = time.perf_counter()
+        return
+    assert type(note) is CallNote
+    note.ended = time.time()
+    gathering = collector.get()
+    if gathering is not None:
+        gathering.records.append(trajectory(note, encoded=False))
+        return
+    sink = note.sink
+    if sink is None:
+        sink = sink_for(None)
+    sink.add(note)
+    if note.run is not None:
+        sink_of_run[note.run.id] = sink
+        if len(sink_of_run) > _RUNS:
+            sink_of_run.popitem(last=False)
+
+
+def wrap(function: Any, begin: Begin) -> Any:
+    """`function` between `begin` and `finish`: a function of the same kind, which frameworks take for it."""
+    kind = kind_of(function)
+    wrapper: Callable[..., Any]
+    if kind == "async":
+
+        async def wrapper(*args: Any, **kwargs: Any) -> Any:
+            opened = begin(args, kwargs)
+            if opened is None:
+                return await function(*args, **kwargs)
+            return await _awaited(function, args, kwargs, opened)
+
+    elif kind == "generator":
+
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            opened = begin(args, kwargs)
+            if opened is None:
+                return (yield from function(*args, **kwargs))
+            return (yield from _generated(lambda: function(*args, **kwargs), *opened))
+
+    elif kind == "async generator":
+
+        def start(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, _Yields | None]:
+            values = function(*args, **kwargs)  # nothing of it runs yet
+            opened = begin(args, kwargs)
+            return values, None if opened is None else _Yields(*opened)
+
+        wrapper = driving(start)
+    else:
+        wrapper = _plain(function, begin)
+    return dressed(wrapper, function)
+
+
+def _plain(function: Any, begin: Begin) -> Callable[..., Any]:
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        opened = begin(args, kwargs)
+        if opened is None:
+            return function(*args, **kwargs)
+        note, frame = opened
+        token = current.set(frame)
+        ended = True
+        try:
+            result = function(*args, **kwargs)
+            if type(result) in _LATER:  # not every awaitable: a Task has begun by itself
+                ended = False
+                return _later(result, note, frame)
+            note.action = freeze(result)
+            return result
+        except BaseException as exception:
+            note.error = blame(exception)
+            raise
+        finally:
+            current.reset(token)
+            if ended:
+                finish(note)
+
+    return wrapper
+
+
+_LATER = (GeneratorType, AsyncGeneratorType, CoroutineType)
+"""Types that a plain function may return before they have run: the record ends when they do."""
+
+
+def _later(result: Any, note: CallNote | StepNote, frame: Frame) -> Any:
+    if isinstance(result, GeneratorType):
+        return _generated(lambda: result, note, frame)
+    if isinstance(result, AsyncGeneratorType):
+        return driving(lambda _args, _kwargs: (result, _Yields(note, frame)))()
+    return _awaited(lambda: result, (), {}, (note, frame))
+
+
+async def _awaited(
+    function: Callable[..., Awaitable[Any]],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    opened: tuple[CallNote | StepNote, Frame],
+) -> Any:
+    note, frame = opened
+    token = current.set(frame)
+    try:
+        result = await function(*args, **kwargs)
+        note.action = freeze(result)
+        return result
+    except BaseException as exception:
+        note.error = blame(exception)
+        raise
+    finally:
+        current.reset(token)
+        finish(note)
+
+
+class _Inside:
+    """Has a frame in place for a block."""
+
+    __slots__ = ("_frame", "_token")
+
+    def __init__(self, frame: Frame) -> None:
+        self._frame = frame
+
+    def __enter__(self) -> None:
+        self._token = current.set(self._frame)
+
+    def __exit__(self, *exception: object) -> None:
+        current.reset(self._token)
+
+
+class _Yields:
+    """The record of a driven generator: its values, and how it ended when the block does."""
+
+    __slots__ = ("_frame", "_note", "_values")
+
+    def __init__(self, note: CallNote | StepNote, frame: Frame) -> None:
+        self._note = note
+        self._frame = frame
+        self._values: list[Any] = []
+
+    def add(self, value: Any) -> None:
+        if len(self._values) < YIELDS:
+            self._values.append(freeze(value))
+
+    def inside(self) -> _Inside:
+        return _Inside(self._frame)
+
+    def __enter__(self) -> _Yields:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None:
+            self._note.error = blame(error)
+        self._note.action = freeze(self._values)
+        finish(self._note)
+
+
+def _generated(
+    make: Callable[[], Generator[Any, Any, Any]], note: CallNote | StepNote, frame: Frame
+) -> Generator[Any, Any, Any]:
+    """Drive a generator; the frame is in place only while its body runs, not while it is suspended."""
+    with _Yields(note, frame) as yields:
+        generator = make()
+        resume: Callable[[], Any] = functools.partial(next, generator)
+        while True:
+            try:
+                with _Inside(frame):
+                    value = resume()
+            except StopIteration as stop:
+                return stop.value
+            yields.add(value)
+            try:
+                resume = functools.partial(generator.send, (yield value))
+            except GeneratorExit:
+                with _Inside(frame):
+                    generator.close()
+                raise
+            except BaseException as thrown:
+                resume = functools.partial(generator.throw, thrown)

@@ -1,0 +1,318 @@
+"""The framework, entry points, prompts and tools of an agent's repository.
+
+Everything is read from the syntax trees; nothing of the repository is imported or run.  Values are not followed:
+an agent that is put together from strings is not seen.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path, PurePath
+
+from .modules import Module, Repository
+from .syntax import FunctionNode, defines, dotted, first_line, last_name, literal_keys, parameters, string
+
+FRAMEWORKS: Mapping[str, str] = {
+    "langgraph": "LangGraph",
+    "crewai": "CrewAI",
+    "autogen_agentchat": "AutoGen",
+    "smolagents": "smolagents",
+    "pydantic_ai": "PydanticAI",
+    "agents": "OpenAI Agents",
+    "agent_framework": "Microsoft Agent Framework",
+    "langchain": "LangChain",
+    "langchain_openai": "LangChain",
+    "openai": "OpenAI",
+    "anthropic": "Anthropic",
+}
+"""Imported package → framework; the most specific first, because each of these is built on a later one."""
+
+_RUNS = frozenset(("invoke", "ainvoke", "stream", "astream", "run", "run_sync", "run_stream", "arun"))
+_RUNS |= {"kickoff", "kickoff_async", "akickoff", "initiate_chat", "create", "parse", "generate_reply"}
+"""Methods by which frameworks run an agent or call a model."""
+_MODEL_CALLS = frozenset(("completions", "responses", "messages"))
+"""The attribute before `.create` in a call of a model."""
+_TOOL_MARKS = frozenset(("tool", "function_tool", "tool_plain", "ai_function", "kernel_function"))
+_AGENTS = frozenset(
+    ("Agent", "AssistantAgent", "CodeAgent", "ToolCallingAgent", "ConversableAgent", "ChatAgent")
+)
+_AGENTS |= {"Task", "Crew", "create_agent", "create_react_agent", "ChatPromptTemplate", "SystemMessage"}
+"""Constructors that take prompts."""
+_RECORDS = frozenset(("trace", "run", "attach"))
+"""Names of whet by which a program is recorded."""
+_PROMPT_WORDS = ("prompt", "instruction", "system_message", "backstory", "goal", "persona", "template")
+_SHORTEST = 20
+"""Characters; a shorter text is not taken for a prompt."""
+
+
+@dataclass(frozen=True, slots=True)
+class EntryPoint:
+    """A function that stands above all that runs the agent: one call is one run."""
+
+    path: str
+    name: str
+    line: int
+    """Of the `def`, or of its first decorator."""
+    parameters: tuple[str, ...]
+    is_async: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PromptLiteral:
+    """A text that steers the agent."""
+
+    path: str
+    name: str
+    line: int
+    text: str
+    at_import: bool
+    """It is handed to an agent when its module is imported: a candidate prompt could not reach it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """A function that the agent may call."""
+
+    path: str
+    name: str
+    line: int
+
+
+@dataclass(slots=True)
+class Scan:
+    """An agent's repository as far as it can be read; paths are relative to `root`, with forward slashes."""
+
+    root: Path
+    files: int = 0
+    frameworks: dict[str, str] = field(default_factory=dict)
+    """Imported package → framework."""
+    entry_points: list[EntryPoint] = field(default_factory=list)
+    prompts: list[PromptLiteral] = field(default_factory=list)
+    tools: list[Tool] = field(default_factory=list)
+    unread: list[str] = field(default_factory=list)
+    """Files that could not be read as Python, with the reason."""
+    wired: str = ""
+    """The first file that records with whet already; a file that imports a fake or a type of it does not."""
+
+    @property
+    def framework(self) -> str | None:
+        """The most specific framework, None where none is used."""
+        return next((name for package, name in FRAMEWORKS.items() if package in self.frameworks), None)
+
+
+def scan(root: Path | str) -> Scan:
+    """Read every Python file of the repository's own, apart from its tests.
+
+    Raises:
+        InputError: there is no such folder.
+    """
+    repository = Repository(Path(root))
+    result = Scan(repository.root)
+    for path in repository.paths:
+        if path.suffix == ".py" and not _is_test(path.relative_to(repository.root)):
+            result.files += 1
+            # Read and dropped one by one: the trees of a large repository together slow every later parse down.
+            module = repository.read(path)
+            if module is not None:
+                _Reader(result, module).read()
+    result.unread = [f"{path}: {reason}" for path, reason in repository.problems.items()]
+    return result
+
+
+def _is_test(path: PurePath) -> bool:
+    """Tests call the agent as its users do, and are not entry points of it."""
+    folders = path.parts[:-1]
+    return (
+        "tests" in folders or "test" in folders or path.name.startswith("test_") or path.name == "conftest.py"
+    )
+
+
+_DEFERRED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+_READ = (
+    ast.FunctionDef,
+    ast.AsyncFunctionDef,
+    ast.Call,
+    ast.Dict,
+    ast.keyword,
+    ast.Import,
+    ast.ImportFrom,
+)
+
+
+class _Reader:
+    """Adds one module to a Scan."""
+
+    def __init__(self, result: Scan, module: Module) -> None:
+        self._scan, self._path = result, module.path.as_posix()
+        # One node in five: the loops below save more than the filter costs.
+        self._nodes = [node for node in module.nodes if isinstance(node, _READ)]
+        self._module, self._body = module, module.tree.body
+        self._functions = {node.name: node for node in self._body if isinstance(node, FunctionNode)}
+        self._texts: dict[str, ast.Constant] = {}
+
+    def read(self) -> None:
+        packages = set(_imported(self._nodes))
+        if "whet" in packages and not self._scan.wired and self._records():
+            self._scan.wired = self._path
+        used = {name: FRAMEWORKS[name] for name in FRAMEWORKS if name in packages}
+        self._scan.frameworks |= used
+        self._tools()
+        self._prompts()
+        if used or _calls_a_model(self._nodes):
+            self._entries()
+
+    def _records(self) -> bool:
+        """True if the module marks a function or opens a run: `whet.trace`, or `from whet import trace`."""
+        names = {name for record in _RECORDS for name in self._module.names_of_whet(record)}
+        return any("." not in name for name in names) or any(
+            isinstance(node, ast.Attribute) and dotted(node) in names for node in self._module.nodes
+        )
+
+    def _tools(self) -> None:
+        listed: set[str | None] = set()
+        for node in self._nodes:
+            if isinstance(node, ast.keyword) and node.arg in ("tools", "functions"):
+                if isinstance(node.value, ast.List | ast.Tuple):
+                    listed |= {member.id for member in node.value.elts if isinstance(member, ast.Name)}
+            elif isinstance(node, ast.Dict):
+                # `{"name": "lookup", "parameters": ...}`: a description, and the function beside it.
+                schema = literal_keys(node)
+                if {"parameters", "input_schema"} & schema.keys():
+                    listed.add(string(schema.get("name")))
+        for node in self._nodes:
+            if isinstance(node, FunctionNode) and (
+                node.name in listed or any(last_name(mark) in _TOOL_MARKS for mark in node.decorator_list)
+            ):
+                self._scan.tools.append(Tool(self._path, node.name, node.lineno))
+        for statement in self._body:
+            if isinstance(statement, ast.ClassDef) and any(
+                last_name(base) in ("Tool", "BaseTool") for base in statement.bases
+            ):
+                self._scan.tools.append(Tool(self._path, statement.name, statement.lineno))
+
+    def _prompts(self) -> None:
+        for statement in self._body:
+            if isinstance(statement, ast.Assign | ast.AnnAssign):
+                value = statement.value
+                if isinstance(value, ast.Constant) and string(value) is not None:
+                    self._texts |= dict.fromkeys(defines(statement), value)
+        at_import = {
+            id(inner) for top in self._body if not isinstance(top, FunctionNode) for inner in _executed(top)
+        }
+        used: set[str] = set()
+        for node in self._nodes:
+            if isinstance(node, ast.Call) and last_name(node.func) in _AGENTS:
+                early = id(node) in at_import
+                for name, argument in _arguments(node):
+                    used |= self._prompt(name, argument, early)
+            elif isinstance(node, ast.Dict):
+                used |= self._message(node)
+        for name, constant in self._texts.items():
+            if name not in used and _is_prompt(name, str(constant.value)):
+                self._add(name, constant, False)
+
+    def _prompt(self, name: str, argument: ast.expr, early: bool) -> set[str]:
+        """Add a text, or the constant that holds it, that an agent is made with; returns the constant's name."""
+        if isinstance(argument, ast.Name) and argument.id in self._texts:
+            constant = self._texts[argument.id]
+            if _is_prompt(name, str(constant.value)) or _is_prompt(argument.id, str(constant.value)):
+                self._add(argument.id, constant, early)
+                return {argument.id}
+        if isinstance(argument, ast.Constant) and _is_prompt(name, string(argument) or ""):
+            self._add(name, argument, early)
+        return set()
+
+    def _message(self, node: ast.Dict) -> set[str]:
+        """Add the text of `{"role": "system", "content": ...}`; returns the name of the constant that holds it."""
+        message = literal_keys(node)
+        content = message.get("content")
+        if string(message.get("role")) not in ("system", "developer"):
+            return set()
+        if isinstance(content, ast.Constant) and string(content) is not None:
+            self._add("system", content, False)
+        elif isinstance(content, ast.Name) and content.id in self._texts:
+            self._add(content.id, self._texts[content.id], False)
+            return {content.id}
+        return set()
+
+    def _add(self, name: str, constant: ast.Constant, early: bool) -> None:
+        prompts = self._scan.prompts
+        prompt = PromptLiteral(self._path, name, constant.lineno, str(constant.value), early)
+        for index, earlier in enumerate(prompts):
+            if (earlier.path, earlier.line, earlier.text) == (prompt.path, prompt.line, prompt.text):
+                if early and not earlier.at_import:
+                    prompts[index] = prompt
+                return
+        prompts.append(prompt)
+
+    def _entries(self) -> None:
+        """Functions that run the agent, directly or through others of this module, and that no such one calls."""
+        tools = {tool.name for tool in self._scan.tools if tool.path == self._path}
+        calls = {name: _called(node) for name, node in self._functions.items()}
+        runs = {name for name, node in self._functions.items() if _calls_a_model(ast.walk(node))}
+        # Calls go through several functions: until no further one is known to run the agent.
+        while more := {name for name, callees in calls.items() if callees & runs} - runs:
+            runs |= more
+        runs -= tools
+        # `main()` reads the command line and prints: the run is the function that it calls, if that has parameters.
+        tops = {name for name in runs if not any(name in calls[caller] for caller in runs - {name})}
+        for top in sorted(tops, key=lambda name: self._functions[name].lineno):
+            below = [] if self._parameters(top) else sorted(calls[top] & runs - {top})
+            for name in [name for name in below if self._parameters(name)] or [top]:
+                node = self._functions[name]
+                is_async = isinstance(node, ast.AsyncFunctionDef)
+                entry = EntryPoint(self._path, name, first_line(node), self._parameters(name), is_async)
+                if entry not in self._scan.entry_points:
+                    self._scan.entry_points.append(entry)
+
+    def _parameters(self, name: str) -> tuple[str, ...]:
+        names = (parameter.name for parameter in parameters(self._functions[name].args))
+        return tuple(name for name in names if name not in ("self", "cls"))
+
+
+def _calls_a_model(nodes: Iterable[ast.AST]) -> bool:
+    for node in nodes:
+        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
+            continue
+        owner = node.func.value
+        if node.func.attr in ("create", "parse", "stream"):
+            if isinstance(owner, ast.Attribute) and owner.attr in _MODEL_CALLS:
+                return True
+        elif node.func.attr in _RUNS and last_name(owner) not in ("asyncio", "subprocess", "uvicorn", "app"):
+            return True
+    return False
+
+
+def _imported(nodes: Iterable[ast.AST]) -> Iterator[str]:
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            yield from (alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield node.module.partition(".")[0]
+
+
+def _executed(node: ast.AST) -> Iterator[ast.AST]:
+    """The nodes that run when the module is imported: not in functions, nor in the `__main__` block."""
+    if isinstance(node, ast.If) and "__name__" in ast.unparse(node.test):
+        return
+    yield node
+    for inner in ast.iter_child_nodes(node):
+        if not isinstance(inner, _DEFERRED):
+            yield from _executed(inner)
+
+
+def _called(node: ast.AST) -> set[str]:
+    calls = (inner.func for inner in ast.walk(node) if isinstance(inner, ast.Call))
+    return {function.id for function in calls if isinstance(function, ast.Name)}
+
+
+def _arguments(call: ast.Call) -> Iterator[tuple[str, ast.expr]]:
+    """Name → argument; the positional ones have no name."""
+    yield from (("", argument) for argument in call.args)
+    yield from ((keyword.arg, keyword.value) for keyword in call.keywords if keyword.arg)
+
+
+def _is_prompt(name: str, text: str) -> bool:
+    return len(text) >= _SHORTEST and any(word in name.lower() for word in _PROMPT_WORDS)

@@ -1,0 +1,388 @@
+"""The server: one process, one socket, and the parts that it is made of.
+
+Granian's embedded server carries the HTTP; its supervised mode is not used, for it left a worker
+serving after its parent had been killed.  The server owns nothing but the socket and the loop:
+the Store is given, and is closed by whoever opened it.  Stopping drains: requests under way
+are answered, long polls come back empty, nothing new is accepted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import logging
+import socket
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from ..errors import InputError, MissingExtra, WhetError
+from ..record.store import Store
+from ..record.tracing.redact import Redactor
+from .asgi import (
+    ASGIApp,
+    HttpRoute,
+    Receive,
+    Refused,
+    Request,
+    Response,
+    Role,
+    Router,
+    Scope,
+    Send,
+    ServerPart,
+    answer,
+    refusal,
+    refusal_of,
+)
+from .auth import Access, RequestLimits
+from .durable import Backlog
+from .feedback import FeedbackPart
+from .gateway import Gateway, Upstream
+from .ingest import OTLP, Assembly, Trajectories
+from .legacy import Legacy
+from .openapi import document
+from .people import PeoplePart
+from .queue import QueuePart
+from .releases import ReleasesPart
+
+try:
+    from granian.constants import Interfaces
+    from granian.net import SocketHolder  # type: ignore[attr-defined]
+    from granian.server.embed import Server as Granian
+except ImportError as exception:
+    raise MissingExtra("granian", "server") from exception
+
+BACKLOG = 1024
+SWITCH = 0.0005
+"""Seconds after which a thread that computes lets another on: the loop waits so long for the assembler at
+each of its wake-ups, and the writer for the loop at each statement.  Python's own is ten times as long."""
+COLLECT = (10_000, 20, 50)
+"""Thresholds of the garbage collector (`gc.set_threshold`): a request makes a thousand objects and no cycle, and with
+Python's own 700 it looked for cycles all the time."""
+PATIENCE = 10.0
+"""Seconds that requests under way have to end when the server stops."""
+
+
+class _Embedded(Granian):
+    """Granian on a socket that is already bound: the port is known before it starts, and a port
+    in use is an error, where Granian would share it with whoever has it."""
+
+    def __init__(self, target: ASGIApp, bound: socket.socket) -> None:
+        super().__init__(
+            target, interface=Interfaces.ASGINL, log_enabled=False, websockets=False, backlog=BACKLOG
+        )
+        self._bound = bound
+
+    def _init_shared_socket(self) -> None:
+        # Granian's stubs do not know that a holder can be made from a descriptor; it owns it from here on.
+        self._shd = SocketHolder(self._bound.detach(), False, BACKLOG)  # type: ignore[assignment,call-arg,unused-ignore]
+        self._ssp = None
+
+
+class Server:
+    """Serves parts on one address.
+
+    Args:
+        access: tokens, allowed hosts and limits.
+        parts: with their routes; `/healthz` and `/openapi.json` are always there.
+        host: a name or address to listen on.
+        port: 0 for any that is free.
+
+    Raises:
+        InputError: two parts share a route.
+    """
+
+    def __init__(
+        self,
+        access: Access,
+        parts: Sequence[ServerPart],
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+    ) -> None:
+        self.access, self.parts = access, tuple(parts)
+        self.host, self.port = host, port
+        self.routes: tuple[HttpRoute, ...] = (
+            *self._own(),
+            *(route for part in parts for route in part.routes),
+        )
+        self._document: Response | None = None
+        try:
+            self._router = Router(self.routes)
+        except ValueError as exception:
+            raise InputError(f"the parts of the server disagree: {exception}") from exception
+        self.bugs = 0
+        """Requests that failed with an unforeseen exception: each left a traceback on standard error."""
+        self._active: set[asyncio.Task[None]] = set()
+        self._closing: asyncio.Event | None = None
+        self._granian: _Embedded | None = None
+        self._serving: asyncio.Task[None] | None = None
+        self._lifespans = contextlib.AsyncExitStack()
+
+    @property
+    def active(self) -> int:
+        """Requests under way, long polls among them."""
+        return len(self._active)
+
+    @property
+    def url(self) -> str:
+        """URL of the server; the port is right once it has started."""
+        host = {"0.0.0.0": "127.0.0.1", "::": "[::1]", "": "127.0.0.1"}.get(self.host, self.host)
+        return f"http://{f'[{host}]' if ':' in host and host[0] != '[' else host}:{self.port}"
+
+    async def start(self) -> None:
+        """Listen, and have every part running.
+
+        Raises:
+            InputError: the address cannot be had.
+        """
+        bound = listen(self.host, self.port)
+        self.port = bound.getsockname()[1]
+        self._closing = asyncio.Event()
+        try:
+            for part in self.parts:
+                await self._lifespans.enter_async_context(part.lifespan())
+        except BaseException:
+            bound.close()
+            await self._lifespans.aclose()
+            raise
+        logging.getLogger("_granian").setLevel(logging.ERROR)
+        self._granian = _Embedded(self._asgi, bound)
+        self._serving = asyncio.create_task(self._granian.serve())
+
+    async def stop(self, patience: float = PATIENCE) -> int:
+        """Answer the requests under way, then end; returns those that had to be cut off.
+
+        Args:
+            patience: seconds that they have.
+        """
+        if self._closing is None or self._granian is None or self._serving is None:
+            return 0
+        self._closing.set()
+        self._granian.stop()  # type: ignore[no-untyped-call]
+        cut: set[asyncio.Task[None]] = set()
+        done, _ = await asyncio.wait({self._serving}, timeout=patience)
+        if not done:
+            cut = set(self._active)
+            for task in cut:
+                task.cancel()
+            await asyncio.wait({self._serving}, timeout=1.0)
+            self._serving.cancel()
+        await asyncio.gather(self._serving, return_exceptions=True)
+        await self._lifespans.aclose()
+        self._closing = self._granian = self._serving = None
+        return len(cut)
+
+    def _own(self) -> Iterator[HttpRoute]:
+        yield HttpRoute(
+            method="GET",
+            path="/healthz",
+            handler=self._healthz,
+            role=None,
+            summary="Health check",
+            response=dict[str, str],
+        )
+        yield HttpRoute(
+            method="GET",
+            path="/openapi.json",
+            handler=self._openapi,
+            role=Role.READ,
+            summary="This document",
+            response=dict[str, Any],
+        )
+
+    async def _openapi(self, request: Request) -> Response:
+        if self._document is None:
+            from importlib.metadata import version  # slow to import, and seldom asked for
+
+            self._document = answer(document(self.routes, version=version("whet")))
+        return self._document
+
+    async def _healthz(self, request: Request) -> Response:
+        return answer({"status": "ok"})
+
+    async def _asgi(self, scope: Scope, receive: Receive, send: Send) -> None:
+        closing, task = self._closing, asyncio.current_task()
+        if scope["type"] != "http" or closing is None or task is None:
+            return
+        request = Request(scope, receive, send, closing)
+        self._active.add(task)
+        try:
+            response = await self._answer(request)
+            if response is not None:
+                await request.send(response)
+        finally:
+            self._active.discard(task)
+
+    async def _answer(self, request: Request) -> Response | None:
+        try:
+            if request.path == "/healthz" or not self._closing or not self._closing.is_set():
+                route, request.params = self._router.find(
+                    request.method, request.path, request.scope["raw_path"].decode("latin-1")
+                )
+                self.access.check(request, route)
+                return await route.handler(request)
+            raise Refused(503, "closing", "the server is stopping; try again", headers={"retry-after": "1"})
+        except WhetError as error:
+            if request.started:
+                return None
+            return refusal_of(error)
+        except Exception:
+            self.bugs += 1
+            print(f"whet: {request.method} {request.path} failed", file=sys.stderr)
+            traceback.print_exc()
+            if request.started:
+                return None
+            return refusal(
+                500, "internal", "the server failed on this request; its standard error says where"
+            )
+
+
+def standard(
+    store: Store,
+    limits: RequestLimits | None = None,
+    *,
+    open_legacy: bool = False,
+    grace: float = 2.0,
+    keep_days: float | None = None,
+    upstreams: Mapping[str, Upstream] | None = None,
+) -> list[ServerPart]:
+    """The parts of `whet serve`: everything that is served over one store.
+
+    Args:
+        store: owned by this process.
+        limits: those of the server's Access.
+        open_legacy: also the Agent Lightning 0.1 routes, without a token and to this machine only.
+        grace: seconds of silence after which a run whose root has ended becomes a trajectory.
+        keep_days: runs older than this are deleted, except those that `Store.retain` keeps; None keeps all.
+        upstreams: of the gateway, which is left out without them.
+    """
+    limits, backlog, redactor = limits or RequestLimits(), Backlog(), Redactor()
+    parts: list[ServerPart] = [
+        Trajectories(store, backlog, redactor),
+        OTLP(store, limits, backlog, redactor),
+        Assembly(store, grace=grace),
+        QueuePart(store, limits, redactor),
+        ReleasesPart(store),
+        FeedbackPart(store, redactor),
+        PeoplePart(store, redactor, keep_days=keep_days),
+        Legacy(store, redactor, open=open_legacy),
+    ]
+    if upstreams:
+        parts.append(Gateway(store, upstreams, redact=lambda spans: [redactor.span(span) for span in spans]))
+    return parts
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket that listens on an address.
+
+    Raises:
+        InputError: it is in use, not allowed, or no address of this machine.
+    """
+    name = host.strip("[]") or "0.0.0.0"
+    family = socket.AF_INET6 if ":" in name else socket.AF_INET
+    bound = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        # Accepted connections inherit it; without, an event of a stream waits 40 ms for the acknowledgement
+        # of the one before.
+        bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        bound.bind((name, port))
+        bound.listen(BACKLOG)
+        bound.setblocking(False)
+    except (OSError, OverflowError) as exception:
+        bound.close()
+        reason = getattr(exception, "strerror", None) or exception
+        raise InputError(
+            f"cannot listen on {host}:{port}: {reason}. Choose another --port or --host."
+        ) from exception
+    return bound
+
+
+def event_loop() -> asyncio.AbstractEventLoop:
+    """uvloop's where it is installed: about twice as many requests a second."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()
+
+
+def run(server: Server, stopped: threading.Event, ready: Callable[[str], None]) -> int:
+    """Serve until `stopped` is set; `ready` is called with the URL.
+
+    Meanwhile this process's threads give way to each other after `SWITCH` seconds, and its garbage is
+    collected by `COLLECT`, without the objects that were there before.
+
+    Returns:
+        Requests that were cut off because they did not end in time.
+
+    Raises:
+        InputError: the address cannot be had.
+    """
+
+    async def main() -> int:
+        await server.start()
+        try:
+            ready(server.url)
+            while not await asyncio.to_thread(stopped.wait, 3600.0):
+                pass
+        finally:
+            cut = await server.stop()
+        return cut
+
+    with _tuned(), asyncio.Runner(loop_factory=event_loop) as runner:
+        return runner.run(main())
+
+
+@contextlib.contextmanager
+def _tuned() -> Iterator[None]:
+    """The interpreter as a server wants it."""
+    interval, threshold = sys.getswitchinterval(), gc.get_threshold()
+    sys.setswitchinterval(SWITCH)
+    gc.freeze()
+    gc.set_threshold(*COLLECT)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(interval)
+        gc.set_threshold(*threshold)
+        gc.unfreeze()
+
+
+@contextlib.contextmanager
+def running(server: Server) -> Iterator[str]:
+    """Serve in a thread of this process while the block runs; gives the URL.
+
+    >>> with running(Server(access, parts)) as url:
+    ...     httpx2.get(f"{url}/healthz")
+    """
+    stopped, started = threading.Event(), threading.Event()
+    failed: list[BaseException] = []
+
+    def ready(url: str) -> None:
+        started.set()
+
+    def serve() -> None:
+        try:
+            run(server, stopped, ready)
+        except BaseException as exception:
+            failed.append(exception)
+        finally:
+            started.set()
+
+    thread = threading.Thread(target=serve, name="whet-server", daemon=True)
+    thread.start()
+    started.wait()
+    try:
+        if not failed:
+            yield server.url
+    finally:
+        stopped.set()
+        thread.join()
+    if failed:
+        raise failed[0]

@@ -1,0 +1,523 @@
+"""The thin layer between ASGI and a handler: Request, Response, HttpRoute, and the Router that finds one.
+
+A handler is `async def handler(request) -> Response | None`; None means that it has sent its own
+answer through `request.stream`.  Errors of `whet.errors` become `{"error": {"type", "message"}}`
+with the status that fits them.  It does not authorise (`auth.py`), parse a schema language or
+know what a Store is: that is why it costs a few microseconds a request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Annotated, Any, Protocol, TypeVar
+from urllib.parse import parse_qs, unquote
+
+import msgspec
+
+from ..errors import (
+    InputError,
+    ModelError,
+    NotFoundError,
+    StaleLeaseError,
+    StoreBusyError,
+    StoreError,
+    WhetError,
+)
+from ..models.escapes import read_json
+from ..record.store.codec import plain
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+ASGIApp = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+Body = TypeVar("Body")
+
+BODY_LIMIT = 32 * 1024 * 1024
+"""Bytes that a request may carry unless its route or the server's Limits say otherwise."""
+SLOWEST = 30.0
+"""Seconds that a body may take to arrive."""
+PASSED, PASSING = 64 * 1024, 1.0
+"""Bytes of an unread body that are read and dropped before the answer, and seconds for it."""
+NESTING = 64
+"""Levels of lists and objects that a JSON body may have."""
+PAGE = 1_000
+"""Items of one answer at most."""
+Page = Annotated[int, msgspec.Meta(ge=1, le=PAGE)]
+
+
+class Role(IntEnum):
+    """The rights of a token; each includes the ones before it."""
+
+    READ = 1
+    WRITE = 2
+    ADMIN = 3
+
+
+class Refused(WhetError, PermissionError):
+    """A request that is turned away before a handler looks at its content.
+
+    Args:
+        status: the HTTP status of the answer: 401, 403, 405, 408, 411, 413, 415, 429, 503.
+        kind: a stable word for programs, such as `unauthorized`.
+        message: for people: the fault and the remedy.
+        headers: further headers of the answer, such as `retry-after`.
+    """
+
+    def __init__(
+        self, status: int, kind: str, message: str, headers: Mapping[str, str] | None = None
+    ) -> None:
+        super().__init__(message)
+        self.status, self.kind, self.headers = status, kind, dict(headers or {})
+
+
+@dataclass(slots=True)
+class Response:
+    """A whole answer.  `body` bytes are sent as they are; make JSON with `answer`."""
+
+    status: int = 200
+    body: bytes = b""
+    content_type: str = "application/json"
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+_encoder = msgspec.json.Encoder(enc_hook=plain)
+_decoders: dict[Any, msgspec.json.Decoder[Any]] = {}
+
+
+def answer(value: Any, status: int = 200, **headers: str) -> Response:
+    """`value` as a JSON Response; header names have `_` for `-`."""
+    return Response(
+        status,
+        _encoder.encode(value),
+        headers={name.replace("_", "-"): text for name, text in headers.items()},
+    )
+
+
+def refusal(status: int, kind: str, message: str, headers: Mapping[str, str] | None = None) -> Response:
+    """The one shape of every error: `{"error": {"type", "message"}}`."""
+    body = _encoder.encode({"error": {"type": kind, "message": message}})
+    return Response(status, body, headers=headers or {})
+
+
+_STATUS: tuple[tuple[type[WhetError], int, str], ...] = (
+    (NotFoundError, 404, "not_found"),
+    (InputError, 400, "invalid_request"),
+    (StoreBusyError, 409, "busy"),
+    (StaleLeaseError, 409, "stale_lease"),
+    (StoreError, 503, "store_unavailable"),
+    (ModelError, 502, "model_error"),
+)
+
+
+def refusal_of(error: WhetError) -> Response:
+    """The Response that an error of `whet.errors` becomes."""
+    if isinstance(error, Refused):
+        return refusal(error.status, error.kind, str(error), error.headers)
+    for family, status, kind in _STATUS:
+        if isinstance(error, family):
+            return refusal(status, kind, str(error))
+    return refusal(500, "error", str(error))
+
+
+class Stream:
+    """An answer that is sent piece by piece, from `request.stream`."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self._open = True
+
+    async def write(self, chunk: bytes) -> None:
+        """Send `chunk` at once."""
+        await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
+
+    async def close(self) -> None:
+        """End the answer.  Repeating it does nothing."""
+        if self._open:
+            self._open = False
+            await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+class Request:
+    """One request, read as it is asked for.
+
+    Attributes:
+        method: upper case.
+        path: decoded, without the query.
+        params: the `{name}` parts of the route's path, decoded.
+        role: of the request's token; None where the route is open and no token came.
+        token: name of the token, never the token itself.
+        credential: where that token stood: a header's name or `path`.  Not to be forwarded or recorded.
+        closing: set once the server drains; a handler that waits should give up then.
+        started: an answer is under way, so that no other can be sent.
+    """
+
+    __slots__ = (
+        "_headers",
+        "_query",
+        "_receive",
+        "_send",
+        "_whole",
+        "body_limit",
+        "closing",
+        "credential",
+        "method",
+        "nesting",
+        "params",
+        "path",
+        "role",
+        "scope",
+        "started",
+        "token",
+    )
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send, closing: asyncio.Event) -> None:
+        self.scope = scope
+        self.method: str = scope["method"]
+        self.path: str = scope["path"]
+        self.params: Mapping[str, str] = {}
+        self.role: Role | None = None
+        self.token: str | None = None
+        self.credential: str | None = None
+        self.closing = closing
+        self.body_limit = BODY_LIMIT
+        self.nesting = NESTING
+        self.started = False
+        self._receive, self._send = receive, send
+        self._whole = False
+        self._headers: dict[bytes, bytes] | None = None
+        self._query: dict[str, str] | None = None
+
+    def header(self, name: str, default: str | None = None) -> str | None:
+        """The value of a header (any case), `default` if it was not sent."""
+        headers = self._headers
+        if headers is None:
+            headers = self._headers = dict(self.scope["headers"])  # Granian gives names in lower case
+        value = headers.get(name.lower().encode("latin-1"))
+        if value is None:
+            return default
+        try:
+            return value.decode()
+        except UnicodeDecodeError:  # the encoding of headers by HTTP/1.0
+            return value.decode("latin-1")
+
+    @property
+    def headers(self) -> list[tuple[str, str]]:
+        """Every header as it came, names in lower case."""
+        return [
+            (name.decode("latin-1").lower(), text.decode("latin-1")) for name, text in self.scope["headers"]
+        ]
+
+    @property
+    def query(self) -> Mapping[str, str]:
+        """Query parameters; of one that is repeated, the last."""
+        if self._query is None:
+            try:
+                parameters = parse_qs(
+                    self.scope["query_string"].decode("ascii"), keep_blank_values=True, max_num_fields=64
+                )
+            except ValueError as exception:
+                raise InputError(f"the query string cannot be read: {exception}") from exception
+            self._query = {name: values[-1] for name, values in parameters.items()}
+        return self._query
+
+    def parameter(self, name: str, type: Any, default: Any = None) -> Any:
+        """A query parameter as a value of `type`, `default` if it was not given.
+
+        Raises:
+            InputError: it is not such a value.
+        """
+        text = self.query.get(name)
+        if text is None:
+            return default
+        try:
+            return msgspec.convert(text, type, strict=False)
+        except msgspec.ValidationError as exception:
+            raise InputError(
+                f"the query parameter {name}={text[:100]!r} cannot be used: {exception}"
+            ) from exception
+
+    async def body(self, limit: int | None = None) -> bytes:
+        """The whole body.
+
+        Raises:
+            Refused: more than `limit` bytes (the route's limit if None): 413; the client went away: 408.
+        """
+        most = self.body_limit if limit is None else limit
+        declared = self.header("content-length")
+        length = int(declared) if declared is not None and declared.isdigit() else None
+        if length is not None and length > most:
+            raise _too_large(most, length)
+        message = await self._receive()
+        first: bytes = message.get("body", b"")
+        if length == len(first):
+            self._whole = True
+            # Granian sets `more_body` on whole bodies too; asking again is a trip for nothing.
+            return first
+        parts, size = [first], len(first)
+        try:
+            async with asyncio.timeout(SLOWEST):
+                while message["type"] == "http.request" and message.get("more_body"):
+                    message = await self._receive()
+                    parts.append(message.get("body", b""))
+                    size += len(parts[-1])
+                    if size > most:
+                        raise _too_large(most, size)
+        except TimeoutError:
+            raise Refused(408, "too_slow", f"the body did not arrive within {SLOWEST:g} seconds") from None
+        if message["type"] == "http.disconnect":
+            raise Refused(408, "client_gone", "the client went away before its request was complete")
+        self._whole = True
+        return b"".join(parts)
+
+    async def passed_over(self) -> bool:
+        """True if nothing of the body is unread; a small rest is read here.
+
+        HTTP/1.1 has no way around the rest of a body: the connection is closed once the answer is sent, and the
+        client's next request on it would be lost.
+        """
+        if self._whole or (
+            self.header("content-length", "0") == "0" and self.header("transfer-encoding") is None
+        ):
+            return True
+        with contextlib.suppress(Refused, TimeoutError):
+            async with asyncio.timeout(PASSING):
+                await self.body(PASSED)
+        return self._whole
+
+    async def json(self, type: type[Body]) -> Body:
+        """The body as JSON of a given type: a dataclass, Struct, TypedDict, or builtin.
+
+        Raises:
+            InputError: it is not JSON, is nested too deeply, or does not fit the type; the message says where.
+            Refused: too large.
+        """
+        return self.parsed(await self.body(), type)
+
+    def parsed(self, body: bytes, type: type[Body]) -> Body:
+        """As `json`, of a body that has been read."""
+        value: Body = parse(body, type, nesting=self.nesting)
+        return value
+
+    async def disconnected(self) -> None:
+        """Return once the client has gone away; to be awaited after the body was read."""
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+
+    async def send(self, response: Response) -> None:
+        """Send a whole answer, once the body has been read or passed over."""
+        self.started = True
+        send, headers = self._send, _headers(response)
+        if not await self.passed_over() and self.scope["http_version"].startswith("1"):
+            headers.append((b"connection", b"close"))  # so that the client sends no further request on it
+        await send({"type": "http.response.start", "status": response.status, "headers": headers})
+        await send({"type": "http.response.body", "body": response.body})
+
+    async def stream(
+        self,
+        status: int = 200,
+        *,
+        content_type: str = "text/event-stream",
+        headers: Mapping[str, str] | None = None,
+    ) -> Stream:
+        """Start an answer that is sent piece by piece; the handler then returns None."""
+        self.started = True
+        response = Response(status, b"", content_type, headers or {})
+        await self._send(
+            {"type": "http.response.start", "status": status, "headers": _headers(response, length=False)}
+        )
+        return Stream(self._send)
+
+
+def _headers(response: Response, *, length: bool = True) -> list[tuple[bytes, bytes]]:
+    headers = [(b"content-type", response.content_type.encode("latin-1"))]
+    if length:
+        headers.append((b"content-length", b"%d" % len(response.body)))
+    for name, text in response.headers.items():
+        # An upstream's header comes back as it was: aiohttp decodes it so.
+        headers.append((name.lower().encode("latin-1"), text.encode("utf-8", "surrogateescape")))
+    return headers
+
+
+def _too_large(limit: int, size: int) -> Refused:
+    return Refused(
+        413, "too_large", f"the body has {size:,} bytes or more; at most {limit:,} are taken. Send less."
+    )
+
+
+def parse(body: bytes, type: Any, *, nesting: int = NESTING) -> Any:
+    """`body` as JSON of `type`.
+
+    Raises:
+        InputError: not JSON, nested deeper than `nesting`, or not of that type.
+    """
+    decoder = _decoders.get(type)
+    if decoder is None:
+        decoder = _decoders[type] = msgspec.json.Decoder(type)
+    try:
+        value = read_json(decoder.decode, body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as exception:
+        raise InputError(f"the body cannot be used: {exception}") from exception
+    if body.count(b"[") + body.count(b"{") > nesting and deeper(body, nesting):
+        raise InputError(f"the body is nested deeper than {nesting} levels")
+    return value
+
+
+_DROPPED = bytes(byte for byte in range(256) if byte not in b"[]{}")
+
+
+def deeper(body: bytes, limit: int) -> bool:
+    """True if valid JSON is nested deeper than `limit`."""
+    if b'"' in body:  # brackets inside strings do not count
+        pieces = body.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')
+        body = b"".join(pieces[::2])
+    brackets = body.translate(None, _DROPPED).replace(b"{", b"[").replace(b"}", b"]")
+    for _ in range(limit):
+        if not brackets:
+            return False
+        # A pass removes the innermost level with all its siblings: "[][]" is empty after one, "[[][]]" after two.
+        brackets = brackets.replace(b"[]", b"")
+    return bool(brackets)
+
+
+Handler = Callable[[Request], Awaitable[Response | None]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpRoute:
+    """One method on one path, the role that it needs, and its entry in the OpenAPI document."""
+
+    method: str
+    path: str
+    """Begins with `/`; `{name}` stands for one segment, which reaches the handler in `request.params`."""
+    handler: Handler
+    role: Role | None = Role.ADMIN
+    """The least role that may call it; None opens it to everybody and has to be written out."""
+    summary: str = ""
+    request: Any = None
+    """Type of the JSON body, None if there is none or it is not JSON."""
+    response: Any = None
+    """Type of the JSON answer, None if it is not JSON."""
+    request_media: Sequence[str] = ("application/json",)
+    """Media types of the body."""
+    query: Mapping[str, Any] = field(default_factory=dict)
+    """Query parameter → its type."""
+    token_param: str | None = None
+    """A `{name}` of the path that may carry the token, for clients that can set nothing but a URL."""
+    local_only: bool = False
+    """Refused for a peer that is not on a loopback address."""
+    body_limit: int | None = None
+    """Bytes; the server's limit if None."""
+    status: int = 200
+    """Status of the usual answer."""
+
+
+def reads(path: str, handler: Handler, summary: str, response: Any, **more: Any) -> HttpRoute:
+    """A GET for the role read; `more` as in HttpRoute."""
+    return HttpRoute(
+        method="GET", path=path, handler=handler, role=Role.READ, summary=summary, response=response, **more
+    )
+
+
+def writes(path: str, handler: Handler, summary: str, request: Any, response: Any, **more: Any) -> HttpRoute:
+    """A POST for the role write; `more` as in HttpRoute."""
+    fields = {"role": Role.WRITE, "summary": summary, "request": request, "response": response, **more}
+    return HttpRoute(method="POST", path=path, handler=handler, **fields)
+
+
+class Router:
+    """Finds the HttpRoute of a method and path: one dictionary look-up where the path has no `{name}`.
+
+    Raises:
+        ValueError: two routes for one method and pattern.
+    """
+
+    def __init__(self, routes: Sequence[HttpRoute]) -> None:
+        self._exact: dict[str, dict[str, HttpRoute]] = {}
+        self._patterns: dict[int, list[tuple[tuple[str, ...], dict[str, HttpRoute]]]] = {}
+        keys: set[tuple[str, str]] = set()
+        for route in routes:
+            key = (
+                route.method,
+                "/".join("{}" if part[:1] == "{" else part for part in route.path.split("/")),
+            )
+            if key in keys:
+                raise ValueError(f"two routes for {route.method} {route.path}")
+            keys.add(key)
+            if "{" not in route.path:
+                self._exact.setdefault(route.path, {})[route.method] = route
+                continue
+            parts = tuple(route.path.split("/"))
+            same_length = self._patterns.setdefault(len(parts), [])
+            methods = next((methods for pattern, methods in same_length if pattern == parts), None)
+            if methods is None:
+                methods = {}
+                same_length.append((parts, methods))
+            methods[route.method] = route
+
+    def find(self, method: str, path: str, raw: str | None = None) -> tuple[HttpRoute, Mapping[str, str]]:
+        """The route and the values of its `{name}` parts.
+
+        Args:
+            raw: the path as it was sent; a `%2F` in it is part of an id, not of the path.
+
+        Raises:
+            NotFoundError: no route has this path.
+            Refused: the path is known, the method is not: 405.
+        """
+        methods = self._exact.get(path)
+        if methods is not None and method in methods:
+            return methods[method], {}
+        allowed = set(methods or ())
+        parts = (path if raw is None else raw).split("/")
+        for pattern, by_method in self._patterns.get(len(parts), ()):
+            params = _matched(pattern, parts)
+            if params is None:
+                continue
+            if method in by_method:
+                return by_method[method], params
+            allowed |= set(by_method)
+        if allowed:
+            allow = ", ".join(sorted(allowed))
+            raise Refused(
+                405, "method_not_allowed", f"{method} {path}: use {allow}", headers={"allow": allow}
+            )
+        raise NotFoundError(f"nothing is served at {path}; GET /openapi.json lists the routes")
+
+
+def _matched(pattern: Sequence[str], parts: Sequence[str]) -> dict[str, str] | None:
+    params: dict[str, str] = {}
+    for name, part in zip(pattern, parts, strict=True):
+        if name[:1] == "{":
+            if not part:
+                return None
+            params[name[1:-1]] = unquote(part)
+        elif name != part:
+            return None
+    return params
+
+
+class ServerPart(Protocol):
+    """A part of the server: some routes, and whatever must run while they are served."""
+
+    @property
+    def routes(self) -> Sequence[HttpRoute]:
+        """Its routes; two parts may not share one."""
+        ...
+
+    def lifespan(self) -> AbstractAsyncContextManager[None]:
+        """Entered in the server's loop before the first request, left after the last."""
+        ...
+
+
+class Passive:
+    """The `lifespan` of a part that runs nothing beside its routes."""
+
+    @contextlib.asynccontextmanager
+    async def lifespan(self) -> AsyncIterator[None]:
+        yield

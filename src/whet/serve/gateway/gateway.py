@@ -1,0 +1,432 @@
+"""The gateway: a part of the server that speaks the model APIs and records every call.
+
+An agent whose base URL is changed to `http://HOST:PORT/v1`, or to `/run/ID/v1` and
+`/run/ID/TOKEN/v1` where it can set nothing else, goes on as before: its calls are passed to an
+upstream, its answers are its upstream's.  On the way each call is recorded, joined to the agent's
+own spans, and given the prompt, model and parameters of the Bundle that its run was assigned.
+
+It does not retry, cache or balance load, and an agent cannot tell it where to send anything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Annotated
+from urllib.parse import quote
+
+import msgspec
+
+from ...errors import InputError, NotFoundError, StoreError, WhetError
+from ...record.store import Store
+from ...record.store.group_commit import releases_written
+from ...types import Bundle, Failure, Fault, Span, Version
+from ..asgi import Handler, HttpRoute, Refused, Request, Response, Role, answer, reads, writes
+from .assignment import Assignments, Reassigned
+from .dialects import DIALECTS, Dialect
+from .exchange import Exchange, query_of, watched
+from .failures import CLIENT_GONE, ClientGone, UpstreamFailed
+from .identity import Identity, identify, readable
+from .record import ENCODING, ModelCall, Recorder
+from .serving import ServedBundle
+from .traffic import Traffic
+from .upstream import Upstream, Upstreams, choose, forwarded, returned
+
+BODY = 64 * 1024 * 1024
+"""Bytes of a request: pictures are sent inside it."""
+WATCH_SECONDS = 1.0
+"""Interval of looking in the record for another live release."""
+_PREFIXES = (("", None), ("/run/{run}", None), ("/run/{run}/{token}", "token"))
+
+
+class Assign(msgspec.Struct):
+    """Versions that a run is to be served."""
+
+    versions: list[str]
+    """Ids of Versions in the record."""
+
+
+class Drain(msgspec.Struct):
+    """The wait for calls under way."""
+
+    seconds: Annotated[float, msgspec.Meta(ge=0, le=3_600)] = 60.0
+
+
+class Status(msgspec.Struct):
+    """The gateway's state."""
+
+    paused: bool
+    in_flight: int
+    held: int
+    live: dict[str, str]
+    """Resource → Version id, of the gateway's resources in what new runs get."""
+    swaps: int
+    calls: int
+    recorded: int
+    waiting: int
+    """Calls whose record is not durable yet."""
+    lost: int
+    """Calls whose record could not be written."""
+    error: str | None
+    """The reason that the record cannot be written or the live release cannot be served."""
+    upstreams: dict[str, list[str]]
+    """Name → the APIs that it speaks."""
+
+
+class Gateway:
+    """A part of the server.
+
+    Args:
+        store: the record; its live release is what new runs are served.
+        upstreams: name → Upstream; an API goes to the first that speaks it, else translated to the
+            first that speaks chat or Messages, unless a Bundle's route names another.
+        live: name of the release to follow.
+        choose: asked for each new run; see `Assignments`.
+        redact: applied to the spans before they are written.
+
+    Raises:
+        InputError: no upstream, or a live release that cannot be served.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        upstreams: Mapping[str, Upstream],
+        *,
+        live: str = "live",
+        choose: Callable[[str], Bundle | None] | None = None,
+        redact: Callable[[Sequence[Span]], Sequence[Span]] | None = None,
+    ) -> None:
+        if not upstreams:
+            raise InputError("a gateway needs an upstream; give --upstream URL")
+        self._store, self._name = store, live
+        self.upstreams = dict(upstreams)
+        self.assignments = Assignments(self.upstreams, bundle=store.live(live), choose=choose)
+        self.recorder = Recorder(store.spans, redact=redact)
+        self.traffic = Traffic()
+        self.calls = 0
+        self._client: Upstreams | None = None
+        self._trouble: str | None = None
+        self._written = releases_written()
+
+    @property
+    def routes(self) -> Sequence[HttpRoute]:
+        """The model APIs, below `/v1` and below the paths that name a run, and the admin routes."""
+        return (*self._model_routes(), *self._admin_routes())
+
+    @asynccontextmanager
+    async def lifespan(self) -> AsyncIterator[None]:
+        """Open the connections, follow the live release; at the end write what waits."""
+        self._client = Upstreams()
+        follower = asyncio.create_task(self._follow())
+        try:
+            yield
+        finally:
+            follower.cancel()
+            await self._client.close()
+            await asyncio.to_thread(self.recorder.close)
+
+    # -- calls --------------------------------------------------------------------------------
+
+    def _model_routes(self) -> Sequence[HttpRoute]:
+        routes = []
+        for prefix, token in _PREFIXES:
+
+            def route(
+                method: str, path: str, handler: Handler, *, prefix: str = prefix, token: str | None = token
+            ) -> HttpRoute:
+                return HttpRoute(
+                    method=method,
+                    path=f"{prefix}/v1{path}",
+                    handler=handler,
+                    role=Role.WRITE,
+                    summary=f"{method} {path} of the upstream" + (", recorded" if path in _RECORDED else ""),
+                    request=dict if method == "POST" else None,
+                    response=dict,
+                    token_param=token,
+                    body_limit=BODY,
+                )
+
+            routes += [route("POST", dialect.path, self._handler(dialect)) for dialect in DIALECTS.values()]
+            for method, path, api in _UNRECORDED:
+                routes.append(route(method, path, self._pass_on(path, api)))
+        return routes
+
+    def _handler(self, dialect: Dialect) -> Handler:
+        async def handle(request: Request) -> Response | None:
+            return await self._call(request, dialect)
+
+        return handle
+
+    async def _call(self, request: Request, dialect: Dialect) -> Response | None:
+        """Answer one call and have it recorded, whatever becomes of it."""
+        try:
+            identity = identify(request)
+        except InputError as error:
+            return _error(dialect, UpstreamFailed(Fault.AGENT, "invalid_id", str(error), status=400))
+        call = ModelCall(dialect.api, identity)
+        self.calls += 1
+        exchange: Exchange | None = None
+        try:
+            raw = await request.body()
+            async with watched(request), self.traffic.call():
+                exchange = await self._exchange(request, dialect, call)
+                assert self._client is not None
+                return await exchange.run(raw, _own_headers(call), self._client)
+        except UpstreamFailed as failed:
+            call.failure = failed.failure
+            return await self._failed(dialect, call, exchange, failed)
+        except ClientGone:
+            if exchange is None or not exchange.complete:
+                gone = "the agent hung up before its answer was whole"
+                call.status, call.failure = CLIENT_GONE, Failure(Fault.AGENT, "client_gone", gone)
+            return None
+        except Refused as refused:
+            call.status = refused.status
+            call.failure = Failure(Fault.AGENT, refused.kind, str(refused))
+            return _error(
+                dialect, UpstreamFailed(Fault.AGENT, refused.kind, str(refused), status=refused.status)
+            )
+        except BaseException as error:
+            call.status = call.status or 500
+            call.failure = Failure(Fault.ENVIRONMENT, type(error).__name__, str(error))
+            raise
+        finally:
+            call.latency = time.perf_counter() - call.clock
+            self._check_assignment(call)
+            self.recorder.add(call)
+
+    async def _exchange(self, request: Request, dialect: Dialect, call: ModelCall) -> Exchange:
+        served = await self._assigned(call.identity)
+        call.versions = served.versions
+        name, spoken = choose(self.upstreams, dialect.api, served.upstream(call.identity.key))
+        return Exchange(
+            request,
+            dialect,
+            call,
+            served=served,
+            upstream=self.upstreams[name],
+            spoken=DIALECTS[spoken],
+        )
+
+    async def _failed(
+        self, dialect: Dialect, call: ModelCall, exchange: Exchange | None, failed: UpstreamFailed
+    ) -> Response | None:
+        """Tell the agent in its own dialect: as an answer, or inside the stream that was begun."""
+        if exchange is None or exchange.stream is None:
+            call.status = failed.status
+            failed.headers.update(_own_headers(call))
+            return _error(dialect, failed)
+        if not exchange.error_sent:
+            await exchange.stream.write(
+                dialect.error_events(failed.kind, str(failed), exchange.reader.sequence)
+            )
+        await exchange.stream.close()
+        return None
+
+    def _check_assignment(self, call: ModelCall) -> None:
+        """The Versions that the call was served are those that its run is assigned."""
+        assigned = self.assignments.known(call.identity.key)
+        if assigned is not None and dict(assigned.versions) != dict(call.versions) and call.request:
+            call.failure = Failure(
+                Fault.ENVIRONMENT,
+                "assignment_mismatch",
+                f"the call was served {dict(call.versions)}, its run is assigned {dict(assigned.versions)}",
+            )
+
+    def _pass_on(self, path: str, api: str) -> Handler:
+        """A handler for what is not a model's answer: passed on as it is and not recorded."""
+
+        async def handle(request: Request) -> Response:
+            caller_api = "messages" if request.header("anthropic-version") else api
+            model = request.params.get("model", "")
+            if model in (".", ".."):
+                raise NotFoundError(f"no model is called {model!r}")
+            # The name is quoted again: one that holds `../` must not become another path of the upstream.
+            target = path.replace("{model}", quote(model, safe="")) + query_of(request)
+            try:
+                body = await request.body() if request.method == "POST" else None
+                async with watched(request):
+                    return await self._passed(request, caller_api, target, body)
+            except UpstreamFailed as failed:
+                return _error(DIALECTS["messages" if caller_api == "messages" else "chat"], failed)
+            except ClientGone:
+                raise Refused(408, "client_gone", "the client went away") from None
+
+        return handle
+
+    async def _passed(self, request: Request, api: str, path: str, body: bytes | None) -> Response:
+        name, spoken = choose(self.upstreams, api, None)
+        upstream = self.upstreams[name]
+        assert self._client is not None
+        headers = forwarded(
+            request.headers,
+            upstream,
+            api=spoken,
+            credential=request.credential,
+            translated=spoken != api,
+        )
+        async with await self._client.open(
+            upstream, request.method, path, headers=headers, body=body
+        ) as opened:
+            content = await opened.body()
+        kind = opened.content_type or "application/json"
+        return Response(opened.status, content, content_type=kind, headers=returned(opened.headers))
+
+    # -- Bundles ------------------------------------------------------------------------------
+
+    async def _assigned(self, identity: Identity) -> ServedBundle:
+        served = self.assignments.known(identity.key)
+        if served is not None:
+            return served
+        if releases_written() != self._written:
+            await self._catch_up()  # this process has released or rolled back: new runs have it at once
+        recorded = None
+        try:
+            with contextlib.suppress(
+                StoreError
+            ):  # the agent goes on without a record, and the status says so
+                recorded = None if identity.fresh else await asyncio.to_thread(self._recorded, identity)
+            return self.assignments.of(identity.key, recorded)
+        except WhetError as error:
+            raise UpstreamFailed(Fault.ENVIRONMENT, "bad_bundle", str(error), status=500) from error
+
+    def _recorded(self, identity: Identity) -> Bundle | None:
+        """The Bundle that this run was served before or that its rollout runs under; None if neither is recorded."""
+        spans = self._store.spans
+        run_spans = spans.trace(identity.trace) if identity.run is None else spans.run(identity.run)
+        calls = [span for span in run_spans if span.encoding == ENCODING]
+        if not calls:
+            named = None if identity.run is None else self._store.rollouts.bundle(identity.run)
+            return None if named is None else self._store.bundle(named)
+        versions = msgspec.json.decode(calls[-1].body).get("versions") or {}
+        return Bundle(self._store.versions(ids=list(versions.values())))
+
+    async def _follow(self) -> None:
+        """Swap to another release once it is live, whoever made it so."""
+        while True:
+            await asyncio.sleep(WATCH_SECONDS)
+            await self._catch_up()
+
+    async def _catch_up(self) -> None:
+        try:
+            await self.reload()
+            self._trouble = None
+        except WhetError as error:
+            self._trouble = str(error)
+
+    async def reload(self) -> bool:
+        """Serve what the record says is live now; False if that was served already.
+
+        Raises:
+            InputError: it cannot be served; new runs get what they got before.
+        """
+        before = releases_written()
+        bundle = await asyncio.to_thread(self._store.live, self._name)
+        self._written = before  # not sooner: whoever comes meanwhile waits for the answer too
+        return self.assignments.swap(bundle or Bundle())
+
+    # -- administration -----------------------------------------------------------------------
+
+    def _admin_routes(self) -> Sequence[HttpRoute]:
+        base = "/api/gateway"
+        changes = (
+            ("pause", self._pause, "Hold calls that arrive", None),
+            ("resume", self._resume, "Release held calls", None),
+            ("drain", self._drain, "Pause, and wait until no call is under way", Drain),
+            ("swap", self._swap, "Serve the live release to new runs at once", None),
+        )
+        return (
+            reads(base, self._status, "The state of the gateway", Status),
+            *(
+                writes(f"{base}/{name}", handler, summary, body, Status, role=Role.ADMIN)
+                for name, handler, summary, body in changes
+            ),
+            HttpRoute(
+                method="PUT",
+                path=f"{base}/runs/{{run}}",
+                handler=self._assign,
+                summary="Assign Versions to a run that has not begun",
+                request=Assign,
+                response=dict,
+            ),
+        )
+
+    def status(self) -> Status:
+        """The gateway's state."""
+        recorder, live = self.recorder, self.assignments.live
+        return Status(
+            paused=self.traffic.paused,
+            in_flight=self.traffic.in_flight,
+            held=self.traffic.held,
+            live=dict(live.served.versions),
+            swaps=self.assignments.swaps,
+            calls=self.calls,
+            recorded=recorder.recorded,
+            waiting=recorder.waiting,
+            lost=recorder.lost,
+            error=recorder.error or self._trouble,
+            upstreams={name: sorted(upstream.speaks) for name, upstream in self.upstreams.items()},
+        )
+
+    async def _status(self, request: Request) -> Response:
+        return answer(self.status())
+
+    async def _pause(self, request: Request) -> Response:
+        self.traffic.pause()
+        return answer(self.status())
+
+    async def _resume(self, request: Request) -> Response:
+        self.traffic.resume()
+        return answer(self.status())
+
+    async def _drain(self, request: Request) -> Response:
+        raw = await request.body()
+        seconds = request.parsed(raw, Drain).seconds if raw else Drain().seconds
+        in_flight = await self.traffic.drain(seconds)
+        return answer(self.status(), 200 if not in_flight else 504)
+
+    async def _swap(self, request: Request) -> Response:
+        await self.reload()
+        return answer(self.status())
+
+    async def _assign(self, request: Request) -> Response:
+        assignment = await request.json(Assign)
+        run = readable("run", request.params["run"])
+        bundle = Bundle(await asyncio.to_thread(self._versions, assignment.versions))
+        try:
+            served = self.assignments.assign(run, bundle)
+        except Reassigned as error:
+            raise Refused(409, "already_assigned", str(error)) from error
+        return answer({"run": run, "versions": dict(served.versions)})
+
+    def _versions(self, ids: Sequence[str]) -> list[Version]:
+        return [self._store.version(id) for id in ids]
+
+
+_RECORDED = {dialect.path for dialect in DIALECTS.values()}
+_UNRECORDED = (
+    ("POST", "/embeddings", "chat"),
+    ("POST", "/messages/count_tokens", "messages"),
+    ("GET", "/models", "chat"),
+    ("GET", "/models/{model}", "chat"),
+)
+"""Method, path, and the API whose upstream it is passed on to."""
+
+
+def _own_headers(call: ModelCall) -> dict[str, str]:
+    """Headers by which the agent can name the record: the run that feedback refers to, and the call."""
+    headers = {"x-whet-call": call.id.hex(), "x-whet-trace": call.identity.trace.hex()}
+    if call.identity.run is not None:
+        headers["x-whet-run"] = call.identity.run
+    return headers
+
+
+def _error(dialect: Dialect, failed: UpstreamFailed) -> Response:
+    body = failed.body
+    if body is None:
+        body = msgspec.json.encode(dialect.error(failed.status, failed.kind, str(failed)))
+    return Response(failed.status, body, headers=failed.headers)

@@ -1,0 +1,1 @@
+"""Release: a proven Bundle goes live."""

@@ -1,1 +1,0 @@
-"""Wiring whet into somebody's repository: read it without running it, propose changes, and name what is missing."""
