@@ -7,7 +7,7 @@ Then the same at half of that rate, for M minutes.  Printed are the server's mem
 time, its slope over the last half, errors, and the p99 of a request in each third.  Exits with 1 for an error.
 
 Memory grows at first: by 32 MB of SQLite's page cache once the file is as large, by 8 MB once there is a
-second segment of spans (`store/spans.py`), by the 10,000 runs whose revisions the assembler remembers, by the
+second segment of spans (`record/store/spans.py`), by the 10,000 runs whose revisions the assembler remembers, by the
 leases of the last minute, and by up to `STATEMENTS_KEPT` prepared statements of some 40 KB.
 """
 

@@ -74,8 +74,8 @@ def events(answer: Mapping[str, Any], cuts: st.DataObject) -> list[dict[str, Any
 
 def told(api: str, stream: list[dict[str, Any]]) -> Any:
     writer, reader, upstream = (
-        DIALECTS[api].Writer({"model": "claude"}),
-        DIALECTS[api].Reader(),
+        DIALECTS[api].stream_writer({"model": "claude"}),
+        DIALECTS[api].stream_reader(),
         messages.MessagesStreamReader(),
     )
     for event in stream:

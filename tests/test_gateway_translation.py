@@ -70,7 +70,7 @@ def chunks(answer: Mapping[str, Any], cuts: st.DataObject, *, mixed: bool) -> li
 
 
 def told(api: str, answer: Mapping[str, Any], stream: list[dict[str, Any]]) -> tuple[Any, list[Any]]:
-    writer, reader = DIALECTS[api].Writer({"model": "m"}), DIALECTS[api].Reader()
+    writer, reader = DIALECTS[api].stream_writer({"model": "m"}), DIALECTS[api].stream_reader()
     added = [piece for chunk in stream for piece in chat.ChatStreamReader().pieces(chunk)]
     events = [event for piece in added for event in writer.write(piece)] + writer.end()
     for event in events:

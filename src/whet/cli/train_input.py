@@ -34,7 +34,7 @@ class Method:
     family: str = ""
     """Its part of `whet train --help`."""
     options: str = ""
-    """Class in `training.options`; by default the optimizer's name and `Options`."""
+    """Class in `learn.training.options`; by default the optimizer's name and `Options`."""
     rl: bool = False
     preset: str = ""
     """Classmethod of the options that gives the defaults; the constructor if empty."""

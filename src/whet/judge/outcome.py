@@ -1,7 +1,7 @@
 """A reward learned from outcomes over features that one can read: the runtime, without what trained it.
 
-`optimizers/outcome_model.py` makes the Version; here it becomes a Reward.  The features are the caller's function,
-given again: code never travels inside a Version.
+`learn/optimizers/outcome_model.py` makes the Version; here it becomes a Reward.  The features are the caller's
+function, given again: code never travels inside a Version.
 """
 
 from __future__ import annotations

@@ -70,7 +70,7 @@ class Evidence:
 def learned_from(bundle: Bundle, tasks: Sequence[Task], store: Store | None) -> set[str]:
     """Ids of the tasks that the Versions of a Bundle learned from, with all tasks of their groups.
 
-    The runs that a Version was made from stand in its `meta["data"]` (`data.lineage`), whoever made it: `whet train`
+    The runs that a Version was made from stand in its `meta["data"]` (`record.lineage`), whoever made it: `whet train`
     does not know the split of a later experiment.
     """
     runs = {run for version in bundle.values() for run in _runs(version)}

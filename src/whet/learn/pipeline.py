@@ -13,7 +13,7 @@ ratios).
 
 `Experiment.improve(asynchronous=PipelineOptions(...))` drives it.  It moves no weights: the optimizer steps in a
 thread of its own, so rollouts must sample from weights that are not being changed
-(`training.remote.RemoteModels`, or an endpoint).
+(`learn.training.remote.RemoteModels`, or an endpoint).
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ and says which to accept, `more`, or `unknown`.  Behind it is a `Forest`, which 
 format and answers in microseconds.  `judge` turns the same head into a Reward, a judge learned from
 thumbs.  `RouterTable` says which of several policies takes a task.
 
-Nothing is learned here: `optimizers/head.py` and `optimizers/route.py` make the Versions.
+Nothing is learned here: `learn/optimizers/head.py` and `learn/optimizers/route.py` make the Versions.
 """
 
 from __future__ import annotations
@@ -266,7 +266,7 @@ class HeadDecision:
     never recorded to ask for it, has seen all there is.
 
     Args:
-        version: of kind `head`, as `optimizers.head.Head` makes it.
+        version: of kind `head`, as `learn.optimizers.head.Head` makes it.
         original: the function that it stands in for; its signature names the arguments.
 
     Raises:
@@ -410,7 +410,7 @@ class RouterTable:
     """A readable table from the features of a task to the policy that takes it.
 
     Args:
-        content: of a Version of kind `router`, as `optimizers.route.Route` makes it.
+        content: of a Version of kind `router`, as `learn.optimizers.route.Route` makes it.
 
     Raises:
         InputError: the table is not of that form.

@@ -1,6 +1,6 @@
 """Tokens in, tokens out: the interface of a sampler, wherever it runs.
 
-`training.sampler` samples in this process, `models.vllm` from a server; a policy
+`learn.training.sampler` samples in this process, `models.vllm` from a server; a policy
 written against `TokenSampler` moves between them by what it is given.
 """
 

@@ -1,6 +1,6 @@
 """A sampler behind a URL: vLLM, or `whet serve-policy`, which speaks its routes.
 
-`VLLM.sampler()` gives the same as `training.sampler.Sampler` in process: a session per rollout, token
+`VLLM.sampler()` gives the same as `learn.training.sampler.Sampler` in process: a session per rollout, token
 ids and log-probabilities as sampled.  New weights go in between rounds as vLLM documents it:
 
 - LoRA factors by `/v1/load_lora_adapter`, each version under a name of its own, so that what is under

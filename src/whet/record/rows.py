@@ -28,7 +28,7 @@ from ..types import Json, Split, Task, canonical, digest
 
 _COLUMNS = {
     "input": ("input", "question", "prompt", "instruction", "query"),
-    # In files of people `answer` is what an agent answered; in files of tasks (`data.tasks`) it is the right one.
+    # In files of people `answer` is what an agent answered; in files of tasks (`record.tasks`) it is the right one.
     "output": ("output", "answer", "response", "prediction", "completion"),
     "expected": ("expected", "reference", "gold", "target", "ground_truth"),
     "label": ("label", "feedback", "rating", "thumb", "good", "score"),

@@ -1,6 +1,6 @@
 """People over HTTP: their ids and metadata, erasure and retention.
 
-Erasure and retention need the role admin; `store/erasure.py` says what they do and what they cannot reach.
+Erasure and retention need the role admin; `record/store/erasure.py` says what they do and what they cannot reach.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The queue over HTTP: tasks, and rollouts with leases.
 
-The state is in the store (`store/queue.py`); here are the long poll, the batches and the answers.  A
+The state is in the store (`record/store/queue.py`); here are the long poll, the batches and the answers.  A
 claim that waits is woken when something is queued; it does not poll, and one whose client has gone claims nothing.
 """
 

@@ -1,6 +1,6 @@
 """Rows that a function is judged on, in a file or a folder of them: merged, divided by group, and compared.
 
-JSON Lines, one file per split, with the columns that `reward.rows` reads, so the same file goes to
+JSON Lines, one file per split, with the columns that `record.rows` reads, so the same file goes to
 `whet generate-evaluators`, `whet audit` and `whet evolve`.  A row without `expected` and without a
 label says only what the function answers today: it shows what changes, and is not a goal.
 """

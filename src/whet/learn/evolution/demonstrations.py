@@ -70,7 +70,7 @@ def pool_of(runs: Iterable[Task], rows: Sequence[Task]) -> list[Demonstration]:
     """Demonstrations of rated runs that touch none of the rows that anything is scored on.
 
     Args:
-        runs: recorded ones (`data.recorded`), as tasks.
+        runs: recorded ones (`learn.datasets.recorded`), as tasks.
         rows: all rows of the target as tasks, with their splits.
     """
     scored = {row.id for row in rows}

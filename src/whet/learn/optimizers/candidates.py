@@ -7,7 +7,7 @@ steps, not on tokens.  Defaults are the paper's: γ .99, λ .99, entropy .01, va
 clip .2, 4 epochs.  Differences: the value head shares the policy's network; the optimizer
 and the learning rate are ours; a step that was cut off is completed by its value.
 
-How it is sampled from is `training/choice.py`.
+How it is sampled from is `learn/training/choice.py`.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ A candidate is one content for each of the named resources (a rule, a parser's s
 Versions of a Bundle and run through `context.rollout`, so an agent in any framework is run as it
 is.  One step is one generation:
 
-1. children are drawn: most from what every setting has been worth so far (`evolution.effects`,
+1. children are drawn: most from what every setting has been worth so far (`learn.evolution.effects`,
    Thompson sampling; the first generation at random over all knobs), the others by mutation and
    crossover of the best, which also moves numbers finely;
 2. all run on a few probe tasks, others in each generation, and the effects are estimated anew.  A
@@ -19,7 +19,7 @@ is.  One step is one generation:
    their lift over all tasks; the incumbent always stands and keeps ties.
 
 So contents that are plain JSON are tuned. A text, a prompt or a function marked with `@whet.evolve`, is searched as
-a program is (`evolution.texts`): by edits, and by a model if there is one; one step is the whole search then.
+a program is (`learn.evolution.texts`): by edits, and by a model if there is one; one step is the whole search then.
 It ignores the recorded groups: they were not run with the candidates' seeds.
 """
 
@@ -68,7 +68,7 @@ class Evolve:
         domains: resource → path → Domain, usually `targets.find(source, "RULE").domains`; what has
             none is inferred from its type.
         model: proposes changes of texts and functions.
-        proposers: others that do (`evolution.proposers.Proposes`).
+        proposers: others that do (`learn.evolution.proposers.Proposes`).
 
     >>> Evolve(("rule", "parser"), options=EvolveOptions(generations=8))  # doctest: +SKIP
     """

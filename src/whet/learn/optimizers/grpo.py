@@ -11,7 +11,7 @@ The named variants are settings: `GRPOOptions.paper()` is the DeepSeekMath loss,
 `dr_grpo()` Liu et al. 2025, `dapo()` Yu et al. 2025 without its resampling,
 `gspo()` Zheng et al. 2025.  Their losses and gradients equal TRL's.
 
-What a round is (refusals, collapse, checkpoints, resuming) is in `training/rounds.py`.
+What a round is (refusals, collapse, checkpoints, resuming) is in `learn/training/rounds.py`.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ on demonstrations, a reward model from preferences, PPO on that reward with a pe
 the divergence from the cloned policy.  A stage is any Optimizer; this one runs them in
 their order and carries each one's state, so that an interrupted run goes on in the stage
 where it was.  Differences: no EMA of the weights and no mixture with a pretraining loss
-(replay is `training/guards.py`); rewards are clipped by `clip_reward` where the third
+(replay is `learn/training/guards.py`); rewards are clipped by `clip_reward` where the third
 stage's groups are scored.
 
 The stages must share one `LocalModels`.  Which trajectories a stage learns from: the

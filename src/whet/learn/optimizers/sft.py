@@ -3,7 +3,7 @@
 Also called behaviour cloning, rejection sampling or RFT, after where the
 trajectories come from: another agent's work, or the policy's own.  Loss falls
 on action tokens only.  Each call starts from the weights in the Bundle; STaR,
-which starts from the base model every round, is `optimizers/star.py`.
+which starts from the base model every round, is `learn/optimizers/star.py`.
 Differences: trajectories are deduplicated by their tokens, and one task can be
 capped, because easy tasks otherwise dominate.
 """

@@ -41,7 +41,7 @@ _NOT_OFFERED: dict[str, tuple[Json, ...]] = {
 
 
 class Thinking(msgspec.Struct, forbid_unknown_fields=True):
-    """`budget_forcing`, a field of our own: see `training.serving.sampling.Forcing`."""
+    """`budget_forcing`, a field of our own: see `learn.training.serving.sampling.Forcing`."""
 
     end: str = "</think>"
     more: str = "Wait"
