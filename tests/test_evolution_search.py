@@ -254,7 +254,7 @@ KILLED = """
     from evolution_toys import search
     from whet.learn.evolution.engine import SearchOptions
     from whet.learn.evolution.proposers import Proposer
-    from whet.models import Recorded, ScriptedModel
+    from whet.models import RecordedModel, ScriptedModel
     from whet.record.store import Store
 
     paid = Path({folder!r}) / "paid"
@@ -269,7 +269,7 @@ KILLED = """
     with Store({folder!r} + "/runs.db") as store:
         model = ScriptedModel(answer)
         options = SearchOptions(iterations=16, seed=7, edits=("number", "grow", "operator"))
-        found = search(options=options, proposers=lambda context: [Proposer(Recorded(model, context.log))], store=store)
+        found = search(options=options, proposers=lambda context: [Proposer(RecordedModel(model, context.log))], store=store)
         for record in found.records:
             print(record.number, record.id, record.status, record.score)
 """
