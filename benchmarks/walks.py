@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import atexit
+import inspect
 import json
 import os
 import random
@@ -133,7 +134,7 @@ def note(path: Path, words: list[str]) -> None:
         functions = sorted(
             (code.co_filename.removeprefix(package), code.co_qualname)
             for code in list(seen)
-            if code.co_filename.startswith(package) and code.co_name != "<module>"
+            if code.co_filename.startswith(package) and code.co_flags & inspect.CO_OPTIMIZED  # no module or class body
         )
         path.write_text(json.dumps(functions))
 
