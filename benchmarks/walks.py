@@ -134,7 +134,8 @@ def note(path: Path, words: list[str]) -> None:
         functions = sorted(
             (code.co_filename.removeprefix(package), code.co_qualname)
             for code in list(seen)
-            if code.co_filename.startswith(package) and code.co_flags & inspect.CO_OPTIMIZED  # no module or class body
+            if code.co_filename.startswith(package)
+            and code.co_flags & inspect.CO_OPTIMIZED  # no module or class body
         )
         path.write_text(json.dumps(functions))
 
