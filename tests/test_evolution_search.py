@@ -269,7 +269,8 @@ KILLED = """
     with Store({folder!r} + "/runs.db") as store:
         model = ScriptedModel(answer)
         options = SearchOptions(iterations=16, seed=7, edits=("number", "grow", "operator"))
-        found = search(options=options, proposers=lambda context: [Proposer(RecordedModel(model, context.log))], store=store)
+        asking = lambda context: [Proposer(RecordedModel(model, context.log))]
+        found = search(options=options, proposers=asking, store=store)
         for record in found.records:
             print(record.number, record.id, record.status, record.score)
 """
