@@ -61,7 +61,10 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         packed = subprocess.run(
-            ["git", "archive", options.commit, "src", "benchmarks"], cwd=HERE.parent, check=True, capture_output=True
+            ["git", "archive", options.commit, "src", "benchmarks"],
+            cwd=HERE.parent,
+            check=True,
+            capture_output=True,
         )
         subprocess.run(["tar", "-x", "-C", folder], input=packed.stdout, check=True)
         sources = {"here": HERE.parent / "src", "before": Path(folder) / "src"}
