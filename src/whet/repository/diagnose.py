@@ -152,6 +152,7 @@ def _conflicts(
         ):
             continue
         instrumented = distributions.get(canonicalize_name(requirement.name))
+        # Without `prereleases` a specifier excludes every pre-release, also one that is installed and meant.
         if instrumented is not None and not requirement.specifier.contains(
             instrumented.version, prereleases=True
         ):

@@ -212,6 +212,7 @@ class Search:
             TrainingRefused: the evaluator cannot tell the start program from wreckage.
         """
         await self._begin()
+        # After `_begin`: the rollouts of the start are not the proposals'.
         self._rollouts = self.meter.left("rollouts")
         tasks: dict[int, asyncio.Task[ProposalRecord]] = {}
         stopped = "iterations"
@@ -235,6 +236,7 @@ class Search:
         finally:
             for task in tasks.values():
                 task.cancel()
+            # A cancelled task still closes its processes: it is waited for before the caller closes the pool.
             await asyncio.gather(*tasks.values(), return_exceptions=True)
             self.records.flush()
         return self._found(stopped, number)
@@ -280,6 +282,7 @@ class Search:
 
     def _propose(self, number: int) -> _Child:
         """Draw parents and an arm, and make the child if that takes no model."""
+        # A text seeds by its digest, alike in every process; its hash() would differ from one to the next.
         rng = random.Random(f"{self.options.seed}:{number}")
         draw = self.population.draw(number, rng)
         for _ in range(_TRIES):
@@ -288,6 +291,7 @@ class Search:
             if name in self._models:
                 return _Child(number, name, draw, None, _CHEAP + self._models[name].price)
             child = self.moves[name](draw, rng) if name in self.moves else self._edited(name, draw, rng)
+            # Not `_shapes`, which grows while proposals are under way, and so with the pace of the workers.
             if child is not None and child.shape() not in self._committed:
                 return _Child(number, name, draw, child)
             draw = self.population.draw(number, rng)
@@ -350,6 +354,7 @@ class Search:
                 return self._record(child, smoked, rollouts=bench.rollouts)
             try:
                 judged = await bench.score()
+                # On a bench of its own: the process of this one may be what failed.
                 if judged.infrastructure:
                     judged = await self.judge.score(child.program)
             except BudgetExceeded as error:
@@ -467,6 +472,7 @@ class Search:
             history=self._history,
             records=self._entered,
             iterations=number,
+            # One more: the record of the start does not say `evaluated`.
             evaluations=sum(record.evaluated for record in self._entered) + 1,
             timeouts=sum(record.timeout for record in self._entered),
             duplicates=sum(record.status == "duplicate" for record in self._entered),

@@ -144,6 +144,7 @@ def _move(now: Json, domain: Domain, rng: random.Random) -> Json:
     if domain.kind == "bool":
         return not now
     if domain.kind == "choice":
+        # By type, too: True equals 1, and is another choice.
         others = [choice for choice in domain.choices if choice != now or type(choice) is not type(now)]
         return rng.choice(others) if others else now
     if domain.kind == "int":

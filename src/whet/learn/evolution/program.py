@@ -133,6 +133,7 @@ def keep_outside(original: str, changed: str) -> str:
     if not _MARKER.search(original):
         return changed
     old, new = regions(original), regions(changed)
+    # A text without marks has one region as well, the whole of it.
     if len(old) != len(new) or not _MARKER.search(changed):
         raise InputError(f"the program has {len(old)} evolve blocks, the proposal does not keep them")
     out, last = [], 0

@@ -185,6 +185,7 @@ class Gradient(Asking):
 
     async def propose(self, draw: Draw, number: int) -> Program:
         """See `Proposes`; two calls."""
+        # By the number alone: a search that goes on makes the same request, whose answer is in the log.
         rng = random.Random(f"gradient:{number}")
         failures = evidence(draw.parent, self.examples, rng) if self.feedback else []
         if not failures:

@@ -196,6 +196,7 @@ class Archive:
         """A member of the archive, or of `novel`, that behaves the same on all of `tasks`."""
         behaviours = [member.record[task].behaviour for task in tasks]
         for earlier in (*novel, *self.members.values()):
+            # None is no digest: a member that did not run on a task is nobody's twin there.
             if behaviours == [
                 earlier.record[task].behaviour if task in earlier.record else None for task in tasks
             ]:
@@ -275,6 +276,7 @@ def proposed(
     for _ in range(count * _TRIES):
         if len(children) >= count:
             break
+        # Drawn before the move, whichever that is: the order of draws is part of what a seed reproduces.
         base = rng.choices(parents, weights)[0]
         if len(places) <= FEW and rng.random() < 0.5:
             child, move = stepped(base, places, rng), "step"
